@@ -1,0 +1,52 @@
+# Every target sets up .venv first; there is no other set-up step.
+.PHONY: help setup demo test lint format bench soak docs lock clean
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+
+help:
+	@echo "make demo    a demo tree, and what clia says about it"
+	@echo "make test    everything the tests need, then all tests"
+	@echo "make lint    style, types, layers, sizes"
+	@echo "make bench   speed, as ratios to a floor in the same run"
+	@echo "make soak    the long versions of load and fault tests"
+	@echo "make docs    the reference from the code, then the site"
+	@echo "make lock    new locked versions"
+
+setup:
+	@tools/setup.sh
+
+demo: setup
+	@$(BIN)/python tools/demo.py
+
+test: setup
+	@$(BIN)/python tools/run_tests.py $(ARGS)
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python tools/sizes.py
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+soak: setup
+	@$(BIN)/python tools/run_tests.py --soak $(ARGS)
+
+docs: setup
+	$(BIN)/python tools/reference.py
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "docs: site/index.html"
+
+lock: setup
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements/dev.txt
+
+clean:
+	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

@@ -1,0 +1,1 @@
+"""Implementations of the ports. They import no domain package; ``clia.app`` wires them."""

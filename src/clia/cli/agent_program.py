@@ -1,0 +1,36 @@
+"""A program for one agent: ``cadence-agent-cli profile`` is ``clia agents profile --slug cadence``."""
+
+from __future__ import annotations
+
+import sys
+
+from clia.cli import main as program
+from clia.cli.registry import TREE, Group
+from clia.kernel.names import check_slug
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_OFFERED = ("profile", "plan", "agency", "journal", "context", "explain")
+
+
+def agent_cli(slug: str) -> Callable[[Sequence[str] | None], int]:
+    """The program of one agent, to be used as an entry point; ``--agent-slug`` overrides its slug.
+
+    >>> program = agent_cli("cadence")
+    >>> program.__name__
+    'cadence-agent-cli'
+    """
+    check_slug(slug)
+    agents = TREE.commands["agents"]
+    assert isinstance(agents, Group)  # noqa: S101  # the table says so
+    own = Group(f"The agent {slug}, here.", {name: agents.commands[name] for name in _OFFERED})
+    name = f"{slug}-agent-cli"
+
+    def run(argv: Sequence[str] | None = None) -> int:
+        words = list(sys.argv[1:] if argv is None else argv)
+        return program.guarded(words, lambda: program.run_group(words, own, name, slug))
+
+    run.__name__ = run.__qualname__ = name
+    return run

@@ -1,0 +1,48 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from clia.lineage.view import Lineage
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON for a program")
+
+
+def add_path(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--path", default=".", metavar="DIR", help="working path (default: the current directory)")
+    parser.add_argument("--ceiling", metavar="DIR", help="read no context above this directory")
+
+
+def add_slug(parser: argparse.ArgumentParser, slug: str | None, *, required: bool = True) -> None:
+    parser.add_argument(
+        "--slug",
+        "--agent-slug",
+        dest="slug",
+        default=slug,
+        required=required and slug is None,
+        metavar="SLUG",
+        help=f"the agent (default: {slug})" if slug else "the agent",
+    )
+
+
+def add_lineage(parser: argparse.ArgumentParser, slug: str | None) -> None:
+    """What every command that reads one agent's lineage takes."""
+    add_slug(parser, slug)
+    add_path(parser)
+    parser.add_argument(
+        "--allow-uncontained",
+        action="store_true",
+        help="as the operator, honour a root chain with enforceContainment: false",
+    )
+    add_json(parser)
+
+
+def lineage_of(args: argparse.Namespace) -> Lineage:
+    from clia.app.lineage import lineage
+
+    return lineage(args.path, args.slug, ceiling=args.ceiling, allow_uncontained=args.allow_uncontained)

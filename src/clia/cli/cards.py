@@ -1,0 +1,242 @@
+"""Lineage for people: profile cards, chains as trees, explanations as short stories."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from clia.cli.output import console, plain
+from clia.lineage import projection
+
+if TYPE_CHECKING:
+    from clia.lineage.contexts import Context
+    from clia.lineage.origins import Explanation, Place
+    from clia.lineage.view import ContextReport, MergedDocument
+
+_TITLES = {"agent": "Profile", "agenda": "Plan", "agency": "Agency"}
+_FIRST = {
+    "agent": ("responsibilities", "focusDomains", "contributionMix", "checklists", "sections", "mentors", "tags"),
+    "agenda": ("principles", "themes", "horizons", "initiatives", "milestones", "backlog", "dependencies", "risks", "sections"),
+    "agency": (),
+}
+_NEWEST = 20
+
+
+def badge(document: dict[str, Any]) -> str:
+    """An agent's badge and emoji, as far as it has them."""
+    extensions = document.get("extensions")
+    found = extensions if isinstance(extensions, dict) else {}
+    emoji = found.get("x-emoji") or document.get("emoji")
+    return " ".join(plain(each) for each in (emoji, found.get("x-badge")) if isinstance(each, str) and each.strip())
+
+
+def show_merged(merged: MergedDocument, *, root_chain: bool, show_origin: bool) -> None:
+    """One merged document as a card; guardrails come first."""
+    body: list[RenderableType] = [_head(merged)]
+    origins = merged.origins() if show_origin else None
+    if merged.kind == "agent":
+        body += _guardrails(merged, origins)
+        if isinstance(merged.get("purpose"), str):
+            body += [_heading("Purpose"), _indented(Text(plain(merged["purpose"]).strip()))]
+    for field in _FIRST[merged.kind]:
+        body += _section(merged, field, origins)
+    if merged.kind == "agency":
+        body += _entries(merged.get("entries") or [])
+    if root_chain:
+        body += [_heading("Merged from, outermost first"), _indented(_chain_table(merged.chain))]
+    title = Text(f"{_TITLES[merged.kind]} of {merged['slug']}", style="bold")
+    console().print(Panel(Group(*body), title=title, title_align="left", border_style="cyan", padding=(1, 2)))
+
+
+def _head(merged: MergedDocument) -> Text:
+    head = Text()
+    mark = badge(merged.document)
+    head.append(f"{mark}  " if mark else "")
+    head.append(plain(merged.get("title") or merged["slug"]), style="bold")
+    facts = [merged.get("role"), merged.get("status"), merged.get("updated") and f"updated {merged['updated']}"]
+    shown = [plain(each) for each in facts if each]
+    head.append("\n" + " · ".join(shown) if shown else "", style="dim")
+    return head
+
+
+def _guardrails(merged: MergedDocument, origins: dict[str, Any] | None) -> list[RenderableType]:
+    items = merged.get("guardrails") or []
+    if not items:
+        return []
+    waived = {each["text"] for each in merged.get("waivedGuardrails") or ()}
+    table = _bullets()
+    for index, item in enumerate(items):
+        line = Text(plain(projection.text(item)), style="bold")
+        if projection.text(item) in waived:
+            line.stylize("strike dim")
+            line.append("  waived by an operator", style="yellow")
+        _add_origin(line, origins, f"/guardrails/{index}")
+        table.add_row("!", line)
+    return [_heading("Guardrails", "bold red"), table]
+
+
+def _section(merged: MergedDocument, field: str, origins: dict[str, Any] | None) -> list[RenderableType]:
+    value = merged.get(field)
+    if field == "contributionMix":
+        return _mix(value)
+    if not isinstance(value, list) or not value:
+        return []
+    table = _bullets()
+    for index, item in enumerate(value):
+        for line in projection.lines(item):
+            text = Text(plain(line))
+            _add_origin(text, origins, f"/{field}/{index}")
+            table.add_row("•", text)
+    return [_heading(_words(field)), table]
+
+
+def _mix(value: Any) -> list[RenderableType]:
+    groups = value if isinstance(value, dict) else {"": value}
+    found: list[RenderableType] = []
+    for name, items in groups.items():
+        shares = [(projection.type_of(item), projection.weight_of(item)) for item in items or () if projection.type_of(item)]
+        numbers = [(kind, weight) for kind, weight in shares if isinstance(weight, (int, float))]
+        top = max((weight for _, weight in numbers), default=0)
+        table = Table.grid(padding=(0, 1))
+        for kind, weight in numbers:
+            table.add_row(
+                f"  {plain(kind)}", Text("█" * max(1, round(20 * weight / top)) if top > 0 else "", style="cyan"), str(weight)
+            )
+        found += [_heading(f"Contribution mix {plain(name)}".strip()), table] if numbers else []
+    return found
+
+
+def _entries(entries: list[Any]) -> list[RenderableType]:
+    table = Table.grid(padding=(0, 2))
+    for entry in entries[-_NEWEST:]:
+        shown = entry if isinstance(entry, dict) else {"summary": entry}
+        what = shown.get("summary") or shown.get("title") or projection.text(entry)
+        when = shown.get("timestamp") or shown.get("date") or ""
+        table.add_row(Text(plain(when), style="dim"), Text(plain(shown.get("signature") or ""), style="cyan"), Text(plain(what)))
+    note = f"{len(entries)} entries" + (f", the last {_NEWEST} of them" if len(entries) > _NEWEST else "")
+    return [_heading(note), _indented(table)]
+
+
+def _add_origin(line: Text, origins: dict[str, Any] | None, pointer: str) -> None:
+    if origins is not None:
+        origin = origins.get(pointer) or next((each for at, each in origins.items() if at.startswith(f"{pointer}/")), None)
+        if origin and origin["path"]:
+            line.append(f"  ← {shorten(origin['path'])}", style="dim")
+
+
+def show_context(report: ContextReport, *, explain: bool) -> None:
+    """The chain, drawn as a tree: each context inside the one that encloses it."""
+    out = console()
+    out.print(Text.assemble((plain(report.slug), "bold"), " at ", (plain(report.path), "cyan"), f"  ({report.mode} chain)"))
+    node: Tree | None = None
+    root: Tree | None = None
+    for context in report.chain:
+        label = Text.assemble((plain(context.prefix), "bold"), "  ", (plain(context.directory), "cyan"))
+        label.append(f"  {', '.join(kind for kind, path in context.documents.items() if path)}", style="dim")
+        if explain:
+            label.append(f"\nin: {', '.join(context.reasons)}", style="green")
+        if context.real_home != context.home:
+            label.append(f"\n{plain(context.home)} → {plain(context.real_home)}", style="dim")
+        if node is None:
+            root = node = Tree(label, guide_style="dim")
+        else:
+            node = node.add(label)
+    if root is not None:
+        out.print(root)
+    if explain:
+        _show_reasons(report)
+
+
+def _show_reasons(report: ContextReport) -> None:
+    out = console()
+    if report.mode != "default":
+        out.print(Text("\nDefault chain", style="bold"))
+        out.print(_indented(_chain_table(report.default)))
+        out.print(Text("Injected roots", style="bold"))
+        out.print(_indented(_chain_table(report.injected) if report.injected else Text("none", style="dim")))
+    if report.excluded:
+        out.print(Text("\nLeft out", style="bold"))
+        table = Table.grid(padding=(0, 2))
+        for each in report.excluded:
+            table.add_row(Text(plain(each.path), style="cyan"), Text(f"excluded: {each.reason}", style="yellow"))
+        out.print(_indented(table))
+
+
+def show_explanation(explanation: Explanation) -> None:
+    """Rule, winner, contributors and shadowed values, in plain sentences."""
+    out = console()
+    out.print(
+        Text.assemble((plain(explanation.pointer or "the whole document"), "bold"), " is ", (_short(explanation.value), "green"))
+    )
+    out.print(Text(f"Rule {explanation.rule}: {explanation.story}.", style="dim"))
+    if explanation.winner is not None:
+        out.print(Text("It comes from"))
+        out.print(_indented(_place_table([explanation.winner])))
+    elif explanation.note:
+        out.print(Text(f"No file gave it: {explanation.note}."))
+    others = [each for each in explanation.contributors if each != explanation.winner]
+    if others:
+        out.print(Text("The same is said in" if explanation.winner else "It is made of"))
+        out.print(_indented(_place_table(others)))
+    if explanation.shadowed:
+        out.print(Text("It hides"))
+        out.print(_indented(_place_table(explanation.shadowed)))
+    out.print(Text(f"sha256 of the value: {explanation.value_sha256}", style="dim"))
+
+
+def _place_table(places: list[Place] | tuple[Place, ...]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for each in places:
+        where = Text.assemble((plain(shorten(each.path)), "cyan"), (f" {plain(each.pointer)}", "dim"))
+        table.add_row(where, Text(_short(each.value)), Text(each.note, style="yellow"), Text(each.sha256[:12], style="dim"))
+    return table
+
+
+def _chain_table(chain: tuple[Context, ...]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for each in chain:
+        table.add_row(
+            Text(plain(each.prefix), style="bold"),
+            Text(plain(each.directory), style="cyan"),
+            Text(", ".join(each.reasons), style="dim"),
+        )
+    return table
+
+
+def _short(value: Any) -> str:
+    import json
+
+    shown = json.dumps(value, ensure_ascii=False)
+    return plain(shown if len(shown) <= 160 else shown[:157] + "…")
+
+
+def shorten(path: str) -> str:
+    """A path as people say it: relative where that is shorter."""
+    relative = os.path.relpath(path)
+    return plain(relative if len(relative) < len(path) else path)
+
+
+def _heading(text: str, style: str = "bold") -> RenderableType:
+    return Padding(Text(text, style=style), (1, 0, 0, 0))
+
+
+def _bullets() -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(style="dim", justify="right", min_width=3)
+    table.add_column(overflow="fold")
+    return table
+
+
+def _indented(what: RenderableType) -> Padding:
+    return Padding(what, (0, 0, 0, 2))
+
+
+def _words(field: str) -> str:
+    return "".join(f" {char.lower()}" if char.isupper() else char for char in field).capitalize()

@@ -1,0 +1,123 @@
+"""The console program: finds the command, runs it, turns errors into exit codes.
+
+Exit codes: 0 done, 1 refused or findings, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+
+from clia import __version__
+from clia.cli.output import show_error, write
+from clia.cli.registry import TREE, Command, Group
+from clia.errors import CliaError, InvalidInput, NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+DONE, REFUSED, BAD_INPUT = 0, 1, 2
+_AGENT_PROGRAM = re.compile(r"([a-z0-9]+(?:-[a-z0-9]+)*)-agent-cli")
+
+
+def entry_point() -> int:
+    """What the installed programs run. A link named ``<slug>-agent-cli`` is that agent's own program."""
+    name = os.path.basename(sys.argv[0])
+    agent = _AGENT_PROGRAM.fullmatch(name)
+    if agent and agent.group(1) != "clia":
+        from clia.cli.agent_program import agent_cli
+
+        return agent_cli(agent.group(1))(sys.argv[1:])
+    return main(sys.argv[1:])
+
+
+def main(argv: Sequence[str]) -> int:
+    return guarded(argv, lambda: run_group(list(argv), TREE, "clia"))
+
+
+def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
+    """Runs a command; the one place where an error becomes what a person sees and an exit code."""
+    try:
+        return run()
+    except CliaError as error:
+        show_error(error, as_json="--json" in argv)
+        return BAD_INPUT if isinstance(error, (InvalidInput, NotFound)) else REFUSED
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader went away (`clia … | head`); what is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+
+
+def run_group(words: list[str], group: Group, program: str, slug: str | None = None) -> int:
+    name = words[0] if words else ""
+    found = group.commands.get(name)
+    if found is None:
+        return _no_command(words, group, program)
+    if isinstance(found, Group):
+        return run_group(words[1:], found, f"{program} {name}", slug)
+    return run_command(found, f"{program} {name}", words[1:], slug)
+
+
+def run_command(command: Command, program: str, words: Sequence[str], slug: str | None = None) -> int:
+    parser = argparse.ArgumentParser(prog=program, description=_sentence(command.help), allow_abbrev=False)
+    module = _load(command)
+    module.configure(parser, slug)
+    result: int = module.run(parser.parse_args(words))
+    return result
+
+
+def _load(command: Command) -> Any:
+    """The command's module, known by its two functions: ``configure`` and ``run``."""
+    from importlib import import_module
+
+    return import_module(command.module)
+
+
+def _no_command(words: list[str], group: Group, program: str) -> int:
+    """Help, the version, or a complaint about an unknown command."""
+    parser = group_parser(group, program)
+    if not words:
+        write(parser.format_help())
+        return BAD_INPUT
+    parser.parse_args(words)  # --help and --version end here, and so does anything unknown
+    return DONE
+
+
+def group_parser(group: Group, program: str) -> argparse.ArgumentParser:
+    """A parser that knows a group's commands by name only."""
+    parser = argparse.ArgumentParser(prog=program, description=group.help, allow_abbrev=False)
+    if group is TREE:
+        parser.add_argument("--version", action="version", version=f"clia {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, command in group.commands.items():
+        commands.add_parser(name, help=command.help, add_help=False)
+    return parser
+
+
+def full_parser(group: Group = TREE, program: str = "clia") -> argparse.ArgumentParser:
+    """A parser with every option of every command: for completion and documentation; loads every command."""
+    parser = argparse.ArgumentParser(prog=program, description=group.help, allow_abbrev=False)
+    if group is TREE:
+        parser.add_argument("--version", action="version", version=f"clia {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _fill(commands, group, program)
+    return parser
+
+
+def _fill(commands: argparse._SubParsersAction[argparse.ArgumentParser], group: Group, program: str) -> None:
+    for name, command in group.commands.items():
+        each = commands.add_parser(name, help=command.help, description=_sentence(command.help), prog=f"{program} {name}")
+        if isinstance(command, Group):
+            _fill(each.add_subparsers(metavar="COMMAND", required=True), command, f"{program} {name}")
+        else:
+            _load(command).configure(each, None)
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + ("" if text.endswith(("?", ".")) else ".")

@@ -1,0 +1,75 @@
+"""Writing to people and to programs.
+
+Invariant: standard output carries the answer and nothing else; diagnostics and errors go to standard error. Text from
+documents never reaches a terminal with its control characters alive.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, TextIO
+
+    from rich.console import Console
+
+    from clia.errors import CliaError
+    from clia.lineage.diagnostics import Diagnostic
+
+
+def emit_json(value: Any) -> None:
+    """The answer, for a program."""
+    write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Text in UTF-8, whatever the locale says."""
+    target = stream or sys.stdout
+    buffer = getattr(target, "buffer", None)
+    if buffer is None:
+        target.write(text)
+    else:
+        target.flush()
+        buffer.write(text.encode("utf-8", "backslashreplace"))
+    target.flush()
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A terminal for people. Colours follow NO_COLOR, FORCE_COLOR and whether it is a terminal."""
+    from rich.console import Console  # 35 ms that programs need not pay
+
+    return Console(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False)
+
+
+def plain(text: object) -> str:
+    """Text that may go to a terminal: control, bidirectional and zero-width characters are made visible."""
+    shown = str(text)
+    if shown.isascii() and shown.isprintable():
+        return shown
+    return "".join(char if _harmless(char) else f"\\u{{{ord(char):x}}}" for char in shown)
+
+
+def _harmless(char: str) -> bool:
+    return char.isprintable() or char in "\n\t\u200d\ufe0f"  # emoji are joined and styled with the last two
+
+
+def show_diagnostics(found: Iterable[Diagnostic], *, as_json: bool) -> None:
+    """Findings beside an answer: JSON lines for programs, one line each for people."""
+    for item in found:
+        if as_json:
+            write(json.dumps(item.to_json(), ensure_ascii=False) + "\n", sys.stderr)
+        else:
+            hint = f" ({item.hint})" if item.hint else ""
+            write(plain(f"{item.severity}: {item.code}: {item.message}{hint}") + "\n", sys.stderr)
+
+
+def show_error(error: CliaError, *, as_json: bool) -> None:
+    if as_json:
+        write(json.dumps({"error": error.to_json()}, ensure_ascii=False) + "\n", sys.stderr)
+        return
+    write(plain(f"error: {error.code}: {error.message}") + "\n", sys.stderr)
+    for hint in error.hints:
+        write(plain(f"  hint: {hint}") + "\n", sys.stderr)

@@ -1,0 +1,145 @@
+"""Reading JSON documents written by anyone.
+
+Invariant: what is returned means exactly what the file says. Duplicate keys, NaN, infinities and unpaired
+surrogates have no one meaning and are refused; byte-order marks, CRLF and large integers are fine. A refusal
+names the path, and line and column where there is one.
+"""
+
+from __future__ import annotations
+
+import json
+
+from clia.errors import InvalidDocument
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 128
+
+
+def parse(data: bytes, path: str) -> dict[str, Any]:
+    """The JSON object in ``data``; ``InvalidDocument`` names ``path`` and what is wrong."""
+    check_size(len(data), path)
+    text = decode(data, path)
+    try:
+        value = _DECODER.decode(text)
+    except json.JSONDecodeError as err:
+        raise invalid(path, f"not JSON: {err.msg} (line {err.lineno}, column {err.colno})", err.lineno, err.colno) from None
+    except RecursionError:
+        raise _too_deep(path) from None
+    except _Refused as err:
+        raise invalid(path, str(err)) from None
+    except ValueError as err:  # Python refuses integers of many thousand digits
+        raise invalid(path, f"a number cannot be read: {err}") from None
+    if not isinstance(value, dict):
+        raise invalid(path, f"the document must be a JSON object, not {type_name(value)}", 1, 1)
+    _check_depth(value, text, path)
+    _check_surrogates(value, text, path)
+    return value
+
+
+def decode(data: bytes, path: str) -> str:
+    """The text of a document, its byte-order mark dropped."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as err:
+        line = data.count(b"\n", 0, err.start) + 1
+        column = err.start - data.rfind(b"\n", 0, err.start)
+        raise invalid(path, f"not UTF-8 (line {line}, column {column})", line, column) from None
+    return text
+
+
+def check_size(size: int, path: str) -> None:
+    if size > MAX_BYTES:
+        raise InvalidDocument(
+            f"{path}: larger than the limit of {MAX_BYTES} bytes (16 MiB)",
+            code="document-too-large",
+            hints=["split the document, or move old entries to an archive"],
+            fields={"path": path, "limit": MAX_BYTES},
+        )
+
+
+def invalid(path: str, problem: str, line: int | None = None, column: int | None = None) -> InvalidDocument:
+    fields: dict[str, Any] = {"path": path}
+    if line is not None:
+        fields.update(line=line, column=column)
+    return InvalidDocument(f"{path}: {problem}", code="invalid-json", fields=fields)
+
+
+def type_name(value: object) -> str:
+    """What JSON calls the value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "an array" if isinstance(value, list) else "an object"
+
+
+class _Refused(Exception):
+    """Raised inside the JSON parser's hooks; never leaves this module."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _Refused(f"the key {key!r} stands twice in one object")
+            seen.add(key)
+    return made
+
+
+def _constant(name: str) -> Any:
+    raise _Refused(f"{name} is not JSON")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise _Refused(f"the number {text[:40]} is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
+
+
+def _too_deep(path: str) -> InvalidDocument:
+    return InvalidDocument(
+        f"{path}: nested deeper than the limit of {MAX_DEPTH} levels",
+        code="document-too-deep",
+        fields={"path": path, "limit": MAX_DEPTH},
+    )
+
+
+def _check_depth(value: Any, text: str, path: str) -> None:
+    if text.count("{") + text.count("[") <= MAX_DEPTH:
+        return
+    level = [value]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise _too_deep(path)
+        level = [
+            child
+            for parent in level
+            for child in (parent.values() if type(parent) is dict else parent)
+            if type(child) is dict or type(child) is list
+        ]
+
+
+def _check_surrogates(value: Any, text: str, path: str) -> None:
+    # Only an escape can bring in a surrogate, and most documents have no such escape.
+    if "\\ud" not in text and "\\uD" not in text:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise invalid(path, "a string holds half of a surrogate pair") from None

@@ -1,0 +1,107 @@
+"""What several tests need: made-up trees, and the installed program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Tree:
+    """A directory tree with agents in it, made for one test."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def path(self, name: str = "") -> str:
+        return str(self.root / name) if name else str(self.root)
+
+    def directory(self, name: str) -> Path:
+        made = self.root / name
+        made.mkdir(parents=True, exist_ok=True)
+        return made
+
+    def repository(self, name: str = "", *, as_file: bool = False) -> Path:
+        """A repository boundary: `.git` as a folder, or as the file that submodules and worktrees have."""
+        root = self.directory(name)
+        if as_file:
+            (root / ".git").write_text("gitdir: ../.git/modules/x\n")
+        else:
+            (root / ".git").mkdir(exist_ok=True)
+        return root
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    def document(self, where: str, slug: str, kind: str, content: dict[str, Any] | None = None, name: str | None = None) -> Path:
+        """A triad document of an agent in a domain directory; its name follows the convention unless given."""
+        directory = self.root / where
+        file = name or f"{slug}@{directory.resolve().name}.{kind}.triad.json"
+        body = {"slug": slug} if content is None else content
+        base = f"{where}/" if where else ""
+        return self.write(f"{base}.clia/agents/{slug}/{file}", json.dumps(body, ensure_ascii=False, indent=2) + "\n")
+
+    def agent(self, where: str, slug: str = "scout", **content: Any) -> Path:
+        return self.document(where, slug, "agent", {"slug": slug, **content})
+
+    def agenda(self, where: str, slug: str = "scout", **content: Any) -> Path:
+        return self.document(where, slug, "agenda", {"slug": slug, **content})
+
+    def agency(self, where: str, slug: str = "scout", **content: Any) -> Path:
+        return self.document(where, slug, "agency", {"slug": slug, **content})
+
+    def snapshot(self) -> dict[str, tuple[str, bytes, int]]:
+        """Every name below the root with its kind, content and time: what a read may not change."""
+        found: dict[str, tuple[str, bytes, int]] = {}
+        for directory, folders, files in os.walk(self.root):
+            for name in sorted([*folders, *files]):
+                path = Path(directory, name)
+                info = path.lstat()
+                content = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+                found[str(path.relative_to(self.root))] = (oct(info.st_mode), content, info.st_mtime_ns)
+        return found
+
+
+class Ran(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def program(name: str = "clia") -> str:
+    """The installed program of the environment the tests run in."""
+    return str(Path(sys.executable).parent / name)
+
+
+def clia(*words: str, cwd: str | Path | None = None, env: dict[str, str] | None = None, executable: str | None = None) -> Ran:
+    """Runs the installed program as a user would."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
+    environment.update({"COLUMNS": "100", "NO_COLOR": "1"} | (env or {}))
+    done = subprocess.run(
+        [executable or program(), *words], cwd=cwd, env=environment, capture_output=True, text=True, encoding="utf-8", check=False
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def git(*words: str, cwd: str | Path) -> str:
+    """Stock git, away from the configuration of whoever runs the tests."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    environment.update(
+        GIT_CONFIG_GLOBAL=os.devnull,
+        GIT_CONFIG_SYSTEM=os.devnull,
+        GIT_AUTHOR_NAME="Tess",
+        GIT_AUTHOR_EMAIL="tess@example.org",
+        GIT_COMMITTER_NAME="Tess",
+        GIT_COMMITTER_EMAIL="tess@example.org",
+    )
+    done = subprocess.run(["git", *words], cwd=cwd, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout

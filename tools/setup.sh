@@ -1,0 +1,38 @@
+#!/bin/sh
+# Makes .venv/ with everything locked. Quick when nothing changed: a stamp remembers what was installed.
+set -eu
+cd "$(dirname "$0")/.."
+
+python=
+for candidate in ${PYTHON:-} python3.14 python3.13 python3.12 python3.11 python3; do
+    if command -v "$candidate" >/dev/null 2>&1 &&
+        "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+if [ -z "$python" ]; then
+    echo "setup: Python 3.11 or newer is needed; set PYTHON to one" >&2
+    exit 1
+fi
+
+stamp=.venv/.clia-setup
+wanted=$(cat requirements/dev.txt pyproject.toml tools/setup.sh | cksum; "$python" --version; pwd)
+if [ -x .venv/bin/clia ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+    exit 0
+fi
+
+echo "setup: .venv with the locked packages ($("$python" --version))"
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+        apt-get update -qq && apt-get install -y -qq "$(basename "$python")-venv" || apt-get install -y -qq python3-venv
+    else
+        echo "setup: this Python has no venv module; install it (Debian: apt-get install python3-venv)" >&2
+        exit 1
+    fi
+fi
+rm -f "$stamp"
+"$python" -m venv --clear .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+printf '%s' "$wanted" >"$stamp"
