@@ -1,13 +1,33 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from support import Tree
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# Timing belongs to the benchmarks; a run on CI is the same every time, a developer's explores.
+settings.register_profile("usual", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("soak", deadline=None, max_examples=3000)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="the long versions of property, load and fault tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("soak" if config.getoption("--soak") else "usual")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that asks for a ``life`` is repeated: a few times as a rule, for long in a soak."""
+    if "life" in metafunc.fixturenames:
+        metafunc.parametrize("life", range(200 if metafunc.config.getoption("--soak") else 6))
 
 
 @pytest.fixture

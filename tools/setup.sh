@@ -16,23 +16,28 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
-stamp=.venv/.clia-setup
-wanted=$(cat requirements/dev.txt pyproject.toml tools/setup.sh | cksum; "$python" --version; pwd)
-if [ -x .venv/bin/clia ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+# Two stamps: the packages change rarely, this project's own entry points more often.
+packages=$(cat requirements/dev.txt tools/setup.sh | cksum; "$python" --version; pwd)
+project=$(cksum <pyproject.toml)
+have() { [ -x .venv/bin/python ] && [ "$(cat ".venv/.clia-$1" 2>/dev/null)" = "$2" ]; }
+if have packages "$packages" && have project "$project"; then
     exit 0
 fi
 
-echo "setup: .venv with the locked packages ($("$python" --version))"
-if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-    if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
-        apt-get update -qq && apt-get install -y -qq "$(basename "$python")-venv" || apt-get install -y -qq python3-venv
-    else
-        echo "setup: this Python has no venv module; install it (Debian: apt-get install python3-venv)" >&2
-        exit 1
+if ! have packages "$packages"; then
+    echo "setup: .venv with the locked packages ($("$python" --version))"
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        if command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ]; then
+            apt-get update -qq
+            apt-get install -y -qq "$(basename "$python")-venv" || apt-get install -y -qq python3-venv
+        else
+            echo "setup: this Python has no venv module; install it (Debian: apt-get install python3-venv)" >&2
+            exit 1
+        fi
     fi
+    "$python" -m venv --clear .venv
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 fi
-rm -f "$stamp"
-"$python" -m venv --clear .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-printf '%s' "$wanted" >"$stamp"
+printf '%s' "$packages" >.venv/.clia-packages
+printf '%s' "$project" >.venv/.clia-project

@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 
 from clia.backends.local_files import LocalFiles
-from clia.lineage.places import survey
-from clia.lineage.view import Lineage
+from clia.triads.places import survey
+from clia.triads.view import Lineage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.lineage.places import Place
+    from clia.triads.places import Place
 
 
 def place(path: str | os.PathLike[str] = ".", *, ceiling: str | os.PathLike[str] | None = None) -> Place:

@@ -6,7 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.lineage.view import Lineage
+    from clia.app.writing import Where
+    from clia.triads.view import Lineage
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -46,3 +47,22 @@ def lineage_of(args: argparse.Namespace) -> Lineage:
     from clia.app.lineage import lineage
 
     return lineage(args.path, args.slug, ceiling=args.ceiling, allow_uncontained=args.allow_uncontained)
+
+
+def add_target(parser: argparse.ArgumentParser, *, agents_dir: bool = True) -> None:
+    """Where a command writes."""
+    parser.add_argument("--path", default=".", metavar="DIR", help="working path (default: the current directory)")
+    parser.add_argument(
+        "--write-scope",
+        choices=("local", "submodule", "workspace"),
+        default="submodule",
+        help="the working path itself, the nearest repository (default), or the outermost one",
+    )
+    if agents_dir:
+        parser.add_argument("--agents-dir", metavar="DIR", help="directory of agents, used where no repository encloses the path")
+
+
+def where(args: argparse.Namespace) -> Where:
+    from clia.app.writing import Where
+
+    return Where(args.path, args.write_scope, getattr(args, "agents_dir", None))

@@ -13,12 +13,14 @@ from rich.text import Text
 from rich.tree import Tree
 
 from clia.cli.output import console, plain
-from clia.lineage import projection
+from clia.triads import projection
 
 if TYPE_CHECKING:
-    from clia.lineage.contexts import Context
-    from clia.lineage.origins import Explanation, Place
-    from clia.lineage.view import ContextReport, MergedDocument
+    from collections.abc import Sequence
+
+    from clia.triads.contexts import Context
+    from clia.triads.origins import Explanation, Place
+    from clia.triads.view import ContextReport, MergedDocument
 
 _TITLES = {"agent": "Profile", "agenda": "Plan", "agency": "Agency"}
 _FIRST = {
@@ -171,32 +173,32 @@ def _show_reasons(report: ContextReport) -> None:
 
 def show_explanation(explanation: Explanation) -> None:
     """Rule, winner, contributors and shadowed values, in plain sentences."""
-    out = console()
-    out.print(
-        Text.assemble((plain(explanation.pointer or "the whole document"), "bold"), " is ", (_short(explanation.value), "green"))
+    story = Text.assemble(
+        (plain(explanation.pointer or "the whole document"), "bold"), " is ", (_short(explanation.value), "green")
     )
-    out.print(Text(f"Rule {explanation.rule}: {explanation.story}.", style="dim"))
+    story.append(f"\nRule {explanation.rule}: {explanation.story}.", style="dim")
     if explanation.winner is not None:
-        out.print(Text("It comes from"))
-        out.print(_indented(_place_table([explanation.winner])))
+        story.append("\nIt comes from")
+        _tell_places(story, [explanation.winner])
     elif explanation.note:
-        out.print(Text(f"No file gave it: {explanation.note}."))
+        story.append(f"\nNo file gave it: {explanation.note}.")
     others = [each for each in explanation.contributors if each != explanation.winner]
     if others:
-        out.print(Text("The same is said in" if explanation.winner else "It is made of"))
-        out.print(_indented(_place_table(others)))
+        story.append("\nThe same is said in" if explanation.winner else "\nIt is made of")
+        _tell_places(story, others)
     if explanation.shadowed:
-        out.print(Text("It hides"))
-        out.print(_indented(_place_table(explanation.shadowed)))
-    out.print(Text(f"sha256 of the value: {explanation.value_sha256}", style="dim"))
+        story.append("\nIt hides")
+        _tell_places(story, explanation.shadowed)
+    story.append(f"\nsha256 of the value: {explanation.value_sha256}", style="dim")
+    console().print(story, soft_wrap=True)
 
 
-def _place_table(places: list[Place] | tuple[Place, ...]) -> Table:
-    table = Table.grid(padding=(0, 2))
+def _tell_places(story: Text, places: Sequence[Place]) -> None:
     for each in places:
-        where = Text.assemble((plain(shorten(each.path)), "cyan"), (f" {plain(each.pointer)}", "dim"))
-        table.add_row(where, Text(_short(each.value)), Text(each.note, style="yellow"), Text(each.sha256[:12], style="dim"))
-    return table
+        story.append(f"\n  {_short(each.value)}")
+        story.append(f"  ({each.note})" if each.note else "", style="yellow")
+        story.append(f"\n    {shorten(each.path)} {plain(each.pointer)}", style="cyan")
+        story.append(f"  sha256 {each.sha256[:12]}", style="dim")
 
 
 def _chain_table(chain: tuple[Context, ...]) -> Table:

@@ -11,7 +11,7 @@ import re
 import sys
 
 from clia import __version__
-from clia.cli.output import show_error, write
+from clia.cli.output import show_error, speak_utf8, write
 from clia.cli.registry import TREE, Command, Group
 from clia.errors import CliaError, InvalidInput, NotFound
 
@@ -41,6 +41,7 @@ def main(argv: Sequence[str]) -> int:
 
 def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
     """Runs a command; the one place where an error becomes what a person sees and an exit code."""
+    speak_utf8()
     try:
         return run()
     except CliaError as error:
@@ -52,6 +53,12 @@ def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
         # The reader went away (`clia … | head`); what is still buffered has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except Exception as error:  # the last line of defence: people get a sentence, not a traceback
+        if os.environ.get("CLIA_DEBUG"):
+            raise
+        hints = ["please report it; CLIA_DEBUG=1 shows where it happened"]
+        show_error(CliaError(f"a bug in clia: {type(error).__name__}: {error}", code="bug", hints=hints), as_json="--json" in argv)
+        return REFUSED
 
 
 def run_group(words: list[str], group: Group, program: str, slug: str | None = None) -> int:
@@ -65,11 +72,25 @@ def run_group(words: list[str], group: Group, program: str, slug: str | None = N
 
 
 def run_command(command: Command, program: str, words: Sequence[str], slug: str | None = None) -> int:
-    parser = argparse.ArgumentParser(prog=program, description=_sentence(command.help), allow_abbrev=False)
+    parser = new_parser(program, _sentence(command.help))
     module = _load(command)
     module.configure(parser, slug)
     result: int = module.run(parser.parse_args(words))
     return result
+
+
+def new_parser(program: str, description: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=program, description=description, allow_abbrev=False, formatter_class=_formatter)
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    # argparse makes a formatter for every option, and without a width loads shutil, bz2 and lzma to find one: 3 ms.
+    columns = os.environ.get("COLUMNS", "")
+    try:
+        width = int(columns) if columns.isdigit() else os.get_terminal_size().columns
+    except OSError:
+        width = 80
+    return argparse.HelpFormatter(prog, width=max(width - 2, 40))
 
 
 def _load(command: Command) -> Any:
@@ -91,7 +112,7 @@ def _no_command(words: list[str], group: Group, program: str) -> int:
 
 def group_parser(group: Group, program: str) -> argparse.ArgumentParser:
     """A parser that knows a group's commands by name only."""
-    parser = argparse.ArgumentParser(prog=program, description=group.help, allow_abbrev=False)
+    parser = new_parser(program, group.help)
     if group is TREE:
         parser.add_argument("--version", action="version", version=f"clia {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -102,7 +123,7 @@ def group_parser(group: Group, program: str) -> argparse.ArgumentParser:
 
 def full_parser(group: Group = TREE, program: str = "clia") -> argparse.ArgumentParser:
     """A parser with every option of every command: for completion and documentation; loads every command."""
-    parser = argparse.ArgumentParser(prog=program, description=group.help, allow_abbrev=False)
+    parser = new_parser(program, group.help)
     if group is TREE:
         parser.add_argument("--version", action="version", version=f"clia {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -6,6 +6,7 @@ documents never reaches a terminal with its control characters alive.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clia.errors import CliaError
-    from clia.lineage.diagnostics import Diagnostic
+    from clia.triads.diagnostics import Diagnostic
 
 
 def emit_json(value: Any) -> None:
@@ -25,15 +26,16 @@ def emit_json(value: Any) -> None:
     write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def speak_utf8() -> None:
+    """UTF-8 on both streams, whatever the locale says; what cannot be written is escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
 def write(text: str, stream: TextIO | None = None) -> None:
-    """Text in UTF-8, whatever the locale says."""
     target = stream or sys.stdout
-    buffer = getattr(target, "buffer", None)
-    if buffer is None:
-        target.write(text)
-    else:
-        target.flush()
-        buffer.write(text.encode("utf-8", "backslashreplace"))
+    target.write(text)
     target.flush()
 
 

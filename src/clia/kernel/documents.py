@@ -35,8 +35,8 @@ def parse(data: bytes, path: str) -> dict[str, Any]:
         raise invalid(path, f"a number cannot be read: {err}") from None
     if not isinstance(value, dict):
         raise invalid(path, f"the document must be a JSON object, not {type_name(value)}", 1, 1)
-    _check_depth(value, text, path)
-    _check_surrogates(value, text, path)
+    _check_depth(value, data, path)
+    _check_surrogates(value, data, path)
     return value
 
 
@@ -118,8 +118,8 @@ def _too_deep(path: str) -> InvalidDocument:
     )
 
 
-def _check_depth(value: Any, text: str, path: str) -> None:
-    if text.count("{") + text.count("[") <= MAX_DEPTH:
+def _check_depth(value: Any, data: bytes, path: str) -> None:
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
         return
     level = [value]
     depth = 0
@@ -135,9 +135,9 @@ def _check_depth(value: Any, text: str, path: str) -> None:
         ]
 
 
-def _check_surrogates(value: Any, text: str, path: str) -> None:
-    # Only an escape can bring in a surrogate, and most documents have no such escape.
-    if "\\ud" not in text and "\\uD" not in text:
+def _check_surrogates(value: Any, data: bytes, path: str) -> None:
+    # Only an escape can bring in a surrogate, and most documents have none.
+    if b"\\" not in data or b"\\u" not in data:
         return
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")

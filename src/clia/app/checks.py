@@ -1,0 +1,127 @@
+"""Checks on agents: list, lint, smoke, doctor, schemas.
+
+Invariant: nothing here writes; the caller's identity enters here, and the environment is handed in for git alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clia.app.lineage import place, trusted_owners
+from clia.backends.git_history import GitHistory
+from clia.backends.local_files import LocalFiles
+from clia.errors import CliaError
+from clia.kernel import documents
+from clia.kernel.names import check_slug
+from clia.triads import lint as linting
+from clia.triads import roster as rosters
+from clia.triads.contexts import KINDS
+from clia.triads.lint import doctor as doctoring
+from clia.triads.lint import smoke as smoking
+from clia.triads.lint.lines import line_of
+from clia.triads.places import survey
+from clia.triads.schemas import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from clia.triads.diagnostics import Diagnostic
+    from clia.triads.places import Place
+    from clia.triads.roster import AgentTree, Roster
+
+    Path = str | os.PathLike[str]
+
+
+def roster(path: Path = ".", *, ceiling: Path | None = None, everything: bool = False) -> Roster:
+    """The agents visible at a path."""
+    return rosters.roster(LocalFiles(), place(path, ceiling=ceiling), everything=everything)
+
+
+def lint(
+    path: Path,
+    *,
+    environment: Mapping[str, str],
+    slugs: Sequence[str] = (),
+    ceiling: Path | None = None,
+    watch: linting.Watch | None = None,
+) -> linting.Report:
+    """Every finding on the agents visible at a path or declared below it."""
+    for slug in slugs:
+        check_slug(slug)
+    return linting.lint(LocalFiles(), GitHistory(environment), _tree(path, ceiling), slugs, watch)
+
+
+def smoke(
+    path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None, watch: linting.Watch | None = None
+) -> smoking.SmokeReport:
+    """Whether every agent of a tree resolves as it should."""
+    return smoking.smoke(LocalFiles(), GitHistory(environment), _tree(path, ceiling), watch)
+
+
+def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> doctoring.DoctorReport:
+    """Chain, inheritance and findings of each agent visible at a path."""
+    files = LocalFiles()
+    return doctoring.examine(files, GitHistory(environment), rosters.seen_from(files, place(path, ceiling=ceiling)))
+
+
+class Health(NamedTuple):
+    """What clia runs on, and what it finds at a path."""
+
+    python: str
+    git: str | None
+    agents: doctoring.DoctorReport
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "python": self.python,
+            "git": self.git,
+            "path": self.agents.path,
+            "repository": self.agents.repository,
+            "agents": self.agents.to_json(),
+        }
+
+
+def health(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> Health:
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    report = doctor(path, environment=environment, ceiling=ceiling)
+    return Health(python, GitHistory(environment).version(), report)
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """The JSON Schemas of the documents, by kind."""
+    return {kind: schema(kind) for kind in KINDS}
+
+
+def lines_of(findings: Iterable[Diagnostic]) -> dict[Diagnostic, int]:
+    """The line that each finding is about; those whose file cannot be read stand at no line."""
+    files = LocalFiles()
+    known: dict[str, bytes | None] = {}
+    lines: dict[Diagnostic, int] = {}
+    for each in findings:
+        if each.path is None:
+            continue
+        if each.path not in known:
+            known[each.path] = _read(files, each.path)
+        data = known[each.path]
+        if data is not None:
+            lines[each] = line_of(data, each.path, each.pointer)
+    return lines
+
+
+def _read(files: LocalFiles, path: str) -> bytes | None:
+    try:
+        return files.read(path, documents.MAX_BYTES)
+    except CliaError:
+        return None
+
+
+def _tree(path: Path, ceiling: Path | None) -> AgentTree:
+    files, trusted = LocalFiles(), trusted_owners()
+    top = None if ceiling is None else os.path.abspath(ceiling)
+
+    def survey_at(directory: str) -> Place:
+        return survey(files, directory, ceiling=top, trusted=trusted)
+
+    return rosters.tree_of(files, place(path, ceiling=ceiling), survey_at)

@@ -1,0 +1,77 @@
+"""Exports and mirrors on the local file system.
+
+Invariant: looking and writing happen under one lock on the target root, so that two writers never mix.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from clia.app.lineage import place
+from clia.backends.local_files import WritableLocalFiles
+from clia.errors import NotFound
+from clia.ports.files import DIRECTORY
+from clia.triads import mirrors as mirroring
+from clia.triads.exports import plan as planning
+from clia.triads.exports.formats import Source
+from clia.triads.exports.profile import check_whole, shown_from
+from clia.triads.places import repositories_above
+
+if TYPE_CHECKING:
+    from clia.ports.files import WritableFiles
+    from clia.triads.exports.formats import Wishes
+    from clia.triads.exports.plan import Plan
+    from clia.triads.mirrors import Mirrors
+    from clia.triads.view import Lineage
+
+    Path = str | os.PathLike[str]
+
+
+def export(lineage: Lineage, wishes: Wishes, *, output_root: Path | None = None, write: bool = True, force: bool = False) -> Plan:
+    """Writes the wished copies of an agent's profile; without ``write`` only says how each stands.
+
+    ``output_root`` takes the place of the nearest repository root; ``force`` overwrites clia's own files that were
+    edited by hand.
+    """
+    files = WritableLocalFiles()
+    root = _root(files, lineage.place.path, output_root)
+    merged = lineage.profile()
+    check_whole(merged)
+    source = Source(merged, shown_from(root, repositories_above(files, lineage.place.path)[::-1]), wishes)
+    if not write:
+        return planning.plan(files, root, source)
+    with files.exclusive(root):
+        planned = planning.plan(files, root, source)
+        planning.apply(files, planned, force=force)
+    return planned
+
+
+def mirrors(path: Path, slug: str | None = None, *, merged: bool = False, write: bool = True) -> Mirrors:
+    """Renders the documents of one agent, or of all, as Markdown; without ``write`` only says how each mirror stands."""
+    files = WritableLocalFiles()
+    root = mirroring.root_of(files, place(path), slug)
+    here = place(root)  # so that the pages do not depend on where in the repository they are made
+    if not write:
+        return mirroring.plan(files, here, slug, merged=merged)
+    with files.exclusive(root):
+        planned = mirroring.plan(files, here, slug, merged=merged)
+        mirroring.apply(files, planned)
+    return planned
+
+
+def _root(files: WritableFiles, path: str, output_root: Path | None) -> str:
+    if output_root is not None:
+        root = files.real(os.path.abspath(output_root))
+        if files.kind(root) != DIRECTORY:
+            raise NotFound(f"{output_root} is no directory", code="no-such-path", fields={"path": str(output_root)})
+        return root
+    found = repositories_above(files, path)
+    if not found:
+        raise NotFound(
+            f"no repository encloses {path}, so there is no place to write to",
+            code="no-repository",
+            hints=["run it inside a git repository", "or name the directory to write to: --output-root DIR"],
+            fields={"path": path},
+        )
+    return found[0]

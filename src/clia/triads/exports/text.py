@@ -1,0 +1,83 @@
+"""Text from documents, made safe for the file it goes into.
+
+Invariant: whatever a document says, it stays text. It cannot open or close an HTML comment, a heading, a code fence or
+front matter, cannot make a tool import a file, and holds nothing that a person cannot see. The tables are written out,
+so that the bytes do not depend on the Unicode version of the interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+# What shows nothing: controls, format characters, fillers, variation selectors (an emoji's own aside), tags, halves of pairs.
+_HIDDEN = (
+    r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f\u2028-\u202e"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
+)
+_EMOJI = r"\u2190-\u2bff\U0001f000-\U0001faff"
+_UNSEEN = re.compile(rf"[{_HIDDEN}]|(?<![{_EMOJI}\ufe0f])\u200d|\u200d(?![{_EMOJI}])")
+
+# What would make a line more than a line of a paragraph, in CommonMark or in a front matter parser.
+_OPENER = re.compile(
+    r"""
+      \#{1,6}(?=\s|$)               # heading
+    | [-+*](?=\s|$)                 # list
+    | >                             # quotation
+    | (?=(?P<fence>`|~)(?P=fence){2})       # code fence
+    | (?=(?P<rule>[-_*])\s*(?:(?P=rule)\s*)+$)  # thematic break, underline of a heading, end of front matter
+    | =+\s*$                        # underline of a heading
+    | <                             # HTML
+    | \[[^\]]*\]:                   # link definition: shows nothing
+    | \+\+\+                        # TOML front matter
+    """,
+    re.VERBOSE,
+)
+_ORDERED = re.compile(r"(\d{1,9})(?=[.)](?:\s|$))")
+# Claude Code, Gemini and Cursor read a file where a word starts with '@'.
+_IMPORT = re.compile(r"(?<!\S)@")
+
+
+def visible(text: str) -> str:
+    """The text with every character that shows nothing written out."""
+    return _UNSEEN.sub(lambda found: f"\\u{{{ord(found.group()):x}}}", text)
+
+
+def line(text: str) -> str:
+    """The text on one line."""
+    return visible(" ".join(text.split()))
+
+
+def markdown_line(text: str) -> str:
+    """One line of Markdown that is plain text of a paragraph or list item, wherever it stands."""
+    safe = line(text).replace("<!--", "&lt;!--")
+    safe = _IMPORT.sub(r"\\@", safe)
+    if _OPENER.match(safe):
+        return f"\\{safe}"
+    return _ORDERED.sub(r"\1\\", safe, count=1) if _ORDERED.match(safe) else safe
+
+
+def prose(text: str, indent: str = "") -> str:
+    """The text's lines as one paragraph; those after the first are indented, to stay in their list item."""
+    return f"\n{indent}".join(markdown_line(each) for each in text.splitlines() if each.strip())
+
+
+def paragraphs(text: str) -> list[str]:
+    """The text's paragraphs as they are: runs of lines that are not blank."""
+    found: list[list[str]] = [[]]
+    for each in text.splitlines():
+        if each.strip():
+            found[-1].append(each)
+        elif found[-1]:
+            found.append([])
+    return ["\n".join(each) for each in found if each]
+
+
+def code(text: str) -> str:
+    """A code span."""
+    return f"`{line(text).replace('`', chr(92) + 'u{60}').replace('<!--', '&lt;!--')}`"
+
+
+def quoted(text: str) -> str:
+    """A double-quoted string on one line: the same in JSON and in YAML."""
+    return json.dumps(line(text), ensure_ascii=False)

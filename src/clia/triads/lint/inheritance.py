@@ -1,0 +1,45 @@
+"""Root directives: the one document that every active agent of a repository inherits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clia.triads.contexts import AGENT, Search
+from clia.triads.diagnostics import diagnostic
+from clia.triads.layers import CONTEXT
+from clia.triads.places import inside
+from clia.triads.roster import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clia.ports.files import Files
+    from clia.triads.diagnostics import Diagnostic
+    from clia.triads.lint.subject import Subject
+    from clia.triads.places import Place
+
+
+def root_directives(files: Files, place: Place) -> tuple[str, str] | None:
+    """(repository, agent document of slug `root`) at the outermost repository that has one."""
+    search = Search(files, place, ROOT)
+    for repository in place.repositories:
+        context = search.at(repository, ())
+        path = context.documents[AGENT] if context else None
+        if path is not None:
+            return repository, path
+    return None
+
+
+def inherits_root(subject: Subject) -> Iterator[Diagnostic]:
+    """An agent inherits the directives where any document of its chain does, directly or through another one."""
+    directives = root_directives(subject.files, subject.place)
+    if directives is None or not subject.is_active():
+        return
+    repository, path = directives
+    real = subject.files.real(path)
+    if any(layer.only is None and real in (layer.path, subject.files.real(layer.path)) for layer in subject.layers[AGENT]):
+        return
+    # The outermost one inside that repository: there one line mends every place that sees the agent.
+    own = [each.path for each in subject.layers[AGENT] if each.origin == CONTEXT and inside(each.directory, repository)]
+    if own:
+        yield diagnostic("inherits-root-missing", own[0], f"{own[0]} does not inherit the root directives {path}", "/inherits")

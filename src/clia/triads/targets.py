@@ -1,0 +1,84 @@
+"""Where a write goes.
+
+Invariant: exactly one agent directory is written, found without git and before anything is created; a link cannot lead
+the write out of the place it was meant for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import NotFound, UnsafePath
+from clia.kernel.names import check_slug
+from clia.ports.files import FILE
+from clia.triads.contexts import AGENT, AGENTS, candidates
+from clia.triads.places import below, inside
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.ports.files import Files
+    from clia.triads.places import Place
+
+SCOPES = LOCAL, SUBMODULE, WORKSPACE = ("local", "submodule", "workspace")
+
+
+class Target(NamedTuple):
+    directory: str  # the domain directory
+    home: str  # the agent's own directory, links resolved; may not exist yet
+    prefix: str  # short name of the place: what an entry's `source` says
+    boundary: str  # what no link may lead out of
+    used_agents_dir: bool
+
+
+def write_target(files: Files, place: Place, slug: str, scope: str = SUBMODULE, agents_dir: str | None = None) -> Target:
+    """The agent directory that a write from ``place`` goes to; ``agents_dir`` where no repository encloses it."""
+    check_slug(slug)
+    if scope == LOCAL:
+        directory = place.path
+    elif place.repositories:
+        directory = place.repositories[-1 if scope == SUBMODULE else 0]
+    elif agents_dir is not None:
+        return _in_agents_dir(files, agents_dir, slug)
+    else:
+        raise NotFound(
+            f"no repository encloses {place.path}, so there is no place to write to",
+            code="no-repository",
+            hints=["run it inside a git repository", "or name the directory that holds the agents: --agents-dir DIR"],
+            fields={"path": place.path},
+        )
+    return target_at(files, place, directory, slug)
+
+
+def target_at(files: Files, place: Place, directory: str, slug: str) -> Target:
+    """The agent's directory below one domain directory; refused where a link leads it out of the repository."""
+    home = files.real(below(directory, f"{AGENTS}/{slug}"))
+    boundary = next((root for root in place.repositories if inside(directory, root)), directory)
+    if not inside(home, boundary):
+        raise UnsafePath(
+            f"{below(directory, f'{AGENTS}/{slug}')} leads to {home}, outside {boundary}",
+            hints=["nothing was written: replace the link by a directory"],
+            fields={"path": home, "boundary": boundary},
+        )
+    return Target(directory, home, name_of(directory), boundary, False)
+
+
+def _in_agents_dir(files: Files, agents_dir: str, slug: str) -> Target:
+    real = files.real(agents_dir)
+    domain = real.removesuffix(f"/{AGENTS}") or "/"
+    return Target(domain, files.real(below(real, slug)), name_of(domain), domain, True)
+
+
+def name_of(directory: str) -> str:
+    """A directory's short name."""
+    return directory.rpartition("/")[2] or "root"
+
+
+def root_directives(files: Files, place: Place) -> str | None:
+    """The agent document of slug ``root`` at the outermost repository root that has one."""
+    for root in place.repositories:
+        home = below(root, f"{AGENTS}/root")
+        names, _ = candidates(files.entries(home) or (), AGENT)
+        first = next((name for name, kind in names if kind == FILE), None)
+        if first is not None:
+            return f"{home}/{first}"
+    return None

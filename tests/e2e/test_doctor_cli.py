@@ -1,0 +1,78 @@
+"""``clia doctor`` and ``clia agents doctor`` as installed."""
+
+from __future__ import annotations
+
+import platform
+from typing import TYPE_CHECKING
+
+import clia as library
+from support import clia, git
+
+if TYPE_CHECKING:
+    from support import Tree
+
+
+def test_agents_doctor_shows_chain_inheritance_and_findings(tree: Tree) -> None:
+    tree.repository("w")
+    tree.agent("w", "root")
+    tree.agent("w", title="Scout", inherits=[".clia/agents/root/root@w.agent.triad.json"])
+    tree.agent("w/s", tags=[5])
+    tree.agent("w", "idle", status="paused")
+    ran = clia("agents", "doctor", "--path", tree.path("w/s"), "--ceiling", tree.path(), env={"COLUMNS": "400"})
+    assert ran.code == 1
+    for part in (
+        "scout  Scout",
+        f"scout@w  {tree.path('w')}  agent",
+        f"scout@s  {tree.path('w/s')}  agent",
+        "/.clia/agents/root/root@w.agent.triad.json  ← ",
+        "/.clia/agents/scout/scout@w.agent.triad.json (agent)",
+        "schema  /tags/0",
+        "idle    paused, left alone by lint",
+    ):
+        assert part in ran.out
+    assert ran.out.splitlines()[-1].startswith(f"2 agents seen from {tree.path('w/s')}: 1 error")
+
+
+def test_agents_doctor_for_programs(tree: Tree) -> None:
+    tree.repository("w")
+    tree.agent("w", title="Scout")
+    ran = clia("agents", "doctor", "--path", tree.path("w"), "--ceiling", tree.path(), "--json")
+    assert ran.code == 0
+    found = ran.json()
+    assert list(found) == ["path", "repository", "agents", "findings", "summary"]
+    (agent,) = found["agents"]
+    assert list(agent) == ["slug", "title", "status", "active", "mode", "chain", "inherits", "findings"]
+    assert [each["path"] for each in agent["chain"]] == [tree.path("w")]
+
+
+def test_doctor_tells_what_clia_runs_on(tree: Tree) -> None:
+    tree.directory("w/s")
+    git("init", "-q", cwd=tree.root / "w")
+    tree.agent("w")
+    ran = clia("doctor", "--path", tree.path("w/s"), "--ceiling", tree.path(), "--json")
+    assert ran.code == 0
+    found = ran.json()
+    assert found["clia"] == library.__version__
+    assert found["python"] == platform.python_version()
+    assert found["git"] == git("version", cwd=tree.root).split()[2]
+    assert (found["path"], found["repository"]) == (tree.path("w/s"), tree.path("w"))
+    assert [each["slug"] for each in found["agents"]["agents"]] == ["scout"]
+
+
+def test_doctor_outside_every_repository_and_without_git_says_so(tree: Tree) -> None:
+    empty = str(tree.directory("empty"))
+    ran = clia("doctor", "--path", empty, "--ceiling", tree.path(), env={"PATH": empty, "COLUMNS": "300"})
+    assert ran.code == 0
+    assert "not found: the past of repositories cannot be checked" in ran.out
+    assert "none: the path lies in no repository" in ran.out
+    found = clia("doctor", "--path", empty, "--ceiling", tree.path(), "--json", env={"PATH": empty}).json()
+    assert (found["git"], found["repository"]) == (None, None)
+
+
+def test_doctors_fail_on_errors_and_refuse_paths_that_are_not_there(tree: Tree) -> None:
+    tree.repository("w")
+    tree.agent("w", tags=[5])
+    for words in (("doctor",), ("agents", "doctor")):
+        assert clia(*words, "--path", tree.path("w"), "--ceiling", tree.path()).code == 1
+        gone = clia(*words, "--path", tree.path("gone"))
+        assert (gone.code, gone.out) == (2, "")

@@ -1,0 +1,140 @@
+"""Laws of merging, for documents of every shape."""
+
+from __future__ import annotations
+
+import json
+import random  # noqa: TC003  # Hypothesis reads the annotation at run time
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clia.kernel.pointer import leaves
+from clia.triads.layers import CONTEXT, Layer
+from clia.triads.merge import is_empty, merge, same
+from clia.triads.origins import explain, leaf_origins
+from clia.triads.projection import text
+from support.documents import agencies, agendas, agents, values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+KINDS = {"agent": agents(), "agenda": agendas(), "agency": agencies()}
+kinds_and_documents = st.sampled_from(sorted(KINDS)).flatmap(
+    lambda kind: st.tuples(st.just(kind), st.lists(KINDS[kind], min_size=1, max_size=5))
+)
+
+
+def identity(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def layered(documents: Sequence[dict[str, Any]]) -> list[Layer]:
+    return [Layer(f"/{number}.json", document, f"/{number}", CONTEXT, None) for number, document in enumerate(documents)]
+
+
+def merged(kind: str, documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return merge(kind, "scout", layered(documents))[0]
+
+
+@given(kinds_and_documents)
+def test_merging_a_document_with_itself_changes_nothing(given_: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, (document, *_) = given_
+    once = merged(kind, [document])
+    assert identity(merged(kind, [document, document])) == identity(once)
+    assert identity(merged(kind, [once, once])) == identity(once)
+
+
+@given(kinds_and_documents)
+def test_every_leaf_of_the_output_has_an_origin_that_holds_its_value(given_: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, documents = given_
+    layers = layered(documents)
+    document, provenance, _ = merge(kind, "scout", layers)
+    origins = leaf_origins(document, provenance, layers)
+    assert sorted(origins) == sorted(pointer for pointer, _ in leaves(document))
+    by_path = {layer.path: dict(all_values(layer.document)) for layer in layers}
+    for pointer, value in leaves(document):
+        origin = origins[pointer]
+        if origin["path"] is not None:
+            assert identity(by_path[origin["path"]][origin["pointer"]]) == identity(value)
+
+
+def all_values(value: Any, at: str = "") -> list[tuple[str, Any]]:
+    found = [(at, value)]
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        found += all_values(child, f"{at}/{str(key).replace('~', '~0').replace('/', '~1')}")
+    return found
+
+
+@given(kinds_and_documents)
+def test_every_value_can_be_explained(given_: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, documents = given_
+    layers = layered(documents)
+    document, provenance, _ = merge(kind, "scout", layers)
+    for pointer, value in all_values(document):
+        story = explain(document, provenance, layers, pointer)
+        assert identity(story.value) == identity(value)
+        assert story.contributors or story.note or is_empty(value) or pointer == ""
+        assert story.winner is None or story.winner in story.contributors
+        assert not set(map(repr, story.shadowed)) & set(map(repr, story.contributors))
+
+
+@given(kinds_and_documents)
+def test_merging_never_changes_its_input(given_: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, documents = given_
+    before = json.dumps(documents)
+    merged(kind, documents)
+    assert json.dumps(documents) == before
+
+
+@given(kinds_and_documents)
+def test_no_guardrail_and_no_entry_is_ever_lost(given_: tuple[str, list[dict[str, Any]]]) -> None:
+    kind, documents = given_
+    result = merged(kind, documents)
+    for field in ("guardrails", "entries", "tags", "milestones", "sections"):
+        kept = result.get(field) or []
+        texts = {text(item) for item in kept}
+        for document in documents:
+            items = document.get(field)
+            for item in items if isinstance(items, list) else ():
+                assert (
+                    is_empty(item) or item in texts
+                    if isinstance(item, str)
+                    else is_empty(item) or any(same(item, each) for each in kept)
+                )
+
+
+@given(kinds_and_documents, st.randoms(use_true_random=False))
+def test_the_order_of_keys_inside_a_value_does_not_matter_to_a_union(
+    given_: tuple[str, list[dict[str, Any]]], shuffle: random.Random
+) -> None:
+    kind, documents = given_
+    turned = [shuffled(document, shuffle) for document in documents]
+    plain, other = merged(kind, documents), merged(kind, turned)
+    assert identity(plain) == identity(other)
+
+
+def shuffled(value: Any, order: random.Random) -> Any:
+    if isinstance(value, dict):
+        items = [(key, shuffled(child, order)) for key, child in value.items()]
+        order.shuffle(items)
+        return dict(items)
+    return [shuffled(child, order) for child in value] if isinstance(value, list) else value
+
+
+@given(values, values)
+def test_sameness_is_equality_of_canonical_values(one: Any, other: Any) -> None:
+    assert same(one, one)
+    assert same(one, other) == same(other, one)
+    assert same(one, other) == (canonical(one) == canonical(other))
+
+
+def canonical(value: Any) -> str:
+    """Numbers by their value, everything else spelled out."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(Fraction(value))
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key)}:{canonical(child)}" for key, child in sorted(value.items())) + "}"
+    return "[" + ",".join(map(canonical, value)) + "]" if isinstance(value, list) else json.dumps(value)

@@ -1,0 +1,100 @@
+"""Text from documents stays text, whatever file it goes into."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from clia.triads.exports import text
+
+# Letters a hostile document would use, more often than chance would.
+HOSTILE = (
+    st.text(st.sampled_from("ab \n\t\r#-_*+=<>!`~[]():@|\\\"'1.&?/{}%\x00\x1b\x85\u200b\u200d\u202e\u2028\ufeff\U000e0041"))
+    | st.text()
+)
+
+
+PARAGRAPH = ["paragraph_open", "inline", "paragraph_close"]
+
+
+def tokens(markdown: str) -> list[str]:
+    return [token.type for token in MarkdownIt("commonmark").parse(markdown)]
+
+
+@given(HOSTILE)
+def test_a_line_is_always_one_paragraph_of_markdown(said: str) -> None:
+    shown = text.markdown_line(said)
+    assert "\n" not in shown
+    assert tokens(shown) == (PARAGRAPH if shown else [])
+
+
+@given(HOSTILE, HOSTILE)
+def test_lines_of_a_paragraph_never_turn_into_other_blocks(one: str, two: str) -> None:
+    assert tokens(text.prose(f"word {one}\n{two}")) == PARAGRAPH
+
+
+@given(HOSTILE)
+def test_no_line_of_a_list_item_leaves_it_or_opens_a_block_inside_it(said: str) -> None:
+    shown = f"- {text.prose('x' + said, '  ')}\n\nafter"
+    listed = ["bullet_list_open", "list_item_open", *PARAGRAPH, "list_item_close", "bullet_list_close"]
+    assert tokens(shown) == [*listed, *PARAGRAPH]
+
+
+@given(HOSTILE)
+def test_no_text_holds_a_comment_an_import_or_a_character_that_shows_nothing(said: str) -> None:
+    shown = text.prose(said)
+    assert "<!--" not in shown
+    assert not re.search(r"(?:^|\s)@", shown)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u202e\u2066\ufeff\U000e0041]", shown)
+
+
+@given(HOSTILE)
+def test_a_quoted_line_reads_back_the_same_as_json_and_as_yaml(said: str) -> None:
+    quoted = text.quoted(said)
+    assert json.loads(quoted) == text.line(said)
+    assert yaml.safe_load(f"key: {quoted}\n") == {"key": text.line(said)}
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("plain words, a-b, 3.14 and x < y", "plain words, a-b, 3.14 and x < y"),
+        ("# heading", "\\# heading"),
+        ("#hashtag", "#hashtag"),
+        ("**bold** start", "**bold** start"),
+        ("---", "\\---"),
+        ("- - -", "\\- - -"),
+        ("===", "\\==="),
+        ("```python", "\\```python"),
+        ("1. first", "1\\. first"),
+        ("12) twelfth", "12\\) twelfth"),
+        ("2026 was", "2026 was"),
+        ("<script>", "\\<script>"),
+        ("see <slug>", "see <slug>"),
+        ("[x]: https://example.org", "\\[x]: https://example.org"),
+        ("a <!-- b --> c", "a &lt;!-- b --> c"),
+        ("@~/.ssh/id_ed25519", "\\@~/.ssh/id_ed25519"),
+        ("ask @/etc/passwd", "ask \\@/etc/passwd"),
+        ("mail tess@example.org", "mail tess@example.org"),
+        ("a\u200bb\x1b[31m\u202e", "a\\u{200b}b\\u{1b}[31m\\u{202e}"),
+        ("\U0001f469\u200d\U0001f680 and ❤\ufe0f\u200d\U0001f525", "\U0001f469\u200d\U0001f680 and ❤\ufe0f\u200d\U0001f525"),
+        ("a\u200db", "a\\u{200d}b"),
+        ("two\u00a0words", "two words"),
+    ],
+)
+def test_what_each_dangerous_start_becomes(said: str, shown: str) -> None:
+    assert text.markdown_line(said) == shown
+
+
+def test_paragraphs_are_split_at_blank_lines_of_any_kind() -> None:
+    assert text.paragraphs("\n one\r\ntwo\r\n \r\n\r\nthree\n") == [" one\ntwo", "three"]
+
+
+def test_a_code_span_cannot_be_left() -> None:
+    assert text.code("a`b\n<!--") == "`a\\u{60}b &lt;!--`"

@@ -1,0 +1,109 @@
+"""Waivers: a guardrail set aside by an operator, on the record."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from clia import lineage
+from clia.kernel.canonical import digest, text_digest
+from clia.triads.waivers import waiver_findings
+
+if TYPE_CHECKING:
+    from support import Tree
+
+RULE = "Never deploy on Fridays."
+
+
+def approval(by: str | None = "ada") -> dict[str, Any]:
+    made: dict[str, Any] = {"timestamp": "2026-01-01T00:00:00Z", "summary": "Fridays are fine for the docs site."}
+    if by:
+        made["contributions"] = [{"by": by, "types": [{"type": "decision", "evidence": "approved"}]}]
+    return made
+
+
+def planted(tree: Tree, waiver: dict[str, Any], *, entry: dict[str, Any] | None = None, profile_type: str = "operator") -> Any:
+    """An outer rule, an operator beside it, an inner document with a waiver; the entry stands in the outer agency."""
+    tree.repository("w")
+    tree.repository("w/in")
+    tree.agent("w", guardrails=[RULE, "Keep the tests green."])
+    tree.agent("w", "ada", profileType=profile_type, title="Ada")
+    if entry is not None:
+        tree.agency("w", entries=[entry])
+    tree.agent("w/in", waivers=[waiver])
+    return lineage(tree.path("w/in"), "scout")
+
+
+def waiver(entry: dict[str, Any], rule: str = RULE) -> dict[str, Any]:
+    return {"guardrail": text_digest(rule), "approval": digest(entry)}
+
+
+def refused(found: Any) -> list[str]:
+    assert "waivedGuardrails" not in found.profile()
+    return [each.code for each in waiver_findings(found.profile(), found.approvals())]
+
+
+def test_an_approved_waiver_marks_the_guardrail_and_keeps_it(tree: Tree) -> None:
+    found = planted(tree, waiver(approval()), entry=approval())
+    profile = found.profile()
+    assert profile["guardrails"] == [RULE, "Keep the tests green."]
+    (mark,) = profile["waivedGuardrails"]
+    assert (mark["text"], mark["guardrail"], mark["approvals"]) == (RULE, text_digest(RULE), [digest(approval())])
+    assert mark["declaredIn"].startswith(tree.path("w/in"))
+    assert waiver_findings(profile, found.approvals()) == []
+    assert "/waivedGuardrails/0/text" in profile.origins()
+
+
+def test_an_entry_in_the_operators_own_agency_of_that_context_counts(tree: Tree) -> None:
+    entry = approval(by=None)
+    found = planted(tree, waiver(entry))
+    tree.agency("w", "ada", entries=[entry])
+    assert len(found.profile()["waivedGuardrails"]) == 1
+
+
+def test_an_entry_of_an_agent_does_not_count(tree: Tree) -> None:
+    assert refused(planted(tree, waiver(approval()), entry=approval(), profile_type="agent")) == ["waiver-unapproved"]
+
+
+def test_an_entry_that_no_operator_signed_does_not_count(tree: Tree) -> None:
+    assert refused(planted(tree, waiver(approval("scout")), entry=approval("scout"))) == ["waiver-unapproved"]
+
+
+def test_an_entry_elsewhere_does_not_count(tree: Tree) -> None:
+    found = planted(tree, waiver(approval()))
+    tree.agency("w/in", entries=[approval()])
+    tree.agent("w/in", "ada", profileType="operator")
+    assert refused(found) == ["waiver-unapproved"]
+
+
+def test_a_changed_entry_does_not_count(tree: Tree) -> None:
+    assert refused(planted(tree, waiver(approval()), entry={**approval(), "summary": "changed"})) == ["waiver-unapproved"]
+
+
+def test_a_waiver_of_an_unknown_guardrail_is_named(tree: Tree) -> None:
+    assert refused(planted(tree, waiver(approval(), "No such rule."), entry=approval())) == ["waiver-unknown-guardrail"]
+
+
+def test_every_owner_of_a_guardrail_must_approve(tree: Tree) -> None:
+    found = planted(tree, waiver(approval()), entry=approval())
+    tree.repository("w/in/deep")
+    tree.agent("w/in/deep", waivers=[waiver(approval())])
+    tree.agent("w/in", guardrails=[RULE])
+    del found
+    assert refused(lineage(tree.path("w/in/deep"), "scout")) == ["waiver-unapproved"]
+
+
+def test_an_operator_with_waivers_of_their_own_ends_no_run(tree: Tree) -> None:
+    found = planted(tree, waiver(approval()), entry=approval())
+    tree.agent("w", "ada", profileType="operator", guardrails=[RULE], waivers=[waiver(approval())])
+    assert len(found.profile()["waivedGuardrails"]) == 1
+
+
+def test_an_inherited_guardrail_is_owned_by_the_place_of_its_document(tree: Tree) -> None:
+    tree.repository("w")
+    tree.agent("w", "root", guardrails=[RULE])
+    tree.agent("w", "ada", profileType="operator")
+    tree.agency("w", "root", entries=[approval()])
+    tree.agent("w", inherits=[".clia/agents/root/root@w.agent.triad.json"], waivers=[waiver(approval())])
+    found = lineage(tree.path("w"), "scout").profile()
+    assert json.dumps(found["waivedGuardrails"]).count(digest(approval())) == 1

@@ -1,0 +1,318 @@
+"""Journal, transfer, consolidate, init: where they write, and what."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clia import lineage
+from clia.app.writing import Where, consolidate, init, journal, transfer
+from clia.errors import AgentNotFound, AlreadyExists, InvalidDocument, InvalidInput, NotFound, UnsafePath
+from clia.kernel.canonical import digest
+from clia.triads.journal import Note
+from clia.triads.scaffold import Wishes
+from support import clia
+
+if TYPE_CHECKING:
+    from support import Tree
+
+
+def fixed() -> datetime:
+    return datetime(2026, 11, 15, 9, 30, 5, 999999, tzinfo=UTC)
+
+
+def write(tree: Tree, where: str, note: Note | None = None, **options: Any) -> Any:
+    return journal("scout", note or Note("hello"), Where(tree.path(where), **options), clock=fixed)[0]
+
+
+def test_an_entry_says_when_who_where_and_what(tree: Tree) -> None:
+    tree.repository("mono")
+    tree.agent("mono", extensions={"journalSignature": "-SC"})
+    note = Note("found it", ["a", "b", "a", " "], dirs_touched=["src", "docs", "src"], idempotency_key="k1")
+    done = write(tree, "mono", note)
+    assert done.entry == {
+        "timestamp": "2026-11-15T09:30:05Z",
+        "kind": "log",
+        "summary": "found it",
+        "signature": "-SC",
+        "source": "mono",
+        "contributions": [{"by": "scout", "types": [{"type": "log", "weight": 1, "evidence": "found it"}]}],
+        "tags": ["a", "b"],
+        "extensions": {"x-dirsTouched": ["src", "docs"], "x-idempotencyKey": "k1"},
+    }
+    assert done.sha256 == digest(done.entry)
+    assert json.loads(Path(done.path).read_text()) == {"schemaVersion": "0.4.0", "slug": "scout", "entries": [done.entry]}
+
+
+@pytest.mark.parametrize(("given", "expected"), [("auto", "-scout"), ("-XY", "-XY")])
+def test_the_signature_is_the_one_given_or_the_slug(tree: Tree, given: str, expected: str) -> None:
+    tree.repository("w")
+    assert write(tree, "w", Note("n", signature=given)).entry["signature"] == expected
+
+
+@pytest.mark.parametrize(
+    ("scope", "directory"),
+    [("local", "w/sub/src"), ("submodule", "w/sub"), ("workspace", "w")],
+    ids=["local", "submodule", "workspace"],
+)
+def test_the_scope_chooses_the_directory(tree: Tree, scope: str, directory: str) -> None:
+    tree.repository("w")
+    tree.repository("w/sub", as_file=True)
+    tree.directory("w/sub/src")
+    done = write(tree, "w/sub/src", scope=scope)
+    assert Path(done.path).parent == tree.root / directory / ".clia/agents/scout"
+    assert Path(done.path).name == f"scout@{Path(directory).name}.agency.triad.json"
+
+
+def test_without_a_repository_the_agents_directory_is_needed(tree: Tree) -> None:
+    tree.directory("plain")
+    with pytest.raises(NotFound) as caught:
+        write(tree, "plain")
+    assert caught.value.code == "no-repository"
+    assert any("--agents-dir" in hint for hint in caught.value.hints)
+    assert not (tree.root / "plain/.clia").exists()
+    done = write(tree, "plain", agents_dir=tree.path("plain/.clia/agents"))
+    assert Path(done.path) == tree.root / "plain/.clia/agents/scout/scout@plain.agency.triad.json"
+    assert lineage(tree.path("plain"), "scout").agency()["entries"] == [done.entry]
+
+
+def test_an_agents_directory_that_is_not_needed_is_said_to_be_unused(tree: Tree) -> None:
+    tree.repository("w")
+    ran = clia("agents", "journal", "--slug", "scout", "--note", "n", "--agents-dir", tree.path("x"), "--json", cwd=tree.root / "w")
+    assert ran.code == 0
+    assert json.loads(ran.err)["code"] == "agents-dir-unused"
+    assert not (tree.root / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["scout.agency.json", "a.agency.triad.json", "z@other.agency.triad.json"])
+def test_the_entry_goes_to_the_file_that_reading_selects(tree: Tree, name: str) -> None:
+    tree.repository("w")
+    path = tree.document("w", "scout", "agency", {"entries": []}, name=name)
+    done = write(tree, "w")
+    assert done.path == str(path)
+    assert lineage(tree.path("w"), "scout").agency()["entries"] == [done.entry]
+
+
+def test_ancestors_are_never_touched(tree: Tree) -> None:
+    tree.repository("w")
+    tree.repository("w/s")
+    outer = tree.agency("w", entries=[{"summary": "outer"}])
+    before = outer.read_bytes()
+    write(tree, "w/s")
+    assert outer.read_bytes() == before
+    assert [each["summary"] for each in lineage(tree.path("w/s"), "scout").agency()["entries"]] == ["outer", "hello"]
+
+
+def test_the_same_key_twice_is_one_entry_and_the_first_one_stays(tree: Tree) -> None:
+    tree.repository("w")
+    first = write(tree, "w", Note("first", idempotency_key="k"))
+    second = write(tree, "w", Note("second", idempotency_key="k"))
+    assert (first.appended, second.appended) == (True, False)
+    assert second.entry == first.entry
+    assert len(lineage(tree.path("w"), "scout").agency()["entries"]) == 1
+
+
+@pytest.mark.parametrize(
+    "note", [Note(""), Note("  "), Note("x", signature=""), Note("x", idempotency_key=" "), Note("a\0b"), Note("\ud800")]
+)
+def test_an_empty_or_impossible_note_is_refused(tree: Tree, note: Note) -> None:
+    tree.repository("w")
+    with pytest.raises(InvalidInput):
+        write(tree, "w", note)
+    assert not (tree.root / "w/.clia").exists()
+
+
+@pytest.mark.parametrize("text", ['{"entries": {}}', '{"entries": "x"}', '{"entries": [}', "[]", '{"a": 1, "a": 2}'])
+def test_a_broken_agency_is_refused_and_left_as_it_is(tree: Tree, text: str) -> None:
+    tree.repository("w")
+    path = tree.write("w/.clia/agents/scout/scout@w.agency.triad.json", text)
+    with pytest.raises(InvalidDocument) as caught:
+        write(tree, "w")
+    assert caught.value.fields["path"] == str(path)
+    assert path.read_text() == text
+
+
+def test_a_link_out_of_the_repository_is_never_written_through(tree: Tree) -> None:
+    tree.repository("w")
+    outside = tree.directory("outside")
+    tree.directory("w/.clia/agents")
+    (tree.root / "w/.clia/agents/scout").symlink_to(outside)
+    with pytest.raises(UnsafePath):
+        write(tree, "w")
+    assert list(outside.iterdir()) == []
+
+
+def test_a_linked_agency_inside_the_repository_is_written_at_its_real_place(tree: Tree) -> None:
+    tree.repository("w")
+    real = tree.write("w/shared/log.agency.triad.json", '{"entries": []}')
+    link = tree.directory("w/.clia/agents/scout") / "a.agency.triad.json"
+    link.symlink_to(real)
+    write(tree, "w")
+    assert link.is_symlink()
+    assert len(json.loads(real.read_text())["entries"]) == 1
+
+
+def test_the_mode_of_the_file_survives(tree: Tree) -> None:
+    tree.repository("w")
+    path = tree.agency("w", entries=[])
+    path.chmod(0o640)
+    write(tree, "w")
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def entry(number: int, **more: Any) -> dict[str, Any]:
+    return {"timestamp": f"2026-01-0{number}T00:00:00Z", "summary": f"entry {number}", "source": "s", **more}
+
+
+def nested(tree: Tree, *entries: dict[str, Any]) -> tuple[str, Where]:
+    tree.repository("w")
+    tree.repository("w/s")
+    tree.agency("w/s", entries=list(entries))
+    return tree.path("w"), Where(tree.path("w/s"))
+
+
+def test_transfer_is_a_dry_run_unless_told_otherwise(tree: Tree) -> None:
+    to, where = nested(tree, entry(1))
+    before = tree.snapshot()
+    planned, copied = transfer("scout", to, [], where, apply=False, clock=fixed)
+    assert (copied, len(planned.missing)) == ((), 1)
+    assert tree.snapshot() == before
+
+
+def test_transfer_copies_entries_as_they_are_and_leaves_a_receipt(tree: Tree) -> None:
+    to, where = nested(tree, entry(1), entry(2, **{"x-odd": [1]}))
+    planned, copied = transfer("scout", to, [], where, apply=True, clock=fixed)
+    assert copied == (entry(1), entry(2, **{"x-odd": [1]}))
+    assert lineage(to, "scout").agency()["entries"] == list(copied)
+    assert len(lineage(tree.path("w/s"), "scout").agency()["entries"]) == 2, "merged below, each is still one entry"
+    receipt = json.loads(Path(planned.receipt).read_text())
+    assert receipt["from"] == "s"
+    assert receipt["timestamp"] == "2026-11-15T09:30:05Z"
+    assert [each["sha256"] for each in receipt["entries"]] == [digest(each) for each in copied]
+    assert transfer("scout", to, [], where, apply=True, clock=fixed)[1] == ()
+
+
+@pytest.mark.parametrize(
+    ("selectors", "expected"),
+    [
+        (["2026-01-01"], [1]),
+        (["2026-01-03T00:00:00Z", "2026-01-01"], [1, 3]),
+        (["tag:keep"], [2]),
+        ([digest(entry(3))[:8]], [3]),
+        (["all"], [1, 2, 3]),
+    ],
+)
+def test_transfer_takes_the_entries_that_are_named(tree: Tree, selectors: list[str], expected: list[int]) -> None:
+    to, where = nested(tree, entry(1), entry(2, tags=["keep"]), entry(3))
+    _, copied = transfer("scout", to, selectors, where, apply=True, clock=fixed)
+    assert [each["summary"] for each in copied] == [f"entry {number}" for number in expected]
+
+
+@pytest.mark.parametrize(
+    ("to", "selectors", "kind"),
+    [
+        ("w", ["tag:none"], NotFound),
+        ("w", ["abc"], NotFound),
+        ("w/s", [], InvalidInput),
+        ("w/s/deeper", [], InvalidInput),
+        ("x", [], InvalidInput),
+    ],
+)
+def test_a_transfer_that_makes_no_sense_changes_nothing(tree: Tree, to: str, selectors: list[str], kind: type[Exception]) -> None:
+    _, where = nested(tree, entry(1))
+    tree.directory("w/s/deeper")
+    tree.directory("x")
+    before = tree.snapshot()
+    with pytest.raises(kind):
+        transfer("scout", tree.path(to), selectors, where, apply=True, clock=fixed)
+    assert tree.snapshot() == before
+
+
+def two_agents(tree: Tree) -> Where:
+    tree.repository("w")
+    tree.agent("w", "old", title="old")
+    tree.agency("w", "old", entries=[entry(1)])
+    tree.write("w/.clia/agents/old/persona/voice.md", "# voice\r\n")
+    tree.agent("w", "new", title="new")
+    return Where(tree.path("w"))
+
+
+def test_consolidate_is_a_dry_run_unless_told_otherwise(tree: Tree) -> None:
+    where = two_agents(tree)
+    before = tree.snapshot()
+    planned = consolidate("old", "new", where, apply=False, clock=fixed)
+    assert planned.files == ("old@w.agency.triad.json", "old@w.agent.triad.json", "persona/voice.md")
+    assert tree.snapshot() == before
+
+
+def test_consolidate_archives_everything_and_then_removes(tree: Tree) -> None:
+    where = two_agents(tree)
+    home = tree.root / "w/.clia/agents/old"
+    before = {str(each.relative_to(home)): each.read_bytes() for each in home.rglob("*") if each.is_file()}
+    planned = consolidate("old", "new", where, apply=True, clock=fixed)
+    archive = Path(planned.archive)
+    assert {str(each.relative_to(archive)): each.read_bytes() for each in archive.rglob("*") if each.is_file()} == before
+    assert not home.exists()
+    assert json.loads(Path(planned.receipt).read_text())["into"] == "new"
+    with pytest.raises(AgentNotFound):
+        lineage(tree.path("w"), "old")
+
+
+@pytest.mark.parametrize(
+    ("slug", "into", "kind"),
+    [("old", "old", InvalidInput), ("none", "new", AgentNotFound), ("old", "none", AgentNotFound), ("../x", "new", InvalidInput)],
+)
+def test_a_consolidation_that_makes_no_sense_changes_nothing(tree: Tree, slug: str, into: str, kind: type[Exception]) -> None:
+    where = two_agents(tree)
+    before = tree.snapshot()
+    with pytest.raises(kind):
+        consolidate(slug, into, where, apply=True, clock=fixed)
+    assert tree.snapshot() == before
+
+
+def test_an_archive_with_other_content_stops_a_consolidation(tree: Tree) -> None:
+    where = two_agents(tree)
+    tree.write("w/.clia/agents/new/legacy-imports/old/persona/voice.md", "something else")
+    before = tree.snapshot()
+    with pytest.raises(AlreadyExists):
+        consolidate("old", "new", where, apply=True, clock=fixed)
+    assert tree.snapshot() == before
+
+
+def test_a_link_inside_the_agent_stops_a_consolidation(tree: Tree) -> None:
+    where = two_agents(tree)
+    (tree.root / "w/.clia/agents/old/link").symlink_to("persona")
+    with pytest.raises(UnsafePath):
+        consolidate("old", "new", where, apply=True, clock=fixed)
+    assert (tree.root / "w/.clia/agents/old/persona/voice.md").exists()
+
+
+def test_init_makes_three_documents_that_inherit_the_root_directives(tree: Tree) -> None:
+    tree.repository("mono")
+    tree.repository("mono/sub")
+    init("root", Wishes(guardrails=["Never force-push."]), Where(tree.path("mono")), clock=fixed)
+    created = init("scout", Wishes("Scout", "Explorer", "Finds things."), Where(tree.path("mono/sub")), clock=fixed)
+    assert [Path(each).name for each in created] == [f"scout@sub.{kind}.triad.json" for kind in ("agent", "agenda", "agency")]
+    found = lineage(tree.path("mono/sub"), "scout").profile()
+    assert found["guardrails"] == ["Never force-push."]
+    assert (found["title"], found["role"], found["updated"]) == ("Scout", "Explorer", "2026-11-15T09:30:05Z")
+    assert found.diagnostics == ()
+
+
+def test_init_never_touches_an_existing_document(tree: Tree) -> None:
+    tree.repository("w")
+    tree.document("w", "scout", "agenda", {"title": "mine"}, name="old-name.agenda.json")
+    before = tree.snapshot()
+    with pytest.raises(AlreadyExists):
+        init("scout", Wishes(), Where(tree.path("w")), clock=fixed)
+    assert tree.snapshot() == before
+
+
+def test_a_clock_must_know_its_zone(tree: Tree) -> None:
+    tree.repository("w")
+    with pytest.raises(ValueError, match="aware"):
+        journal("scout", Note("n"), Where(tree.path("w")), clock=lambda: datetime(2026, 1, 1))  # noqa: DTZ001  # the point

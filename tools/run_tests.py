@@ -1,0 +1,37 @@
+"""``make test`` and ``make soak``: what the tests need, then all of them, then the coverage below ``app``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BELOW_APP = "src/clia/triads/*,src/clia/ports/*,src/clia/kernel/*,src/clia/errors.py,src/clia/backends/*"
+COVERAGE_BAR = 95
+
+
+def main(words: list[str]) -> int:
+    os.chdir(ROOT)
+    if not shutil.which("git"):
+        print("tests: git is needed", file=sys.stderr)
+        return 1
+    whole = not [word for word in words if not word.startswith("-")]
+    for old in ROOT.glob(".coverage*"):
+        old.unlink()
+    # Every process the tests start is measured too, wherever it runs.
+    measured = {"COVERAGE_PROCESS_START": str(ROOT / "pyproject.toml"), "COVERAGE_FILE": str(ROOT / ".coverage")}
+    environment = os.environ | measured if whole else os.environ
+    tests = subprocess.run([sys.executable, "-m", "pytest", "-n", "auto", "-q", *words], env=environment, check=False).returncode
+    if tests or not whole:
+        return tests
+    coverage = [sys.executable, "-m", "coverage"]
+    subprocess.run([*coverage, "combine", "--quiet"], check=True)
+    report = ["report", "--skip-covered", f"--include={BELOW_APP}", f"--fail-under={COVERAGE_BAR}"]
+    return subprocess.run([*coverage, *report], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
