@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from clia.ports.files import Entry, Files
     from clia.triads.diagnostics import Diagnostic
+    from clia.triads.lint.report import Report
     from clia.triads.places import Place
     from clia.triads.roster import AgentTree
     from support import Tree
@@ -38,7 +39,7 @@ def seen_in(tree: Tree, files: Files) -> AgentTree:
     return tree_of(files, survey_at(tree.path("w")), survey_at)
 
 
-def lint(tree: Tree, where: str = "w", **options: object) -> linting.Report:
+def lint(tree: Tree, where: str = "w", **options: object) -> Report[linting.Checked]:
     return checks.lint(tree.path(where), environment=os.environ, ceiling=tree.path(), **options)  # type: ignore[arg-type]
 
 
@@ -202,7 +203,7 @@ def test_findings_come_in_one_order_whatever_the_listings_say(tree: Tree) -> Non
             found = super().entries(directory)
             return found and sorted(found, key=lambda each: digest([self.turn, each.name]))
 
-    def run(files: Files) -> linting.Report:
+    def run(files: Files) -> Report[linting.Checked]:
         told.clear()
         return linting.lint(files, GitHistory(os.environ), seen_in(tree, files), watch=lambda *heard: told.append(heard))
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from clia.triads.diagnostics import Diagnostic
+    from clia.triads.lint.report import Report
     from clia.triads.places import Place
     from clia.triads.roster import AgentTree, Roster
 
@@ -46,7 +47,7 @@ def lint(
     slugs: Sequence[str] = (),
     ceiling: Path | None = None,
     watch: linting.Watch | None = None,
-) -> linting.Report:
+) -> Report[linting.Checked]:
     """Every finding on the agents visible at a path or declared below it."""
     for slug in slugs:
         check_slug(slug)
@@ -55,7 +56,7 @@ def lint(
 
 def smoke(
     path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None, watch: linting.Watch | None = None
-) -> smoking.SmokeReport:
+) -> Report[smoking.Resolved]:
     """Whether every agent of a tree resolves as it should."""
     return smoking.smoke(LocalFiles(), GitHistory(environment), _tree(path, ceiling), watch)
 

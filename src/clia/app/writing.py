@@ -12,10 +12,11 @@ from clia.errors import CliaError
 from clia.triads import consolidate as consolidation
 from clia.triads import transfer as transferring
 from clia.triads.diagnostics import diagnostic
+from clia.triads.directives import ROOT, root_directives
 from clia.triads.journal import auto_signature
 from clia.triads.journal import journal as append_note
 from clia.triads.scaffold import scaffold
-from clia.triads.targets import SUBMODULE, root_directives, target_at, write_target
+from clia.triads.targets import SUBMODULE, target_at, write_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,14 +103,11 @@ def init(slug: str, wishes: Wishes, where: Where = HERE, *, clock: Clock = now) 
     files = WritableLocalFiles()
     agents_dir = None if where.agents_dir is None else os.path.abspath(where.agents_dir)
     target = write_target(files, at, slug, where.scope, agents_dir)
-    if not wishes.inherits and slug != "root":
+    if not wishes.inherits and slug != ROOT:
         wishes = wishes._replace(inherits=_inherited(files, at))
     return scaffold(files, target, slug, wishes, clock)
 
 
 def _inherited(files: WritableFiles, at: Place) -> list[str]:
     directives = root_directives(files, at)
-    if directives is None:
-        return []
-    root = next(each for each in at.repositories if directives.startswith(f"{each}/"))
-    return [directives.removeprefix(f"{root}/")]
+    return [] if directives is None else [directives.path.removeprefix(f"{directives.repository}/")]

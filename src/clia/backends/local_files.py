@@ -34,11 +34,9 @@ class LocalFiles:
     def kind(self, path: str) -> str:
         try:
             mode = os.lstat(path).st_mode
-        except OSError as err:
-            if err.errno in _GONE:
+        except (OSError, ValueError) as err:
+            if _is_gone(err):
                 return MISSING
-            raise _error(path, err) from None
-        except ValueError as err:
             raise _error(path, err) from None
         if stat.S_ISREG(mode):
             return FILE
@@ -50,8 +48,8 @@ class LocalFiles:
         try:
             with os.scandir(directory) as found:
                 return [Entry(each.name, _entry_kind(each)) for each in found]
-        except OSError as err:
-            if err.errno in _GONE:
+        except (OSError, ValueError) as err:
+            if _is_gone(err):
                 return None
             raise _error(directory, err) from None
 
@@ -59,8 +57,8 @@ class LocalFiles:
         try:
             # Not blocking: a named pipe in the place of a document must not hang the reader.
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as err:
-            if err.errno in _GONE:
+        except (OSError, ValueError) as err:
+            if _is_gone(err):
                 return None
             raise _error(path, err) from None
         try:
@@ -215,6 +213,10 @@ def _entry_kind(entry: os.DirEntry[str]) -> str:
     if entry.is_file(follow_symlinks=False):
         return FILE
     return DIRECTORY if entry.is_dir(follow_symlinks=False) else OTHER
+
+
+def _is_gone(err: Exception) -> bool:
+    return isinstance(err, OSError) and err.errno in _GONE
 
 
 def _error(path: str, err: Exception) -> FileError:

@@ -13,6 +13,7 @@ from clia.kernel.names import is_slug
 from clia.ports.files import DIRECTORY, LINK
 from clia.triads.contexts import AGENTS, Search
 from clia.triads.diagnostics import CODES, Diagnostic, diagnostic, in_order
+from clia.triads.directives import ROOT
 from clia.triads.places import below, inside
 from clia.triads.view import Lineage
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from clia.triads.contexts import Context
     from clia.triads.places import Place
 
-ROOT = "root"  # the directives that others inherit
 _RESERVED = frozenset((ROOT, "templates"))
 _SKIPPED = frozenset(("node_modules",))  # beside every hidden directory: others' packages are not this tree
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from clia.errors import NotFound, UnsafePath
 from clia.kernel.names import check_slug
-from clia.ports.files import FILE
-from clia.triads.contexts import AGENT, AGENTS, candidates
+from clia.triads.contexts import AGENTS
 from clia.triads.places import below, inside
 
 TYPE_CHECKING = False
@@ -71,14 +70,3 @@ def _in_agents_dir(files: Files, agents_dir: str, slug: str) -> Target:
 def name_of(directory: str) -> str:
     """A directory's short name."""
     return directory.rpartition("/")[2] or "root"
-
-
-def root_directives(files: Files, place: Place) -> str | None:
-    """The agent document of slug ``root`` at the outermost repository root that has one."""
-    for root in place.repositories:
-        home = below(root, f"{AGENTS}/root")
-        names, _ = candidates(files.entries(home) or (), AGENT)
-        first = next((name for name, kind in names if kind == FILE), None)
-        if first is not None:
-            return f"{home}/{first}"
-    return None

@@ -13,7 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.triads.lint.smoke import SmokeReport
+    from clia.triads.lint.report import Report
+    from clia.triads.lint.smoke import Resolved
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if has_errors(report.findings) else 0
 
 
-def _show(report: SmokeReport) -> None:
+def _show(report: Report[Resolved]) -> None:
     from rich.text import Text  # only people see it
 
     out = console()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clia.errors import AgentNotFound, CliaError
 from clia.triads.contexts import AGENCY, KINDS
-from clia.triads.diagnostics import ERROR, INFO, WARNING, in_order
+from clia.triads.diagnostics import in_order
 from clia.triads.lint import guardrails, history, inheritance, names, reading, shapes, texts
+from clia.triads.lint.report import Report
 from clia.triads.lint.subject import Subject, look
 from clia.triads.roster import as_diagnostic
 
@@ -93,29 +94,7 @@ class Checked(NamedTuple):
         return self._asdict()
 
 
-class Report(NamedTuple):
-    path: str
-    agents: tuple[Checked, ...]
-    findings: tuple[Diagnostic, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "agents": [each.to_json() for each in self.agents],
-            "findings": [each.to_json() for each in self.findings],
-            "summary": summary(self.findings),
-        }
-
-
-def summary(findings: Iterable[Diagnostic]) -> dict[str, int]:
-    """How many findings of each severity."""
-    counts = {ERROR: 0, WARNING: 0, INFO: 0}
-    for each in findings:
-        counts[each.severity] += 1
-    return counts
-
-
-def lint(files: Files, past: History, tree: AgentTree, slugs: Collection[str] = (), watch: Watch | None = None) -> Report:
+def lint(files: Files, past: History, tree: AgentTree, slugs: Collection[str] = (), watch: Watch | None = None) -> Report[Checked]:
     """All findings of a tree; ``slugs`` narrows it to some agents."""
     targets = [each for each in tree.targets if not slugs or each.slug in slugs]
     _check_known(slugs, {each.slug for each in targets}, tree.top.path)

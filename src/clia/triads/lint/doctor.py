@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from clia.triads.contexts import KINDS
 from clia.triads.diagnostics import in_order
 from clia.triads.layers import INHERITED
-from clia.triads.lint import Checker, history, summary
+from clia.triads.lint import Checker, history
+from clia.triads.lint.report import summary
 from clia.triads.lint.subject import Subject, look
 from clia.triads.roster import is_reserved
 

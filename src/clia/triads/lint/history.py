@@ -15,8 +15,9 @@ from clia.kernel.names import is_slug
 from clia.ports.files import DIRECTORY, FILE
 from clia.triads.contexts import AGENTS, candidates, kind_of
 from clia.triads.diagnostics import diagnostic
+from clia.triads.directives import ROOT
 from clia.triads.places import below, inside
-from clia.triads.roster import ROOT, domains_below, is_reserved
+from clia.triads.roster import domains_below, is_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -1,33 +1,20 @@
-"""Root directives: the one document that every active agent of a repository inherits."""
+"""Whether every active agent of a repository inherits its root directives."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clia.triads.contexts import AGENT, Search
+from clia.triads.contexts import AGENT
 from clia.triads.diagnostics import diagnostic
+from clia.triads.directives import root_directives
 from clia.triads.layers import CONTEXT
 from clia.triads.places import inside
-from clia.triads.roster import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.ports.files import Files
     from clia.triads.diagnostics import Diagnostic
     from clia.triads.lint.subject import Subject
-    from clia.triads.places import Place
-
-
-def root_directives(files: Files, place: Place) -> tuple[str, str] | None:
-    """(repository, agent document of slug `root`) at the outermost repository that has one."""
-    search = Search(files, place, ROOT)
-    for repository in place.repositories:
-        context = search.at(repository, ())
-        path = context.documents[AGENT] if context else None
-        if path is not None:
-            return repository, path
-    return None
 
 
 def inherits_root(subject: Subject) -> Iterator[Diagnostic]:

@@ -12,7 +12,8 @@ from clia.errors import AgentNotFound, CliaError
 from clia.kernel.pointer import leaves
 from clia.triads.contexts import KINDS
 from clia.triads.diagnostics import diagnostic, has_errors, in_order
-from clia.triads.lint import history, summary
+from clia.triads.lint import history
+from clia.triads.lint.report import Report
 from clia.triads.roster import as_diagnostic, default_chain, is_reserved
 from clia.triads.view import Lineage
 
@@ -37,21 +38,7 @@ class Resolved(NamedTuple):
         return self._asdict()
 
 
-class SmokeReport(NamedTuple):
-    path: str
-    agents: tuple[Resolved, ...]
-    findings: tuple[Diagnostic, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "agents": [each.to_json() for each in self.agents],
-            "findings": [each.to_json() for each in self.findings],
-            "summary": summary(self.findings),
-        }
-
-
-def smoke(files: Files, past: History, tree: AgentTree, watch: Watch | None = None) -> SmokeReport:
+def smoke(files: Files, past: History, tree: AgentTree, watch: Watch | None = None) -> Report[Resolved]:
     """Resolves every agent of a tree, active or not, and checks that nothing was removed without an archive."""
     targets = [each for each in tree.targets if not is_reserved(each.slug)]
     agents: dict[tuple[str, str], Resolved] = {}
@@ -70,7 +57,7 @@ def smoke(files: Files, past: History, tree: AgentTree, watch: Watch | None = No
         found += findings
         agents[(resolved.slug, resolved.directory)] = resolved
     found += history.removed(files, past, tree)
-    return SmokeReport(tree.top.path, tuple(each for _, each in sorted(agents.items())), tuple(in_order(found)))
+    return Report(tree.top.path, tuple(each for _, each in sorted(agents.items())), tuple(in_order(found)))
 
 
 def _resolve(files: Files, target: Target) -> tuple[Resolved, list[Diagnostic]]:

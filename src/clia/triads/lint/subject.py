@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from clia.errors import AgentNotFound, CliaError
 from clia.triads import layers as layering
 from clia.triads.contexts import AGENT, KINDS
+from clia.triads.directives import ROOT
 from clia.triads.merge import merge
-from clia.triads.roster import ROOT, as_diagnostic, default_chain, is_active
+from clia.triads.roster import as_diagnostic, default_chain, is_active
 from clia.triads.view import Lineage
 
 if TYPE_CHECKING:
