@@ -7,7 +7,7 @@ help:
 	@echo "make demo    a demo tree, and what clia says about it"
 	@echo "make test    everything the tests need, then all tests"
 	@echo "make lint    style, types, layers, sizes"
-	@echo "make bench   speed, as ratios to a floor in the same run"
+	@echo "make bench   speed, as ratios to a floor in the same run (PEERS=1: and to peers)"
 	@echo "make soak    the long versions of load and fault tests"
 	@echo "make docs    the reference from the code, then the site"
 	@echo "make lock    new locked versions"
@@ -33,6 +33,7 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
+	@$(if $(PEERS),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt)
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
@@ -47,6 +48,7 @@ docs: setup
 lock: setup
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/runtime.txt
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --group dev -o requirements/dev.txt
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml --extra bench -o requirements/bench.txt
 
 clean:
 	rm -rf .venv build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

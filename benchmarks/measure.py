@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import statistics
 import subprocess
 import time
@@ -19,6 +20,8 @@ class Row(NamedTuple):
     floor_name: str
     bar: float  # the largest ratio, or with `absolute` the largest time in milliseconds
     absolute: bool = False
+    peer: float | None = None
+    peer_name: str = ""
 
     @property
     def ratio(self) -> float:
@@ -40,6 +43,13 @@ def in_turns(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:
             if number:
                 times[index].append((time.perf_counter() - started) * 1000)
     return [statistics.median(each) for each in times]
+
+
+def has_package(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def command(words: Sequence[str]) -> Callable[[], object]:

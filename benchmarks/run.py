@@ -34,14 +34,19 @@ def show(rows: list[Row]) -> None:
     from rich.table import Table
 
     table = Table(title="clia benchmarks (medians, taken in turns)", title_justify="left")
-    for heading in ("work", "ours", "floor", "ratio", "bar", ""):
-        table.add_column(heading, justify="left" if heading in ("work", "floor", "") else "right")
+    for heading in ("work", "ours", "floor", "peer", "ratio", "bar", ""):
+        table.add_column(heading, justify="left" if heading in ("work", "floor", "peer", "") else "right")
     for row in rows:
         bar = f"≤ {row.bar:g} ms" if row.absolute else f"≤ {row.bar:g}x"
         verdict = "[green]met[/]" if row.met else "[red]not met[/]"
         floor = f"{row.floor:.1f} ms  {row.floor_name}"
-        table.add_row(row.work, f"{row.ours:.1f} ms", floor, f"{row.ratio:.2f}x", bar, verdict)
-    Console(width=130).print(table)
+        peer = "" if row.peer is None else f"{row.peer:.1f} ms  {row.peer_name}"
+        table.add_row(row.work, f"{row.ours:.1f} ms", floor, peer, f"{row.ratio:.2f}x", bar, verdict)
+    out = Console(width=150)
+    out.print(table)
+    for row in rows:
+        if row.peer_name and row.peer is None:
+            out.print(f"peer skipped, not installed: {row.peer_name} (make bench PEERS=1 installs it)")
 
 
 if __name__ == "__main__":

@@ -119,7 +119,7 @@ def test_a_line_is_that_of_the_value_or_of_what_is_nearest_to_it() -> None:
     text = '\ufeff{\r\n "a": [\r\n  {"x": "}"},\r\n  {"y~/": 1}\r\n ],\r\n "b": 2\r\n}'
     lines = {"": 1, "/a": 2, "/a/0/x": 3, "/a/1/y~0~1": 4, "/a/7": 2, "/b": 6, "/b/c": 6, "/gone": 1}
     assert {at: line_of(text.encode(), "p", at) for at in lines} == lines
-    assert line_of(b'{\n "a": 1,\n}', "p", None) == 3
+    assert line_of(b'{\n "a": 1\n "b": 2}', "p", None) == 3
     assert line_of(b"[]", "p", "/a") == 1
 
 

@@ -172,11 +172,11 @@ def candidates(entries: Iterable[Entry], kind: str) -> tuple[list[Entry], bool]:
     The old form counts only where no name of the new form is there.
     """
     new, old = f".{kind}.triad.json", f".{kind}.json"
-    visible = sorted(each for each in entries if not each.name.startswith("."))
-    current = [each for each in visible if each.name.endswith(new)]
+    visible = [each for each in entries if each.name.endswith(".json") and each.name[0] != "."]
+    current = sorted([each for each in visible if each.name.endswith(new)])
     if current:
         return current, False
-    legacy = [each for each in visible if each.name.endswith(old)]
+    legacy = sorted([each for each in visible if each.name.endswith(old)])
     return legacy, bool(legacy)
 
 

@@ -118,16 +118,15 @@ def _offers(layers: Sequence[Layer], found: list[Diagnostic]) -> dict[str, list[
 
 def is_empty(value: Any) -> bool:
     """Missing, null, blank, or made of nothing else. ``false`` and ``0`` are values."""
-    if value is None:
-        return True
-    if isinstance(value, str):
+    kind = type(value)
+    if kind is str:
         return not value or value.isspace()
-    if isinstance(value, (dict, list)):
-        for each in value.values() if isinstance(value, dict) else value:  # noqa: SIM110  # hot: a generator doubles its cost
+    if kind is dict or isinstance(value, list):
+        for each in value.values() if kind is dict else value:  # noqa: SIM110  # hot: a generator doubles its cost
             if not is_empty(each):
                 return False
         return True
-    return False
+    return value is None
 
 
 def same(one: Any, other: Any) -> bool:
@@ -159,7 +158,11 @@ class _Seen:
             if place is None:
                 self._strings[item] = len(values)
             return place
-        rivals = self._by_outline.setdefault(_outline(item), [])
+        outline = _outline(item)
+        rivals = self._by_outline.get(outline)
+        if rivals is None:
+            self._by_outline[outline] = [len(values)]
+            return None
         for at in rivals:
             if same(values[at], item):
                 return at
@@ -171,10 +174,11 @@ class _Seen:
         self._by_outline.setdefault(_outline(item), []).append(at)
 
 
-def _outline(value: Any) -> Any:
+def _outline(value: Any) -> int:
+    """A number that equal values share, whatever the order of their keys; others rarely do."""
     if type(value) is dict:
-        return tuple(sorted([each for each in value.values() if type(each) is str]))
-    return type(value) is list
+        return sum([hash(each) for each in value.values() if type(each) is str])
+    return int(type(value) is list)
 
 
 def _shaped(layer: Layer, field: str, value: Any, found: list[Diagnostic]) -> Any:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import cast
 
 from clia.errors import InvalidInput
 from clia.kernel import documents, pointer
-
-_BLANK = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder()
+from clia.kernel.spans import children, skip_blanks
 
 
 def line_of(data: bytes, path: str, at: str | None) -> int:
@@ -25,34 +21,10 @@ def line_of(data: bytes, path: str, at: str | None) -> int:
 
 def _offset(text: str, parts: list[str]) -> int:
     """Where the value stands, or the innermost part of it that is there (a missing key: its object)."""
-    at = _BLANK.match(text, 0).end()  # type: ignore[union-attr]  # it matches the empty string too
+    at = skip_blanks(text, 0)
     for part in parts:
-        child = _child(text, at, part)
+        child = next((each for each in children(text, at) if each.key == part), None)
         if child is None:
             return at
-        at = child
+        at = child.start
     return at
-
-
-def _child(text: str, at: int, part: str) -> int | None:
-    """Where a child's value starts; only for texts that have been parsed before."""
-    if text[at] not in "{[":
-        return None
-    is_object, index = text[at] == "{", 0
-    at = _skip(text, at + 1)
-    while text[at] not in "}]":
-        name = str(index)
-        if is_object:
-            name, at = _DECODER.raw_decode(text, at)
-            at = _skip(text, _skip(text, at) + 1)  # over the colon
-        if name == part:
-            return at
-        _, at = _DECODER.raw_decode(text, at)
-        at = _skip(text, at)
-        at = _skip(text, at + 1) if text[at] == "," else at
-        index += 1
-    return None
-
-
-def _skip(text: str, at: int) -> int:
-    return _BLANK.match(text, at).end()  # type: ignore[union-attr]  # it matches the empty string too
