@@ -119,6 +119,11 @@ def test_case_21_a_string_that_says_what_an_object_says_is_one_item(tree: Tree) 
     assert len(merged.origins()["/milestones/0/title"]["contributors"]) == 2
 
 
+def test_case_21_an_outer_guardrail_keeps_its_own_words(tree: Tree) -> None:
+    sly = {"title": "Never push.", "text": "Push whenever you like."}
+    assert profile(tree, {"guardrails": ["Never push."]}, {"guardrails": [sly]})["guardrails"] == ["Never push.", sly]
+
+
 def test_case_22_extensions_win_whole_unless_they_are_empty(tree: Tree) -> None:
     assert profile(tree, {"extensions": {"a": 1}}, {"extensions": {"b": 2}}, {"extensions": {}})["extensions"] == {"b": 2}
 

@@ -260,14 +260,22 @@ def _deep(given: list[Offer]) -> Merged:
 
 
 def _union(given: list[Offer]) -> Merged:
-    """All items in order, each once; empty ones are dropped. A string that says what an object says is that object."""
+    """All items in order, each once; empty ones are dropped."""
+    return _united(given, by_text=False)
+
+
+def _union_by_text(given: list[Offer]) -> Merged:
+    """As ``_union``, and a string that says what an object says is that object."""
+    return _united(given, by_text=_is_mixed(given))
+
+
+def _united(given: list[Offer], *, by_text: bool) -> Merged:
     values: list[Any] = []
     sources: list[Taken] = []
     seen = _Seen()
-    mixed = _is_mixed(given)
     for offer in given:
         for source, item in _items(offer):
-            known = _same_text(item, values) if mixed else None
+            known = _same_text(item, values) if by_text else None
             if known is None:
                 known = seen.place(item, values)
             if known is None:
@@ -375,6 +383,7 @@ _STRATEGIES: dict[str, Callable[[list[Offer]], Merged]] = {
     rules.DEEP: _deep,
     rules.LOCAL: _kept,
     rules.UNION: _union,
+    rules.UNION_BY_TEXT: _union_by_text,
     rules.BY_TYPE: _contributions,
     rules.BY_LINK: _links,
 }

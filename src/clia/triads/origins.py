@@ -154,7 +154,7 @@ def _shadowed(layers: Sequence[Layer], node: Provenance, parts: list[str], below
     """What other layers say at the same place, and why it does not count."""
     if not isinstance(node, Taken):
         return
-    if strategy in (rules.UNION, rules.BY_TYPE, rules.BY_LINK):
+    if strategy in (rules.UNION, rules.UNION_BY_TEXT, rules.BY_TYPE, rules.BY_LINK):
         lost = list(node.shadowed)
     else:
         used = {node.source[0], *(layer for layer, _ in node.also)}

@@ -12,6 +12,7 @@ from clia.triads.contexts import AGENCY, AGENDA, AGENT
 # Strategies
 LAST = "last-non-empty"
 UNION = "union"
+UNION_BY_TEXT = "union-by-text"
 BY_TYPE = "union-by-type"
 BY_LINK = "union-by-title-and-url"
 WHOLE = "last-non-empty-whole"
@@ -31,6 +32,9 @@ class Rule(NamedTuple):
 
 _LAST = Rule(LAST, STRING, "the most local value that is not empty wins")
 _UNION = Rule(UNION, LIST, "all items, outer first, each once")
+_UNION_BY_TEXT = Rule(
+    UNION_BY_TEXT, LIST, "all items, outer first, each once; a string that says what an object says is that object"
+)
 
 RULES: dict[str, Rule] = {
     "slug": Rule(REQUEST, STRING, "always the slug that was asked for"),
@@ -41,13 +45,14 @@ RULES: dict[str, Rule] = {
         ),
         _LAST,
     ),
+    # Exactly what was written: nobody may put an object in the place of an outer guardrail.
+    **dict.fromkeys(("guardrails", "waivers", "entries", "tags", "emojiTags", "operationModes"), _UNION),
     **dict.fromkeys(
         (
-            "mentors", "tags", "responsibilities", "guardrails", "sections", "checklists", "principles", "themes", "horizons",
-            "initiatives", "milestones", "backlog", "dependencies", "risks", "entries", "emojiTags", "focusDomains",
-            "operationModes", "waivers",
+            "mentors", "responsibilities", "sections", "checklists", "principles", "themes", "horizons", "initiatives",
+            "milestones", "backlog", "dependencies", "risks", "focusDomains",
         ),
-        _UNION,
+        _UNION_BY_TEXT,
     ),
     "contributionMix": Rule(BY_TYPE, LIST_OR_OBJECT, "one item a type, in order of first appearance; the most local weight wins"),
     "links": Rule(BY_LINK, LIST, "one link a (title, url) pair, in order of first appearance; the most local wins"),

@@ -18,12 +18,13 @@ def show_files(title: str, files: Iterable[tuple[str, str, str, str]], *, writte
 
     table = Table.grid(padding=(0, 2))
     for path, what, state, reason in files:
-        told = "written" if written and state != "fresh" else state
+        done = written and state != "fresh"
+        told, why = ("written", "") if done else (state, reason)
         table.add_row(
             Text(told, style=_STYLES.get(state, "green" if written else "yellow")),
             Text(plain(path), style="cyan", overflow="fold"),
             Text(plain(what), style="dim", overflow="fold"),
-            Text(plain(reason), style="dim"),
+            Text(plain(why), style="dim"),
         )
     out = console()
     out.print(Text(plain(title), style="bold"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from clia.cli.arguments import add_json, add_path
-from clia.cli.findings import count, relative, show
+from clia.cli.findings import count, show
 from clia.cli.output import console, emit_json, plain, write
 from clia.triads.diagnostics import has_errors
 
@@ -47,6 +47,8 @@ def _show_agent(agent: Examined, base: str) -> None:
     from rich.text import Text  # only people see it
     from rich.tree import Tree
 
+    from clia.cli.cards import shorten
+
     head = Text.assemble((agent.slug, "bold"), f"  {plain(agent.title or '')}")
     head.append("" if agent.active else f"  {plain(agent.status)}, left alone by lint", style="yellow")
     tree = Tree(head, guide_style="dim")
@@ -57,7 +59,6 @@ def _show_agent(agent: Examined, base: str) -> None:
     if agent.inherits:
         inherits = tree.add(Text("inherits", style="dim"))
         for each in agent.inherits:
-            by = plain(relative(each.by, base))
-            inherits.add(Text.assemble((plain(relative(each.path, base)), "cyan"), (f"  ← {by} ({each.document})", "dim")))
+            inherits.add(Text.assemble((shorten(each.path), "cyan"), (f"  ← {shorten(each.by)} ({each.document})", "dim")))
     console().print(tree)
     show(agent.findings, base)
