@@ -85,12 +85,19 @@ def test_a_waiver_of_an_unknown_guardrail_is_named(tree: Tree) -> None:
 
 
 def test_every_owner_of_a_guardrail_must_approve(tree: Tree) -> None:
-    found = planted(tree, waiver(approval()), entry=approval())
+    planted(tree, waiver(approval()), entry=approval())
     tree.repository("w/in/deep")
     tree.agent("w/in/deep", waivers=[waiver(approval())])
     tree.agent("w/in", guardrails=[RULE])
-    del found
     assert refused(lineage(tree.path("w/in/deep"), "scout")) == ["waiver-unapproved"]
+
+
+def test_saying_an_outer_guardrail_again_does_not_make_it_ones_own(tree: Tree) -> None:
+    planted(tree, waiver(approval("eve")))
+    tree.agent("w/in", guardrails=[{"text": RULE}], waivers=[waiver(approval("eve"))])
+    tree.agent("w/in", "eve", profileType="operator")
+    tree.agency("w/in", "eve", entries=[approval("eve")])
+    assert refused(lineage(tree.path("w/in"), "scout")) == ["waiver-unapproved"]
 
 
 def test_an_operator_with_waivers_of_their_own_ends_no_run(tree: Tree) -> None:

@@ -303,6 +303,13 @@ def test_init_makes_three_documents_that_inherit_the_root_directives(tree: Tree)
     assert found.diagnostics == ()
 
 
+def test_root_directives_say_nothing_that_an_agent_would_take_for_its_own(tree: Tree) -> None:
+    tree.repository("w")
+    init("root", Wishes(guardrails=["Never force-push."]), Where(tree.path("w")), clock=fixed)
+    path = tree.root / "w/.clia/agents/root/root@w.agent.triad.json"
+    assert json.loads(path.read_text()) == {"schemaVersion": "0.4.0", "slug": "root", "guardrails": ["Never force-push."]}
+
+
 def test_init_never_touches_an_existing_document(tree: Tree) -> None:
     tree.repository("w")
     tree.document("w", "scout", "agenda", {"title": "mine"}, name="old-name.agenda.json")

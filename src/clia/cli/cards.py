@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from clia.cli.output import console, plain
+from clia.cli.output import console, counted, plain
 from clia.triads import projection
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _entries(entries: list[Any]) -> list[RenderableType]:
         what = shown.get("summary") or shown.get("title") or projection.text(entry)
         when = shown.get("timestamp") or shown.get("date") or ""
         table.add_row(Text(plain(when), style="dim"), Text(plain(shown.get("signature") or ""), style="cyan"), Text(plain(what)))
-    note = f"{len(entries)} entries" + (f", the last {_NEWEST} of them" if len(entries) > _NEWEST else "")
+    note = counted(len(entries), "entry", "entries") + (f", the last {_NEWEST} of them" if len(entries) > _NEWEST else "")
     return [_heading(note), _indented(table)]
 
 

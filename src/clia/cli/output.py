@@ -46,6 +46,11 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False)
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """``1 entry``, ``2 entries``."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def plain(text: object) -> str:
     """Text that may go to a terminal: control, bidirectional and zero-width characters are made visible."""
     shown = str(text)

@@ -27,6 +27,8 @@ AGENTS = ".clia/agents"
 
 
 class Context(NamedTuple):
+    """One layer of lineage: a directory with documents of the agent."""
+
     directory: str  # the domain directory, which holds `.clia`
     home: str  # <directory>/.clia/agents/<slug>
     real_home: str
@@ -48,6 +50,8 @@ class Context(NamedTuple):
 
 
 class Excluded(NamedTuple):
+    """What was met on the way and does not count."""
+
     path: str
     reason: str
 

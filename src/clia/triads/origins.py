@@ -36,6 +36,8 @@ class Place(NamedTuple):
 
 
 class Explanation(NamedTuple):
+    """The story of one merged value."""
+
     pointer: str
     value: Any
     value_sha256: str

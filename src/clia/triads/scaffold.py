@@ -12,6 +12,7 @@ from clia.errors import AlreadyExists
 from clia.kernel.clock import timestamp
 from clia.triads.agency_file import SCHEMA_VERSION
 from clia.triads.contexts import AGENCY, AGENDA, AGENT, KINDS, candidates
+from clia.triads.directives import ROOT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ def _documents(slug: str, wishes: Wishes, moment: str) -> dict[str, dict[str, An
         "responsibilities": [],
         "tags": [],
     }
+    if slug == ROOT:
+        # Whatever else the directives say, every agent that inherits them would say of itself.
+        said = {"title": wishes.title, "role": wishes.role, "purpose": wishes.purpose}
+        agent = {**common, **{key: value for key, value in said.items() if value}, "guardrails": list(wishes.guardrails)}
     agenda = {
         **common,
         "title": f"{title}: agenda",

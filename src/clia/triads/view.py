@@ -89,9 +89,11 @@ class MergedDocument:
         return field in self.document
 
     def keys(self) -> Any:
+        """The fields, as a mapping has them."""
         return self.document.keys()
 
     def get(self, field: str, default: Any = None) -> Any:
+        """The merged value of a field, as a mapping gives it."""
         return self.document.get(field, default)
 
     def origins(self) -> dict[str, Any]:
@@ -107,6 +109,7 @@ class MergedDocument:
         return explain(self.document, self.provenance, self.layers, pointer)
 
     def context_chain(self) -> list[dict[str, str]]:
+        """Prefix and path of each context it was merged from, outermost first."""
         return [{"prefix": each.prefix, "path": each.directory} for each in self.chain]
 
     def to_json(self, *, root_chain: bool = False, show_origin: bool = False) -> dict[str, Any]:

@@ -103,7 +103,8 @@ def _owners(merged: MergedDocument) -> dict[str, tuple[str, set[str]]]:
         if isinstance(provenance, Items):
             taken: Taken = provenance.items[index]
             places = {_home(merged.layers[layer].path) for layer, _ in [taken.source, *taken.also]}
-            found[guardrail_digest(item)] = (projected(item), places)
+            # A string and an object may say the same: then all who say it own it.
+            found.setdefault(guardrail_digest(item), (projected(item), set()))[1].update(places)
     return found
 
 

@@ -6,7 +6,7 @@ import os
 
 from clia.cli.arguments import add_json, add_path
 from clia.cli.findings import count, show
-from clia.cli.output import console, emit_json, plain, write
+from clia.cli.output import console, counted, emit_json, plain, write
 from clia.triads.diagnostics import has_errors
 
 TYPE_CHECKING = False
@@ -40,7 +40,7 @@ def show_report(report: DoctorReport) -> None:
         _show_agent(each, report.path)
     if report.findings:
         show(report.findings, report.path)
-    write(f"{len(report.agents)} agents seen from {plain(report.path)}: {count(report.all_findings())}\n")
+    write(f"{counted(len(report.agents), 'agent', 'agents')} seen from {plain(report.path)}: {count(report.all_findings())}\n")
 
 
 def _show_agent(agent: Examined, base: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clia.cli.arguments import add_json, add_slug, add_target, where
-from clia.cli.output import console, emit_json, plain
+from clia.cli.output import console, counted, emit_json, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from rich.text import Text
 
     table = Table(
-        title=f"{planned.slug}: {len(planned.entries)} entries to {plain(planned.target.directory)}", title_justify="left"
+        title=f"{planned.slug}: {counted(len(planned.entries), 'entry', 'entries')} to {plain(planned.target.directory)}",
+        title_justify="left",
     )
     for heading in ("entry", "when", "what", ""):
         table.add_column(heading)

@@ -1,0 +1,193 @@
+"""Runs what a page of the documentation shows.
+
+Invariant: every fenced block of a page is known to the runner, and a page is run from top to bottom in one shell that starts
+in an empty directory, so that what a reader sees is what happens.
+
+The conventions, which CONTRIBUTING.md tells writers:
+
+- ``console``: a line that starts with ``$ `` is a command, and goes on in lines right below it that start with ``> ``. The
+  lines below are what it prints on both streams. ``…`` stands for any text inside a line, with the blanks beside it; a line
+  that is ``…`` alone for any number of lines. Blanks at the end of a line do not count. A last line ``# exits 1`` says that
+  the command ends with that code; without it, it must end with 0.
+- ``python``: must run.
+- ``json``, ``yaml``: must parse. The words ``File `NAME`:`` in a paragraph of their own above it put it into that file.
+- ``text``, ``sh``: for reading.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+LANGUAGES = ("console", "python", "json", "yaml", "text", "sh")
+ANY = "…"
+TIMEOUT = 300
+_FENCE = re.compile(r"^(`{3,})(\S*)[^\n]*\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+_OPENING = re.compile(r"^[ \t]*(?:`{3}|~{3})", re.MULTILINE)
+_FILE = re.compile(r"^File `(\S+)`:\n\n\Z", re.MULTILINE)
+_EXITS = re.compile(r"# exits (\d+)")
+_ANY_TEXT = re.compile(rf" *{ANY} *")
+_END = "clia-end-of-block"
+
+
+class Block(NamedTuple):
+    language: str
+    line: int  # where its text starts, counted from 1
+    text: str
+    file: str | None
+
+
+class Step(NamedTuple):
+    """One thing that the shell does, and what it must print; None: that is not looked at."""
+
+    line: int
+    script: str
+    expected: list[str] | None
+    code: int
+
+
+class Failure(NamedTuple):
+    line: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.what}"
+
+
+def blocks(text: str) -> list[Block]:
+    """Every fenced block; ``ValueError`` where a fence is written so that it would be missed."""
+    found = []
+    for match in _FENCE.finditer(text):
+        named = _FILE.search(text, 0, match.start())
+        found.append(Block(match[2], text.count("\n", 0, match.start(3)) + 1, match[3], named[1] if named else None))
+    outside = _FENCE.sub("", text)
+    if _OPENING.search(outside):
+        raise ValueError("a fence is indented, or does not end")
+    return found
+
+
+def steps(text: str) -> list[Step]:
+    found: list[Step] = []
+    for block in blocks(text):
+        if block.language == "console":
+            found += _commands(block)
+        elif block.language == "python":
+            found.append(Step(block.line, f"python - <<'{_END}'\n{block.text}{_END}", None, 0))
+        elif block.file is not None:
+            script = f"mkdir -p \"$(dirname {block.file})\" && cat > {block.file} <<'{_END}'\n{block.text}{_END}"
+            found.append(Step(block.line, script, None, 0))
+    return found
+
+
+def _commands(block: Block) -> list[Step]:
+    found: list[Step] = []
+    for number, line in enumerate(block.text.splitlines(), block.line):
+        last = found[-1] if found else None
+        if line.startswith("$ "):
+            found.append(Step(number, line[2:], [], 0))
+        elif last is None or last.expected is None:
+            raise ValueError(f"line {number}: a console block starts with a command")
+        elif not last.expected and line.startswith("> "):
+            found[-1] = last._replace(script=f"{last.script}\n{line[2:]}")
+        elif exits := _EXITS.fullmatch(line):
+            found[-1] = last._replace(code=int(exits[1]))
+        else:
+            last.expected.append(line)
+    return found
+
+
+def run(text: str, directory: Path, home: Path) -> list[Failure]:
+    """Does all steps of a page in ``directory``; what went otherwise than the page says."""
+    todo = steps(text)
+    script = home.with_suffix(".sh")  # beside it: a newcomer's home is empty
+    mark = "clia-step-done"
+    script.write_text("".join(f"{each.script}\nprintf '\\n{mark} %d\\n' \"$?\"\n" for each in todo), encoding="utf-8")
+    done = subprocess.run(
+        ["sh", str(script)],
+        cwd=directory,
+        env=environment(home),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=TIMEOUT,
+        check=False,
+    )
+    *outputs, rest = re.split(rf"\n{mark} (\d+)\n", done.stdout)
+    failures = [
+        each for step, out, code in zip(todo, outputs[::2], outputs[1::2], strict=False) if (each := judge(step, out, int(code)))
+    ]
+    if len(outputs) // 2 < len(todo):
+        failures.append(Failure(todo[len(outputs) // 2].line, f"the shell stopped here:\n{rest}"))
+    return failures
+
+
+def judge(step: Step, out: str, code: int) -> Failure | None:
+    if code != step.code:
+        return Failure(step.line, f"{step.script}\nexits {code}, not {step.code}, and prints\n{out}")
+    actual = [line.rstrip() for line in out.splitlines()]
+    if step.expected is None or matches(step.expected, actual):
+        return None
+    shown = "\n".join(difflib.unified_diff(step.expected, actual, "the page", "the program", lineterm="", n=99))
+    return Failure(step.line, f"{step.script}\nprints something else\n{shown}")
+
+
+def matches(expected: list[str], actual: list[str]) -> bool:
+    """Whether lines are as the page shows them, wildcards aside."""
+    parts = []
+    for line in expected:
+        inside = "[^\n]*".join(re.escape(part) for part in _ANY_TEXT.split(line.rstrip()))
+        parts.append(r"(?:[^\n]*\n)*" if line.strip() == ANY else f"{inside}\n")
+    return re.fullmatch("".join(parts), "".join(f"{line}\n" for line in actual)) is not None
+
+
+def environment(home: Path) -> dict[str, str]:
+    """A newcomer's: the installed programs, git, a name, and no settings."""
+    kept = {key: value for key, value in os.environ.items() if key.startswith("COVERAGE_")}
+    return {
+        **kept,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_AUTHOR_NAME": "You",
+        "GIT_AUTHOR_EMAIL": "you@example.org",
+        "GIT_COMMITTER_NAME": "You",
+        "GIT_COMMITTER_EMAIL": "you@example.org",
+    }
+
+
+@contextmanager
+def fresh() -> Iterator[tuple[Path, Path]]:
+    """An empty directory to work in and an empty home. The names are short: tables are as wide as what stands in them."""
+    base = Path(tempfile.mkdtemp(prefix="clia-", dir="/tmp" if Path("/tmp").is_dir() else None)).resolve()
+    try:
+        for name in ("work", "home"):
+            (base / name).mkdir()
+        yield base / "work", base / "home"
+    finally:
+        shutil.rmtree(base)
+
+
+def documents() -> list[Path]:
+    """Every page that people read in this repository."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def is_generated(page: Path) -> bool:
+    return page.read_text(encoding="utf-8").startswith("<!-- Generated ")

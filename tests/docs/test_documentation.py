@@ -1,0 +1,177 @@
+"""What the documentation shows happens, and what it points at is there."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import pkgutil
+import re
+from functools import cache
+from html.parser import HTMLParser
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+import markdown  # type: ignore[import-untyped]  # it comes with mkdocs, and brings no types
+import pytest
+import yaml
+
+import clia
+from clia.cli.registry import TREE, Group
+from docs import pages
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PAGES = pages.documents()
+WRITTEN = [page for page in PAGES if not pages.is_generated(page)]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(pages.ROOT))
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+@every_page
+def test_what_a_page_shows_is_what_happens(page: Path) -> None:
+    with pages.fresh() as (work, home):
+        failures = pages.run(text_of(page), work, home)
+    assert not failures, "\n\n".join(f"{name_of(page)} {each}" for each in failures)
+
+
+def test_the_tutorial_and_every_guide_are_run() -> None:
+    run = {name_of(page) for page in PAGES if pages.steps(text_of(page))}
+    guides = {name_of(page) for page in (pages.ROOT / "docs" / "how-to").glob("*.md")}
+    assert guides
+    assert guides | {"README.md", "docs/index.md", "docs/tutorial.md", "docs/explanation/lineage.md"} <= run
+
+
+@every_page
+def test_every_block_has_a_language_that_is_checked(page: Path) -> None:
+    for block in pages.blocks(text_of(page)):
+        assert block.language in pages.LANGUAGES, f"{name_of(page)} line {block.line}"
+        if block.language == "json":
+            json.loads(block.text)
+        elif block.language == "yaml":
+            yaml.safe_load(block.text)
+
+
+# Links
+
+
+class Parsed(NamedTuple):
+    links: list[str]
+    headings: list[str]
+    anchors: set[str]  # as the site has them
+
+
+class Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = Parsed([], [], set())
+        self._in_heading = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if re.fullmatch(r"h[1-6]", tag):
+            self._in_heading = True
+            self.found.headings.append("")
+            self.found.anchors.add(given.get("id") or "")
+        self.found.links.extend(value for key in ("href", "src") if (value := given.get(key)) is not None)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_heading = self._in_heading and not re.fullmatch(r"h[1-6]", tag)
+
+    def handle_data(self, data: str) -> None:
+        if self._in_heading:
+            self.found.headings[-1] += data
+
+
+@cache
+def parsed(page: Path) -> Parsed:
+    reader = Reader()
+    reader.feed(markdown.markdown(text_of(page), extensions=["tables", "fenced_code", "toc"]))
+    return reader.found
+
+
+def forge_anchor(heading: str) -> str:
+    """What forges make of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def broken(page: Path, link: str) -> str | None:
+    """What is wrong with a link, on the site or on a forge; None where it is fine."""
+    parts = urlsplit(link)
+    if parts.scheme or parts.netloc:
+        return None
+    target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+    if not target.is_file():
+        return "there is no such file"
+    docs = pages.ROOT / "docs"
+    if page.is_relative_to(docs) and not target.is_relative_to(docs):
+        return "the site has no such page"
+    if parts.fragment and parts.fragment not in parsed(target).anchors:
+        return "the site has no such heading"
+    if parts.fragment and parts.fragment not in map(forge_anchor, parsed(target).headings):
+        return "a forge has no such heading"
+    return None
+
+
+@every_page
+def test_every_link_and_anchor_leads_somewhere(page: Path) -> None:
+    found = {link: why for link in parsed(page).links if (why := broken(page, link))}
+    assert not found
+
+
+def test_a_link_that_leads_nowhere_is_found() -> None:
+    index = pages.ROOT / "docs" / "index.md"
+    assert broken(index, "tutorial.md") is None
+    assert broken(index, "#install") is None
+    assert broken(index, "none.md") == "there is no such file"
+    assert broken(index, "tutorial.md#none") == "the site has no such heading"
+    assert broken(index, "../README.md") == "the site has no such page"
+
+
+@every_page
+def test_no_page_names_a_machine_or_a_host(page: Path) -> None:
+    text = text_of(page)
+    hosts = {urlsplit(url).hostname or "" for url in re.findall(r"https?://[^\s)\"'`>]+", text)}
+    assert {host for host in hosts if not host.endswith(".example.org")} == set()
+    assert not re.search(rf"(?<!\w)/(?:home|root|tmp|usr|var|Users)/|{re.escape(str(pages.ROOT))}", text)
+
+
+# What is documented
+
+
+def commands(group: Group, words: str) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if isinstance(command, Group):
+            yield from commands(command, f"{words} {name}")
+        else:
+            yield f"{words} {name}"
+
+
+@pytest.mark.parametrize("command", list(commands(TREE, "clia")))
+def test_every_command_is_told_about_on_a_page_that_a_person_wrote(command: str) -> None:
+    assert any(re.search(rf"{re.escape(command)}\b", text_of(page)) for page in WRITTEN)
+
+
+@pytest.mark.parametrize("command", list(commands(TREE, "clia")))
+def test_every_command_is_in_the_reference(command: str) -> None:
+    assert f"\n## {command}\n" in text_of(pages.ROOT / "docs" / "reference" / "commands.md")
+
+
+def test_the_examples_in_docstrings_are_true() -> None:
+    examples = 0
+    for module in pkgutil.walk_packages(clia.__path__, "clia."):
+        found = doctest.testmod(import_module(module.name))
+        assert found.failed == 0, module.name
+        examples += found.attempted
+    assert examples

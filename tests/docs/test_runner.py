@@ -1,0 +1,104 @@
+"""The runner itself: it must see what is wrong with a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from docs import pages
+from support import program
+
+
+def failures(text: str) -> list[str]:
+    with pages.fresh() as (work, home):
+        return [str(each) for each in pages.run(text, work, home)]
+
+
+def console(*lines: str) -> str:
+    return "\n".join(["# A page", "", "```console", *lines, "```", ""])
+
+
+def test_a_page_that_says_what_happens_passes() -> None:
+    assert failures(console("$ echo one; echo two >&2", "one", "two", "$ true")) == []
+
+
+def test_a_wrong_output_is_found_and_shown() -> None:
+    (found,) = failures(console("$ echo two", "one"))
+    assert found.startswith("line 4: echo two")
+    assert "-one" in found
+    assert "+two" in found
+
+
+@pytest.mark.parametrize(("command", "shown"), [("echo one; echo two", ["one"]), ("true", ["one"]), ("echo one", [])])
+def test_missing_and_additional_lines_are_found(command: str, shown: list[str]) -> None:
+    assert len(failures(console(f"$ {command}", *shown))) == 1
+
+
+def test_a_failing_command_is_found_even_with_the_right_output() -> None:
+    (found,) = failures(console("$ echo one; (exit 3)", "one"))
+    assert "exits 3, not 0" in found
+
+
+def test_another_exit_code_must_be_announced_and_then_must_come() -> None:
+    assert failures(console("$ sh -c 'exit 3'", "# exits 3")) == []
+    assert "exits 0, not 3" in failures(console("$ true", "# exits 3"))[0]
+
+
+def test_commands_after_a_failure_are_still_judged() -> None:
+    assert len(failures(console("$ false", "$ echo two", "one"))) == 2
+
+
+def test_a_shell_that_stops_is_found() -> None:
+    (found,) = failures(console("$ exit 0", "$ echo one", "one"))
+    assert "the shell stopped here" in found
+
+
+def test_the_directory_and_variables_last_for_a_page_and_no_longer() -> None:
+    assert failures(console("$ mkdir a && cd a && name=x", '$ echo "$(basename "$PWD") $name"', "a x")) == []
+    assert failures(console("$ ls", '$ echo "<$name>"', "<>")) == []
+
+
+def test_a_wildcard_stands_for_text_in_one_line_and_alone_for_lines() -> None:
+    assert pages.matches(["a … c"], ["a b b c"])
+    assert pages.matches(["│ …     │"], ["│ 2026 │"])
+    assert not pages.matches(["a … c"], ["a b", "c"])
+    assert pages.matches(["a", "…", "d"], ["a", "b", "c", "d"])
+    assert pages.matches(["a", "…"], ["a"])
+    assert not pages.matches(["a", "…", "d"], ["a", "b", "c"])
+    assert not pages.matches(["a.c"], ["abc"])
+
+
+def test_a_command_goes_on_in_lines_with_an_angle() -> None:
+    assert failures(console("$ cat <<END", "> one", "> two", "> END", "one", "two")) == []
+
+
+def test_python_blocks_run_where_the_page_stands() -> None:
+    page = console("$ mkdir a && cd a") + "```python\nimport pathlib\n\nassert pathlib.Path.cwd().name == '{}'\n```\n"
+    assert failures(page.format("a")) == []
+    assert "AssertionError" in failures(page.format("b"))[0]
+
+
+def test_a_named_block_is_put_into_its_file_as_it_is() -> None:
+    content = '{"cost": "$5"}'
+    page = f"File `a/b.json`:\n\n```json\n{content}\n```\n"
+    assert failures(page + console("$ cat a/b.json", content)) == []
+    assert len(failures(page + console("$ cat a/b.json", "{}"))) == 1
+
+
+@pytest.mark.parametrize("text", ["- item\n\n  ```console\n  $ false\n  ```\n", "```console\n$ false\n", "~~~\n$ false\n~~~\n"])
+def test_a_fence_that_would_be_missed_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="fence"):
+        pages.steps(text)
+
+
+def test_three_backticks_inside_a_line_are_no_fence() -> None:
+    assert [block.language for block in pages.blocks("Use ```` ```x ```` so:\n\n```text\none\n```\n")] == ["text"]
+
+
+def test_output_without_a_command_is_refused() -> None:
+    with pytest.raises(ValueError, match="starts with a command"):
+        pages.steps(console("one"))
+
+
+def test_pages_see_a_newcomers_machine() -> None:
+    page = console("$ ls -A", "$ ls -A ~", "$ git var GIT_AUTHOR_IDENT | cut -d' ' -f1", "You", "$ command -v clia")
+    assert failures(page.replace("-v clia", f"-v clia\n{program()}")) == []

@@ -1,0 +1,93 @@
+"""The reference page of the Python interface: signatures and docstrings, read from the source.
+
+From the source and not from live objects: what ``inspect`` shows of annotations differs between Python versions.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import clia
+from clia.app import lineage
+from clia.cli import agent_program
+from clia.triads import contexts, diagnostics, origins, view
+from reference_markdown import code, fenced, page, prose, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def python_page() -> str:
+    functions = [_function("clia.lineage", lineage.lineage), _function("clia.agent_cli", agent_program.agent_cli)]
+    records = (view.ContextReport, contexts.Context, contexts.Excluded, diagnostics.Diagnostic, origins.Explanation, origins.Place)
+    return page(
+        "# Python",
+        f"`import clia` gives {', '.join(code(f'clia.{name}') for name in clia.__all__)}, and loads no third-party package. "
+        "`clia.errors` has the [tree of errors](errors.md#the-tree). All else is internal, and may change.",
+        *functions,
+        *(_class(each) for each in (view.Lineage, view.MergedDocument)),
+        *(_record(each) for each in records),
+    )
+
+
+def _function(name: str, function: Callable[..., Any]) -> str:
+    (node,) = ast.parse(inspect.getsource(function)).body
+    assert isinstance(node, ast.FunctionDef)  # noqa: S101  # what a function's source is
+    return page(f"## {name}", code(_signature(name, node)), _docstring(function))
+
+
+def _signature(name: str, node: ast.FunctionDef) -> str:
+    given = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
+    return f"{name}({given})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
+
+
+def _docstring(what: Any) -> str:
+    """Its text; an example in it becomes a block."""
+    text, found, example = (inspect.getdoc(what) or "").replace("``", "`").partition(">>> ")
+    return page(text.strip(), fenced("text", f">>> {example.strip()}") if found else "")
+
+
+def _class(kind: type) -> str:
+    node = _class_node(kind)
+    attributes = [f"- {code(f'{name}: {shown}')}" for name, shown in _attributes(node)]
+    methods = []
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
+            methods.append(f"- {code(_signature(each.name, each))}: {prose(ast.get_docstring(each) or '')}")
+    parts = ["Attributes:", "\n".join(attributes), "Methods:", "\n".join(methods)]
+    return page(f"## {kind.__name__}", prose(inspect.getdoc(kind) or ""), *parts)
+
+
+def _class_node(kind: type) -> ast.ClassDef:
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(node, ast.ClassDef)  # noqa: S101  # what a class's source is
+    return node
+
+
+def _attributes(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """The public attributes that the constructor sets from what it is given."""
+    start = next(each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+    given = {each.arg: ast.unparse(each.annotation) for each in [*start.args.args, *start.args.kwonlyargs] if each.annotation}
+    for each in start.body:
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Attribute) and each.targets[0].attr in given:
+            yield each.targets[0].attr, given[each.targets[0].attr]
+
+
+def _record(kind: type) -> str:
+    """A named tuple: its fields, each with the comment beside it."""
+    lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
+    rows = []
+    for each in _class_node(kind).body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            comment = lines[each.lineno - 1].partition("  # ")[2]
+            rows.append((code(each.target.id), code(ast.unparse(each.annotation)), prose(comment)))
+    own = ast.get_docstring(_class_node(kind)) or ""
+    return page(
+        f"## {kind.__name__}",
+        prose(own),
+        table(("field", "type", "meaning"), rows),
+        "`to_json()` gives the JSON shape." * hasattr(kind, "to_json"),
+    )
