@@ -42,7 +42,7 @@ def show(findings: Sequence[Diagnostic], base: str) -> None:
             shown = where
         severity = (each.severity.ljust(9), _STYLES[each.severity])
         place = (f"  {one_line(each.pointer)}" if each.pointer else "", "cyan")
-        message = one_line(_without_path(each).replace(f"{base.rstrip('/')}/", ""))
+        message = one_line(_told(each, base))
         out.print(Text.assemble("  ", severity, (each.code, "bold"), place), soft_wrap=True)
         out.print(Text.assemble(_INDENT, message, (f"\n{_INDENT}{each.hint}", "dim")), soft_wrap=True)
 
@@ -107,7 +107,7 @@ def _result(finding: Diagnostic, rule: int, line: int, base: str) -> dict[str, A
         "ruleId": finding.code,
         "ruleIndex": rule,
         "level": _SARIF_LEVELS[finding.severity],
-        "message": {"text": f"{plain(_without_path(finding))} ({finding.hint})"},
+        "message": {"text": f"{plain(_told(finding, base))} ({finding.hint})"},
     }
     if finding.path is not None:
         where = relative(finding.path, base)
@@ -134,7 +134,7 @@ def github(finding: Diagnostic, line: int | None, base: str) -> str:
         properties = {"file": relative(finding.path, base), **({"line": str(line)} if line else {}), **properties}
     listed = ",".join(f"{key}={_property(value)}" for key, value in properties.items())
     at = f"{finding.pointer}: " if finding.pointer else ""
-    return f"::{_GITHUB_COMMANDS[finding.severity]} {listed}::{_data(f'{at}{_without_path(finding)} ({finding.hint})')}"
+    return f"::{_GITHUB_COMMANDS[finding.severity]} {listed}::{_data(f'{at}{_told(finding, base)} ({finding.hint})')}"
 
 
 def _data(text: str) -> str:
@@ -145,9 +145,10 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _without_path(finding: Diagnostic) -> str:
-    """The message without the path in front of it, where the path is shown beside it anyway."""
-    return finding.message.removeprefix(f"{finding.path}: ") if finding.path else finding.message
+def _told(finding: Diagnostic, base: str) -> str:
+    """The message, with paths as people say them: not the finding's own, which is shown beside it, the others from the base."""
+    message = finding.message.removeprefix(f"{finding.path}: ") if finding.path else finding.message
+    return message.replace(f"{base.rstrip('/')}/", "")
 
 
 @contextmanager
