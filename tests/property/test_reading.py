@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clia.backends.local_files import LocalFiles
@@ -81,7 +82,31 @@ def test_a_read_changes_nothing_on_disk(documents: list[dict[str, Any]]) -> None
         assert tree.snapshot() == before
 
 
-def test_random_hash_seeds_and_moved_clocks_give_identical_bytes(tree: Tree) -> None:
+moments = st.integers(0, 4_000_000_000)
+
+
+@given(layers, moments)
+def test_moved_clocks_give_identical_bytes(documents: list[dict[str, Any]], moment: int) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        path = planted(Path(root), documents)
+        before = everything(LocalFiles(), path)
+        for each in [Path(root), *Path(root).rglob("*")]:
+            os.utime(each, (moment, moment))
+        assert everything(LocalFiles(), path) == before
+
+
+@settings(max_examples=12)
+@given(layers, st.lists(st.integers(0, 4_294_967_295), min_size=2, max_size=2, unique=True))
+def test_random_hash_seeds_give_identical_bytes(documents: list[dict[str, Any]], seeds: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        path = planted(Path(root), documents)
+        command = ("agents", "profile", "--slug", "scout", "--json", "--root-chain", "--show-origin", "--path", path)
+        one, other = (clia(*command, env={"PYTHONHASHSEED": str(seed)}) for seed in seeds)
+        assert one.out
+        assert one == other
+
+
+def test_other_places_and_languages_give_identical_bytes(tree: Tree) -> None:
     tree.repository("w")
     mix = [{"type": kind, "weight": 1} for kind in ("code", "doc", "test")]
     tree.agent("w", guardrails=["a", "b"], contributionMix=mix, x={"k1": 1, "k2": 2}, extensions={"q": 1, "r": 2})
