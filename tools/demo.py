@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -33,9 +34,9 @@ def main() -> int:
     environment = os.environ | ({"FORCE_COLOR": "1"} if sys.stdout.isatty() else {})
     for title, words in TOUR:
         print(f"\n# {title}\n$ clia {words}", flush=True)
-        # The shell splits the words as it would for you.
-        subprocess.run(f"{PROGRAM} {words}", shell=True, cwd=here, env=environment, check=False)  # noqa: S602  # our own fixed words
-    print(f"\nThe tree is yours to try things on:\n  cd {here}\n  {PROGRAM} agents --help")
+        subprocess.run([PROGRAM, *shlex.split(words)], cwd=here, env=environment, check=False)
+    program = shlex.quote(str(PROGRAM))
+    print(f"\nThe tree is yours to try things on:\n  cd {shlex.quote(str(here))}\n  {program} agents --help")
     return 0
 
 

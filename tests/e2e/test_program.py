@@ -63,7 +63,7 @@ def test_completion_scripts_know_the_commands(shell: str) -> None:
 
 def test_bash_takes_the_completion_script_and_completes() -> None:
     script = (
-        'source /dev/stdin <<< "$($0 completion bash)"; COMP_WORDS=(clia agents pro); COMP_CWORD=2; '
+        'source /dev/stdin <<< "$("$0" completion bash)"; COMP_WORDS=(clia agents pro); COMP_CWORD=2; '
         'COMPREPLY=(); $(complete -p clia | sed "s/.*-F \\([^ ]*\\).*/\\1/"); echo "${COMPREPLY[@]}"'
     )
     done = subprocess.run(["bash", "-c", script, program()], capture_output=True, text=True, check=False)
@@ -103,9 +103,9 @@ def test_an_agents_program_can_be_built_in_code(tree: Tree, capfd: pytest.Captur
 def test_a_closed_pipe_is_no_error(tree: Tree) -> None:
     tree.repository("w")
     tree.agent("w", x=["line"] * 20000)
-    command = f"{program()} agents profile --slug scout --json --path {tree.path('w')} | head -1; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("{\n", "")
+    command = '"$0" agents profile --slug scout --json --path "$1" | head -1; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(["bash", "-c", command, program(), tree.path("w")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
 
 
 def test_text_from_documents_cannot_drive_the_terminal(tree: Tree) -> None:
