@@ -103,16 +103,25 @@ def _mix(value: Any) -> list[RenderableType]:
     groups = value if isinstance(value, dict) else {"": value}
     found: list[RenderableType] = []
     for name, items in groups.items():
-        shares = [(projection.type_of(item), projection.weight_of(item)) for item in items or () if projection.type_of(item)]
-        numbers = [(kind, weight) for kind, weight in shares if isinstance(weight, (int, float))]
-        top = max((weight for _, weight in numbers), default=0)
+        shares = [share for item in (items if isinstance(items, list) else ()) if (share := _share(item)) is not None]
+        top = max((weight for _, weight in shares), default=0)
         table = Table.grid(padding=(0, 1))
-        for kind, weight in numbers:
-            table.add_row(
-                f"  {plain(kind)}", Text("█" * max(1, round(20 * weight / top)) if top > 0 else "", style="cyan"), str(weight)
-            )
-        found += [_heading(f"Contribution mix {plain(name)}".strip()), table] if numbers else []
+        for kind, weight in shares:
+            bar = "█" * max(1, round(20 * weight / top)) if top > 0 else ""
+            table.add_row(f"  {plain(kind)}", Text(bar, style="cyan"), f"{weight:g}")
+        found += [_heading(f"Contribution mix {plain(name)}".strip()), table] if shares else []
     return found
+
+
+def _share(item: Any) -> tuple[str, float] | None:
+    """A contribution's type and weight; None where it cannot be drawn."""
+    kind, weight = projection.type_of(item), projection.weight_of(item)
+    if kind is None or isinstance(weight, bool) or not isinstance(weight, (int, float)):
+        return None
+    try:
+        return kind, float(weight)
+    except OverflowError:
+        return None
 
 
 def _entries(entries: list[Any]) -> list[RenderableType]:
