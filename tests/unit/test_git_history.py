@@ -208,5 +208,31 @@ def test_no_program_that_a_repository_names_is_run_and_nothing_is_written(past: 
     assert tree.snapshot() == before
 
 
+def test_no_filter_of_a_repository_is_run_on_a_changed_document(past: GitHistory, root: Path, tree: Tree) -> None:
+    tree.write("w/.gitattributes", "* filter=trap\n")
+    git("config", "filter.trap.clean", f"touch {tree.path('ran')}; cat", cwd=root)
+    (root / SCOUT).write_text("changed")
+    assert paths(past, root) == []
+    assert not (tree.root / "ran").exists()
+
+
+def test_nothing_is_fetched_by_a_program_that_a_partial_clone_names(past: GitHistory, root: Path, tree: Tree) -> None:
+    (root / SCOUT).unlink()
+    git("commit", "--quiet", "--all", "--message", "gone", cwd=root)
+    for key, value in (
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.url", str(root)),
+        ("remote.origin.uploadpack", f"touch {tree.path('ran')}; false"),
+        ("protocol.file.allow", "always"),
+    ):
+        git("config", key, value, cwd=root)
+    missing = git("rev-parse", "HEAD~1^{tree}", cwd=root).strip()
+    (root / ".git/objects" / missing[:2] / missing[2:]).unlink()
+    assert paths(past, root) is None
+    assert not (tree.root / "ran").exists()
+
+
 def test_the_version_of_git_is_known(past: GitHistory) -> None:
     assert (past.version() or "")[0].isdigit()

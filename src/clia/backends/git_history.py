@@ -33,7 +33,9 @@ class GitHistory:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = {key: value for key, value in environment.items() if not key.startswith("GIT_")}
-        self._environment.update(GIT_NO_LAZY_FETCH="1", GIT_TERMINAL_PROMPT="0", LC_ALL="C")
+        # A partial clone would fetch what it lacks, by a program that its own configuration may name. Older git does not
+        # know GIT_NO_LAZY_FETCH; no protocol being allowed, not even a configured one, stops it in every version.
+        self._environment.update(GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none", GIT_TERMINAL_PROMPT="0", LC_ALL="C")
         self._known: dict[str, tuple[bool, str] | None] = {}
 
     def removed_documents(self, root: str) -> list[RemovedDocument] | None:
@@ -41,12 +43,14 @@ class GitHistory:
             return None
         if self._run(root, "rev-parse", "--verify", "--quiet", "HEAD") is None:
             return []  # nothing was ever committed
-        pending = self._run(root, "diff-index", *_DIFF, "HEAD", "--", _DOCUMENTS)
+        # The working tree is looked at by us: git would run the filters that a configuration names on what it compares.
+        tracked = self._run(root, "ls-files", "--stage", "-z", "--", _DOCUMENTS)
+        staged = self._run(root, "diff-index", "--cached", *_DIFF, "HEAD", "--", _DOCUMENTS)
         past = self._run(root, *_LOG, *_DIFF, "HEAD", "--", _DOCUMENTS)
-        if pending is None or past is None:
+        if tracked is None or staged is None or past is None:
             return None
         last: dict[str, str] = {}
-        for path, content in [*_removals(pending), *_removals(past)]:
+        for path, content in [*_deleted(root, tracked), *_removals(staged), *_removals(past)]:
             last.setdefault(path, content)  # newest first
         return sorted(RemovedDocument(path, content) for path, content in last.items())
 
@@ -87,6 +91,15 @@ class GitHistory:
         except OSError:
             return None
         return done.stdout if done.returncode == 0 else None
+
+
+def _deleted(root: str, tracked: bytes) -> Iterator[tuple[str, str]]:
+    """(path, last content) of each document that git still tracks and that is gone from the working tree."""
+    for item in tracked.split(b"\0")[:-1]:
+        about, _, name = item.partition(b"\t")
+        path = os.fsdecode(name)
+        if _DOCUMENT.fullmatch(path) and not os.path.lexists(os.path.join(root, path)):
+            yield path, about.split(b" ")[1].decode("ascii")
 
 
 def _removals(raw: bytes) -> Iterator[tuple[str, str]]:
