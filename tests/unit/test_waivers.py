@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from clia import lineage
 from clia.kernel.canonical import digest, text_digest
 from clia.triads.waivers import waiver_findings
+from support import clia
 
 if TYPE_CHECKING:
     from support import Tree
@@ -98,6 +99,31 @@ def test_saying_an_outer_guardrail_again_does_not_make_it_ones_own(tree: Tree) -
     tree.agent("w/in", "eve", profileType="operator")
     tree.agency("w/in", "eve", entries=[approval("eve")])
     assert refused(lineage(tree.path("w/in"), "scout")) == ["waiver-unapproved"]
+
+
+def test_who_repeats_the_guardrail_and_waives_it_needs_only_the_others_approval(tree: Tree) -> None:
+    planted(tree, waiver(approval()), entry=approval())
+    tree.agent("w/in", guardrails=[RULE], waivers=[waiver(approval())])
+    profile = lineage(tree.path("w/in"), "scout").profile()
+    assert len(profile["waivedGuardrails"]) == 1
+    shown = clia("agents", "profile", "--slug", "scout", "--path", tree.path("w/in")).out
+    assert f"! {RULE}  waived by an operator" in shown
+
+
+def test_a_linked_agency_approves_nothing(tree: Tree) -> None:
+    found = planted(tree, waiver(approval()))
+    outside = tree.write("outside.json", json.dumps({"entries": [approval()]}))
+    (tree.root / "w/.clia/agents/scout/scout@w.agency.triad.json").symlink_to(outside)
+    assert refused(found) == ["waiver-unapproved"]
+
+
+def test_a_guardrail_of_a_document_elsewhere_is_owned_by_its_repository(tree: Tree) -> None:
+    tree.repository("w")
+    tree.write("w/policy/rules.json", json.dumps({"guardrails": [RULE]}))
+    tree.agent("w", "ada", profileType="operator")
+    tree.agency("w", "ada", entries=[approval()])
+    tree.agent("w", inherits=["policy/rules.json"], waivers=[waiver(approval())])
+    assert len(lineage(tree.path("w"), "scout").profile()["waivedGuardrails"]) == 1
 
 
 def test_an_operator_with_waivers_of_their_own_ends_no_run(tree: Tree) -> None:

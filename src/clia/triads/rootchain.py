@@ -32,6 +32,7 @@ class Request(NamedTuple):
     """A document's ``rootChain``, checked."""
 
     source: str
+    directory: str  # the domain directory it stands in
     mode: str
     roots: tuple[str, ...]
     contained: bool
@@ -71,14 +72,16 @@ def resolve(search: Search, reader: Reader, default: Sequence[Context], *, allow
 
 
 def _asked(reader: Reader, default: Sequence[Context]) -> Request | None:
-    path = next((each.documents[AGENT] for each in reversed(default) if each.documents[AGENT]), None)
-    loaded = reader.load(path) if path else None
-    if path is None or loaded is None or loaded[0].get("rootChain") is None:
-        return None
-    return parse(path, loaded[0]["rootChain"])
+    for context in reversed(default):
+        path = context.documents[AGENT]
+        if path is not None:
+            loaded = reader.load(path)
+            asked = None if loaded is None else loaded[0].get("rootChain")
+            return None if asked is None else parse(path, context.directory, asked)
+    return None
 
 
-def parse(path: str, value: Any) -> Request:
+def parse(path: str, directory: str, value: Any) -> Request:
     """A checked root chain; ``InvalidInput`` names the file and the place."""
     body = _typed(path, "/rootChain", value, dict)
     mode = body.get("mode", DEFAULT)
@@ -93,12 +96,12 @@ def parse(path: str, value: Any) -> Request:
         roots.append(_typed(path, f"{at}/path", root.get("path"), str))
     policy = _typed(path, "/rootChain/policy", body.get("policy", {}), dict)
     contained = _typed(path, "/rootChain/policy/enforceContainment", policy.get("enforceContainment", True), bool)
-    return Request(path, mode, tuple(roots), contained)
+    return Request(path, directory, mode, tuple(roots), contained)
 
 
 def _injected(search: Search, reader: Reader, asked: Request, found: list[Diagnostic], *, enforce: bool) -> list[Context]:
     files = search.files
-    bases = reader.roots(reader.real(asked.source).rpartition("/")[0]) or [search.place.ancestors[0]]
+    bases = reader.roots(reader.real(asked.source).rpartition("/")[0]) or [asked.directory]
     contexts: dict[str, Context] = {}
     for index, declared in enumerate(asked.roots):
         at = f"/rootChain/roots/{index}/path"

@@ -1,0 +1,126 @@
+"""Corners of discovery, inheritance and root chains."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from clia import lineage
+from clia.app import lineage as app
+from clia.backends.local_files import LocalFiles
+from clia.triads.places import is_repository, survey
+
+if TYPE_CHECKING:
+    import pytest
+
+    from support import Tree
+
+
+def shown(tree: Tree, found: Any) -> list[str]:
+    return [os.path.relpath(each.directory, tree.root) for each in found.context().chain]
+
+
+def explicit(*paths: str, **more: Any) -> dict[str, Any]:
+    return {"mode": "explicit", "roots": [{"kind": "path", "path": each} for each in paths], **more}
+
+
+def test_a_directory_reached_twice_stands_at_its_inner_place(tree: Tree) -> None:
+    tree.repository("w")
+    tree.agent("w/a", title="middle")
+    tree.agent("w/a/b", title="inner")
+    tree.directory("w/.clia/agents")
+    (tree.root / "w/.clia/agents/scout").symlink_to("../../a/b/.clia/agents/scout")
+    found = lineage(tree.path("w/a/b"), "scout")
+    assert shown(tree, found) == ["w/a", "w/a/b"]
+    assert found.profile()["title"] == "inner"
+
+
+def test_a_linked_git_directory_is_a_boundary_too(tree: Tree) -> None:
+    tree.directory("w")
+    (tree.root / "w/.git").symlink_to(tree.directory("elsewhere"))
+    assert is_repository(LocalFiles(), tree.path("w"))
+
+
+def test_a_directory_named_gitmodules_is_nobodys_business(tree: Tree) -> None:
+    tree.repository("w")
+    tree.directory("w/.gitmodules")
+    assert survey(LocalFiles(), tree.path("w")).diagnostics == ()
+
+
+def test_a_gitmodules_beyond_all_measure_is_named(tree: Tree) -> None:
+    tree.repository("w")
+    tree.write("w/.gitmodules", b"#" * (16 * 1024 * 1024 + 1))
+    assert [each.code for each in survey(LocalFiles(), tree.path("w")).diagnostics] == ["invalid-gitmodules"]
+
+
+def test_a_network_path_is_never_inherited(tree: Tree) -> None:
+    tree.repository("w")
+    tree.agent("w", inherits=["//example.org/x.agent.triad.json"])
+    assert [each.code for each in lineage(tree.path("w"), "scout").profile().diagnostics] == ["inherits-remote"]
+
+
+def test_an_inherited_document_resolves_its_own_references_in_its_own_repository(tree: Tree) -> None:
+    tree.repository("w")
+    tree.repository("w/policy")
+    tree.write("w/policy/docs/base.agent.triad.json", '{"guardrails": ["policy base"]}')
+    tree.write("w/docs/base.agent.triad.json", '{"guardrails": ["outer base"]}')
+    tree.write("w/policy/rules.agent.triad.json", '{"guardrails": ["rules"], "inherits": ["docs/base.agent.triad.json"]}')
+    tree.agent("w", guardrails=["own"], inherits=["policy/rules.agent.triad.json"])
+    assert lineage(tree.path("w"), "scout").profile()["guardrails"] == ["policy base", "rules", "own"]
+
+
+def chained(tree: Tree, root_chain: dict[str, Any], **outer: Any) -> Any:
+    for where in ("w", "w/r", "w/r/s"):
+        tree.repository(where)
+        extra = {"rootChain": root_chain} if where == "w/r/s" else outer
+        tree.agent(where, title=where, guardrails=[where], **extra)
+    return lineage(tree.path("w/r/s"), "scout")
+
+
+def test_pinned_guardrails_stand_where_their_context_stood(tree: Tree) -> None:
+    found = chained(tree, explicit("."))
+    assert found.profile()["guardrails"] == ["w", "w/r", "w/r/s"]
+    again = chained(tree, explicit("../.."))
+    assert shown(tree, again) == ["w", "w/r/s"]
+    assert again.profile()["guardrails"] == ["w", "w/r", "w/r/s"]
+
+
+def test_what_two_dropped_contexts_inherit_is_read_once_and_in_full_where_a_kept_one_inherits_it_too(tree: Tree) -> None:
+    tree.write("w/docs/x.agent.triad.json", '{"guardrails": ["x"], "purpose": "from x"}')
+    found = chained(tree, explicit(), inherits=["docs/x.agent.triad.json"])
+    assert found.profile()["guardrails"] == ["x", "w", "w/r", "w/r/s"]
+    assert found.profile()["purpose"] is None
+    assert len([each for each in found.profile().layers if each.path.endswith("x.agent.triad.json")]) == 1
+    tree.agent("w/r/s", rootChain=explicit(), inherits=["docs/x.agent.triad.json"])
+    assert lineage(tree.path("w/r/s"), "scout").profile()["purpose"] == "from x"
+
+
+def test_what_a_dropped_context_says_hides_nothing_and_is_not_hidden(tree: Tree) -> None:
+    story = chained(tree, explicit()).explain("/title")
+    assert story.value == "w/r/s"
+    assert story.shadowed == ()
+
+
+def test_the_local_context_is_last_also_behind_a_deeper_root(tree: Tree) -> None:
+    for where in ("w", "w/a/b/c/d"):
+        tree.repository(where)
+        tree.agent(where, title=where)
+    policy = {"enforceContainment": False}
+    tree.agent("w", title="local", rootChain={"mode": "hybrid", "roots": [{"path": "a/b/c/d"}], "policy": policy})
+    found = lineage(tree.path("w"), "scout", allow_uncontained=True)
+    assert shown(tree, found) == ["w/a/b/c/d", "w"]
+    assert found.profile()["title"] == "local"
+
+
+def test_without_a_repository_roots_are_relative_to_the_domain_directory(tree: Tree) -> None:
+    tree.agent("w", title="w", purpose="from w")
+    tree.agent("w/a", title="a", purpose="from a")
+    tree.agent("w/a/b", title="b", rootChain=explicit("../.."))
+    found = lineage(tree.path("w/a/b"), "scout")
+    assert shown(tree, found) == ["w", "w/a/b"]
+    assert found.profile()["purpose"] == "from w"
+
+
+def test_root_is_trusted_beside_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1234)
+    assert app.trusted_owners() == frozenset((1234, 0))

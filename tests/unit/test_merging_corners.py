@@ -1,0 +1,88 @@
+"""Corners of merging that no ordinary document reaches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clia.kernel.canonical import digest
+from clia.triads.layers import CONTEXT, Layer
+from clia.triads.merge import merge, same
+from clia.triads.origins import explain
+
+UNITED = (
+    "mentors tags responsibilities guardrails sections checklists principles themes horizons initiatives milestones backlog "
+    "dependencies risks entries emojiTags focusDomains operationModes"
+)
+
+
+def layered(*documents: dict[str, Any]) -> list[Layer]:
+    return [Layer(f"/{number}", document, "/", CONTEXT, None) for number, document in enumerate(documents)]
+
+
+def merged(*documents: dict[str, Any]) -> dict[str, Any]:
+    return merge("agent", "scout", layered(*documents))[0]
+
+
+@pytest.mark.parametrize("field", UNITED.split(" "))
+def test_every_list_that_the_design_names_is_united(field: str) -> None:
+    assert merged({field: ["A", "B"]}, {field: ["B", "C"]})[field] == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (True, 1, False),
+        (0, False, False),
+        (1, 1.0, True),
+        ([{"a": True}], [{"a": 1}], False),
+        ({"a": [1, 2]}, {"a": [1.0, 2]}, True),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}, True),
+        ("1", 1, False),
+        (2**80, 2**80 + 1, False),
+    ],
+)
+def test_a_number_is_its_value_and_no_boolean(one: Any, other: Any, expected: bool) -> None:
+    assert same(one, other) is expected
+    assert len(merged({"backlog": [one]}, {"backlog": [other]})["backlog"]) == (1 if expected else 2)
+
+
+def test_an_object_that_took_a_strings_place_is_known_there() -> None:
+    thing = {"title": "T", "due": "D"}
+    assert merged({"milestones": ["T (due: D)"]}, {"milestones": [thing]}, {"milestones": [thing]})["milestones"] == [thing]
+
+
+def test_an_empty_object_hides_nothing() -> None:
+    assert merged({"x": "text"}, {"x": {}})["x"] == "text"
+    assert merged({"x": {"a": {"b": 1}}}, {"x": {"a": None}})["x"] == {"a": {"b": 1}}
+
+
+def test_a_value_that_is_no_object_hides_the_objects_outside_it() -> None:
+    assert merged({"x": {"a": 1}}, {"x": "text"}, {"x": {"b": 2}})["x"] == {"b": 2}
+    assert merged({"x": {"a": 1}}, {"x": "text"})["x"] == "text"
+
+
+def test_a_plain_mix_beside_groups_is_the_primary_one() -> None:
+    outer, inner = [{"type": "code", "weight": 5}], {"primary": [{"type": "code", "weight": 2}], "secondary": [{"type": "doc"}]}
+    assert merged({"contributionMix": outer}, {"contributionMix": inner})["contributionMix"] == inner
+
+
+def test_explain_shows_every_weight_that_lost() -> None:
+    layers = layered(*({"contributionMix": [{"type": "code", "weight": weight}]} for weight in (5, 4, 3)))
+    document, provenance, _ = merge("agent", "scout", layers)
+    story = explain(document, provenance, layers, "/contributionMix/0")
+    assert story.value == {"type": "code", "weight": 3}
+    assert [each.value["weight"] for each in story.shadowed] == [5, 4]
+
+
+def test_contributors_are_told_outermost_first() -> None:
+    layers = layered({"guardrails": ["a", "b"]}, {"guardrails": ["b", "c"]}, {"guardrails": ["a"]})
+    document, provenance, _ = merge("agent", "scout", layers)
+    story = explain(document, provenance, layers, "/guardrails")
+    assert [each.path for each in story.contributors] == ["/0", "/0", "/1", "/1", "/2"]
+
+
+def test_the_digest_of_a_large_number_does_not_depend_on_the_order_of_keys() -> None:
+    assert digest({"a": 2**80, "b": 1}) == digest({"b": 1, "a": 2**80})
+    assert digest({"a": 2**80}) != digest({"a": 2**80 + 1})

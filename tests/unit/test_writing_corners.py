@@ -1,0 +1,141 @@
+"""Promises of writing that only show when something goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clia.app import writing
+from clia.app.writing import Where, init, journal
+from clia.backends.local_files import LocalFiles, WritableLocalFiles
+from clia.errors import FileError
+from clia.triads import agency_file, consolidate, transfer
+from clia.triads.journal import Note
+from clia.triads.places import survey
+from clia.triads.scaffold import Wishes
+from clia.triads.targets import target_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from support import Tree
+
+
+class WatchedFiles(WritableLocalFiles):
+    """Remembers which directories were held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[str] = []
+
+    @contextmanager
+    def exclusive(self, directory: str) -> Iterator[None]:
+        self.held.append(directory)
+        with super().exclusive(directory):
+            yield
+
+
+def test_two_links_to_one_journal_share_its_lock(tree: Tree) -> None:
+    tree.repository("w")
+    real = tree.write("w/shared/log.agency.triad.json", '{"entries": []}')
+    (tree.directory("w/.clia/agents/scout") / "a.agency.triad.json").symlink_to(real)
+    files = WatchedFiles()
+    journal("scout", Note("n"), Where(tree.path("w")), files=files)
+    assert files.held == [tree.path("w/shared")]
+
+
+def test_a_text_that_would_not_say_what_it_should_is_never_written(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.repository("w")
+    path = tree.agency("w", entries=[{"summary": "old"}])
+    before = path.read_bytes()
+    monkeypatch.setattr(agency_file, "append_to_array", lambda text, key, items: '{"entries": []}')
+    with pytest.raises(FileError):
+        journal("scout", Note("n"), Where(tree.path("w")))
+    assert path.read_bytes() == before
+
+
+def consolidation(tree: Tree) -> tuple[Any, Any]:
+    tree.repository("w")
+    tree.agent("w", "old", title="old")
+    tree.agent("w", "new", title="new")
+    files = WatchedFiles()
+    place = survey(files, tree.path("w"))
+    source, target = (target_at(files, place, tree.path("w"), slug) for slug in ("old", "new"))
+    return files, consolidate.plan(files, "old", "new", source, target)
+
+
+def test_a_consolidation_holds_both_agents(tree: Tree) -> None:
+    files, planned = consolidation(tree)
+    consolidate.apply(files, planned, writing.now)
+    assert files.held == [tree.path("w/.clia/agents/old"), tree.path("w/.clia/agents/new")]
+
+
+def test_an_archive_that_does_not_hold_what_was_written_removes_nothing(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, planned = consolidation(tree)
+    real = files.replace
+    monkeypatch.setattr(files, "replace", lambda path, data: real(path, data if "receipt" in path else b"broken"))
+    with pytest.raises(FileError):
+        consolidate.apply(files, planned, writing.now)
+    assert (tree.root / "w/.clia/agents/old/old@w.agent.triad.json").exists()
+
+
+def test_a_plan_carried_out_twice_copies_once(tree: Tree) -> None:
+    tree.repository("w")
+    tree.repository("w/s")
+    tree.agency("w/s", entries=[{"summary": "one"}])
+    files = WritableLocalFiles()
+    source = target_at(files, survey(files, tree.path("w/s")), tree.path("w/s"), "scout")
+    target = target_at(files, survey(files, tree.path("w")), tree.path("w"), "scout")
+    planned = transfer.plan(files, "scout", source, target, [])
+    assert len(transfer.apply(files, planned, writing.now)) == 1
+    assert transfer.apply(files, planned, writing.now) == ()
+
+
+def test_a_file_is_on_disk_before_its_name_and_the_name_before_the_answer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    real_sync, real_replace = os.fsync, os.replace
+
+    def sync(handle: int) -> None:
+        steps.append("sync directory" if stat.S_ISDIR(os.fstat(handle).st_mode) else "sync file")
+        real_sync(handle)
+
+    def replace(one: str, other: str) -> None:
+        steps.append("rename")
+        real_replace(one, other)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", replace)
+    WritableLocalFiles().replace(tree.path("file"), b"data")
+    assert steps == ["sync file", "rename", "sync directory"]
+
+
+def test_a_planted_link_in_the_place_of_the_temporary_file_is_not_written_through(tree: Tree) -> None:
+    victim = tree.write("victim", "precious")
+    (tree.root / f".clia-writing-{os.getpid()}-file").symlink_to(victim)
+    with pytest.raises(FileError):
+        WritableLocalFiles().replace(tree.path("file"), b"data")
+    assert victim.read_text() == "precious"
+
+
+def test_reading_a_pipe_does_not_wait_for_a_writer(tree: Tree) -> None:
+    os.mkfifo(tree.root / "pipe")
+    code = "import sys\nfrom clia.backends.local_files import LocalFiles\nLocalFiles().read(sys.argv[1], 10)"
+    done = subprocess.run([sys.executable, "-c", code, tree.path("pipe")], capture_output=True, text=True, timeout=60, check=False)
+    assert "not a regular file" in done.stderr
+    with pytest.raises(FileError):
+        LocalFiles().read(tree.path("."), 10)
+
+
+def test_init_keeps_the_inheritance_that_was_asked_for(tree: Tree) -> None:
+    tree.repository("w")
+    init("root", Wishes(guardrails=["r"]), Where(tree.path("w")))
+    created = init("scout", Wishes(inherits=["docs/x.agent.triad.json"]), Where(tree.path("w")))
+    with open(created[0], encoding="utf-8") as document:
+        assert json.load(document)["inherits"] == ["docs/x.agent.triad.json"]
