@@ -232,6 +232,20 @@ def test_case_12_a_malformed_middle_layer_is_named_and_the_others_still_merge(tr
     assert "line 3, column 18" in diagnostic["message"]
 
 
+@pytest.mark.parametrize("words", [("context",), ("profile",), ("explain", "/guardrails")])
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_case_12_every_read_says_by_its_exit_code_that_a_layer_is_missing(
+    tree: Tree, words: tuple[str, ...], form: tuple[str, ...]
+) -> None:
+    tree.repository("w")
+    tree.agent("w", guardrails=["outer"])
+    tree.write("w/in/.clia/agents/scout/scout.agent.triad.json", "{")
+    ran = clia("agents", *words, "--slug", "scout", "--path", tree.path("w/in"), *form)
+    assert ran.code == 2
+    assert "invalid-json" in ran.out + ran.err
+    assert clia("agents", *words, "--slug", "scout", "--path", tree.path("w"), *form).code == 0
+
+
 def test_case_36_a_git_file_marks_a_submodule_root_as_the_write_target(tree: Tree) -> None:
     tree.repository("w")
     tree.repository("w/sub", as_file=True)
