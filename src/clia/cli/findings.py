@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from clia import __version__
-from clia.cli.output import console, emit_json, plain, write
+from clia.cli.output import console, emit_json, one_line, plain, write
 from clia.triads.diagnostics import CODES, ERROR, INFO, WARNING
 
 if TYPE_CHECKING:
@@ -45,11 +45,6 @@ def show(findings: Sequence[Diagnostic], base: str) -> None:
         message = one_line(_told(each, base))
         out.print(Text.assemble("  ", severity, (each.code, "bold"), place), soft_wrap=True)
         out.print(Text.assemble(_INDENT, message, (f"\n{_INDENT}{each.hint}", "dim")), soft_wrap=True)
-
-
-def one_line(text: str) -> str:
-    """Text that can neither act on a terminal nor pass for a line of ours."""
-    return plain(text).replace("\n", "\\n")
 
 
 def count(findings: Sequence[Diagnostic]) -> str:

@@ -13,7 +13,7 @@ import sys
 from clia import __version__
 from clia.cli.output import show_error, speak_utf8, write
 from clia.cli.registry import TREE, Command, Group
-from clia.errors import CliaError, InvalidInput, NotFound
+from clia.errors import CliaError, FileError, InvalidInput, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def entry_point() -> int:
     if agent and agent.group(1) != "clia":
         from clia.cli.agent_program import agent_cli
 
-        return agent_cli(agent.group(1))(sys.argv[1:])
+        slug = agent.group(1)
+        return guarded(sys.argv[1:], lambda: agent_cli(slug)(sys.argv[1:]))
     return main(sys.argv[1:])
 
 
@@ -53,6 +54,12 @@ def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
         # The reader went away (`clia … | head`); what is still buffered has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as error:  # no working directory, a full disk behind standard output
+        show_error(FileError(str(error)), as_json="--json" in argv)
+        return REFUSED
+    except UnicodeError:
+        show_error(InvalidInput("a name or text is not Unicode", code="invalid-text"), as_json="--json" in argv)
+        return BAD_INPUT
     except Exception as error:  # the last line of defence: people get a sentence, not a traceback
         if os.environ.get("CLIA_DEBUG"):
             raise
@@ -75,8 +82,22 @@ def run_command(command: Command, program: str, words: Sequence[str], slug: str 
     parser = new_parser(program, _sentence(command.help))
     module = _load(command)
     module.configure(parser, slug)
-    result: int = module.run(parser.parse_args(words))
+    result: int = module.run(parser.parse_args(_joined(parser, words)))
     return result
+
+
+def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """Lets a value start with a dash, as signatures do: ``--signature -CL`` becomes ``--signature=-CL``."""
+    actions = parser._actions  # noqa: SLF001  # argparse has no public list of its options
+    known = {name for action in actions for name in action.option_strings}
+    takes_one = {name for action in actions for name in action.option_strings if action.nargs is None}
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] in takes_one and word.startswith("-") and word.partition("=")[0] not in known:
+            found[-1] = f"{found[-1]}={word}"
+        else:
+            found.append(word)
+    return found
 
 
 def new_parser(program: str, description: str) -> argparse.ArgumentParser:
@@ -87,7 +108,7 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     # argparse makes a formatter for every option, and without a width loads shutil, bz2 and lzma to find one: 3 ms.
     columns = os.environ.get("COLUMNS", "")
     try:
-        width = int(columns) if columns.isdigit() else os.get_terminal_size().columns
+        width = int(columns) if columns.isascii() and columns.isdigit() else os.get_terminal_size().columns
     except OSError:
         width = 80
     return argparse.HelpFormatter(prog, width=max(width - 2, 40))

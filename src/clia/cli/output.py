@@ -59,6 +59,11 @@ def plain(text: object) -> str:
     return "".join(char if _harmless(char) else f"\\u{{{ord(char):x}}}" for char in shown)
 
 
+def one_line(text: object) -> str:
+    """Text that can neither act on a terminal nor pass for a line of ours."""
+    return plain(text).replace("\n", "\\n")
+
+
 def _harmless(char: str) -> bool:
     return char.isprintable() or char in "\n\t\u200d\ufe0f"  # emoji are joined and styled with the last two
 
@@ -70,13 +75,13 @@ def show_diagnostics(found: Iterable[Diagnostic], *, as_json: bool) -> None:
             write(json.dumps(item.to_json(), ensure_ascii=False) + "\n", sys.stderr)
         else:
             hint = f" ({item.hint})" if item.hint else ""
-            write(plain(f"{item.severity}: {item.code}: {item.message}{hint}") + "\n", sys.stderr)
+            write(one_line(f"{item.severity}: {item.code}: {item.message}{hint}") + "\n", sys.stderr)
 
 
 def show_error(error: CliaError, *, as_json: bool) -> None:
     if as_json:
         write(json.dumps({"error": error.to_json()}, ensure_ascii=False) + "\n", sys.stderr)
         return
-    write(plain(f"error: {error.code}: {error.message}") + "\n", sys.stderr)
+    write(one_line(f"error: {error.code}: {error.message}") + "\n", sys.stderr)
     for hint in error.hints:
-        write(plain(f"  hint: {hint}") + "\n", sys.stderr)
+        write(one_line(f"  hint: {hint}") + "\n", sys.stderr)

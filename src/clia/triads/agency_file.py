@@ -12,7 +12,7 @@ from typing import NamedTuple
 from clia.errors import FileError, InvalidDocument, UnsafePath
 from clia.kernel import documents
 from clia.kernel.splice import append_to_array
-from clia.ports.files import FILE, LINK
+from clia.ports.files import FILE, LINK, Entry
 from clia.triads.contexts import AGENCY, candidates
 from clia.triads.places import inside
 
@@ -39,8 +39,8 @@ def selected(files: Files, target: Target) -> str | None:
     for name, kind in names:
         path = f"{target.home}/{name}"
         real = files.real(path) if kind == LINK else path
-        if not inside(real, target.boundary):
-            raise UnsafePath(f"{path} leads to {real}, outside {target.boundary}", fields={"path": path})
+        if not inside(real, target.boundary) or not candidates([Entry(real.rpartition("/")[2], FILE)], AGENCY)[0]:
+            raise UnsafePath(f"{path} leads to {real}, outside {target.boundary} or to no agency", fields={"path": path})
         if files.kind(real) == FILE:
             return real
     return None

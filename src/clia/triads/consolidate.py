@@ -13,7 +13,8 @@ from typing import NamedTuple
 from clia.errors import AgentNotFound, AlreadyExists, FileError, InvalidInput, UnsafePath
 from clia.kernel.clock import timestamp
 from clia.ports.files import DIRECTORY, FILE
-from clia.triads.contexts import KINDS, candidates
+from clia.triads.contexts import AGENTS, KINDS, candidates
+from clia.triads.places import below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,13 +52,16 @@ def plan(files: Files, slug: str, into: str, source: Target, target: Target) -> 
     """What a consolidation would do; changes nothing."""
     if source.home == target.home:
         raise InvalidInput(f"{slug} cannot be consolidated into itself", fields={"slug": slug})
-    for name, place in ((slug, source), (into, target)):
-        entries = files.entries(place.home) or ()
-        if not any(candidates(entries, kind)[0] for kind in KINDS):
-            raise AgentNotFound(
-                f"{place.home} holds no documents of agent {name!r}", fields={"slug": name, "searched": [place.home]}
-            )
     archive = f"{target.home}/{ARCHIVE}/{slug}"
+    for path in (below(source.directory, f"{AGENTS}/{slug}"), below(target.directory, f"{AGENTS}/{into}"), archive):
+        # A link here could lead the archive into what is removed, or out of the repository.
+        if files.real(path) != path:
+            raise UnsafePath(f"{path} is or lies behind a link, so nothing is archived or removed", fields={"path": path})
+    interrupted = files.kind(f"{archive}.receipt.json") == FILE and files.kind(source.home) == DIRECTORY
+    for name, home in ((slug, source.home), (into, target.home)):
+        entries = files.entries(home) or ()
+        if not any(candidates(entries, kind)[0] for kind in KINDS) and not (interrupted and name == slug):
+            raise AgentNotFound(f"{home} holds no documents of agent {name!r}", fields={"slug": name, "searched": [home]})
     return ConsolidationPlan(
         slug, into, source.home, archive, f"{archive}.receipt.json", tuple(sorted(_walk(files, source.home, "")))
     )

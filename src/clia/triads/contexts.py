@@ -94,7 +94,7 @@ class Search:
             self.diagnostics.append(diagnostic("unreadable", home, err.message))
             return None
         boundary = self.boundary(directory)
-        if not inside(real_home, boundary):
+        if not inside(real_home, boundary) or (linked and any(inside(real_home, each) for each in self.place.siblings)):
             self._refuse(home, "symlink-outside", "symlink-escape", f"{home} leads to {real_home}, outside {boundary}")
             return None
         documents = self._pick(home, entries, boundary)
@@ -109,8 +109,8 @@ class Search:
         return Context(directory, home, real_home, self._prefix(directory, documents), shown, documents)
 
     def boundary(self, directory: str) -> str:
-        """What a link may not leave: the outermost enclosing repository, else the directory itself."""
-        return next((root for root in self.place.repositories if inside(directory, root)), directory)
+        """What a link may not leave: the repository it stands in, else the directory itself."""
+        return next((root for root in reversed(self.place.repositories) if inside(directory, root)), directory)
 
     def _refuse(self, home: str, reason: str, code: str, message: str) -> None:
         self.excluded.append(Excluded(home, reason))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clia.triads.contexts import Context
 
 CONTEXT, INHERITED = "context", "inherited"
+_COPIES = (".clia/exports", ".generated", "legacy-imports")
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|[^/]+@[^/]+:")
 
 
@@ -184,6 +185,8 @@ class _Builder:
             raise _Unusable("inherits-missing", "which does not exist")
         if not inside(target, roots[-1]):
             raise _Unusable("inherits-outside", f"which lies outside {roots[-1]}")
+        if any(f"/{each}/" in target for each in _COPIES):
+            raise _Unusable("inherits-kind-mismatch", "which is a copy or an archive, never an input")
         name = target.rpartition("/")[2]
         kind = kind_of(name)
         if kind not in (None, self.kind):

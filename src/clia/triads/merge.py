@@ -106,7 +106,7 @@ def _offers(layers: Sequence[Layer], found: list[Diagnostic]) -> dict[str, list[
     places: dict[str, str] = {}
     for index, layer in enumerate(layers):
         for field, value in layer.document.items():
-            if layer.only is not None and field not in layer.only:
+            if field == rules.MARKS or (layer.only is not None and field not in layer.only):
                 continue
             if field not in places:
                 places[field] = f"/{token(field)}"
@@ -177,8 +177,10 @@ class _Seen:
 def _outline(value: Any) -> int:
     """A number that equal values share, whatever the order of their keys; others rarely do."""
     if type(value) is dict:
-        return sum([hash(each) for each in value.values() if type(each) is str])
-    return int(type(value) is list)
+        return sum([hash(each) if type(each) is str else _outline(each) + 1 for each in value.values()])
+    if isinstance(value, list):
+        return sum([hash(each) if type(each) is str else _outline(each) * 3 + 7 for each in value]) + len(value)
+    return hash(value)
 
 
 def _shaped(layer: Layer, field: str, value: Any, found: list[Diagnostic]) -> Any:
@@ -273,11 +275,14 @@ def _united(given: list[Offer], *, by_text: bool) -> Merged:
     values: list[Any] = []
     sources: list[Taken] = []
     seen = _Seen()
+    texts: dict[str, int] = {}  # what is said -> where
     for offer in given:
         for source, item in _items(offer):
-            known = _same_text(item, values) if by_text else None
+            known = _same_text(item, values, texts) if by_text else None
             if known is None:
                 known = seen.place(item, values)
+            if by_text:
+                texts.setdefault(projected(item), len(values) if known is None else known)
             if known is None:
                 values.append(item)
                 sources.append(Taken(source))
@@ -298,12 +303,10 @@ def _is_mixed(given: list[Offer]) -> bool:
     return str in kinds and dict in kinds
 
 
-def _same_text(item: Any, values: list[Any]) -> int | None:
+def _same_text(item: Any, values: list[Any], texts: dict[str, int]) -> int | None:
     """Where a string stands beside an object that says the same, or the other way round."""
-    if isinstance(item, str):
-        return next((at for at, each in enumerate(values) if isinstance(each, dict) and projected(each) == item), None)
-    said = projected(item) if isinstance(item, dict) else None
-    return next((at for at, each in enumerate(values) if each == said and isinstance(each, str)), None)
+    known = texts.get(projected(item)) if isinstance(item, (str, dict)) else None
+    return known if known is not None and isinstance(item, str) != isinstance(values[known], str) else None
 
 
 def _keyed(given: list[Offer], key_of: Callable[[Any], Any]) -> Merged:
@@ -336,9 +339,9 @@ def _link_key(link: Any) -> Any:
     if isinstance(link, str):
         return (None, link)
     if isinstance(link, dict):
-        title, url = link.get("title"), link.get("url", link.get("href"))
-        if isinstance(url, str) or isinstance(title, str):
-            return (_text_or_none(title), _text_or_none(url))
+        title, url = _text_or_none(link.get("title")), _text_or_none(link.get("url")) or _text_or_none(link.get("href"))
+        if title is not None or url is not None:
+            return (title, url)
     return _spelled(link)
 
 

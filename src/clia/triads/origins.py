@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from clia.triads.diagnostics import Diagnostic
     from clia.triads.layers import Layer
     from clia.triads.merge import Provenance, Source
 
@@ -47,6 +48,7 @@ class Explanation(NamedTuple):
     contributors: tuple[Place, ...]
     shadowed: tuple[Place, ...]
     note: str
+    diagnostics: tuple[Diagnostic, ...] = ()  # those of the whole merged document
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -20,6 +20,9 @@ LOCAL = "innermost-document-only"
 REQUEST = "as-asked-for"
 DEEP = "deep"
 
+# Where the merged profile marks waived guardrails. No document can say so itself: the key is ignored in every layer.
+MARKS = "waivedGuardrails"
+
 # Shapes a value must have to take part; None: anything goes
 STRING, LIST, OBJECT, LIST_OR_OBJECT = "a string", "an array", "an object", "an array or an object"
 

@@ -51,8 +51,8 @@ def write_target(files: Files, place: Place, slug: str, scope: str = SUBMODULE, 
 def target_at(files: Files, place: Place, directory: str, slug: str) -> Target:
     """The agent's directory below one domain directory; refused where a link leads it out of the repository."""
     home = files.real(below(directory, f"{AGENTS}/{slug}"))
-    boundary = next((root for root in place.repositories if inside(directory, root)), directory)
-    if not inside(home, boundary):
+    boundary = next((root for root in reversed(place.repositories) if inside(directory, root)), directory)
+    if not inside(home, boundary) or "/.git/" in f"{home.removeprefix(boundary)}/":
         raise UnsafePath(
             f"{below(directory, f'{AGENTS}/{slug}')} leads to {home}, outside {boundary}",
             hints=["nothing was written: replace the link by a directory"],
@@ -64,9 +64,13 @@ def target_at(files: Files, place: Place, directory: str, slug: str) -> Target:
 def _in_agents_dir(files: Files, agents_dir: str, slug: str) -> Target:
     real = files.real(agents_dir)
     domain = real.removesuffix(f"/{AGENTS}") or "/"
-    return Target(domain, files.real(below(real, slug)), name_of(domain), domain, True)
+    home = files.real(below(real, slug))
+    if not inside(home, real):
+        raise UnsafePath(f"{below(real, slug)} leads to {home}, outside {real}", fields={"path": home, "boundary": real})
+    return Target(domain, home, name_of(domain), real, True)
 
 
 def name_of(directory: str) -> str:
     """A directory's short name."""
-    return directory.rpartition("/")[2] or "root"
+    # A name that is no Unicode cannot stand in a document; its odd bytes are spelled out.
+    return (directory.rpartition("/")[2] or "root").encode("utf-8", "backslashreplace").decode("utf-8")

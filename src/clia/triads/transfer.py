@@ -10,7 +10,7 @@ import json
 import re
 from typing import NamedTuple
 
-from clia.errors import InvalidInput, NotFound
+from clia.errors import InvalidInput, NotFound, UnsafePath
 from clia.kernel.canonical import digest
 from clia.kernel.clock import timestamp
 from clia.ports.files import MISSING
@@ -66,6 +66,8 @@ def plan(files: Files, slug: str, source: Target, target: Target, selectors: Seq
     known = {digest(each) for each in (agency_file.entries_of(files, there)[0] if there else ())}
     name = digest([source.prefix, slug, [digest(each) for each in chosen]])[:16]
     receipt = f"{target.home}/receipts/transfer-{name}.json"
+    if files.real(receipt) != receipt:
+        raise UnsafePath(f"{receipt} lies behind a link, so nothing is copied", fields={"path": receipt})
     missing = tuple(each for each in chosen if digest(each) not in known)
     return TransferPlan(slug, source, path, target, tuple(chosen), missing, receipt)
 

@@ -106,7 +106,7 @@ class MergedDocument:
         """Rule, winner, contributors and shadowed values of one value."""
         from clia.triads.origins import explain
 
-        return explain(self.document, self.provenance, self.layers, pointer)
+        return explain(self.document, self.provenance, self.layers, pointer)._replace(diagnostics=self.diagnostics)
 
     def context_chain(self) -> list[dict[str, str]]:
         """Prefix and path of each context it was merged from, outermost first."""

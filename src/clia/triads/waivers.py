@@ -64,14 +64,14 @@ def waiver_findings(merged: MergedDocument, approvals: Approvals) -> list[Diagno
 
 
 def _judged(merged: MergedDocument, approvals: Approvals) -> Iterator[Mark | Diagnostic]:
-    owners = _owners(merged)
+    owners = _owners(merged, approvals)
     for guardrail, declared in _declared(merged).items():
         path, pointer = merged.layers[declared[0][1][0]].path, declared[0][1][1]
         if guardrail not in owners:
             yield diagnostic("waiver-unknown-guardrail", path, f"{path}: no guardrail has the hash {guardrail[:16]}…", pointer)
             continue
         text, places = owners[guardrail]
-        declaring = {_home(merged.layers[source[0]].path) for _, source in declared}
+        declaring = {approvals.home(merged.layers[source[0]].path) for _, source in declared}
         needed = sorted({each for each in places if each not in declaring} or places)
         given = [approval for approval, _ in declared]
         missing = [place for place in needed if not any(approvals.has(place, each) for each in given)]
@@ -95,21 +95,17 @@ def _declared(merged: MergedDocument) -> dict[str, list[tuple[str, Source]]]:
     return found
 
 
-def _owners(merged: MergedDocument) -> dict[str, tuple[str, set[str]]]:
+def _owners(merged: MergedDocument, approvals: Approvals) -> dict[str, tuple[str, set[str]]]:
     """Guardrail hash -> its text and the agent directories whose documents declare it."""
     found: dict[str, tuple[str, set[str]]] = {}
     provenance = merged.provenance.get("guardrails")
     for index, item in enumerate(merged.get("guardrails") or ()):
         if isinstance(provenance, Items):
             taken: Taken = provenance.items[index]
-            places = {_home(merged.layers[layer].path) for layer, _ in [taken.source, *taken.also]}
+            places = {approvals.home(merged.layers[layer].path) for layer, _ in [taken.source, *taken.also]}
             # A string and an object may say the same: then all who say it own it.
             found.setdefault(guardrail_digest(item), (projected(item), set()))[1].update(places)
     return found
-
-
-def _home(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
 
 
 class Approvals:
@@ -119,6 +115,10 @@ class Approvals:
         self._files = files
         self._is_operator = is_operator  # (domain directory, slug)
         self._entries: dict[str, dict[str, str]] = {}
+
+    def home(self, path: str) -> str:
+        """The directory that a document really stands in, whatever link led to it."""
+        return self._files.real(path).rpartition("/")[0] or "/"
 
     def has(self, home: str, approval: str) -> bool:
         """Whether the domain that owns ``home`` holds an operator's entry with this hash."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from clia.cli.arguments import add_json, add_path
-from clia.cli.findings import count, one_line, progress, relative, show
-from clia.cli.output import console, emit_json, write
+from clia.cli.findings import count, progress, relative, show
+from clia.cli.output import console, emit_json, one_line, write
 from clia.triads.diagnostics import has_errors
 
 TYPE_CHECKING = False
