@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -43,7 +44,9 @@ def console(*, stderr: bool = False) -> Console:
     """A terminal for people. Colours follow NO_COLOR, FORCE_COLOR and whether it is a terminal."""
     from rich.console import Console  # 35 ms that programs need not pay
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False)
+    # rich takes "²" for a number of columns and falls over it.
+    usable = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES") or value.isascii()}
+    return Console(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False, _environ=usable)
 
 
 def counted(number: int, one: str, many: str) -> str:

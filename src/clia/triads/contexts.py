@@ -11,7 +11,7 @@ from typing import NamedTuple
 from clia.errors import FileError
 from clia.ports.files import DIRECTORY, FILE, LINK, MISSING
 from clia.triads.diagnostics import diagnostic
-from clia.triads.places import below, inside
+from clia.triads.places import belongs, below, inside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,6 +83,11 @@ class Search:
     def at(self, directory: str, reasons: Iterable[str]) -> Context | None:
         """The agent's context in one directory, or None."""
         home = below(directory, f"{AGENTS}/{self.slug}")
+        # Before anything is read: what a stranger planted may neither count nor make a read fail.
+        if not self._is_trusted(directory, home, ()):
+            message = f"{home} belongs neither to the caller nor to root, and no repository encloses it"
+            self._refuse(home, "untrusted-owner", "untrusted-owner", message)
+            return None
         try:
             entries = self.files.entries(home)
             if entries is None:
@@ -128,13 +133,13 @@ class Search:
         return any(self.files.kind(each) == LINK for each in (clia, f"{clia}/agents", f"{clia}/agents/{self.slug}"))
 
     def _is_trusted(self, directory: str, home: str, documents: Iterable[str | None]) -> bool:
-        trusted = self.place.trusted
-        if trusted is None or any(inside(directory, root) for root in self.place.repositories):
+        if any(inside(directory, root) for root in self.place.repositories):
             return True
         clia = below(directory, ".clia")
+        if self.files.owner(clia) is None:
+            return True  # nothing is there
         looked_at = [directory, clia, f"{clia}/agents", home, *(each for each in documents if each)]
-        owners = {self.files.owner(each) for each in looked_at}
-        return owners <= (trusted | {None})
+        return belongs(self.files, self.place.trusted, *looked_at)
 
     def _pick(self, home: str, entries: Sequence[Entry], boundary: str) -> dict[str, str | None]:
         return {kind: self._pick_kind(home, entries, boundary, kind) for kind in KINDS}

@@ -46,8 +46,9 @@ class Layer(NamedTuple):
 class Reader:
     """Loads documents of one lineage; each file is read once, whatever asks for it."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, trusted: frozenset[int] | None = None) -> None:
         self.files = files
+        self._trusted = trusted
         self.diagnostics: list[Diagnostic] = []
         self._loaded: dict[str, tuple[dict[str, Any], bytes] | None] = {}
         self._roots: dict[str, list[str]] = {}
@@ -76,7 +77,7 @@ class Reader:
     def roots(self, directory: str) -> list[str]:
         """Repository roots that enclose a directory, innermost first."""
         if directory not in self._roots:
-            self._roots[directory] = repositories_above(self.files, directory)
+            self._roots[directory] = repositories_above(self.files, directory, self._trusted)
         return self._roots[directory]
 
     def _read(self, path: str) -> tuple[dict[str, Any], bytes] | None:

@@ -70,11 +70,16 @@ def survey(files: Files, path: str, *, ceiling: str | None = None, trusted: froz
     found: list[Diagnostic] = []
     submodules: set[str] = set()
     siblings: set[str] = set()
+    repositories = _counted(files, [each for each in ancestors if is_repository(files, each)], trusted)
     for ancestor in ancestors:
+        outside = not repositories or not inside(ancestor, repositories[0])
+        if outside and not belongs(files, trusted, below(ancestor, ".gitmodules")):
+            continue
         for root in _submodule_roots(files, ancestor, found):
             (submodules if inside(start, root) else siblings).add(root)
-    repositories = tuple(each for each in ancestors if is_repository(files, each))
-    return Place(start, tuple(ancestors), repositories, frozenset(submodules), tuple(sorted(siblings)), trusted, tuple(found))
+    return Place(
+        start, tuple(ancestors), tuple(repositories), frozenset(submodules), tuple(sorted(siblings)), trusted, tuple(found)
+    )
 
 
 def is_repository(files: Files, directory: str) -> bool:
@@ -85,9 +90,25 @@ def is_repository(files: Files, directory: str) -> bool:
         return False
 
 
-def repositories_above(files: Files, directory: str) -> list[str]:
+def repositories_above(files: Files, directory: str, trusted: frozenset[int] | None = None) -> list[str]:
     """The repository roots that enclose a directory, innermost first."""
-    return [each for each in parents(directory) if is_repository(files, each)]
+    found = [each for each in reversed(parents(directory)) if is_repository(files, each)]
+    return _counted(files, found, trusted)[::-1]
+
+
+def belongs(files: Files, trusted: frozenset[int] | None, *paths: str) -> bool:
+    """Whether all of the paths, as far as they exist, belong to somebody who is trusted."""
+    return trusted is None or {files.owner(each) for each in paths} <= (trusted | {None})
+
+
+def _counted(files: Files, found: list[str], trusted: frozenset[int] | None) -> list[str]:
+    """The repositories that count, outermost first. A `.git` that a stranger put into a shared folder makes it none:
+    an outer repository belongs to the caller, to root, or to whoever owns the innermost one."""
+    if trusted is None or not found:
+        return found
+    owner = files.owner(found[-1])
+    known = trusted if owner is None else trusted | {owner}
+    return [each for each in found if each == found[-1] or belongs(files, known, each, below(each, ".git"))]
 
 
 def _directory(files: Files, path: str) -> str:

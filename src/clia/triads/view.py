@@ -139,7 +139,7 @@ class Lineage:
         self.slug = check_slug(slug)
         self.place = place
         self._files = files
-        self._reader = layering.Reader(files)
+        self._reader = layering.Reader(files, place.trusted)
         search = Search(files, place, slug)
         default = search.default_chain()
         if not default:

@@ -65,7 +65,7 @@ def _along_default_chain(files: Files, target: Target, trouble: Diagnostic) -> S
     contexts, met = default_chain(files, place, slug)
     if not contexts:
         return [trouble, *met]
-    reader = layering.Reader(files)
+    reader = layering.Reader(files, place.trusted)
     layers = {kind: layering.build(reader, kind, contexts, ()) for kind in KINDS}
     document, _, found = merge(AGENT, slug, layers[AGENT])
     reading = (trouble, *met, *reader.diagnostics, *found)
