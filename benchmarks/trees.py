@@ -1,6 +1,6 @@
 """The lineage tree that is measured: 20 levels, three documents of real size each, 200 submodules.
 
-Sizes follow triads in real use: a profile of about 9 KB, an agenda of about 8 KB, and an agency with some 75 entries.
+Sizes follow triads in real use: a profile of about 8 KB, an agenda of about 8 KB, and an agency with some 75 entries.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-LEVELS, SUBMODULES, ENTRIES = 20, 200, 76
+LEVELS, SUBMODULES, ENTRIES = 20, 200, 78
 
 
 def plant(root: Path) -> Path:
@@ -51,8 +51,8 @@ def agent(level: int) -> dict[str, Any]:
         "status": "active",
         "updated": "2026-01-01T00:00:00Z",
         "purpose": _text("purpose", level, 0, 60),
-        "guardrails": [_text("guardrail", level, n, 14) for n in range(12)],
-        "responsibilities": [_text("responsibility", level, n, 10) for n in range(10)],
+        "guardrails": [_text("guardrail", level, n, 14) for n in range(10)],
+        "responsibilities": [_text("responsibility", level, n, 10) for n in range(8)],
         "focusDomains": [{"identifier": f"domain-{n}", "label": _text("domain", level, n, 3), "weight": 1} for n in range(12)],
         "contributionMix": {"primary": [{"type": each, "weight": level + 1} for each in ("code", "doc", "test", "review")]},
         "sections": [
@@ -60,7 +60,7 @@ def agent(level: int) -> dict[str, Any]:
                 "slug": f"s{n}",
                 "title": _text("section", level, n, 3),
                 "kind": "bullets",
-                "items": [_text("item", level, m, 12) for m in range(6)],
+                "items": [_text("item", level, m, 12) for m in range(5)],
             }
             for n in range(5)
         ],

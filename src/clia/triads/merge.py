@@ -145,11 +145,13 @@ def _same_kinds(one: Any, other: Any) -> bool:
 
 
 class _Seen:
-    """Which values are there already. Equal values have equal outlines, so only a few are ever compared."""
+    """Which values are there already. Equal values have equal outlines, so only a few are ever compared; where many
+    share an outline, a finer one parts them."""
 
     def __init__(self) -> None:
         self._strings: dict[str, int] = {}
-        self._by_outline: dict[Any, list[int]] = {}
+        self._by_outline: dict[int, list[int]] = {}
+        self._crowds: dict[int, dict[int, list[int]]] = {}
 
     def place(self, item: Any, values: list[Any]) -> int | None:
         """Where the item stands already; None where it is new, and then it is expected at the end of ``values``."""
@@ -163,23 +165,46 @@ class _Seen:
         if rivals is None:
             self._by_outline[outline] = [len(values)]
             return None
+        if len(rivals) >= _CROWDED:
+            rivals = self._crowd(outline, rivals, values).setdefault(_deep_outline(item), [])
         for at in rivals:
             if same(values[at], item):
                 return at
         rivals.append(len(values))
         return None
 
-    def moved(self, item: Any, at: int) -> None:
+    def moved(self, item: Any, at: int, values: list[Any]) -> None:
         """``item`` stands at ``at`` now, in the place of something else."""
-        self._by_outline.setdefault(_outline(item), []).append(at)
+        outline = _outline(item)
+        rivals = self._by_outline.setdefault(outline, [])
+        if len(rivals) >= _CROWDED:
+            rivals = self._crowd(outline, rivals, values).setdefault(_deep_outline(item), [])
+        rivals.append(at)
+
+    def _crowd(self, outline: int, rivals: list[int], values: list[Any]) -> dict[int, list[int]]:
+        if outline not in self._crowds:
+            crowd = self._crowds[outline] = {}
+            for at in rivals:
+                crowd.setdefault(_deep_outline(values[at]), []).append(at)
+        return self._crowds[outline]
+
+
+_CROWDED = 16
 
 
 def _outline(value: Any) -> int:
-    """A number that equal values share, whatever the order of their keys; others rarely do."""
+    """A number that equal values share, whatever the order of their keys; quick to find, and others seldom share it."""
     if type(value) is dict:
-        return sum([hash(each) if type(each) is str else _outline(each) + 1 for each in value.values()])
+        return sum([hash(each) for each in value.values() if type(each) is str])
+    return len(value) if isinstance(value, list) else hash(value)
+
+
+def _deep_outline(value: Any) -> int:
+    """As ``_outline``, of everything below too."""
+    if type(value) is dict:
+        return sum([hash((key, _deep_outline(each))) for key, each in value.items()])
     if isinstance(value, list):
-        return sum([hash(each) if type(each) is str else _outline(each) * 3 + 7 for each in value]) + len(value)
+        return hash(tuple([_deep_outline(each) for each in value]))
     return hash(value)
 
 
@@ -290,7 +315,7 @@ def _united(given: list[Offer], *, by_text: bool) -> Merged:
                 # From now on the object stands here; the string would find it by its text.
                 sources[known] = Taken(source, [sources[known].source, *sources[known].also])
                 values[known] = item
-                seen.moved(item, known)
+                seen.moved(item, known, values)
             else:
                 sources[known].say(source)
     if not values:
