@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from support import Tree
+from support import Tree, postgres
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("soak" if config.getoption("--soak") else "usual")
+    if not hasattr(config, "workerinput"):
+        postgres.announce()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        postgres.stop()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -33,3 +40,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path.resolve())
+
+
+@pytest.fixture
+def postgres_address() -> str:
+    """The address of an empty schema in a real PostgreSQL server."""
+    try:
+        return postgres.fresh()
+    except postgres.NoPostgres as err:
+        pytest.fail(str(err), pytrace=False)

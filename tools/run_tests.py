@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BELOW_APP = "src/clia/triads/*,src/clia/ports/*,src/clia/kernel/*,src/clia/errors.py,src/clia/backends/*"
+BELOW_APP = "src/clia/triads/*,src/clia/space/*,src/clia/ports/*,src/clia/kernel/*,src/clia/errors.py,src/clia/backends/*"
 COVERAGE_BAR = 95
 
 
@@ -17,6 +17,8 @@ def main(words: list[str]) -> int:
     os.chdir(ROOT)
     if not shutil.which("git"):
         print("tests: git is needed", file=sys.stderr)
+        return 1
+    if subprocess.run([ROOT / "tools" / "test_services.sh"], check=False).returncode:
         return 1
     whole = not [word for word in words if not word.startswith("-")]
     for old in ROOT.glob(".coverage*"):

@@ -1,0 +1,157 @@
+"""Git notes, written without git's shared index.
+
+Invariant: stock git reads every note we write, and we read every spelling that git writes. A note stands under two hex
+digits, or four where a folder has become crowded, so that binding costs the same at the hundredth note and at the
+hundred-thousandth.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clia.errors import StaleRef
+from clia.ports.repository import FILE, FOLDER, Entry, NoteChange
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from clia.backends.git.graph import GitGraph
+    from clia.backends.git.handle import GitHandle
+    from clia.backends.git.objects import GitObjects
+    from clia.backends.git.refs import GitRefs
+    from clia.ports.repository import Stamp
+
+_CROWDED = 64
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_DEEPEST = 3
+
+
+class GitNotes:
+    """``Notes`` of one repository."""
+
+    def __init__(self, handle: GitHandle, objects: GitObjects, refs: GitRefs, graph: GitGraph) -> None:
+        self._handle = handle
+        self._objects = objects
+        self._refs = refs
+        self._graph = graph
+
+    def get(self, ref: str, commit: str) -> str | None:
+        tip = self._refs.get(ref)
+        return None if tip is None else self._bound(self._objects.commit(tip).tree, commit)
+
+    def all(self, ref: str) -> dict[str, str]:
+        tip = self._refs.get(ref)
+        return {} if tip is None else self._of_tree(self._objects.commit(tip).tree)
+
+    def bind(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> bool:
+        while True:
+            tip = self._refs.get(ref)
+            tree = None if tip is None else self._objects.commit(tip).tree
+            present = self._spellings(tree, commit)
+            if [cid for _, cid in present] == [blob]:
+                return False
+            changes: dict[str, Entry | None] = {path: None for path, _ in present}
+            changes[self._place(tree, commit, present)] = Entry(FILE, blob)
+            made = self._objects.update_tree(tree, changes)
+            new = self._objects.write_commit(made, [tip] if tip else [], by, by, message)
+            try:
+                self._refs.move(ref, tip, new, "clia: bind a note")
+            except StaleRef:
+                continue  # another writer's note; ours goes on top of it
+            return True
+
+    def history(self, ref: str, commit: str) -> list[NoteChange]:
+        tip = self._refs.get(ref)
+        if tip is None:
+            return []
+        bound: dict[str, str | None] = {}
+        walked = list(self._graph.walk([tip]))
+        for each in walked:
+            if each.tree not in bound:
+                bound[each.tree] = self._bound(each.tree, commit)
+        blobs = {each.cid: bound[each.tree] for each in walked}
+        return [
+            NoteChange(each.cid, blobs[each.cid], each.committer, each.message)
+            for each in walked
+            if all(blobs.get(parent) != blobs[each.cid] for parent in each.parents)
+            and (each.parents or blobs[each.cid] is not None)
+        ]
+
+    def rewrite(self, ref: str, replaced: Mapping[str, str]) -> str | None:
+        tip = self._refs.get(ref)
+        if tip is None:
+            return None
+        made: dict[str, str] = {}
+        trees: dict[str, str] = {}
+        for each in reversed(list(self._graph.walk([tip]))):
+            if each.tree not in trees:
+                trees[each.tree] = self._replaced(each.tree, replaced)
+            parents = [made.get(parent, parent) for parent in each.parents]
+            if trees[each.tree] == each.tree and parents == list(each.parents):
+                made[each.cid] = each.cid
+            else:
+                made[each.cid] = self._objects.write_commit(trees[each.tree], parents, each.author, each.committer, each.message)
+        if made[tip] != tip:
+            self._refs.move(ref, tip, made[tip], "clia: purge")
+        return made[tip]
+
+    def unite(self, ref: str, theirs: str, by: Stamp) -> str:
+        tip = self._refs.get(ref)
+        if tip is None or self._graph.descends(theirs, tip):
+            self._refs.move(ref, tip, theirs, "clia: adopt notes")
+            return theirs
+        if self._graph.descends(tip, theirs):
+            return tip
+        tree = self._objects.commit(tip).tree
+        ours = self._of_tree(tree)
+        for commit, blob in self._of_tree(self._objects.commit(theirs).tree).items():
+            if commit not in ours:
+                tree = self._objects.update_tree(tree, {self._place(tree, commit, ()): Entry(FILE, blob)})
+        new = self._objects.write_commit(tree, [tip, theirs], by, by, "Notes of two clones united by clia\n")
+        self._refs.move(ref, tip, new, "clia: unite notes")
+        return new
+
+    def _place(self, tree: str | None, commit: str, present: Sequence[tuple[str, str]]) -> str:
+        """Where a note goes: where it stands, as long as that is fanned out; else where there is room."""
+        for path, _ in present:
+            if "/" in path:
+                return path
+        folder, rest = commit[:2], commit[2:]
+        if tree is not None and self._size(tree, folder) >= _CROWDED:
+            return f"{folder}/{rest[:2]}/{rest[2:]}"
+        return f"{folder}/{rest}"
+
+    def _size(self, tree: str, folder: str) -> int:
+        found = self._objects.entry(tree, folder)
+        return 0 if found is None or found.mode != FOLDER else len(self._handle.repo[found.cid])  # type: ignore[arg-type]  # a tree
+
+    def _bound(self, tree: str, commit: str) -> str | None:
+        found = self._spellings(tree, commit)
+        return found[0][1] if found else None
+
+    def _spellings(self, tree: str | None, commit: str) -> list[tuple[str, str]]:
+        """(path, blob) of a commit's note under every fan-out that git may have used, the deepest first."""
+        found = []
+        for depth in range(_DEEPEST, -1, -1):
+            parts = [commit[2 * each : 2 * each + 2] for each in range(depth)]
+            path = "/".join([*parts, commit[2 * depth :]])
+            entry = None if tree is None else self._objects.entry(tree, path)
+            if entry is not None and entry.mode != FOLDER:
+                found.append((path, entry.cid))
+        return found
+
+    def _of_tree(self, tree: str) -> dict[str, str]:
+        return dict(_notes(self._objects.entries(tree).items()))
+
+    def _replaced(self, tree: str, replaced: Mapping[str, str]) -> str:
+        paths = {path: entry for path, entry in self._objects.entries(tree).items() if entry.cid in replaced}
+        return self._objects.update_tree(tree, {path: Entry(each.mode, replaced[each.cid]) for path, each in paths.items()})
+
+
+def _notes(entries: Iterable[tuple[str, Entry]]) -> Iterable[tuple[str, str]]:
+    """Commit and blob of what is a note; anything else in a notes tree is none of ours."""
+    for path, entry in entries:
+        commit = path.replace("/", "")
+        if _COMMIT.fullmatch(commit):
+            yield commit, entry.cid

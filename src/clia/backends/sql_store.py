@@ -1,0 +1,340 @@
+"""Streams, values and edges as tables of an SQL database; what SQLite and PostgreSQL share.
+
+Invariant: every statement names the space, so that one database holds many; every check comes before the first change
+of a call, so that a refusal changes nothing. A transaction in which the database refused anything is never committed.
+Text sorts by code point in both databases.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from contextlib import contextmanager, suppress
+
+from clia.backends import store_values as rules
+from clia.errors import StoreError
+from clia.ports.store import ABSENT, ANY_VERSION, Edge, StreamEntry, Versioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+SCHEMA_VERSION = 1
+# {text}: the database's type of text that sorts by code point. {packed}: kept in the order of the key, where that is offered.
+# A deleted value keeps its version: else one that was deleted and put again could pass for the one read before.
+SCHEMA = (
+    """CREATE TABLE clia_streams (space {text} NOT NULL, stream {text} NOT NULL, last BIGINT NOT NULL,
+       PRIMARY KEY (space, stream)){packed}""",
+    """CREATE TABLE clia_entries (space {text} NOT NULL, stream {text} NOT NULL, position BIGINT NOT NULL, body {text} NOT NULL,
+       PRIMARY KEY (space, stream, position))""",
+    """CREATE TABLE clia_values (space {text} NOT NULL, key {text} NOT NULL, version BIGINT NOT NULL, value {text},
+       PRIMARY KEY (space, key))""",
+    """CREATE TABLE clia_edges (space {text} NOT NULL, src {text} NOT NULL, kind {text} NOT NULL, dst {text} NOT NULL,
+       origin {text} NOT NULL, source {text} NOT NULL, PRIMARY KEY (space, src, kind, dst, origin, source)){packed}""",
+    "CREATE INDEX clia_edges_back ON clia_edges (space, dst, kind, src, origin)",
+    "CREATE INDEX clia_edges_source ON clia_edges (space, source)",
+    """CREATE TABLE clia_retractions (space {text} NOT NULL, origin {text} NOT NULL, source {text} NOT NULL,
+       PRIMARY KEY (space, origin, source)){packed}""",
+    "CREATE INDEX clia_retractions_source ON clia_retractions (space, source)",
+)
+
+
+def standing(columns: str, where: str, tables: str = "clia_edges e") -> str:
+    """A query of the edges that stand."""
+    # The offset makes it a look-up for each edge, where PostgreSQL without statistics would read all retractions.
+    kept = "NOT EXISTS (SELECT 1 FROM clia_retractions r WHERE r.space = e.space AND r.origin = e.origin LIMIT 1 OFFSET 0)"
+    return f"SELECT {columns} FROM {tables} WHERE e.space = ? AND {where} AND {kept}"  # noqa: S608 (made of the constants below)
+
+
+def reachable(step: str) -> str:
+    """A query of all nodes on the way, given how to go on from those ``reached``: for space, start, kind, space, kind."""
+    first = standing("dst", "src = ? AND kind = ?")
+    return f"WITH RECURSIVE reached (node) AS ({first} UNION {step}) SELECT node FROM reached ORDER BY node"  # noqa: S608 (constants)
+
+
+_END = "SELECT last FROM clia_streams WHERE space = ? AND stream = ?"
+_SET_END = "INSERT INTO clia_streams VALUES (?, ?, ?) ON CONFLICT (space, stream) DO UPDATE SET last = excluded.last"
+_APPEND = "INSERT INTO clia_entries VALUES (?, ?, ?, ?)"
+_READ = "SELECT position, body FROM clia_entries WHERE space = ? AND stream = ? AND position > ? ORDER BY position LIMIT ?"
+_REPLACE = "UPDATE clia_entries SET body = ? WHERE space = ? AND stream = ? AND position = ?"
+_FORGET = "DELETE FROM clia_entries WHERE space = ? AND stream = ? AND position <= ?"
+_NAMES = (
+    "SELECT stream FROM clia_streams s WHERE space = ? AND stream BETWEEN ? AND ?"
+    " AND EXISTS (SELECT 1 FROM clia_entries e WHERE e.space = s.space AND e.stream = s.stream) ORDER BY stream"
+)
+_GET = "SELECT version, value FROM clia_values WHERE space = ? AND key = ?"
+_PUT = (
+    "INSERT INTO clia_values VALUES (?, ?, ?, ?)"
+    " ON CONFLICT (space, key) DO UPDATE SET version = excluded.version, value = excluded.value"
+)
+_SCAN = "SELECT key, value FROM clia_values WHERE space = ? AND key BETWEEN ? AND ? AND value IS NOT NULL ORDER BY key"
+_ADD = "INSERT INTO clia_edges VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_RETRACT = "INSERT INTO clia_retractions VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_DROP = ("DELETE FROM clia_edges WHERE space = ? AND source = ?", "DELETE FROM clia_retractions WHERE space = ? AND source = ?")
+_CLEAR = ("DELETE FROM clia_edges WHERE space = ?", "DELETE FROM clia_retractions WHERE space = ?")
+_TARGETS = standing("DISTINCT dst", "src = ? AND kind = ?") + " ORDER BY dst"
+_SOURCES = standing("DISTINCT src", "dst = ? AND kind = ?") + " ORDER BY src"
+REACHABLE = reachable(standing("e.dst", "e.kind = ?", "reached JOIN clia_edges e ON e.src = reached.node"))
+_ORIGINS = standing("DISTINCT origin", "src = ? AND kind = ? AND dst = ?") + " ORDER BY origin"
+_EDGE = "src, kind, dst, origin, source"
+_EDGES = standing(_EDGE, "1 = 1")
+# Not sorted here: SQLite would read the whole table in order rather than look up both ends.
+_TOUCHING = f"{standing(_EDGE, 'src = ?')} UNION {standing(_EDGE, 'dst = ?')}"
+
+
+class Connection(ABC):
+    """One connection with a transaction begun in it. A failure comes out as a ``StoreError``."""
+
+    @abstractmethod
+    def fetch(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]: ...
+
+    @abstractmethod
+    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
+        """Runs a change once for each row; how many rows of the table it met."""
+
+    @abstractmethod
+    def finish(self, *, commit: bool) -> None:
+        """Ends the transaction and gives the connection back; it is given back also where this raises."""
+
+
+class SqlStore(ABC):
+    """The live state of one space in an SQL database. Threads may share it; each has one transaction at a time."""
+
+    def __init__(self, space: str) -> None:
+        self._space = rules.check_name(space)
+        self._thread = threading.local()
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def _rewrite(self) -> None:
+        """Writes the files anew, without what was deleted in them."""
+
+    def scrub(self) -> None:
+        with self._one_at_a_time():
+            self._rewrite()
+
+    @abstractmethod
+    def _begin(self, *, writes: bool) -> Connection: ...
+
+    @contextmanager
+    def writing(self) -> Iterator[SqlTransaction]:
+        with self._one_at_a_time(), _ending(_Guarded(self._begin(writes=True), writes=True)) as guarded:
+            yield SqlTransaction(guarded, self._space)
+
+    @contextmanager
+    def reading(self) -> Iterator[SqlTransaction]:
+        with self._one_at_a_time(), _ending(_Guarded(self._begin(writes=False), writes=False)) as guarded:
+            yield SqlTransaction(guarded, self._space)
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        if getattr(self._thread, "inside", False):
+            raise rules.nested()
+        self._thread.inside = True
+        try:
+            yield
+        finally:
+            self._thread.inside = False
+
+
+class SqlTransaction:
+    """``Transaction`` on tables."""
+
+    def __init__(self, connection: _Guarded, space: str) -> None:
+        self.streams = _Streams(connection, space)
+        self.values = _Values(connection, space)
+        self.edges = _Edges(connection, space)
+
+
+class _Guarded:
+    """A connection that refuses what a transaction may not do, and remembers that something failed in it."""
+
+    def __init__(self, connection: Connection, *, writes: bool) -> None:
+        self._connection = connection
+        self._writes = writes
+        self._process = os.getpid()
+        self._ended = False
+        self._failure: StoreError | None = None
+
+    def changing(self) -> None:
+        """First in every call that changes something: a change in the wrong place is a bug, whatever else is wrong."""
+        self._check()
+        if not self._writes:
+            raise rules.only_reading()
+
+    def fetch(self, sql: str, *words: Any) -> list[tuple[Any, ...]]:
+        self._check()
+        with self._remembering():
+            return self._connection.fetch(sql, words)
+
+    def write(self, sql: str, *words: Any) -> int:
+        return self.write_many(sql, [words])
+
+    def write_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
+        with self._remembering():
+            return self._connection.write(sql, rows) if rows else 0
+
+    def finish(self, *, commit: bool) -> None:
+        self._check_alive()
+        self._ended = True
+        self._connection.finish(commit=commit and self._failure is None)
+        if commit and self._failure is not None:
+            raise self._failure
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreError as err:
+            self._failure = err
+            raise
+
+    def _check(self) -> None:
+        self._check_alive()
+        if self._failure is not None:
+            # The database may have undone the transaction already: what came now would be kept by itself.
+            raise self._failure
+
+    def _check_alive(self) -> None:
+        if self._ended:
+            raise rules.ended()
+        if self._process != os.getpid():
+            raise StoreError("a transaction stays in the process that began it", code="store-forked")
+
+
+@contextmanager
+def _ending(guarded: _Guarded) -> Iterator[_Guarded]:
+    try:
+        yield guarded
+    except BaseException:
+        with suppress(StoreError):  # what ended the block says more than how its undoing went
+            guarded.finish(commit=False)
+        raise
+    guarded.finish(commit=True)
+
+
+class _Streams:
+    def __init__(self, connection: _Guarded, space: str) -> None:
+        self._db = connection
+        self._space = space
+
+    def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
+        self._db.changing()
+        texts = [rules.encode(body) for body in bodies]
+        end = self.end(stream)
+        if expected is not None and expected != end:
+            raise rules.stale_position(stream, expected, end)
+        last = end + len(texts)
+        self._db.write_many(_APPEND, [(self._space, stream, end + number, text) for number, text in enumerate(texts, 1)])
+        self._db.write_many(_SET_END, [(self._space, stream, last)] if texts else [])
+        return last
+
+    def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
+        rows = self._db.fetch(_READ, self._space, rules.check_name(stream), rules.place(after), rules.at_most(limit))
+        return [StreamEntry(position, rules.decode(body, f"{stream}:{position}")) for position, body in rows]
+
+    def end(self, stream: str) -> int:
+        rows = self._db.fetch(_END, self._space, rules.check_name(stream))
+        return int(rows[0][0]) if rows else 0
+
+    def replace(self, stream: str, position: int, body: Any) -> None:
+        self._db.changing()
+        if not self._db.write(_REPLACE, rules.encode(body), self._space, rules.check_name(stream), rules.place(position)):
+            raise rules.no_entry(stream, position)
+
+    def forget(self, stream: str, upto: int) -> None:
+        self._db.changing()
+        self._db.write(_FORGET, self._space, rules.check_name(stream), rules.place(upto))
+
+    def names(self, prefix: str) -> list[str]:
+        return [name for (name,) in self._db.fetch(_NAMES, self._space, *rules.prefix_range(prefix))]
+
+
+class _Values:
+    def __init__(self, connection: _Guarded, space: str) -> None:
+        self._db = connection
+        self._space = space
+
+    def get(self, key: str) -> Versioned | None:
+        version, text = self._row(key)
+        return None if text is None else Versioned(rules.decode(text, key), version)
+
+    def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
+        self._db.changing()
+        text = rules.encode(value)
+        version, _ = self._expect(key, expected)
+        self._db.write(_PUT, self._space, key, version + 1, text)
+        return version + 1
+
+    def delete(self, key: str, expected: int = ANY_VERSION) -> bool:
+        self._db.changing()
+        version, text = self._expect(key, expected)
+        self._db.write_many(_PUT, [] if text is None else [(self._space, key, version, None)])
+        return text is not None
+
+    def scan(self, prefix: str) -> list[tuple[str, Any]]:
+        rows = self._db.fetch(_SCAN, self._space, *rules.prefix_range(prefix))
+        return [(key, rules.decode(text, key)) for key, text in rows]
+
+    def _row(self, key: str) -> tuple[int, str | None]:
+        """The last version, and the text where it was not deleted."""
+        rows = self._db.fetch(_GET, self._space, rules.check_name(key))
+        return (int(rows[0][0]), rows[0][1]) if rows else (0, None)
+
+    def _expect(self, key: str, expected: int) -> tuple[int, str | None]:
+        version, text = self._row(key)
+        present = ABSENT if text is None else version
+        if expected not in (ANY_VERSION, present):
+            raise rules.stale_value(key, expected, present)
+        return version, text
+
+
+class _Edges:
+    def __init__(self, connection: _Guarded, space: str) -> None:
+        self._db = connection
+        self._space = space
+
+    def add(self, edges: Iterable[Edge]) -> None:
+        self._db.changing()
+        self._db.write_many(_ADD, [(self._space, *map(rules.check_name, edge)) for edge in edges])
+
+    def retract(self, source: str, origins: Iterable[str]) -> None:
+        self._db.changing()
+        rules.check_name(source)
+        self._db.write_many(_RETRACT, [(self._space, rules.check_name(origin), source) for origin in origins])
+
+    def drop(self, source: str) -> None:
+        self._db.changing()
+        for sql in _DROP:
+            self._db.write(sql, self._space, rules.check_name(source))
+
+    def clear(self) -> None:
+        self._db.changing()
+        for sql in _CLEAR:
+            self._db.write(sql, self._space)
+
+    def targets(self, src: str, kind: str) -> list[str]:
+        return self._column(_TARGETS, src, kind)
+
+    def sources(self, dst: str, kind: str) -> list[str]:
+        return self._column(_SOURCES, dst, kind)
+
+    def reachable(self, src: str, kind: str) -> list[str]:
+        return self._column(REACHABLE, src, kind, self._space, kind)
+
+    def origins(self, src: str, kind: str, dst: str) -> list[str]:
+        return self._column(_ORIGINS, src, kind, dst)
+
+    def standing(self, touching: str | None = None) -> list[Edge]:
+        if touching is None:
+            rows = self._db.fetch(_EDGES, self._space)
+        else:
+            rows = self._db.fetch(_TOUCHING, self._space, rules.check_name(touching), self._space, touching)
+        return sorted(Edge(*row) for row in rows)
+
+    def _column(self, sql: str, *names: str) -> list[str]:
+        return [name for (name,) in self._db.fetch(sql, self._space, *map(rules.check_name, names))]

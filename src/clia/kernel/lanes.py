@@ -1,0 +1,190 @@
+"""The lanes of a commit graph, for a terminal or an SVG to draw.
+
+Invariant: between two rows a lane carries the line to exactly one commit, and a commit's lines share one lane from where
+they meet. So whoever follows a line downward arrives at the parent it stands for, or leaves the window with it.
+The layout depends on the commits and their order alone.
+"""
+
+from __future__ import annotations
+
+from itertools import compress
+from typing import NamedTuple
+
+from clia.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Node(NamedTuple):
+    """One commit; ``group`` is the agent that made it, "" for a branch of people."""
+
+    id: str
+    parents: tuple[str, ...]
+    group: str = ""
+
+
+class Row(NamedTuple):
+    """One commit in its lane, and what the other lanes do beside it.
+
+    ``above`` and ``below`` are the lanes with a line at the row's upper and lower edge, in order; a row's ``below`` is the next
+    one's ``above``, and what is ``below`` the last row leaves the window. ``edges`` has the lane in which the line to each
+    parent leaves the row. ``bend`` is a lane that passes the commit and then moves over into the commit's own lane.
+    """
+
+    node: Node
+    lane: int
+    above: tuple[int, ...]
+    below: tuple[int, ...]
+    edges: tuple[int, ...]
+    bend: int | None = None
+
+    @property
+    def tip(self) -> bool:
+        """Nothing in the window leads here."""
+        return self.lane not in self.above
+
+    @property
+    def ends(self) -> bool:
+        """No line goes on in the commit's own lane."""
+        return self.lane not in self.below
+
+    @property
+    def through(self) -> tuple[int, ...]:
+        """Lanes that pass this row straight, from its upper to its lower edge."""
+        return tuple(each for each in self.above if each not in (self.lane, self.bend))
+
+    @property
+    def opened(self) -> tuple[int, ...]:
+        """Lanes that start at this commit, beside its own."""
+        return tuple(each for each in self.below if each != self.lane and each not in self.above)
+
+    @property
+    def width(self) -> int:
+        """How many lanes there are to draw, free ones between them included."""
+        return max((self.lane, *self.above[-1:], *self.below[-1:])) + 1
+
+
+def layout(nodes: Sequence[Node]) -> list[Row]:
+    """A row for each of ``nodes``, which come newest first, children before parents.
+
+    Parents outside of ``nodes`` are allowed. A first parent keeps its child's lane; a group keeps to the lane it was first
+    seen in, unless another commit stands there; a lane that ended is used again.
+    """
+    board = _Board(nodes)
+    rows = []
+    above: tuple[int, ...] = ()
+    for index, node in enumerate(nodes):
+        lane, tip = board.place(index, node)
+        edges, bend = board.lead_on(index, node, lane)
+        below = above if edges == (lane,) and not tip and bend is None else board.lines()
+        rows.append(Row(node, lane, above, below, edges, bend))
+        above = below
+    return rows
+
+
+class _Board:
+    """Which lanes are taken while the rows are laid out, and by what."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = nodes
+        self.index = {node.id: index for index, node in enumerate(nodes)}
+        if len(self.index) != len(nodes):
+            raise _duplicate(next(node for at, node in enumerate(nodes) if self.index[node.id] != at))
+        self.last = {node.group: index for index, node in enumerate(nodes)}
+        self.home: dict[str, int] = {}  # the lane of each group seen so far
+        self.where: dict[str, int] = {}  # the lane that leads to each awaited commit
+        self.taken: list[bool] = []
+        self.kept: list[bool] = []  # the lane leads to the awaited commit from a first child of its own group
+        self.until: list[int] = []  # up to this row the lane is some group's home
+
+    def place(self, index: int, node: Node) -> tuple[int, bool]:
+        """The lane of a commit, and whether it is a tip. For a moment the lane is free: its line ends here."""
+        found = self.where.pop(node.id, None)
+        lane = self._free_lane(index, node.group) if found is None else found
+        self.taken[lane] = False
+        if node.group and node.group not in self.home:
+            self.home[node.group] = lane
+            self.until[lane] = max(self.until[lane], self.last[node.group])
+        return lane, found is None
+
+    def lead_on(self, index: int, node: Node, lane: int) -> tuple[tuple[int, ...], int | None]:
+        """The lanes in which the lines to the parents leave, and the lane that bends into this one."""
+        if not node.parents:
+            return (), None
+        first, bend = self._lead_to_first(index, node, lane)
+        edges: tuple[int, ...] = (first,)
+        if len(node.parents) > 1:
+            edges += tuple([self._lead_to(index, node, parent) for parent in node.parents[1:]])
+        if bend is not None:
+            self.taken[bend] = False  # only now: in this row it is still seen
+        return edges, bend
+
+    def lines(self) -> tuple[int, ...]:
+        return tuple(compress(range(len(self.taken)), self.taken))
+
+    def _lead_to_first(self, index: int, node: Node, lane: int) -> tuple[int, int | None]:
+        parent = node.parents[0]
+        group = self._group(index, node, parent)
+        own = group == node.group
+        home = self.home.get(group)
+        known = self.where.get(parent)
+        bend = None
+        if known is None:
+            target = lane if home is None or self.taken[home] else home
+        elif own and known != home and not self.kept[known]:
+            target, bend = lane, known  # the group's own line is the straight one; what others drew bends into it
+        else:
+            return known, None
+        self._take(target, parent, kept=own)
+        return target, bend
+
+    def _lead_to(self, index: int, node: Node, parent: str) -> int:
+        group = self._group(index, node, parent)
+        known = self.where.get(parent)
+        if known is not None:
+            return known
+        target = self._free_lane(index, group)
+        self._take(target, parent, kept=False)
+        return target
+
+    def _take(self, lane: int, awaited: str, *, kept: bool) -> None:
+        self.where[awaited] = lane
+        self.taken[lane] = True
+        self.kept[lane] = kept
+
+    def _free_lane(self, index: int, group: str) -> int:
+        """The group's home, else the first lane that is nobody's, else a new one."""
+        home = self.home.get(group)
+        if home is not None and not self.taken[home]:
+            return home
+        for lane, taken in enumerate(self.taken):
+            if not taken and self.until[lane] <= index:
+                return lane
+        self.taken.append(False)
+        self.kept.append(False)
+        self.until.append(-1)
+        return len(self.taken) - 1
+
+    def _group(self, index: int, node: Node, parent: str) -> str:
+        """The group of a parent; outside the window it has none."""
+        at = self.index.get(parent)
+        if at is None:
+            return ""
+        if at <= index:
+            raise _disorder(node, parent)
+        return self.nodes[at].group
+
+
+def _duplicate(node: Node) -> InvalidInput:
+    return InvalidInput(f"commit {node.id} is in the graph twice", code="invalid-graph", fields={"commit": node.id})
+
+
+def _disorder(node: Node, parent: str) -> InvalidInput:
+    return InvalidInput(
+        f"commit {node.id} comes after its parent {parent}",
+        code="invalid-graph",
+        hints=["give the commits newest first, each before its parents"],
+        fields={"commit": node.id, "parent": parent},
+    )

@@ -1,0 +1,62 @@
+"""The text of an agent-commit: what the agent wrote, then trailers.
+
+Invariant: what was composed is read back unchanged, by us and by stock git (``git log --format=%(trailers)``,
+``git interpret-trailers --no-divider --parse``), whatever the message looks like. Only newlines at its ends are dropped;
+a message of nothing but blanks counts as empty.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clia.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PREFIX = "Clia-"
+# A divider ends a message for `git interpret-trailers`; with a scissors line behind it, git loops for ever.
+_SPECIAL = re.compile(r" *(?:---(?:\s.*)?|.{0,4}-{3,} *(?:>8|8<) *-{3,}.*)")
+_TRAILER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*): (.*)")
+
+
+def compose(text: str, trailers: Iterable[tuple[str, str]], default: str) -> str:
+    """A commit's whole text. ``default`` is the subject where the message is empty."""
+    check_text(text, "message")
+    # Git skips blank lines before the subject, and would take the trailers for it.
+    body = text.strip("\n") if text.strip(" \t\r\n") else default
+    lines = [f" {line}" if _SPECIAL.fullmatch(line) else line for line in body.split("\n")]
+    lines.append("")
+    lines.extend(f"{key}: {value}" for key, value in trailers)
+    return "\n".join(lines) + "\n"
+
+
+def parse(whole: str) -> tuple[str, list[tuple[str, str]]]:
+    """The message and its trailers; no trailers where the last paragraph holds none of ours."""
+    lines = whole.rstrip("\n").split("\n")
+    start = len(lines)
+    while start and lines[start - 1]:
+        start -= 1
+    matches = [_TRAILER.fullmatch(line) for line in lines[start:]]
+    found = [(match.group(1), match.group(2)) for match in matches if match]
+    if start == 0 or len(found) != len(matches) or not any(key.startswith(PREFIX) for key, _ in found):
+        return whole, []
+    return "\n".join(_unmasked(lines[: start - 1])), found
+
+
+def _unmasked(lines: Sequence[str]) -> list[str]:
+    return [line[1:] if line.startswith(" ") and _SPECIAL.fullmatch(line) else line for line in lines]
+
+
+def check_text(text: object, field: str, *, nul: bool = False) -> str:
+    """The text itself; ``InvalidInput`` where git (or, with ``nul``, JSON) could not hold it."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"the {field} must be text", code="invalid-text", fields={"field": field})
+    if "\0" in text and not nul:
+        raise InvalidInput(f"the {field} holds a NUL character", code="invalid-text", fields={"field": field})
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InvalidInput(f"the {field} is not valid Unicode", code="invalid-text", fields={"field": field}) from None
+    return text

@@ -1,0 +1,75 @@
+"""Paths inside a tree.
+
+Invariant: a path that passes can be checked out on every system without leaving its directory, touching a ``.git``
+directory under any disguise, or meaning another path; git's own ``fsck --strict`` agrees.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clia.errors import UnsafePath
+
+PATH_MAX = 4096
+# What HFS+ ignores in a name.
+_IGNORED = dict.fromkeys([0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
+# What NTFS drops at the end of a name, or takes for a stream of it.
+_GIT = re.compile(r"(?:\.git|git~1)(?:[ .]*|[ .]*:.*)", re.IGNORECASE | re.DOTALL)
+# A short name of NTFS has eight characters; the more digits it needs, the less is left of the name.
+_SHORT = "|".join(f"{'gi7eba'[:kept]}~[1-9][0-9]{{{6 - kept}}}" for kept in range(7))
+_GITMODULES = re.compile(rf"(?:\.gitmodules|gitmod~[1-4]|{_SHORT})(?:[ .]*|[ .]*:.*)", re.IGNORECASE | re.DOTALL)
+
+
+def check(path: str) -> str:
+    """The path itself, or ``UnsafePath`` with what is wrong with it."""
+    if not isinstance(path, str):
+        raise _unsafe(repr(path), "a path must be text")
+    if not path:
+        raise _unsafe(path, "a path must not be empty")
+    try:
+        size = len(path.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise _unsafe(ascii(path), "the path is not valid Unicode") from None
+    if size > PATH_MAX:
+        raise _unsafe(path[:80] + "…", f"the path is longer than {PATH_MAX} bytes")
+    if "\0" in path:
+        raise _unsafe(path, "the path holds a NUL character")
+    if path.startswith("/") or re.match(r"[A-Za-z]:[\\/]", path):
+        raise _unsafe(path, "the path is absolute; paths are relative to the top of the tree")
+    *folders, _ = parts = path.split("/")
+    for part in parts:
+        _check_part(path, part)
+    if any(is_gitmodules(each) or is_gitattributes(each) for each in folders):
+        raise _unsafe(path, "git reads a file of this name; it cannot be a folder")
+    return path
+
+
+def _check_part(path: str, part: str) -> None:
+    if part in ("", ".", ".."):
+        raise _unsafe(path, f"{part!r} is no name of a file or folder")
+    plain = part.translate(_IGNORED)
+    # A backslash separates names on Windows.
+    if any(_GIT.fullmatch(each) for piece in (part, plain) for each in piece.split("\\")):
+        raise _unsafe(path, "the path names a .git directory, or what some systems take for one")
+    if "\\" in part and any(each in ("", ".", "..") for each in part.split("\\")):
+        raise _unsafe(path, "the path leaves its directory on systems where a backslash separates names")
+
+
+def is_gitmodules(path: str) -> bool:
+    """Whether some system takes the path for a ``.gitmodules`` file."""
+    name = path.rpartition("/")[2].translate(_IGNORED)
+    return any(_GITMODULES.fullmatch(each) for each in name.split("\\"))
+
+
+def is_gitattributes(path: str) -> bool:
+    """Whether git takes the path for a ``.gitattributes`` file."""
+    return path.rpartition("/")[2].translate(_IGNORED).lower() == ".gitattributes"
+
+
+def _unsafe(path: str, problem: str) -> UnsafePath:
+    return UnsafePath(f"{path!r}: {problem}", fields={"path": path, "reason": problem})
+
+
+def clash(path: str, other: str) -> UnsafePath:
+    """Two paths of which a tree can hold only one."""
+    return UnsafePath(f"{path!r} and {other!r} cannot be in one tree", code="path-clash", fields={"path": path, "other": other})

@@ -1,0 +1,69 @@
+"""Which ref holds what. Every ref name of a space is made here, from names that were checked before."""
+
+from __future__ import annotations
+
+import re
+
+from clia.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+NAME_MAX = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
+
+SPACE = "refs/clia/space"
+TYPES = "refs/clia/types"
+OBJECTS = "refs/clia/objects"
+HEADS = "refs/heads/agents/"
+RECORDS = "refs/clia/agents/"
+EVENTS = "refs/clia/events/"
+ARCHIVE = "refs/clia/archive/agents/"
+NOTES = "refs/notes/clia/"
+TRACES = "refs/notes/clia/trace/"
+SESSIONS = "refs/notes/clia/session/"
+BRANCHES = "refs/heads/"
+TRACKING = "refs/clia-tracking/"
+"""What was fetched from a remote and not yet adopted. Outside ``refs/clia``, so that pruning it can lose nothing."""
+
+
+def is_name(text: Any) -> bool:
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
+
+
+def check_name(text: str) -> str:
+    """The agent's name itself, or ``InvalidInput`` with what a name may look like."""
+    if is_name(text):
+        return text
+    raise InvalidInput(
+        f"{text!r} is not an agent's name",
+        code="invalid-name",
+        hints=[f"lower-case letters, digits and hyphens, a letter or digit first, at most {NAME_MAX} characters: code-scout"],
+        fields={"name": text},
+    )
+
+
+def head(name: str) -> str:
+    return HEADS + name
+
+
+def record(name: str) -> str:
+    return RECORDS + name
+
+
+def events(name: str) -> str:
+    return EVENTS + name
+
+
+def archived(name: str) -> str:
+    return ARCHIVE + name
+
+
+def traces(name: str) -> str:
+    return TRACES + name
+
+
+def branch(name: str) -> str:
+    """The ref of a branch of people, from its short or full name."""
+    return name if name.startswith(BRANCHES) else BRANCHES + name

@@ -1,0 +1,278 @@
+"""The table of secrets: what each kind looks like.
+
+Invariant: a row is precise (a public prefix or context, then enough secret characters), costs one substring test on text that
+has none of it, and is linear on any text: what can repeat without limit is possessive and nothing is demanded after it. So that
+a token cut in two is seen too, ``find`` matches its first characters already; ``least`` or ``full`` says when it is whole.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+# A token starts a word, or follows a colour code, an escaped line end (`\n` in JSON) or a percent escape.
+_ESCAPED = r"(?<=[0-9\[]m)|(?<=\\[nrt])|(?<=%[0-9A-F]{2})|(?<=\\u00[0-9a-fA-F]{2})"
+_BEFORE = rf"(?:(?<![A-Za-z0-9_])|{_ESCAPED})"
+_BEFORE_DASHED = rf"(?:(?<![A-Za-z0-9_-])|(?<=---)|{_ESCAPED})"  # for prefixes that are ordinary words: task-, my-sk-learn
+
+_ALNUM, _WORD, _DASHED, _HEX = "A-Za-z0-9", "A-Za-z0-9_", "A-Za-z0-9_-", "a-f0-9"
+
+
+class Row(NamedTuple):
+    """One shape of secret. In ``find`` the group ``s`` is what gets replaced, ``b`` its secret characters."""
+
+    name: str  # unique: a stream remembers by it what it is inside of
+    kind: str
+    hints: tuple[str, ...]  # without one of these in the text there is no match
+    find: str
+    rest: str  # what still belongs to the token at the start of a stream's next chunk
+    least: int = 1  # secret characters of a whole token
+    full: str = ""  # or its whole shape, where a length is not enough
+    value: str = ""  # how the value is judged, see secrets_values: "" takes all
+
+
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Compiled when first needed: the whole table would cost each start more than 10 ms."""
+    return re.compile(pattern)
+
+
+def _token(  # noqa: PLR0913 - a row of the table has that many columns
+    kind: str, hints: str, head: str, body: str, least: int, *, early: int = 1, extra: str = "", before: str = _BEFORE
+) -> Row:
+    """A prefix and a run of characters. ``early``: so many characters, where a chunk ends, are taken for a token cut in two.
+
+    A whole token goes with all of the word it is in, so that what follows a mark never was the middle of a word.
+    """
+    word = f"[{_DASHED if body.endswith('-') else _WORD}]*+"
+    find = f"{before}(?P<s>{head}(?P<b>[{body}]{{{least},}}+{word}|[{body}]{{{early},}}+){extra})"
+    return Row(f"{kind}:{head}", kind, tuple(hints.split()), find, f"[{body}]*+{word}{extra}", least)
+
+
+# Up to five characters leave where the prefix alone says little: six or more are taken for a token cut in two.
+_WEAK = 6
+# Names that are common in code and only look like the start of a token.
+_NPM_NAMES = r"(?!config|package|lifecycle|execpath|node_|command|global|local|token)"
+_HF_NAMES = r"(?!hub|home|token|model|dataset|endpoint|inference|transfer|api|pipeline|config)"
+_DIGITS = "[DTjz][AEIMQUYcgk][w-z0-5]"  # with [MNO] before it three decimal digits in base64: a bot's token starts with its number
+
+_TOKENS = (
+    _token("github-token", "ghp_ gho_ ghu_ ghr_", "gh[pour]_", _ALNUM, 36),
+    _token("github-token", "ghs_", "ghs_", _WORD, 24, extra=r"(?:[.-][A-Za-z0-9_-]*+)*+"),
+    _token("github-token", "github_pat_", "github_pat_", _WORD, 36),
+    _token(
+        "gitlab-token",
+        "glpat- gldt- glrt- glcbt- glptt- glft- glimt- glagent- gloas- glsoat- glffct-",
+        "gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat|ffct)-",
+        _DASHED,
+        20,
+        extra=r"(?:\.[0-9A-Za-z_-]*+){0,2}+",
+    ),
+    _token("google-api-key", "AIza", "AIza", _DASHED, 35),
+    _token("google-oauth", "ya29.", r"ya29\.", _DASHED, 20),
+    _token("google-oauth", "GOCSPX-", "GOCSPX-", _DASHED, 20),
+    _token("slack-token", "xox", r"xox[a-z](?:\.xox[a-z])?-", "A-Za-z0-9-", 16),
+    _token("slack-token", "xapp-", "xapp-", "A-Za-z0-9-", 20),
+    _token("stripe-key", "k_live_ k_test_", "[sr]k_(?:live|test)_", _ALNUM, 16),
+    _token("stripe-key", "whsec_", "whsec_", "A-Za-z0-9+/=", 24),
+    _token("anthropic-key", "sk-ant-", "sk-ant-", _DASHED, 20, before=_BEFORE_DASHED),
+    _token("openrouter-key", "sk-or-", "sk-or-v1-", _HEX, 40, before=_BEFORE_DASHED),
+    _token("openai-key", "sk-", "sk-(?:proj|svcacct|admin)-", _DASHED, 20, before=_BEFORE_DASHED),
+    _token("openai-key", "sk-", "sk-", _ALNUM, 32, early=_WEAK, before=_BEFORE_DASHED)._replace(rest=f"[{_DASHED}]*+"),
+    _token("huggingface-token", "hf_", f"hf_{_HF_NAMES}", _ALNUM, 30, early=_WEAK),
+    _token("groq-key", "gsk_", "gsk_", _ALNUM, 40),
+    _token("replicate-token", "r8_", "r8_", _ALNUM, 36, early=_WEAK),
+    _token("perplexity-key", "pplx-", "pplx-", _ALNUM, 40, early=_WEAK),
+    _token("npm-token", "npm_", f"npm_{_NPM_NAMES}", _ALNUM, 36, early=_WEAK),
+    _token("pypi-token", "pypi-AgE", "pypi-AgE", _DASHED, 50),
+    _token("rubygems-token", "rubygems_", "rubygems_", _HEX, 48, early=_WEAK),
+    _token("docker-token", "dckr_", "dckr_[po]at_", _DASHED, 20),
+    _token("digitalocean-token", "_v1_", "do[opr]_v1_", _HEX, 40),
+    _token("databricks-token", "dapi", "dapi", _HEX, 32, early=_WEAK, extra="(?:-[0-9])?+"),
+    _token("heroku-key", "HRKU-", "HRKU-", _DASHED, 30),
+    _token("shopify-token", "shpat_ shpca_ shppa_ shpss_", "shp(?:at|ca|pa|ss)_", "a-fA-F0-9", 32),
+    _token("vault-token", "hvs. hvb. hvr.", r"hv[sbr]\.", _DASHED, 24, early=_WEAK),
+    _token("grafana-token", "glsa_ glc_", "gl(?:sa|c)_", "A-Za-z0-9_+/=", 32, early=_WEAK),
+    _token("linear-key", "lin_api_", "lin_api_", _ALNUM, 32),
+    _token("notion-token", "ntn_", "ntn_", _ALNUM, 40, early=_WEAK),
+    _token("figma-token", "figd_", "figd_", _DASHED, 32),
+    _token("newrelic-key", "NRAK-", "NRAK-", "A-Z0-9", 27),
+    _token("postman-key", "PMAK-", "PMAK-", "a-f0-9-", 50),
+    _token("sentry-token", "sntry", "sntry[su]_", "A-Za-z0-9_+/=", 40),
+    _token("doppler-token", "dp.", r"dp\.(?:pt|st|sa|ct|scim|audit)\.", "A-Za-z0-9._-", 40, early=_WEAK),
+    _token("planetscale-token", "pscale_", "pscale_(?:tkn|pw|oauth)_", "A-Za-z0-9_.-", 32),
+    _token("supabase-key", "sbp_ sb_secret_", "(?:sbp_|sb_secret_)", _DASHED, 30, early=_WEAK),
+    _token("atlassian-token", "ATATT3 ATBB", "(?:ATATT3|ATBB)", "A-Za-z0-9_=-", 30, early=_WEAK),
+    _token("age-key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1", "A-Z0-9", 50),
+)
+
+_SHAPES = (
+    Row(
+        "aws-access-key-id",
+        "aws-access-key-id",
+        ("AKIA", "ASIA", "ABIA", "ACCA"),
+        rf"{_BEFORE}(?P<s>A(?:KI|SI|BI|CC)A(?P<b>[A-Z0-9]++))(?![a-z_])",
+        "[A-Z0-9]*+",
+        full="[A-Z0-9]{20}",
+    ),
+    Row(
+        "jwt",
+        "jwt",
+        ("eyJ",),
+        rf"{_BEFORE_DASHED}(?P<s>(?P<b>eyJ[A-Za-z0-9_-]++(?:\.(?:\Z|ey?\Z|eyJ[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+)?+))?+))",
+        r"[A-Za-z0-9_.-]*+",
+        full=r"eyJ[^.]{8,}\.eyJ[^.]{8,}\.[^.]{16,}",
+    ),
+    Row(
+        "sendgrid-key",
+        "sendgrid-key",
+        ("SG.",),
+        rf"{_BEFORE_DASHED}(?P<s>SG\.(?P<b>[A-Za-z0-9_-]{{6,64}}+(?:\.[A-Za-z0-9_-]*+)?+))",
+        r"[A-Za-z0-9_.-]*+",
+        full=r"SG\.[^.]{16,64}\.[^.]{16,}",
+    ),
+    Row(
+        "telegram-token",
+        "telegram-token",
+        (":AA",),
+        r"(?<![0-9])(?P<s>[0-9]{8,10}:AA(?P<b>[A-Za-z0-9_-]++))",
+        "[A-Za-z0-9_-]*+",
+        least=32,
+    ),
+    Row(
+        "discord-token",
+        "discord-token",
+        (".",),
+        rf"(?P<s>(?P<b>[MNO](?<![A-Za-z0-9_-].){_DIGITS}[MNO]{_DIGITS}[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+){{0,2}}+))",
+        r"[A-Za-z0-9_.-]*+",
+        full=r"[^.]{23,28}\.[^.]{6}\.[^.]{27,}",
+    ),
+    Row(
+        "cloudflare-key",
+        "cloudflare-key",
+        ("v1.0-",),
+        rf"{_BEFORE_DASHED}(?P<s>v1\.0-(?P<b>[a-f0-9]{{6,24}}+(?:-[A-Za-z0-9_-]*+)?+))",
+        "[A-Za-z0-9_-]*+",
+        full=r"v1\.0-[a-f0-9]{24}-[a-f0-9]{100}.*",
+    ),
+    Row(
+        "slack-webhook",
+        "slack-webhook",
+        ("hooks.slack.com/",),
+        r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<s>(?P<b>[A-Za-z0-9_/-]++))",
+        "[A-Za-z0-9_/-]*+",
+        least=24,
+    ),
+    Row(
+        "discord-webhook",
+        "discord-webhook",
+        ("/api/webhooks/",),
+        r"/api/webhooks/[0-9]{15,20}/(?P<s>(?P<b>[A-Za-z0-9_-]++))",
+        "[A-Za-z0-9_-]*+",
+        least=40,
+    ),
+    Row(
+        "azure-key",
+        "azure-key",
+        ("AccountKey=", "SharedAccessKey="),
+        r"(?:AccountKey|SharedAccessKey)=(?P<s>(?P<b>[A-Za-z0-9+/=]++))",
+        "[A-Za-z0-9+/=]*+",
+        least=40,
+        value="value",
+    ),
+    Row(
+        "azure-sas",
+        "azure-sas",
+        ("sig=",),
+        r"[?&;]sig=(?P<s>(?P<b>[A-Za-z0-9%+/=_-]++))",
+        "[A-Za-z0-9%+/=_-]*+",
+        least=40,
+        value="value",
+    ),
+)
+
+_SIGN = r"[ \t]{0,8}(?:=>|:=|=(?!=)|:(?![:=]))[ \t]{0,8}"
+_KEY_END = r"\\?[\"']?\]?"
+ASSIGNMENT = _KEY_END + _SIGN
+
+
+def _context(kind: str, hint: str, names: str, value: str, rest: str, least: int) -> Row:
+    """A token that is only known by the name it is given to."""
+    find = rf"(?ai:{names})[A-Za-z0-9_.-]{{0,24}}+{ASSIGNMENT}\\?[\"']?{value}"
+    return Row(kind, kind, (hint,), find, rest, least, value="value")
+
+
+_HEX_32 = "(?P<b>[a-f0-9]{32,}+[A-Za-z0-9_-]*+|[a-f0-9]{6,}+)"
+_URL = r"[^\s/?#\"'<>`\\]"
+_URL_HEAD = r"://[^\s/:@\"'<>()\[\]`,\\]{0,128}+:"
+
+_CONTEXTS = (
+    _context("twilio-key", "SK", "twilio|api_?key|sid|auth|user", f"(?P<s>SK{_HEX_32})", "[a-f0-9]*+", 32),
+    _context("mailgun-key", "key-", "mailgun|api", f"(?P<s>key-{_HEX_32})", "[a-f0-9]*+", 32),
+    Row(
+        "aws-secret-key",
+        "aws-secret-key",
+        ("aws", "AWS", "Aws"),
+        rf"(?ai:aws[_.-]?secret(?:[_.-]?access)?[_.-]?key){ASSIGNMENT}\\?[\"']?(?P<s>(?P<b>[A-Za-z0-9/+=]++))",
+        "[A-Za-z0-9/+=]*+",
+        least=40,
+        value="value",
+    ),
+    Row(
+        "authorization",
+        "authorization",
+        ("uthorization", "UTHORIZATION"),
+        rf"(?ai:authorization){_KEY_END}[ \t]{{0,4}}[:=,][ \t]{{0,4}}\\?[\"']?(?ai:bearer|basic|token|apikey)[ \t]{{1,4}}"
+        r"(?P<s>(?P<b>[A-Za-z0-9._~+/=:-]++))",
+        "[A-Za-z0-9._~+/=:-]*+",
+        least=6,
+        value="credential",
+    ),
+    Row(
+        "bearer",
+        "authorization",
+        ("earer ",),
+        r"(?<![A-Za-z])[Bb]earer[ \t]{1,4}(?P<s>(?P<b>[A-Za-z0-9._~+/=-]{6,}+))",
+        "[A-Za-z0-9._~+/=-]*+",
+        least=20,
+        value="bearer",
+    ),
+    Row("url-password", "url-password", ("://",), rf"{_URL_HEAD}(?P<s>(?P<b>{_URL}{{1,1024}}))@", f"{_URL}*+", value="url"),
+    # Where a chunk ends nobody knows yet whether an @ follows. The last @ of the next chunk ends the password.
+    Row(
+        "url-start",
+        "url-password",
+        ("://",),
+        rf"{_URL_HEAD}(?P<s>(?P<b>(?![0-9]{{1,5}}\Z){_URL}{{1,1024}}+))\Z",
+        rf"(?:{_URL}*(?=@)|{_URL}*+)",
+        least=2000,
+        value="url",
+    ),
+)
+
+# Values given to a name that says secret (secrets_named finds them): what a value has, by the sign that opens it.
+_BODIES = {
+    "": ("plain", r"(?:[^\s\"'`,;()\[\]{}<>|&\\=]|=(?![\"'`\\]))"),
+    '"': ("double", r'(?:\\.|[^"\\\s])'),
+    "'": ("single", r"(?:\\.|[^'\\\s])"),
+    "`": ("back", r"[^`\\\s]"),
+    "\\": ("escaped", r"[^\"'`\\\s]"),
+}
+ASSIGNED = {
+    opening: Row(f"assigned-{name}", "assigned", (), f"{body}++", f"{body}*+", value="quoted" if opening else "plain")
+    for opening, (name, body) in _BODIES.items()
+}
+
+
+def _by_hint(rows: tuple[Row, ...]) -> tuple[tuple[str, tuple[Row, ...]], ...]:
+    hints: dict[str, tuple[Row, ...]] = {}
+    for row in rows:
+        for hint in row.hints:
+            hints[hint] = (*hints.get(hint, ()), row)
+    return tuple(hints.items())
+
+
+# In order: of two rows for one place the first names the kind.
+ROWS = {row.name: row for row in (*_TOKENS, *_SHAPES, *_CONTEXTS, *ASSIGNED.values())}
+HINTS = _by_hint((*_TOKENS, *_SHAPES, *_CONTEXTS))

@@ -1,0 +1,195 @@
+"""Secrets are taken out of text once, where it enters; what is kept never had them.
+
+Invariant: no part of a secret leaves, however a stream is cut. A fragment that may be the start of a token is replaced at once
+and the rest of it swallowed; only what is public or says nothing (a prefix, a name, a few characters of a weak one) goes out
+before that is known. Everything else comes out as it went in, and redacting twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from clia.kernel.secret_patterns import HINTS, ROWS, compiled
+from clia.kernel.secrets_named import HINTS as NAME_HINTS
+from clia.kernel.secrets_named import named_values, secret_name
+from clia.kernel.secrets_pem import PEM, pem_spans, swallow_pem
+from clia.kernel.secrets_values import Candidate, is_placeholder, is_secret, is_secret_so_far, looks_random
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from clia.kernel.secret_patterns import Row
+
+MARK = "[redacted:{kind}]"
+_MARKS = re.compile(r"\[redacted:[a-z0-9-]+\]")
+_TAIL_MAX = 256  # longer than any name, user or prefix that makes what follows it a secret
+_ORDER = {name: index for index, name in enumerate((PEM, *ROWS))}
+
+
+class Redacted(NamedTuple):
+    """A text without its secrets, and how many there were."""
+
+    text: str
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody asks of a pair
+
+
+class State(NamedTuple):
+    """What one chunk of a stream leaves for the next: never a part of a secret, so it may be stored."""
+
+    tail: str  # the end of the line so far, as it went out
+    inside: str  # the row of the token the chunk ended in, or ""
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    name: str  # of the row whose kind is shown
+    inside: str  # what the stream is in after it, should the chunk end here
+
+
+START = State("", "")
+
+
+def redact(text: str) -> Redacted:
+    """A whole text, nothing before or after it."""
+    spans = _spans(text, cut=False)
+    return _replace(text, spans, 0) if spans else Redacted(text, 0)
+
+
+def redact_chunk(text: str, state: State) -> tuple[Redacted, State]:
+    """One chunk of a stream, and the state for the next one."""
+    if not text:
+        return Redacted("", 0), state
+    tail, inside = state
+    if inside:
+        text, inside = _swallow(text, inside)
+        if inside:
+            return Redacted("", 0), State("", inside)
+        tail = ""
+    whole = tail + text
+    spans = [span for span in _spans(whole, cut=True) if span.end > len(tail)]
+    if tail:
+        # The chunk may go on where the last one ended, or be a text of its own: what is a secret either way is one.
+        spans = _apart(spans + [_moved(span, len(tail)) for span in _spans(text, cut=True)])
+    done = _replace(whole, spans, len(tail)) if spans else Redacted(text, 0)
+    if spans and spans[-1].end == len(whole):
+        return done, State("", spans[-1].inside)
+    end = max(whole.rfind("\n") + 1, spans[-1].end if spans else 0, len(whole) - _TAIL_MAX)
+    return done, State(whole[end:], "")
+
+
+def redact_value(value: Any) -> tuple[Any, int]:
+    """A JSON value of the same structure; strings are redacted wherever they stand, as keys too."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return _redact_object(value)
+    if isinstance(value, (list, tuple)):
+        items = [redact_value(item) for item in value]
+        return [item for item, _ in items], sum(count for _, count in items)
+    return value, 0
+
+
+def _redact_object(members: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
+    made: dict[Any, Any] = {}
+    total = 0
+    for key, value in members.items():
+        name, found = redact(key) if isinstance(key, str) else (key, 0)
+        shown, count = redact_value(value)
+        if isinstance(value, str) and isinstance(key, str) and _is_named_secret(key, value) and not _MARKS.fullmatch(shown.strip()):
+            shown, count = MARK.format(kind="assigned"), 1
+        while found and (name in made or name in members):  # two secret names may not become one
+            name += "'"
+        made[name] = shown
+        total += found + count
+    return made, total
+
+
+def _is_named_secret(key: str, value: str) -> bool:
+    faint = secret_name(key)
+    if faint is None or not value.strip() or is_placeholder(value):
+        return False
+    return not faint or looks_random(value)
+
+
+def _spans(text: str, *, cut: bool) -> list[_Span]:
+    """The secrets of a text, in order and apart. ``cut``: its end may be the middle of a token."""
+    found = pem_spans(text, cut=cut) if "PRIVATE KEY" in text else []
+    spans = [_Span(start, end, PEM, inside) for start, end, inside in found]
+    rows = [row for hint, hinted in HINTS if hint in text for row in hinted]
+    for row in dict.fromkeys(rows):
+        spans += _row_spans(row, text, cut=cut)
+    if ("=" in text or ":" in text or "--" in text) and _may_name(text.lower()):
+        spans += _named_spans(text, cut=cut)
+    return _apart(spans) if len(spans) > 1 else spans
+
+
+def _moved(span: _Span, by: int) -> _Span:
+    return span._replace(start=span.start + by, end=span.end + by)
+
+
+def _may_name(lower: str) -> bool:
+    return any(hint in lower for hint in NAME_HINTS)
+
+
+def _row_spans(row: Row, text: str, *, cut: bool) -> list[_Span]:
+    spans = []
+    for match in compiled(row.find).finditer(text):
+        start, end = match.span("s")
+        judge = is_secret
+        if cut and end == len(text):
+            judge = is_secret_so_far
+        elif not (compiled(row.full).fullmatch(match["s"]) if row.full else len(match["b"]) >= row.least):
+            continue
+        if not row.value or judge(Candidate(match["b"], row.value)):
+            spans.append(_Span(start, end, row.name, row.name))
+    return spans
+
+
+def _named_spans(text: str, *, cut: bool) -> list[_Span]:
+    spans = []
+    for start, end, row, faint, shell in named_values(text):
+        value = Candidate(text[start:end], row.value, text[end : end + 1], faint, shell)
+        if is_secret_so_far(value) if cut and end == len(text) else is_secret(value):
+            spans.append(_Span(start, end, row.name, row.name))
+    return spans
+
+
+def _apart(spans: list[_Span]) -> list[_Span]:
+    """Overlapping spans become one: the first row of the table names it, the last, being the widest, is what a stream is in."""
+    made: list[_Span] = []
+    for span in sorted(spans):
+        if made and span.start < made[-1].end:
+            last = made.pop()
+            name = min(last.name, span.name, key=lambda each: _ORDER[each])
+            if last.end == span.end:
+                inside = max(last.inside, span.inside, key=lambda each: _ORDER.get(each, 0))
+            else:
+                inside = max(last, span, key=lambda each: each.end).inside
+            span = _Span(last.start, max(last.end, span.end), name, inside)  # noqa: PLW2901 - the union takes its place
+        made.append(span)
+    return made
+
+
+def _replace(text: str, spans: list[_Span], gone: int) -> Redacted:
+    """``text`` from ``gone`` on, a mark in place of each span; what stands before ``gone`` went out earlier."""
+    parts, at = [], gone
+    for span in spans:
+        kind = PEM if span.name == PEM else ROWS[span.name].kind
+        parts += [text[at : span.start], MARK.format(kind=kind)]
+        at = span.end
+    parts.append(text[at:])
+    return Redacted("".join(parts), len(spans))
+
+
+def _swallow(text: str, inside: str) -> tuple[str, str]:
+    """What is left of a chunk that starts inside a token, and what it is still inside of: "" or all is swallowed."""
+    if inside.startswith(PEM):
+        return swallow_pem(text, inside)
+    row = ROWS.get(inside)
+    rest = compiled(row.rest).match(text) if row else None
+    if rest is None:
+        return text, ""
+    return text[rest.end() :], inside if rest.end() == len(text) else ""

@@ -1,0 +1,115 @@
+"""Is the value that stands where a secret would stand a secret? Placeholders, variables, code and prose are not.
+
+Invariant: whether a value is a placeholder shows at its start, so a stream decides the same way as soon as it can; while a
+fragment could still become a placeholder or a piece of code it may leave, and only then.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Whoever writes these at the start of a value stands in for a secret, or says where it is kept.
+_STARTS = (
+    "example", "your", "changeme", "change-me", "change_me", "placeholder", "dummy", "redacted", "enter ", "insert", "replace",
+    "xxx", "***", "...", "sha256:", "sha512-", "http://", "https://", "process.env", "os.environ", "os.getenv", "getenv",
+    "env.", "env:", "vault:", "op://", "file:", "arn:", "[redacted:",
+)  # fmt: skip
+_SIGNS = r"\$[\w{(]|<[\w/!-]|\{[\w{%$ ]|%[({sdr]|\[[a-z]|…|•|●"
+_WORDS = _words(
+    "none null nil true false undefined unset empty string str text bytes int bool any object optional required hidden password "
+    "passwd pass pwd secret token key apikey api_key api-key access_token value test tests testing todo tbd n/a yes no on off "
+    "default sample foo bar baz foobar bearer basic unknown missing invalid incorrect wrong expired valid name number boolean "
+    "authentication authorization"
+)
+# What code and prose put after "password =" and "token:".
+_CODE = _words(
+    "input getpass self this request config settings environ environment process args options params user username get read load "
+    "fetch generate create make await async lambda function data payload json kwargs context credentials headers response "
+    "session account client crypto hash hmac base64 random secrets uuid token tokens tokenizer password passwd passphrase secret "
+    "the was and not for must should can could will has have with from that your when where which are string bytes undefined new "
+    "is in if or a an os re req res ctx cfg opts env str pw def func let var const return pass raise True False None"
+)
+_PLACEHOLDER = re.compile(
+    "|".join([*map(re.escape, _STARTS), _SIGNS, r"(?:~|\.{1,2})?/[a-z][a-z0-9._-]{0,23}(?:/|\Z)", r"[0-9]{4}-[0-9]{2}-[0-9]{2}"]),
+    re.IGNORECASE | re.ASCII,
+)
+_PATH_START = re.compile(r"(?:~|\.{1,2})?(?:/(?:[a-z][a-z0-9._-]{0,11})?)?")
+_FILE_NAME = re.compile(r"[\w./\\:-]+\.(?:pem|key|crt|cer|json|txt|env|ya?ml|toml|ini|py|js|ts|go|rs|md|html)", re.ASCII)
+_SIGN_START = re.compile(r"[$<{%\[]")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+[.:]?", re.ASCII)
+_NAME = re.compile(r"[A-Za-z_.]+")
+_DIGIT, _LETTER, _MIXED = re.compile("[0-9]"), re.compile("[A-Za-z]"), re.compile("[A-Z0-9]")
+_UNUSUAL = re.compile(r"[0-9!@#^*+=~?%]")
+
+
+def _prefixes(words: tuple[str, ...] | frozenset[str]) -> frozenset[str]:
+    return frozenset(word[:length] for word in words for length in range(1, len(word) + 1))
+
+
+_BEGUN = _prefixes(_STARTS) | _prefixes(_WORDS)
+_CODE_BEGUN = _prefixes(_CODE)
+
+
+def is_placeholder(value: str) -> bool:
+    return value.lower() in _WORDS or _PLACEHOLDER.match(value) is not None
+
+
+def looks_random(value: str) -> bool:
+    """What is asked of a value whose name says little."""
+    return len(value) >= 16 and " " not in value and _DIGIT.search(value) is not None and _LETTER.search(value) is not None
+
+
+class Candidate(NamedTuple):
+    """A value that stands where a secret would."""
+
+    text: str
+    judged: str  # the column ``value`` of its row
+    after: str = ""  # the character that follows it
+    faint: bool = False  # its name is often that of no secret
+    shell: bool = False  # NAME=value: whatever stands there is a value, never a variable's name
+
+
+def is_secret(value: Candidate) -> bool:
+    """Is the whole value, with what stands after it, a secret?"""
+    text, judged = value.text, value.judged
+    if is_placeholder(text):
+        return False
+    if judged == "url":
+        return not re.match(r"[0-9]{1,5}[,;)\]}|]", text)
+    if judged == "credential":
+        return not (text.islower() and text.isalpha())
+    if judged == "bearer":
+        return _DIGIT.search(text) is not None
+    if judged not in {"quoted", "plain"}:
+        return True
+    if _FILE_NAME.fullmatch(text) or (value.faint and not looks_random(text)):
+        return False
+    if judged == "quoted":
+        return len(text) >= 4 and value.after not in {" ", "\t"}  # words in quotes are prose
+    if value.shell:
+        return len(text) >= 4
+    code = value.after in {"(", "[", "{", '"', "'", "`"} or _DOTTED.fullmatch(text)
+    return len(text) >= 6 and not code and _UNUSUAL.search(text) is not None
+
+
+def is_secret_so_far(value: Candidate) -> bool:
+    """Must the fragment that ends a chunk be taken for the start of a secret?"""
+    text = value.text
+    if is_placeholder(text) or _PATH_START.fullmatch(text) or _SIGN_START.fullmatch(text):
+        return False
+    if value.judged == "bearer":
+        return _MIXED.search(text) is not None
+    if value.judged == "plain" and not value.shell and _may_be_code(text):
+        return False
+    return text.lower() not in _BEGUN and not (value.faint and len(text) < 6)
+
+
+def _may_be_code(value: str) -> bool:
+    first = re.split(r"[._]", value, maxsplit=1)[0]
+    return value in _CODE_BEGUN or (len(value) <= 32 and _NAME.fullmatch(value) is not None and first in _CODE)

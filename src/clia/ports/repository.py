@@ -1,0 +1,157 @@
+"""A git repository as a space sees it: objects, refs, the graph of commits, notes.
+
+Ids are full lower-case hex. Reading changes nothing. Objects may be written at any time; nothing shows until a ref moves,
+and a ref only moves from the value the caller expects. What a call has acknowledged survives a power cut, unless the space
+was opened otherwise. Failures are ``GitError``; what is not there is ``NoSuchObject`` or None, as each call says.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
+
+
+class Stamp(NamedTuple):
+    """Who, and when: seconds since the epoch, UTC."""
+
+    name: str
+    email: str
+    at: int
+
+
+class Commit(NamedTuple):
+    cid: str
+    tree: str
+    parents: tuple[str, ...]
+    author: Stamp
+    committer: Stamp
+    message: str
+
+
+class Entry(NamedTuple):
+    """What stands at a path: one of the modes above, and the object's id."""
+
+    mode: int
+    cid: str
+
+
+class PathConflict(NamedTuple):
+    """A path that two sides changed differently; None where a side has no such file."""
+
+    path: str
+    base: Entry | None
+    ours: Entry | None
+    theirs: Entry | None
+
+
+class TreeMerge(NamedTuple):
+    """The merged tree, or what stands in its way. ``tree`` holds everything but the conflicts where there are any."""
+
+    tree: str
+    conflicts: tuple[PathConflict, ...]
+
+
+class NoteChange(NamedTuple):
+    """One binding in a note's history; ``blob`` is None where the note was taken away."""
+
+    commit: str
+    blob: str | None
+    by: Stamp
+    message: str
+
+
+class Objects(Protocol):
+    def kind(self, cid: str) -> str | None:
+        """``blob``, ``tree``, ``commit`` or ``tag``; None where there is no such object."""
+
+    def expand(self, text: str) -> str | None:
+        """The full id of an abbreviated one, or what a revision such as ``main~2`` names; None: nothing, ``Ambiguous``: several."""
+
+    def blob(self, cid: str) -> bytes: ...
+
+    def write_blob(self, data: bytes) -> str: ...
+
+    def blob_id(self, data: bytes) -> str:
+        """The id that the data would have; nothing is written."""
+
+    def commit(self, cid: str) -> Commit: ...
+
+    def write_commit(self, tree: str, parents: Sequence[str], author: Stamp, committer: Stamp, message: str) -> str:
+        """A new commit, signed where the repository's owner signs commits."""
+
+    def entries(self, tree: str) -> dict[str, Entry]:
+        """Every path below a tree."""
+
+    def below(self, tree: str, known: Container[str] = ()) -> set[str]:
+        """A tree's own id and those of everything below it, without trees that are known."""
+
+    def entry(self, tree: str, path: str) -> Entry | None: ...
+
+    def update_tree(self, tree: str | None, changes: Mapping[str, Entry | None]) -> str:
+        """Another tree: paths set or, with None, removed. Costs what the changed folders cost.
+
+        ``UnsafePath`` where a file and a folder would share a name, ``NotFound`` where a path to remove is not there.
+        """
+
+    def config_entries(self, data: bytes) -> list[tuple[str, str]] | None:
+        """Keys and values of a file in git's configuration format; None where git cannot read it."""
+
+
+class Refs(Protocol):
+    def get(self, name: str) -> str | None:
+        """The commit a ref points at."""
+
+    def under(self, prefix: str) -> list[tuple[str, str]]:
+        """Every ref below a prefix with its target, sorted by name. Refs that cannot be read are left out."""
+
+    def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
+        """Compare and swap: None for ``old`` creates, None for ``new`` deletes. ``StaleRef`` names the actual value."""
+
+    def followed_by(self, name: str) -> str | None:
+        """The worktree of people that has this branch checked out, if any."""
+
+    def forget_past(self, name: str) -> None:
+        """Removes the ref's own log of where it was."""
+
+
+class Graph(Protocol):
+    def merge_base(self, one: str, other: str) -> str | None: ...
+
+    def descends(self, cid: str, ancestor: str) -> bool:
+        """Whether a commit is another or has it in its past."""
+
+    def first_parents(self, cid: str) -> Iterator[Commit]:
+        """A commit, its first parent, and so on to the root. Ends early where history is cut off."""
+
+    def walk(self, starts: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
+        """Commits in topological order, newest first, without what is reachable from ``hidden``."""
+
+    def merge(self, ours: str, theirs: str, base: str | None = None) -> TreeMerge:
+        """Three ways, from the commits' own merge base or, where given, from another commit."""
+
+
+class Notes(Protocol):
+    """Notes as git has them: a ref whose tree maps commits to blobs."""
+
+    def get(self, ref: str, commit: str) -> str | None:
+        """The blob bound to a commit. Where git has several spellings, the first by path."""
+
+    def all(self, ref: str) -> dict[str, str]:
+        """Commit to blob, for every note."""
+
+    def bind(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> bool:
+        """Binds a blob to a commit; False where that very blob is bound already."""
+
+    def history(self, ref: str, commit: str) -> list[NoteChange]:
+        """Every binding the commit ever had, newest first."""
+
+    def rewrite(self, ref: str, replaced: Mapping[str, str]) -> str | None:
+        """Makes the whole history of the ref anew with blobs replaced; the new tip, or None where there was no ref."""
+
+    def unite(self, ref: str, theirs: str, by: Stamp) -> str:
+        """Merges a diverged notes history into the ref: every note of both, ours where they disagree; the new tip."""

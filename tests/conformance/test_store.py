@@ -1,0 +1,678 @@
+"""Every promise of ``clia.ports.store``, kept by each store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+import pytest
+
+from clia.backends.memory_store import MemoryStore
+from clia.backends.postgres_store import PostgresStore
+from clia.backends.sqlite_store import SqliteStore
+from clia.backends.store_values import NAME_BYTES
+from clia.errors import Conflict, InvalidInput, NotFound, StoreError
+from clia.ports.store import ABSENT, Edge, Store
+from support import postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+LAST = "\U0010ffff"
+HOSTILE = [
+    "",
+    "%",
+    "_",
+    "a%b",
+    "a_b",
+    "'",
+    '"; DROP TABLE clia_values; --',
+    "\\",
+    "?",
+    "%s",
+    "é",
+    "e\u0301",
+    "\ud7ff",
+    "\ue000",
+    LAST,
+    LAST * 3,
+]
+TABLES = ["clia_entries", "clia_values"]
+KIND = "sub-agent-of"
+
+
+class Database(NamedTuple):
+    """Opens stores in one database, and closes them after the test."""
+
+    name: str
+    open: Callable[[str], Store]
+    address: str  # a directory, or a PostgreSQL address
+
+
+@pytest.fixture(params=["sqlite", "postgres", "memory"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    opened: list[Store] = []
+    path, address = str(tmp_path / "new/folder/space.db"), ""
+    if request.param == "postgres":
+        address = request.getfixturevalue("postgres_address")
+
+    def make(space: str) -> Store:
+        made: dict[str, Callable[[], Store]] = {
+            "sqlite": lambda: SqliteStore(path, space),
+            "postgres": lambda: PostgresStore(address, space),
+            "memory": MemoryStore,
+        }
+        opened.append(made[request.param]())
+        return opened[-1]
+
+    yield Database(request.param, make, address or str(tmp_path))
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def store(database: Database) -> Store:
+    return database.open("one")
+
+
+def test_a_stream_grows_by_positions_from_one(store: Store) -> None:
+    with store.writing() as change:
+        assert change.streams.end("s") == 0
+        assert change.streams.append("s", ["a", "b"]) == 2
+        assert change.streams.append("s", ["c"]) == 3
+    with store.reading() as view:
+        assert view.streams.read("s") == [(1, "a"), (2, "b"), (3, "c")]
+        assert view.streams.read("s", after=1) == [(2, "b"), (3, "c")]
+        assert view.streams.read("s", after=1, limit=1) == [(2, "b")]
+        assert view.streams.read("s", limit=0) == view.streams.read("s", after=3) == view.streams.read("other") == []
+        assert view.streams.end("s") == 3
+
+
+def test_numbers_may_be_of_any_size(store: Store) -> None:
+    with store.writing() as change:
+        change.streams.append("s", ["a", "b"])
+        change.streams.forget("s", -(2**70))
+        assert change.streams.read("s", after=-(2**70), limit=2**70) == [(1, "a"), (2, "b")]
+        assert change.streams.read("s", after=2**70) == change.streams.read("s", limit=-1) == []
+        with pytest.raises(NotFound):
+            change.streams.replace("s", 2**70, "x")
+        with pytest.raises(Conflict):
+            change.streams.append("s", ["c"], expected=2**70)
+        change.streams.forget("s", 2**70)
+        assert change.streams.names("") == []
+
+
+def test_appending_nothing_changes_nothing(store: Store) -> None:
+    with store.writing() as change:
+        assert change.streams.append("s", []) == 0
+        assert change.streams.append("s", [], expected=0) == 0
+        assert change.streams.names("") == []
+        with pytest.raises(Conflict):
+            change.streams.append("s", [], expected=1)
+
+
+@pytest.mark.parametrize("expected", [0, 1, 3])
+def test_appending_where_the_stream_does_not_end_is_a_conflict(store: Store, expected: int) -> None:
+    with store.writing() as change:
+        change.streams.append("s", ["a", "b"])
+        with pytest.raises(Conflict) as caught:
+            change.streams.append("s", ["c"], expected=expected)
+        assert caught.value.code == "stale-position"
+        assert caught.value.fields == {"stream": "s", "expected": expected, "actual": 2}
+        assert change.streams.append("s", ["d"], expected=2) == 3
+    with store.reading() as view:
+        assert view.streams.read("s") == [(1, "a"), (2, "b"), (3, "d")]
+
+
+def test_an_entry_is_replaced_in_its_place(store: Store) -> None:
+    with store.writing() as change:
+        change.streams.append("s", ["a", "leak", "c"])
+        change.streams.append("t", ["t"])
+    with store.writing() as change:
+        change.streams.replace("s", 2, {"removed": True})
+        for stream, position in (("s", 4), ("s", 0), ("none", 1)):
+            with pytest.raises(NotFound) as caught:
+                change.streams.replace(stream, position, "x")
+            assert caught.value.fields == {"stream": stream, "position": position}
+    with store.reading() as view:
+        assert view.streams.read("s") == [(1, "a"), (2, {"removed": True}), (3, "c")]
+        assert view.streams.read("t") == [(1, "t")]
+
+
+def test_positions_go_on_after_forgetting(store: Store) -> None:
+    with store.writing() as change:
+        change.streams.append("s", ["a", "b", "c"])
+        change.streams.append("t", ["t"])
+        change.streams.forget("s", 2)
+        assert change.streams.read("s") == [(3, "c")]
+        with pytest.raises(NotFound):
+            change.streams.replace("s", 2, "x")
+        change.streams.forget("s", 99)
+        change.streams.forget("none", 1)
+    with store.writing() as change:
+        assert change.streams.read("s") == []
+        assert change.streams.end("s") == 3
+        assert change.streams.names("") == ["t"]
+        assert change.streams.append("s", ["d"], expected=3) == 4
+        assert change.streams.read("s") == [(4, "d")]
+        assert change.streams.names("") == ["s", "t"]
+
+
+def test_a_version_grows_with_each_put(store: Store) -> None:
+    with store.writing() as change:
+        assert change.values.get("k") is None
+        assert change.values.put("k", "a") == 1
+        assert change.values.put("k", "b") == 2
+        assert change.values.put("k", "c", expected=2) == 3
+        assert change.values.get("k") == ("c", 3)
+
+
+@pytest.mark.parametrize("expected", [ABSENT, 1, 3])
+def test_putting_over_another_version_is_a_conflict(store: Store, expected: int) -> None:
+    with store.writing() as change:
+        change.values.put("k", "a")
+        change.values.put("k", "b")
+        attempts: list[Callable[[], object]] = [
+            lambda: change.values.put("k", "c", expected),
+            lambda: change.values.delete("k", expected),
+        ]
+        for attempt in attempts:
+            with pytest.raises(Conflict) as caught:
+                attempt()
+            assert caught.value.code == "stale-value"
+            assert caught.value.fields == {"key": "k", "expected": expected, "actual": 2}
+    with store.reading() as view:
+        assert view.values.get("k") == ("b", 2)
+
+
+def test_expecting_a_version_of_nothing_is_a_conflict(store: Store) -> None:
+    with store.writing() as change:
+        with pytest.raises(Conflict) as caught:
+            change.values.put("k", "a", expected=1)
+        assert caught.value.fields["actual"] == ABSENT
+        with pytest.raises(Conflict):
+            change.values.delete("k", expected=1)
+        assert change.values.put("k", "a", expected=ABSENT) == 1
+
+
+def test_a_version_never_comes_twice_even_over_a_deletion(store: Store) -> None:
+    with store.writing() as change:
+        change.values.put("k", "mine")
+        assert change.values.delete("k", expected=1) is True
+    with store.writing() as change:
+        assert change.values.get("k") is None
+        assert change.values.scan("") == []
+        assert change.values.delete("k") is False
+        assert change.values.delete("k", expected=ABSENT) is False
+        assert change.values.put("k", "another's", expected=ABSENT) == 2
+        with pytest.raises(Conflict):
+            change.values.delete("k", expected=1)
+        assert change.values.get("k") == ("another's", 2)
+
+
+VALUES: list[Any] = [
+    None, True, False, 0, 1, -1, 2**53 + 1, 10**40, 0.1, 1.0, -0.0, 1e300, "", "plain", "nul \0 inside", "\U0001f600é\u2028",
+    "'%?\\", [], {}, [1, [2, {"x": [None]}]], {"": 1, "é": {"nul \0": 2}, "%s": 3},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_what_is_read_equals_what_was_written(store: Store, value: Any) -> None:
+    with store.writing() as change:
+        change.streams.append("s", [value, value])
+        change.values.put("k", value)
+    with store.reading() as view:
+        read = [entry.body for entry in view.streams.read("s")]
+        assert repr(read) == repr([value, value])
+        assert repr(view.values.get("k")) == f"Versioned(value={value!r}, version=1)"
+        assert repr(view.values.scan("")) == repr([("k", value)])
+
+
+def nested_deeper_than_any_reader_goes() -> Any:
+    value: Any = []
+    for _ in range(200_000):
+        value = [value]
+    return value
+
+
+REFUSED: dict[str, Any] = {
+    "a lone surrogate": "\ud800", "a pair of halves": "\ud83d\ude00", "a surrogate in a key": {"\udfff": 1}, "NaN": float("nan"),
+    "infinity": [float("inf")], "bytes": b"x", "a set": {1}, "an object": object(),
+    "too deep": nested_deeper_than_any_reader_goes(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_kept_is_refused_before_anything_is_written(store: Store, what: str) -> None:
+    with store.writing() as change:
+        change.values.put("k", "old")
+        change.streams.append("s", ["old"])
+        for attempt in (
+            lambda: change.streams.append("s", ["fine", REFUSED[what]]),
+            lambda: change.streams.replace("s", 1, REFUSED[what]),
+            lambda: change.values.put("k", REFUSED[what]),
+        ):
+            with pytest.raises(InvalidInput) as caught:
+                attempt()
+            assert caught.value.code == ("invalid-text" if "surrogate" in what or "halves" in what else "invalid-json")
+    with store.reading() as view:
+        assert view.streams.read("s") == [(1, "old")]
+        assert view.values.get("k") == ("old", 1)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * (NAME_BYTES + 1), "é" * (NAME_BYTES // 2 + 1)], ids=ascii)
+def test_a_name_that_not_every_database_keeps_is_refused_by_all(store: Store, name: str) -> None:
+    edge = Edge("a", "k", "b", "o", "c")
+    with store.writing() as change:
+        for attempt in (
+            lambda: change.streams.append(name, [1]), lambda: change.streams.read(name), lambda: change.streams.end(name),
+            lambda: change.streams.replace(name, 1, 1), lambda: change.streams.forget(name, 1), lambda: change.streams.names(name),
+            lambda: change.values.get(name), lambda: change.values.put(name, 1), lambda: change.values.delete(name),
+            lambda: change.values.scan(name), lambda: change.edges.add([edge, edge._replace(dst=name)]),
+            lambda: change.edges.retract(name, []), lambda: change.edges.retract("c", ["o", name]), lambda: change.edges.drop(name),
+            lambda: change.edges.targets(name, "k"), lambda: change.edges.sources("a", name),
+            lambda: change.edges.reachable(name, "k"), lambda: change.edges.origins("a", "k", name),
+            lambda: change.edges.standing(name),
+        ):  # fmt: skip
+            with pytest.raises(InvalidInput) as caught:
+                attempt()
+            assert caught.value.code == "invalid-text"
+        change.edges.add([edge])
+        assert change.edges.standing() == [edge]
+        assert change.streams.names("") == []
+        assert change.values.scan("") == []
+
+
+def test_names_may_be_as_long_as_promised_in_every_place(store: Store) -> None:
+    name = LAST * (NAME_BYTES // 4)
+    with store.writing() as change:
+        change.edges.add([Edge(*[name] * 5)])
+        change.streams.append(name, [1])
+        change.values.put(name, 1)
+        assert change.edges.reachable(name, name) == [name]
+        assert change.streams.names(name) == change.streams.names("") == [name]
+        assert change.values.scan(LAST) == [(name, 1)]
+
+
+def test_hostile_names_are_only_names(store: Store) -> None:
+    with store.writing() as change:
+        for number, name in enumerate(HOSTILE):
+            change.values.put(name, number)
+            change.streams.append(name, [number])
+            change.edges.add([Edge(name, KIND, f"to {name}", "o", "c")])
+    with store.reading() as view:
+        assert view.values.scan("") == sorted((name, number) for number, name in enumerate(HOSTILE))
+        assert view.streams.names("") == sorted(HOSTILE)
+        for number, name in enumerate(HOSTILE):
+            assert view.values.get(name) == (number, 1)
+            assert view.streams.read(name) == [(1, number)]
+            assert view.edges.targets(name, KIND) == [f"to {name}"]
+
+
+def test_a_prefix_is_taken_as_it_stands(store: Store) -> None:
+    names = {prefix + rest for prefix in HOSTILE for rest in ("", "a", "/1", LAST, "é")}
+    with store.writing() as change:
+        for name in names:
+            change.values.put(name, name)
+            change.streams.append(name, [name])
+    with store.reading() as view:
+        for prefix in (*HOSTILE, "a", "to", "absent", f"a{LAST}", LAST * 2):
+            expected = sorted(name for name in names if name.startswith(prefix))
+            assert [key for key, _ in view.values.scan(prefix)] == expected
+            assert view.streams.names(prefix) == expected
+
+
+class Oops(Exception):
+    pass
+
+
+def fill(store: Store) -> None:
+    with store.writing() as change:
+        change.streams.append("s", ["a", "b"])
+        change.values.put("k", "v")
+        change.values.put("gone", "v")
+        change.values.delete("gone")
+        change.edges.add([Edge("a", KIND, "b", "o1", "c"), Edge("b", KIND, "c", "o2", "c")])
+        change.edges.retract("r", ["o2"])
+
+
+def everything(store: Store) -> Any:
+    with store.reading() as view:
+        streams = {name: (view.streams.end(name), view.streams.read(name)) for name in ("s", "new")}
+        return streams, view.streams.names(""), view.values.scan(""), view.values.get("k"), view.edges.standing()
+
+
+@pytest.mark.parametrize("exception", [Oops, KeyboardInterrupt])
+def test_an_exception_in_the_block_undoes_all_of_it(store: Store, exception: type[BaseException]) -> None:
+    fill(store)
+    before = everything(store)
+    with pytest.raises(exception), store.writing() as change:  # noqa: PT012 (the block is what is tried)
+        change.streams.append("s", ["c"])
+        change.streams.append("new", ["n"])
+        change.streams.replace("s", 1, "x")
+        change.streams.forget("s", 1)
+        change.values.put("k", "other")
+        change.values.put("gone", "back")
+        change.edges.clear()
+        change.edges.add([Edge("x", KIND, "y", "o3", "c")])
+        raise exception
+    assert everything(store) == before
+    with store.writing() as change:  # and the next one is free to go
+        assert change.streams.append("s", ["c"], expected=2) == 3
+        assert change.values.put("gone", "back", expected=ABSENT) == 2
+
+
+def test_a_transaction_sees_its_own_changes_and_others_only_what_has_ended(store: Store) -> None:
+    fill(store)
+    seen = []
+    with store.writing() as change:
+        change.values.put("k", "new")
+        assert change.values.get("k") == ("new", 2)
+        other = threading.Thread(target=lambda: seen.append(everything(store)))
+        other.start()
+        other.join()
+    assert seen[0][3] == ("v", 1)
+    assert everything(store)[3] == ("new", 2)
+
+
+def test_a_reader_has_one_consistent_view(store: Store) -> None:
+    fill(store)
+
+    def write() -> None:
+        with store.writing() as change:
+            change.values.put("k", "new")
+            change.streams.append("s", ["c"])
+
+    with store.reading() as view:
+        assert view.values.get("k") == ("v", 1)
+        other = threading.Thread(target=write)
+        other.start()
+        other.join()
+        assert view.values.get("k") == ("v", 1)
+        assert view.streams.end("s") == 2
+    with store.reading() as view:
+        assert view.values.get("k") == ("new", 2)
+        assert view.streams.end("s") == 3
+
+
+def test_writers_of_one_space_follow_one_another(store: Store) -> None:
+    def count() -> None:
+        for _ in range(25):
+            with store.writing() as change:
+                old = change.values.get("n")
+                change.values.put("n", 1 + (old.value if old else 0))
+
+    writers = [threading.Thread(target=count) for _ in range(4)]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+    with store.reading() as view:
+        assert view.values.get("n") == (100, 100)
+
+
+def test_writing_while_reading_is_refused_and_changes_nothing(store: Store) -> None:
+    fill(store)
+    before = everything(store)
+    with store.reading() as view:
+        for attempt in (
+            lambda: view.streams.append("s", ["x"]), lambda: view.streams.replace("s", 1, "x"), lambda: view.streams.forget("s", 1),
+            lambda: view.values.put("k", "x"), lambda: view.values.delete("k"), lambda: view.edges.add([Edge(*"abcde")]),
+            lambda: view.streams.append("s", [], expected=9), lambda: view.values.put("\0", object()), lambda: view.edges.add([]),
+            lambda: view.edges.retract("c", ["o1"]), lambda: view.edges.drop("c"), view.edges.clear,
+        ):  # fmt: skip
+            with pytest.raises(StoreError) as caught:
+                attempt()
+            assert caught.value.code == "only-reading"
+    assert everything(store) == before
+
+
+def test_transactions_are_not_nested(store: Store) -> None:
+    for outer in (store.writing, store.reading):
+        for inner in (store.writing, store.reading):
+            with outer():
+                with pytest.raises(StoreError) as caught, inner():
+                    pass
+                assert caught.value.code == "nested-transaction"
+    fill(store)
+
+
+def test_a_transaction_is_of_no_use_after_its_end(store: Store) -> None:
+    with store.writing() as change:
+        change.values.put("k", "v")
+    with store.reading() as view:
+        pass
+    with pytest.raises(Oops), store.writing() as undone:
+        raise Oops
+    for ended in (change, view, undone):
+        with pytest.raises(StoreError, match="has ended"):
+            ended.values.get("k")
+        with pytest.raises(StoreError, match="has ended"):
+            ended.streams.append("s", [1])
+        with pytest.raises(StoreError, match="has ended"):
+            ended.edges.standing()
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    fill(store)
+    store.close()
+    store.close()
+    for begin in (store.writing, store.reading):
+        with pytest.raises(StoreError) as caught, begin():
+            pass
+        assert caught.value.code == "store-closed"
+
+
+def test_a_store_may_be_closed_while_another_thread_is_at_work(database: Database) -> None:
+    store = database.open("one")
+    with store.writing() as change:
+        change.values.put("k", "v")
+        other = threading.Thread(target=store.close)
+        other.start()
+        other.join()
+    if database.name != "memory":
+        assert everything(database.open("one"))[3] == ("v", 1)
+
+
+def test_edges_lead_somewhere_and_come_from_somewhere(store: Store) -> None:
+    with store.writing() as change:
+        change.edges.add([Edge("root", KIND, each, f"o{each}", "root") for each in ("b", "a", "é", "Z")])
+        change.edges.add([Edge("root", "reviews", "a", "r1", "root"), Edge("x", KIND, "a", "o", "x")])
+        assert change.edges.targets("root", KIND) == ["Z", "a", "b", "é"]
+        assert change.edges.targets("root", "reviews") == ["a"]
+        assert change.edges.sources("a", KIND) == ["root", "x"]
+        assert change.edges.targets("a", KIND) == change.edges.sources("root", KIND) == change.edges.targets("root", "none") == []
+
+
+def test_an_edge_stands_while_one_origin_is_not_retracted(store: Store) -> None:
+    with store.writing() as change:
+        change.edges.add(Edge("a", KIND, "b", origin, "c") for origin in ("o2", "o1"))
+        change.edges.add([Edge("a", KIND, "b", "o1", "c")])
+        assert change.edges.origins("a", KIND, "b") == ["o1", "o2"]
+        assert change.edges.targets("a", KIND) == ["b"]
+        change.edges.retract("c", iter(["o1"]))
+        change.edges.retract("c", ["o1"])
+        assert change.edges.origins("a", KIND, "b") == ["o2"]
+        assert change.edges.targets("a", KIND) == change.edges.reachable("a", KIND) == ["b"]
+        change.edges.retract("c", ["o2"])
+        assert change.edges.origins("a", KIND, "b") == change.edges.targets("a", KIND) == change.edges.reachable("a", KIND) == []
+        assert change.edges.sources("b", KIND) == []
+        assert change.edges.standing() == change.edges.standing("a") == []
+
+
+def test_one_origin_may_state_several_edges_and_its_retraction_takes_all(store: Store) -> None:
+    with store.writing() as change:
+        change.edges.add([Edge("a", KIND, "b", "o", "c"), Edge("a", "reviews", "d", "o", "c"), Edge("a", KIND, "e", "p", "c")])
+        change.edges.retract("c", ["o"])
+        assert change.edges.standing() == [Edge("a", KIND, "e", "p", "c")]
+
+
+def test_a_retraction_may_come_before_what_it_retracts(store: Store) -> None:
+    with store.writing() as change:
+        change.edges.retract("c", ["o1"])
+        change.edges.add([Edge("a", KIND, "b", "o1", "c"), Edge("a", KIND, "b", "o2", "c")])
+        assert change.edges.origins("a", KIND, "b") == ["o2"]
+
+
+def test_dropping_a_chain_forgets_its_edges_and_its_retractions_only(store: Store) -> None:
+    with store.writing() as change:
+        change.edges.add([Edge("a", KIND, "b", "o1", "one"), Edge("a", KIND, "b", "o1", "two"), Edge("a", KIND, "c", "o2", "two")])
+        change.edges.retract("one", ["o2"])
+        change.edges.retract("three", ["o1"])
+        assert change.edges.standing() == []
+        change.edges.drop("one")
+        assert change.edges.standing() == [Edge("a", KIND, "c", "o2", "two")]
+        change.edges.drop("three")
+        assert change.edges.standing() == [Edge("a", KIND, "b", "o1", "two"), Edge("a", KIND, "c", "o2", "two")]
+        change.edges.retract("one", ["o1"])
+        change.edges.retract("two", ["o1"])
+        change.edges.drop("one")
+        assert change.edges.origins("a", KIND, "b") == []
+
+
+def test_clearing_forgets_edges_and_retractions_and_nothing_else(store: Store) -> None:
+    fill(store)
+    with store.writing() as change:
+        change.edges.clear()
+        assert change.edges.standing() == []
+        change.edges.add([Edge("b", KIND, "c", "o2", "c")])
+        assert change.edges.targets("b", KIND) == ["c"]
+        assert change.streams.end("s") == 2
+        assert change.values.get("k") == ("v", 1)
+
+
+def test_reachable_goes_over_cycles_and_shared_ends_and_names_the_start_only_on_a_cycle(store: Store) -> None:
+    def edges(*pairs: str, kind: str = KIND) -> list[Edge]:
+        return [Edge(pair[0], kind, pair[1], pair, "chain") for pair in pairs]
+
+    with store.writing() as change:
+        change.edges.add([*edges("ab", "bc", "cd", "db", "ad", "xx", "zz"), *edges("dq", "qa", kind="reviews")])
+        assert change.edges.reachable("a", KIND) == ["b", "c", "d"]
+        assert change.edges.reachable("b", KIND) == ["b", "c", "d"]
+        assert change.edges.reachable("x", KIND) == ["x"]
+        assert change.edges.reachable("none", KIND) == []
+        change.edges.retract("chain", ["cd", "ad"])
+        assert change.edges.reachable("a", KIND) == ["b", "c"]
+        assert change.edges.reachable("b", KIND) == ["c"]
+
+
+def test_standing_lists_each_edge_by_origin_and_source(store: Store) -> None:
+    kept = [
+        Edge("a", KIND, "b", "o1", "one"), Edge("a", KIND, "b", "o1", "two"), Edge("a", KIND, "b", "o2", "one"),
+        Edge("b", "reviews", "a", "o3", "one"), Edge("x", KIND, "x", "o4", "one"), Edge("x", KIND, "y", "o5", "one"),
+    ]  # fmt: skip
+    with store.writing() as change:
+        change.edges.add([*reversed(kept), Edge("a", KIND, "z", "gone", "one")])
+        change.edges.retract("one", ["gone"])
+        assert change.edges.standing() == kept
+        assert change.edges.standing("a") == kept[:4]
+        assert change.edges.standing("x") == kept[4:]
+        assert change.edges.standing("y") == kept[5:]
+        assert change.edges.standing("none") == []
+        assert isinstance(change.edges.standing()[0], Edge)
+
+
+def test_spaces_in_one_database_know_nothing_of_each_other(database: Database) -> None:
+    one, two = database.open("one"), database.open("two%")
+    fill(one)
+    before = everything(one)
+    with two.reading() as view:
+        assert (view.streams.end("s"), view.values.get("k"), view.edges.standing()) == (0, None, [])
+        assert view.streams.names("") == []
+        assert view.values.scan("") == []
+    with two.writing() as change:
+        assert change.streams.append("s", ["z"]) == 1
+        assert change.values.put("k", "z", expected=ABSENT) == 1
+        change.edges.add([Edge("b", KIND, "z", "o2", "c")])
+        assert change.edges.reachable("b", KIND) == ["z"]
+        change.edges.retract("c", ["o1"])
+        change.streams.forget("s", 9)
+        change.values.delete("k")
+        change.edges.drop("c")
+        change.edges.drop("r")
+        change.edges.clear()
+        with pytest.raises(NotFound):
+            change.streams.replace("s", 2, "z")
+    assert everything(one) == before
+
+
+def test_what_was_written_is_there_when_the_store_is_opened_again(database: Database) -> None:
+    if database.name == "memory":
+        return  # it promises no such thing
+    first = database.open("one")
+    fill(first)
+    before = everything(first)
+    first.close()
+    again = database.open("one")
+    assert everything(again) == before
+    with again.writing() as change:
+        assert change.streams.append("s", ["c"], expected=2) == 3
+        assert change.values.put("gone", "back", expected=ABSENT) == 2
+        change.edges.add([Edge("b", KIND, "c", "o2", "again")])
+        assert change.edges.targets("b", KIND) == []
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1: 2}, {"x": (1,)}, [{None: 1}]], ids=repr)
+def test_the_fake_refuses_even_what_json_would_change_in_silence(value: Any) -> None:
+    store = MemoryStore()
+    with store.writing() as change:
+        with pytest.raises(InvalidInput, match="not a JSON value"):
+            change.values.put("k", value)
+        with pytest.raises(InvalidInput, match="not a JSON value"):
+            change.streams.append("s", [value])
+
+
+def files_with(database: Database, text: str) -> list[str]:
+    """The store's files that hold a text, looked for by another process: SQLite's locks would not outlive our closing one."""
+    if database.name == "memory":
+        return []
+    if database.name == "sqlite":
+        where = database.address
+    else:
+        with psycopg.connect(database.address, autocommit=True) as admin:
+            admin.execute("CHECKPOINT")
+            names = admin.execute("SELECT pg_relation_filepath(each::regclass) FROM unnest(%s::text[]) each", [TABLES]).fetchall()
+        where = "\n".join(str(Path(os.environ[postgres.DIRECTORY], "data", *name)) for name in names)
+    looked = subprocess.run(["grep", "-rlaF", text, *where.split("\n")], capture_output=True, text=True, check=False)
+    assert not looked.stderr
+    return looked.stdout.splitlines()
+
+
+def test_nothing_of_what_was_replaced_or_forgotten_is_left_in_the_files_after_scrubbing(database: Database) -> None:
+    store = database.open("one")
+    with store.writing() as change:
+        change.streams.append("s", ["hunter2 " * 20, "hunter2", "kept"])
+        change.values.put("k", "hunter2 " * 20)
+        change.values.put("l", "hunter2")
+    with store.writing() as change:
+        change.streams.replace("s", 1, "removed")
+        change.streams.forget("s", 1)
+        change.streams.replace("s", 2, "removed")
+        change.values.delete("k")
+        change.values.put("l", "removed")
+    assert database.name == "memory" or files_with(database, "hunter2")
+    store.scrub()
+    assert files_with(database, "hunter2") == []
+    with store.writing() as change:
+        assert change.streams.read("s") == [(2, "removed"), (3, "kept")]
+        assert change.values.scan("") == [("l", "removed")]
+        with pytest.raises(StoreError, match="in a transaction"):
+            store.scrub()
+
+
+def test_what_is_read_is_a_copy_that_may_be_changed(store: Store) -> None:
+    value = {"list": [1]}
+    with store.writing() as change:
+        change.values.put("k", value)
+        change.streams.append("s", [value])
+        value["list"].append(2)
+        read = change.values.get("k")
+        assert read is not None
+        read.value["list"].append(3)
+        change.streams.read("s")[0].body["list"].append(3)
+        assert change.values.get("k") == ({"list": [1]}, 1)
+        assert change.streams.read("s") == [(1, {"list": [1]})]

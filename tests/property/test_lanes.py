@@ -1,0 +1,176 @@
+"""Every line of a commit graph leads where it should, in the layout and in the picture made of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clia.cli.drawing import graph_lines
+from clia.kernel.lanes import Node, layout
+
+if TYPE_CHECKING:
+    import random
+
+    from clia.kernel.lanes import Row
+
+Edge = tuple[str, str]
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> list[Node]:
+    """Any graph: up to three parents, some of them outside the window, groups as they fall."""
+    size = draw(st.integers(0, 18))
+    outside = [f"out{n}" for n in range(3)]
+    found = []
+    for at in range(size):
+        later = [f"n{n}" for n in range(at + 1, size)] or outside
+        parents = draw(st.lists(st.sampled_from(later[:6]) | st.sampled_from([*later, *outside]), max_size=3, unique=True))
+        found.append(Node(f"n{at}", tuple(parents), draw(st.sampled_from(["", "", "a", "b", "c"]))))
+    return found
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Node]:
+    """What agents make: each group is one chain of first parents that starts at another's commit; merges name other heads."""
+    steps = draw(st.lists(st.tuples(st.sampled_from("mabcde"), st.sampled_from("mabcde"), st.booleans()), max_size=30))
+    heads, made = {"m": "n0"}, [Node("n0", (), "m")]
+    for number, (group, other, merges) in enumerate(steps, start=1):
+        start = heads.get(group) or heads.get(other) or heads["m"]
+        merged = [heads[other]] if merges and other in heads and heads[other] != start else []
+        heads[group] = f"n{number}"
+        made.append(Node(heads[group], (start, *merged), group))
+    window = draw(st.integers(1, len(made)))
+    return made[::-1][:window]
+
+
+def edges_of(nodes: list[Node]) -> list[Edge]:
+    return sorted((node.id, parent) for node in nodes for parent in node.parents)
+
+
+def followed(rows: list[Row], start: int, lane: int) -> str | None:
+    """The commit that the line leaving row ``start`` in ``lane`` arrives at; None where it leaves the window."""
+    for row in rows[start + 1 :]:
+        assert lane in row.above
+        if lane == row.lane:
+            return row.node.id
+        assert (lane in row.through) != (lane == row.bend)
+        lane = row.lane if lane == row.bend else lane
+        assert lane in row.below
+    return None
+
+
+@given(graphs() | histories())
+def test_every_line_arrives_at_the_parent_it_stands_for(nodes: list[Node]) -> None:
+    rows = layout(nodes)
+    inside = {node.id for node in nodes}
+    assert [row.node for row in rows] == nodes
+    for at, row in enumerate(rows):
+        assert len(row.edges) == len(row.node.parents)
+        for parent, lane in zip(row.node.parents, row.edges, strict=True):
+            assert lane in row.below
+            assert followed(rows, at, lane) == (parent if parent in inside else None)
+
+
+@given(graphs() | histories())
+def test_lanes_start_and_end_at_commits_only(nodes: list[Node]) -> None:
+    rows = layout(nodes)
+    above: tuple[int, ...] = ()
+    for row in rows:
+        assert row.above == above
+        assert row.below == tuple(sorted({*row.through, *row.edges}))
+        assert set(row.opened) == set(row.edges) - {row.lane, *row.above}
+        assert row.lane not in row.through
+        assert row.bend is None or (row.bend in row.above and row.bend not in row.below and row.lane in row.edges)
+        assert row.tip == (not any(row.node.id in node.parents for node in nodes))
+        above = row.below
+    leaving = {parent for node in nodes for parent in node.parents} - {node.id for node in nodes}
+    assert len(above) == len(leaving)  # one lane for each commit that is awaited, no more
+
+
+@given(histories())
+def test_an_agent_whose_commits_are_a_chain_has_one_lane(nodes: list[Node]) -> None:
+    used: dict[str, set[int]] = {}
+    for row in layout(nodes):
+        used.setdefault(row.node.group, set()).add(row.lane)
+    assert all(len(lanes) == 1 for lanes in used.values())
+
+
+@given(graphs(), st.randoms(use_true_random=False))
+def test_names_do_not_change_the_layout(nodes: list[Node], order: random.Random) -> None:
+    names = sorted({each for node in nodes for each in (node.id, *node.parents)})
+    others = dict(zip(names, order.sample(range(1000), len(names)), strict=True))
+    renamed = [Node(str(others[node.id]), tuple(str(others[each]) for each in node.parents), node.group * 2) for node in nodes]
+    assert [row[1:] for row in layout(renamed)] == [row[1:] for row in layout(nodes)]
+
+
+@given(graphs() | histories())
+def test_a_picture_can_be_read_back(nodes: list[Node]) -> None:
+    lines = [line.plain for line in graph_lines(layout(nodes), lambda node: f"={node.id}")]
+    inside = {node.id for node in nodes}
+    drawn, leaving = read_back(lines)
+    assert sorted(drawn) == [edge for edge in edges_of(nodes) if edge[1] in inside]
+    awaited: dict[str, list[str]] = {}
+    for child, parent in edges_of(nodes):
+        if parent not in inside:
+            awaited.setdefault(parent, []).append(child)
+    assert sorted(leaving) == sorted(awaited.values())
+
+
+@given(graphs())
+def test_ascii_pictures_have_the_same_shape(nodes: list[Node]) -> None:
+    rows = layout(nodes)
+    fancy = [line.plain for line in graph_lines(rows, lambda node: node.id)]
+    simple = [line.plain for line in graph_lines(rows, lambda node: node.id, ascii=True)]
+    assert all(line.isascii() for line in simple)
+    assert [line.translate(str.maketrans("●│─├┤┼╭╮┬╰╯┆", "*|-+++...'':")) for line in fancy] == simple
+
+
+UP = "●│├┤┼╰╯┆"  # what has a stroke to the line above, if that has one downward
+
+
+def read_back(lines: list[str]) -> tuple[list[Edge], list[list[str]]]:
+    """The edges of a picture, from its characters alone, and the children whose lines leave it at the bottom, lane by lane."""
+    pictures = [line.partition("=")[0].ljust(200) for line in lines]
+    edges: list[Edge] = []
+    carried: dict[int, set[str]] = {}  # the children whose lines are in a column
+    for line, picture, following in zip(lines, pictures, [*pictures[1:], " " * 200], strict=False):
+        columns = {column: char for column, char in enumerate(picture) if char not in " ─"}
+        assert carried.keys() <= columns.keys()
+        if "┆" in picture:
+            assert set(columns.values()) == {"┆"}
+            break
+        if "●" in picture:
+            edges += read_commit(picture, following, line.partition("=")[2], carried)
+        for column in [column for column, char in columns.items() if char in "╰╯"]:
+            (target,) = met_from(picture, column)
+            carried[target] |= carried.pop(column)
+        below = {column for column in columns if following[column] in UP}
+        turned = {column for column, char in columns.items() if char in "╰╯" and following[column] == "●"}  # and a tip below it
+        assert below - turned == carried.keys()
+    return edges, [sorted(each) for each in carried.values()]
+
+
+def read_commit(picture: str, following: str, name: str, carried: dict[int, set[str]]) -> list[Edge]:
+    at = picture.index("●")
+    edges = [(child, name) for child in carried.pop(at, ())]
+    assert picture.count("●") == 1
+    for column in met_from(picture, at):
+        assert (column in carried) == (picture[column] in "├┤┼")
+        carried.setdefault(column, set()).add(name)
+    if following[at] in UP:
+        carried[at] = {name}
+    return edges
+
+
+def met_from(picture: str, start: int) -> list[int]:
+    """The columns where the lines that go sideways from ``start`` have a joint or a corner."""
+    found = []
+    for step in (-2, 2):
+        column = start
+        while picture[column + step // 2] == "─":
+            column += step
+            if picture[column] in "├┤┼╭╮┬":
+                found.append(column)
+    return found

@@ -1,0 +1,142 @@
+"""However a stream is cut, no secret leaves it, and nothing else is touched."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from clia.kernel.secrets import START, redact, redact_chunk
+from support.fake_secrets import ALNUM, FAKES, PEM_KEYS, Fake
+
+_RUN = 6  # so many characters of a secret in a row are a leak; fewer tell nothing
+
+_LINES = (
+    "The quick brown fox jumps over the lazy dog, twice.",
+    "commit 9f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c",
+    "index 77ab01fe..c0ffee12 100644",
+    "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
+    "    def get_token(self, name: str) -> str | None:",
+    "        return self._tokens.get(name)  # sk-learn, task-list, disk-usage",
+    "request 123e4567-e89b-12d3-a456-426614174000 took 12.5 ms",
+    "see https://example.com:8443/a/b?c=d#e or ssh://git@host:22/x.git",
+    "jane@example.org wrote: http://localhost:3000/ is up",
+    "password = input()",
+    "token = self.tokenizer.next()",
+    "npm_config_registry=https://registry.example.org/ npm ci",
+    'import { key } from "./key.js"; const key2 = keys["a"];',
+    '{"name": "x", "tokens": 12, "key": "v1.0", "ok": true}',
+    "INFO 2026-07-01T12:00:00Z worker: 14 of 20 done, MB free: 512",
+    "-rw-r--r-- 1 user group 4096 Jan 1 12:00 secrets.py",
+    "--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@",
+    "| a | b |\n|---|---|\n| 1 | 2 |",
+    "grüße aus Köln, 東京 🚀 \x1b[32mgreen\x1b[0m",
+    "PASSWORD=${PASSWORD} TOKEN=$TOKEN API_KEY=<key>",
+)
+ordinary = st.lists(st.sampled_from(_LINES), max_size=4).map("\n".join)
+fakes = st.sampled_from(FAKES)
+
+
+@st.composite
+def cuts(draw: st.DrawFn, text: str) -> list[str]:
+    """The text in chunks: one character each, or cut at some places."""
+    if draw(st.booleans()):
+        return list(text)
+    places = sorted(draw(st.sets(st.integers(0, len(text)), max_size=12)))
+    return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
+
+
+def stream(chunks: list[str]) -> tuple[str, int, list[str]]:
+    """What comes out, how many secrets were counted, and every state on the way, as text."""
+    state, shown, count, states = START, "", 0, []
+    for chunk in chunks:
+        done, state = redact_chunk(chunk, state)
+        shown, count = shown + done.text, count + done.count
+        states.append("".join(state))
+    return shown, count, states
+
+
+def leaks(secret: str, shown: str) -> list[str]:
+    return [run for at in range(len(secret) - _RUN + 1) if (run := secret[at : at + _RUN]) in shown]
+
+
+@pytest.mark.parametrize("fake", FAKES, ids=lambda fake: fake.before[:12] + fake.public)
+def test_a_token_cut_once_at_any_place_or_at_all_of_them_does_not_leave(fake: Fake) -> None:
+    text = f"first {fake.text} last\n"
+    for chunks in [list(text), *([text[:at], text[at:]] for at in range(len(text)))]:
+        shown, count, states = stream(chunks)
+        assert (leaks(fake.secret, shown), leaks(fake.secret, "\n".join(states)), count) == ([], [], 1), chunks
+        assert shown.startswith(f"first {fake.before}")
+        assert shown.endswith(" last\n")
+
+
+@given(fakes, ordinary, ordinary, st.data())
+def test_a_token_cut_anywhere_does_not_leave(fake: Fake, before: str, after: str, data: st.DataObject) -> None:
+    text = f"{before}\n{fake.text} {after}" if data.draw(st.booleans()) else f"{before} {fake.text}\n{after}"
+    shown, count, states = stream(data.draw(cuts(text)))
+    assert leaks(fake.secret, shown) == []
+    assert [state for state in states if leaks(fake.secret, state)] == []
+    assert count >= 1
+    assert f"[redacted:{fake.kind}]" in shown or "[redacted:assigned]" in shown or "[redacted:authorization]" in shown
+
+
+@given(st.sampled_from(PEM_KEYS), ordinary, ordinary, st.sampled_from(["\n", "\r\n", "\\n", "\n  "]), st.data())
+def test_a_private_key_cut_anywhere_does_not_leave(fake: Fake, before: str, after: str, newline: str, data: st.DataObject) -> None:
+    key = fake.text.replace("\n", newline)
+    shown, count, states = stream(data.draw(cuts(f"{before}\n{key}\ndone\n{after}")))
+    body = ALNUM + ALNUM
+    assert leaks(body, shown) == []
+    assert [state for state in states if leaks(body, state)] == []
+    assert count == 1
+    assert shown.startswith(f"{before}\n")
+    assert shown.endswith(f"[redacted:private-key]\ndone\n{after}")
+
+
+@given(fakes, st.sampled_from(["word", "x", "1", "_", "-", "/", "key", '"']))
+def test_a_token_that_starts_a_text_of_its_own_does_not_leave(fake: Fake, end: str) -> None:
+    """Entries of a trace need not end with a newline, and the next one need not go on where the last one ended."""
+    shown, count, states = stream([f"first {end}", f"{fake.text} last\n"])
+    assert leaks(fake.secret, shown) == []
+    assert [state for state in states if leaks(fake.secret, state)] == []
+    assert count >= 1
+
+
+@given(st.text("abcdefXYZ0123456789", min_size=36, max_size=60), st.data())
+def test_any_characters_of_a_token_stay_inside(secret: str, data: st.DataObject) -> None:
+    shown, count, _ = stream(data.draw(cuts(f"use ghp_{secret} or gho_{secret}\n")))
+    assert count == 2
+    assert re.fullmatch(r"use (g|gh|ghp|ghp_)?MARK or (g|gh|gho|gho_)?MARK\n", shown.replace("[redacted:github-token]", "MARK"))
+
+
+@given(ordinary, st.data())
+def test_ordinary_text_cut_anywhere_comes_out_as_it_went_in(text: str, data: st.DataObject) -> None:
+    assert stream(data.draw(cuts(text)))[:2] == (text, 0)
+
+
+@given(st.text(max_size=200), st.data())
+@example("[redacted:jwt]=abcdef123456", None)
+def test_any_text_without_secrets_comes_out_as_it_went_in(text: str, data: st.DataObject | None) -> None:
+    chunks = data.draw(cuts(text)) if data else list(text)
+    assert stream(chunks)[:2] == (text, 0)
+
+
+@given(
+    st.lists(st.one_of(fakes, st.sampled_from(PEM_KEYS)).map(lambda fake: fake.text) | st.sampled_from(_LINES), max_size=5),
+    st.data(),
+)
+def test_redacting_twice_changes_nothing(parts: list[str], data: st.DataObject) -> None:
+    glue = data.draw(st.sampled_from([" ", "\n", "", "=", '"', ":", "@", "/", "-", ", "]))
+    text = glue.join(parts)
+    once = redact(text).text
+    assert redact(once) == (once, 0)
+    streamed = stream(data.draw(cuts(text)))[0]
+    assert redact(redact(streamed).text).count == 0
+
+
+@given(st.lists(fakes.map(lambda fake: fake.text) | st.sampled_from(_LINES), max_size=6))
+def test_a_stream_of_whole_lines_is_redacted_as_each_line_alone(lines: list[str]) -> None:
+    shown, count, _ = stream([f"{line}\n" for line in lines])
+    alone = [redact(f"{line}\n") for line in lines]
+    assert (shown, count) == ("".join(each.text for each in alone), sum(each.count for each in alone))

@@ -1,0 +1,174 @@
+"""Processes at work on one space: what they did is on paper before they may die, and is checked afterwards."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import traceback
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+import clia
+from clia.errors import NoSuchAgent
+from support import git
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.process import BaseProcess
+    from pathlib import Path
+
+    Job = Callable[[], None]
+
+FORK = multiprocessing.get_context("fork")
+PERSON = ("Tess", "tess@example.org")
+BRIEFING = clia.Briefing(title="Look at it")
+
+
+def settings(**more: Any) -> clia.Settings:
+    """Quick, and away from whoever runs the tests."""
+    return clia.Settings(**{"durable": False, "person": PERSON, "environment": _environment(), **more})
+
+
+def _environment() -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    return {**kept, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+
+
+class Paper(NamedTuple):
+    """What was acknowledged, line by line in a file that outlives whoever writes to it."""
+
+    path: str
+
+    def note(self, what: str, *words: str) -> None:
+        handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.write(handle, json.dumps([what, *words]).encode() + b"\n")
+        os.close(handle)
+
+    def read(self, what: str) -> list[tuple[str, ...]]:
+        return [tuple(words) for kind, *words in self._lines() if kind == what]
+
+    def _lines(self) -> Iterator[list[str]]:
+        if os.path.exists(self.path):
+            with open(self.path, encoding="utf-8") as file:
+                yield from map(json.loads, file)
+
+
+class Writer:
+    """The verbs of a space, each put on paper once it has been acknowledged."""
+
+    def __init__(self, space: clia.Space, paper: Paper) -> None:
+        self.space = space
+        self.paper = paper
+
+    def spawn(self, name: str, parent: str | None = None) -> None:
+        made = self.space.spawn_from(name, BRIEFING, parent) if parent else self.space.spawn(name, BRIEFING)
+        self.paper.note("commit", name, made.genesis)
+        if parent:
+            self.paper.note("edge", parent, "sub-agent-of", name)
+
+    def trace(self, name: str, text: str) -> None:
+        self.space.trace(name, "console", text)
+        self.paper.note("entry", text)
+
+    def commit(self, name: str, path: str, text: str, *, with_trace: bool = False, base: str | None = None) -> None:
+        """A delta; with ``base`` the full value."""
+        verb = self.space.commit_with_trace if with_trace else self.space.commit
+        data = text.encode()
+        if base is None:
+            made = verb(name, "finding", changes={path: data})
+        else:
+            made = verb(name, "finding", {**self.space.files(base), path: data}, base=base)
+        self.paper.note("commit", name, made)
+        self.paper.note("file", name, path, text)
+
+    def merge(self, into: str, from_: str) -> None:
+        done = self.space.merge(into, from_)
+        if isinstance(done, clia.Merged):
+            self.paper.note("commit", into, done.cid)
+            self.paper.note("edge", into, "merges", from_)
+
+    def relate(self, src: str, kind: str, dst: str) -> None:
+        self.space.relate(src, kind, dst)
+        self.paper.note("edge", src, kind, dst)
+
+
+def run_all(jobs: Sequence[Job], at_once: int = 8) -> None:
+    """Each job in a process of its own, some at once, so that waiting for a dead one's lock is done together."""
+    waiting, complaints = list(jobs), []
+    running: list[tuple[BaseProcess, Any]] = []
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            running.append(started(waiting.pop(0)))
+        process, said = running.pop(0)
+        complaint = said.recv()
+        process.join()
+        if complaint:
+            complaints.append(complaint)
+    assert not complaints, "\n".join(complaints)
+
+
+def started(job: Job) -> tuple[BaseProcess, Any]:
+    """A process for a job; from the pipe comes its complaint or an empty text."""
+    ours, theirs = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_report, args=(job, theirs))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def _report(job: Job, pipe: Any) -> None:
+    try:
+        job()
+        pipe.send("")
+    except BaseException:
+        pipe.send(traceback.format_exc())
+        raise
+
+
+def died_of(job: Job) -> int | None:
+    """How a process ended that ran the job; negative for a signal."""
+    process = FORK.Process(target=job)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def entries(space: clia.Space) -> Counter[str]:
+    """How often each text of a trace is anywhere: in notes, or pending."""
+    return Counter(hit.entry["text"] for hit in space.trace_search(".", regex=True))
+
+
+def check_nothing_lost(root: Path, paper: Paper, space: clia.Space) -> None:
+    """Every acknowledged commit is in its agent's history, every entry is there once, and the space is sound."""
+    report = space.verify()
+    assert report.clean, report.findings
+    assert not space._envelope.unfinished()
+    wanted: dict[str, set[str]] = {}
+    for name, cid in paper.read("commit"):
+        wanted.setdefault(name, set()).add(cid)
+    for name, cids in wanted.items():
+        lost = cids - set(git("rev-list", head_ref(root, name), cwd=root).split())
+        assert not lost, f"{name} lost {lost}"
+    found = entries(space)
+    doubled = {text: count for text, count in found.items() if count != 1}
+    assert not doubled, doubled
+    missing = {text for (text,) in paper.read("entry")} - found.keys()
+    assert not missing, missing
+
+
+def head_ref(root: Path, name: str) -> str:
+    refs = git("for-each-ref", "--format=%(refname)", f"refs/heads/agents/{name}", f"refs/clia/archive/agents/{name}", cwd=root)
+    found = sorted(refs.split(), reverse=True)  # at work before archived
+    if not found:
+        raise NoSuchAgent(f"{name} is gone")
+    return found[0]
+
+
+def postgres_url(address: str) -> str:
+    """The address that a test's PostgreSQL has, in the form that a space takes."""
+    server, _, options = address.partition(" options=")
+    words = dict(word.split("=", 1) for word in server.split())
+    schema = options.strip("'")
+    return f"postgresql://{words['user']}@/{words['dbname']}?host={quote(words['host'], safe='')}&options={quote(schema, safe='')}"

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import pytest
+
+from clia.errors import InvalidInput
+from clia.kernel.lanes import Node, Row, layout
+
+
+def graph(text: str) -> list[Node]:
+    """``a2: a1 b1`` a line; the group is what stands before the number, ``m`` for people."""
+    found = []
+    for line in text.strip().splitlines():
+        name, _, parents = line.strip().partition(":")
+        group = name.rstrip("0123456789")
+        found.append(Node(name, tuple(parents.split()), "" if group == "m" else group))
+    return found
+
+
+def lanes(text: str) -> dict[str, int]:
+    return {row.node.id: row.lane for row in layout(graph(text))}
+
+
+def test_no_commits_have_no_rows() -> None:
+    assert layout([]) == []
+
+
+def test_a_row_says_what_every_lane_does() -> None:
+    nodes = graph("m3: m2 a1\na1: m1\nm2: m1\nm1:")
+    assert layout(nodes) == [
+        Row(nodes[0], 0, (), (0, 1), (0, 1)),
+        Row(nodes[1], 1, (0, 1), (0, 1), (1,)),
+        Row(nodes[2], 0, (0, 1), (0,), (0,), bend=1),
+        Row(nodes[3], 0, (0,), (), ()),
+    ]
+    merge, agent, people, root = layout(nodes)
+    assert [row.tip for row in (merge, agent, people, root)] == [True, False, False, False]
+    assert [row.ends for row in (merge, agent, people, root)] == [False, False, False, True]
+    assert [row.through for row in (merge, agent, people, root)] == [(), (0,), (), ()]
+    assert [row.opened for row in (merge, agent, people, root)] == [(1,), (), (), ()]
+    assert [row.width for row in (merge, agent, people, root)] == [2, 2, 2, 1]
+
+
+def test_a_first_parent_keeps_the_lane() -> None:
+    assert lanes("m4: m3 x1\nx1: m2\nm3: m2\nm2: m1\nm1:") == {"m4": 0, "x1": 1, "m3": 0, "m2": 0, "m1": 0}
+
+
+def test_what_others_drew_earlier_bends_into_the_lane_of_a_commits_own_group() -> None:
+    rows = layout(graph("a2: a1\na1: b1\nb3: b2\nb2: b1\nb1:"))
+    assert [(row.node.id, row.lane, row.bend) for row in rows] == [
+        ("a2", 0, None),
+        ("a1", 0, None),
+        ("b3", 1, None),
+        ("b2", 1, 0),
+        ("b1", 1, None),
+    ]
+
+
+def test_a_merged_agent_that_went_on_stays_in_one_lane() -> None:
+    found = lanes("m3: m2 a2\na4: a3\na3: a2\na2: a1\na1: m2\nm2: m1\nm1:")
+    assert {found[name] for name in ("a4", "a3", "a2", "a1")} == {2}
+    assert {found[name] for name in ("m3", "m2", "m1")} == {0}
+
+
+def test_a_group_comes_back_to_its_lane_though_its_commits_are_not_connected() -> None:
+    found = lanes("a3:\nb3:\nc1:\nb2:\na2:\nb1:\na1:")
+    assert {found["a1"], found["a2"], found["a3"]} == {0}
+    assert {found["b1"], found["b2"], found["b3"]} == {1}
+
+
+def test_lines_of_others_lead_to_the_lane_a_group_had_before() -> None:
+    assert lanes("a5:\nm2: a1\na1:") == {"a5": 0, "m2": 1, "a1": 0}
+    assert lanes("a5:\nm2: m1 a1\na2: a1\na1:\nm1:") == {"a5": 0, "m2": 1, "a2": 2, "a1": 0, "m1": 1}
+
+
+def test_of_two_branches_of_people_the_newer_one_stays_straight() -> None:
+    rows = layout(graph("m4: m1\nm3: m2\nm2: m1\nm1:"))
+    assert [(row.lane, row.bend) for row in rows] == [(0, None), (1, None), (1, None), (0, None)]
+
+
+def test_a_persons_commit_on_an_agents_branch_stands_in_the_agents_lane() -> None:
+    assert lanes("a2: m1\nm1: a1\na1:") == {"a2": 0, "m1": 0, "a1": 0}
+
+
+def test_a_lane_that_ended_is_used_again() -> None:
+    agents = "".join(f"m{n + 1}: m{n} a{n}x{n}\na{n}x{n}: m{n}\n" for n in range(50, 0, -1))
+    rows = layout(graph(agents + "m1:"))
+    assert len(rows) == 101
+    assert max(row.width for row in rows) == 2
+
+
+def test_parallel_agents_take_a_lane_each_and_no_more() -> None:
+    made = [Node(f"{agent}-{n}", (f"{agent}-{n - 1}" if n else "root",), str(agent)) for n in (2, 1, 0) for agent in range(50)]
+    rows = layout([*made, Node("root", ())])
+    assert [row.lane for row in rows[:50]] == list(range(50))
+    assert max(row.width for row in rows) == 50
+
+
+def test_lanes_of_parents_outside_the_window_run_off_the_bottom_once() -> None:
+    rows = layout(graph("m3: m2 x9\na1: x9\nm2: y9"))
+    assert [row.edges for row in rows] == [(0, 1), (1,), (0,)]
+    assert rows[-1].below == (0, 1)
+
+
+def test_a_parent_named_twice_is_one_line() -> None:
+    rows = layout(graph("m2: m1 m1\nm1:"))
+    assert [(row.lane, row.below, row.edges) for row in rows] == [(0, (0,), (0, 0)), (0, (), ())]
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("m2: m1\nm1:\nm2:", {"commit": "m2"}),
+        ("m1:\nm2: m1", {"commit": "m2", "parent": "m1"}),
+        ("m9:\nm1:\nm2: m9 m1", {"commit": "m2", "parent": "m9"}),
+        ("m3: m2\nm1:\nm2: m3", {"commit": "m2", "parent": "m3"}),
+        ("m1:\nm2: x9 m1", {"commit": "m2", "parent": "m1"}),
+        ("m1: m1", {"commit": "m1", "parent": "m1"}),
+    ],
+)
+def test_a_commit_that_comes_twice_or_after_its_parent_is_named(text: str, fields: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        layout(graph(text))
+    assert caught.value.code == "invalid-graph"
+    assert caught.value.fields == fields
+    assert fields["commit"] in caught.value.message

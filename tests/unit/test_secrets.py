@@ -1,0 +1,309 @@
+"""Each kind of secret with fakes of its real shape, and with near misses that must stay."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from clia.kernel.secret_patterns import ROWS
+from clia.kernel.secrets import START, State, redact, redact_chunk, redact_value
+from clia.kernel.secrets_pem import PEM
+from support.fake_secrets import ALNUM, FAKES, HEX, PEM_KEYS, Fake
+
+NEAR_MISSES = [
+    "ghp_short",
+    "ghp_" + ALNUM[:35],
+    "xghp_" + ALNUM[:36],
+    "github_pattern_" + ALNUM[:40],
+    "glpat-tooshort",
+    "AKIA" + "ABCDEFGH",
+    "AKIA" + "A" * 30,
+    "AIza",
+    "ya29.",
+    "xoxo-hugs",
+    "sk_live_",
+    "sk-learn",
+    "sk-learn-contrib-extensions-are-many",
+    "task-" + ALNUM[:40],
+    "disk-" + ALNUM[:40],
+    "hf_hub_download(repo_id)",
+    "npm_config_registry npm_package_json",
+    "pypi-server",
+    "SG.short.short",
+    "SK" + HEX[:32],
+    "AC" + HEX[:32],
+    "account_sid=AC" + HEX[:32],
+    "12:AA" + ALNUM[:35],
+    "M.N.O",
+    "dapi" + "0123",
+    "key-" + HEX[:32],
+    "eyJhbGciOiJIUzI1NiJ9",
+    "eyJhbGciOiJIUzI1NiJ9.notjson",
+    "AccountKey=<key>",
+    "v1.0-beta",
+    "hooks.slack.com/services/",
+    "-----BEGIN CERTIFICATE-----\n" + ALNUM + "\n-----END CERTIFICATE-----",
+    "-----BEGIN PUBLIC KEY-----\n" + ALNUM + "\n-----END PUBLIC KEY-----",
+    'if "-----BEGIN RSA PRIVATE KEY-----" in text:',
+    "a file that starts with -----BEGIN PRIVATE KEY----- is a key and so on",
+]
+
+ORDINARY = [
+    "commit " + HEX[:40],
+    "tree " + HEX[:64],
+    "index 3f2a9c1..9b1c2d3 100644",
+    "sha256:" + HEX[:64],
+    "secret: sha256:" + HEX[:64],
+    '"integrity": "sha512-' + ALNUM + ALNUM + '=="',
+    "123e4567-e89b-12d3-a456-426614174000",
+    "https://example.com:8443/path?x=1&y=2#z",
+    "http://localhost:3000,someone@example.com",
+    "http://[::1]:8080/ and ssh://git@host:22/repo.git and git@github.com:owner/name.git",
+    "https://user@example.com/x",
+    "postgres://user:$PASSWORD@host/db postgres://user:${PW}@host/db postgres://user:<password>@host/db",
+    "https://github.com/owner/name/blob/main/src/api_key.py",
+    "Jane Doe <jane.doe+tag@example.org>",
+    "/usr/lib/python3/dist-packages/secrets/token.py:12: in get",
+    "password = input()",
+    "password = getpass.getpass('Password: ')",
+    "def get_token(self):",
+    "def login(user: str, password: str = None) -> Token:",
+    "connect(user=user, password=password)",
+    "connect(user=user, password=user_password)",
+    'password = os.environ["DB_PASSWORD_2"]',
+    "const token = await getToken2(request);",
+    "token = tokens[0]",
+    "secret = config.secrets.v2_key",
+    "self.password = hash_password(password, rounds=12)",
+    'if token == "while1": next()',
+    '{"token": "hello", "logprob": -0.25}',
+    '{"max_tokens": 128000, "next_token": null}',
+    "API_KEY=$OTHER_KEY_1",
+    "PASSWORD=${PASSWORD}",
+    "PASSWORD=<your password>",
+    "password: xxxxxxxx",
+    'password: "********"',
+    'api_key = "your-api-key-1234"',
+    'api_key: "example-key-1"',
+    "SECRET_KEY=changeme",
+    "password: None, token: null, secret: true",
+    '"password": {"type": "string"}',
+    '"password": "Enter your password 2 times"',
+    'password: "must have 8 characters"',
+    'private_key = "keys/server1.pem"',
+    "PWD=/home/user1/project2",
+    "primary_key=12345678901 sort_key=abc123def456 cache-key: v2-linux-0a1b2c3d",
+    "public_key: " + ALNUM,
+    "compass=north123456 bypass: lane123456",
+    "tests: 12 pass: 11 fail: 1",
+    "Authorization: Bearer <token>",
+    "Authorization: Bearer $TOKEN",
+    "Use Bearer authentication, or Basic authentication.",
+    "the --password option, --token is better",
+    "The secret: never stop. The key: work.",
+    "[redacted:github-token]=abcdef123456",
+    "password=[redacted:assigned] https://u:[redacted:url-password]@h",
+]
+
+
+@pytest.mark.parametrize("fake", FAKES, ids=lambda fake: f"{fake.kind}-{fake.before[:12]}{fake.public}")
+def test_a_secret_is_replaced_by_its_kind(fake: Fake) -> None:
+    done = redact(f"first {fake.text} last")
+    assert done.count == 1
+    assert done.text == f"first {fake.before}[redacted:{fake.kind}]{fake.after} last"
+
+
+def test_every_row_of_the_table_has_a_fake() -> None:
+    kinds = {fake.kind for fake in FAKES} | {fake.kind for fake in PEM_KEYS}
+    assert kinds == {row.kind for row in ROWS.values()} | {PEM}
+    assert len(kinds) >= 24
+
+
+@pytest.mark.parametrize("text", NEAR_MISSES)
+def test_a_near_miss_stays(text: str) -> None:
+    assert redact(text) == (text, 0)
+    assert redact(f"a {text} b\n") == (f"a {text} b\n", 0)
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+def test_ordinary_text_stays(text: str) -> None:
+    assert redact(text) == (text, 0)
+    assert redact_chunk(text + "\n", START) == ((text + "\n", 0), START)
+
+
+@pytest.mark.parametrize("before", ["\x1b[32m", "\x1b[0;31m", r"\n", r"\t", "%3D", r"\u003d", '"', "(", "/", "@", ","])
+def test_colours_and_escapes_before_a_token_do_not_hide_it(before: str) -> None:
+    assert redact(before + "ghp_" + ALNUM[:36] + "\x1b[0m").text == before + "[redacted:github-token]\x1b[0m"
+
+
+@pytest.mark.parametrize("fake", PEM_KEYS, ids=lambda fake: fake.public[5:30].strip())
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n", "\n    ", "\n+", "\n> "])
+def test_a_private_key_goes_as_one_however_its_lines_are_set(fake: Fake, newline: str) -> None:
+    key = fake.text.replace("\n", newline)
+    done = redact(f"cat key{newline}{key}{newline}exit 0 is fine")
+    assert done == (f"cat key{newline}[redacted:private-key]{newline}exit 0 is fine", 1)
+
+
+@pytest.mark.parametrize("fake", PEM_KEYS, ids=lambda fake: fake.public[5:30].strip())
+def test_a_private_key_that_comes_line_by_line_is_one_secret(fake: Fake) -> None:
+    state, shown, count = START, "", 0
+    for line in ["$ cat key\n", *fake.text.splitlines(keepends=True), "\n", "exit 0 is fine\n"]:
+        done, state = redact_chunk(line, state)
+        shown, count = shown + done.text, count + done.count
+        assert ALNUM[:20] not in "".join(state)
+    assert (shown, count) == ("$ cat key\n[redacted:private-key]\nexit 0 is fine\n", 1)
+
+
+def test_a_private_key_without_an_end_does_not_take_what_follows() -> None:
+    key = PEM_KEYS[0].text.rsplit("\n", 1)[0]
+    assert redact(f"{key}\nthis is ordinary text").text == "[redacted:private-key]this is ordinary text"
+    (shown, _), state = redact_chunk(f"{key}\n", START)
+    assert shown == "[redacted:private-key]"
+    assert redact_chunk("this is ordinary text\n", state) == (("this is ordinary text\n", 0), START)
+
+
+def test_a_token_within_an_assignment_has_its_own_kind() -> None:
+    assert redact('api_key = "ghp_' + ALNUM[:36] + '"').text == 'api_key = "[redacted:github-token]"'
+    assert (
+        redact("https://oauth2:glpat-" + ALNUM[:20] + "@gitlab.com/x").text == "https://oauth2:[redacted:gitlab-token]@gitlab.com/x"
+    )
+
+
+def test_an_assignment_that_starts_within_a_plain_value_counts_too() -> None:
+    assert redact('api_key=abc-pwd="correct' + 'horse"').text == 'api_key=abc-pwd="[redacted:assigned]"'
+
+
+def test_a_token_goes_with_all_of_its_word() -> None:
+    assert redact("rubygems_" + HEX[:48] + "rubygems_" + HEX[:48]) == ("[redacted:rubygems-token]", 1)
+    assert redact("x dop_v1_" + HEX + "_more y").text == "x [redacted:digitalocean-token] y"
+    assert redact("ghp_" + ALNUM[:36] + "-linux").text == "[redacted:github-token]-linux"
+
+
+def test_a_token_right_after_a_private_key_is_seen() -> None:
+    assert redact(PEM_KEYS[0].text + "sk-ant-" + ALNUM) == ("[redacted:private-key][redacted:anthropic-key]", 2)
+
+
+def test_several_secrets_in_a_line_are_counted_each() -> None:
+    line = "a ghp_" + ALNUM[:36] + " b npm_" + ALNUM[:36] + " password=hun" + "ter2 c"
+    assert redact(line) == ("a [redacted:github-token] b [redacted:npm-token] password=[redacted:assigned] c", 3)
+
+
+def test_a_value_keeps_its_structure() -> None:
+    token = "ghp_" + ALNUM[:36]
+    value: dict[str, Any] = {
+        "argv": ["curl", "-H", "Authorization: Bearer " + ALNUM[:30], 1, None, True, 1.5],
+        token: {"deep": [[token]]},
+        "password": "hun" + "ter2",
+        "env": {"API_KEY": "correct horse battery", "PASSWORD": "${PASSWORD}", "TOKEN": "hello", "passwords": "x"},
+        "commit": HEX[:40],
+    }
+    before = json.dumps(value)
+    done, count = redact_value(value)
+    assert done == {
+        "argv": ["curl", "-H", "Authorization: Bearer [redacted:authorization]", 1, None, True, 1.5],
+        "[redacted:github-token]": {"deep": [["[redacted:github-token]"]]},
+        "password": "[redacted:assigned]",
+        "env": {"API_KEY": "[redacted:assigned]", "PASSWORD": "${PASSWORD}", "TOKEN": "hello", "passwords": "x"},
+        "commit": HEX[:40],
+    }
+    assert count == 5
+    assert json.dumps(value) == before
+    assert redact_value(done) == (done, 0)
+
+
+def test_two_secret_keys_stay_two_members() -> None:
+    done, count = redact_value({"ghp_" + ALNUM[:36]: 1, "ghp_" + ALNUM[1:37]: 2})
+    assert sorted(done.values()) == [1, 2]
+    assert count == 2
+
+
+def test_a_named_value_that_is_a_known_token_has_that_kind() -> None:
+    assert redact_value({"token": "ghp_" + ALNUM[:36]}) == ({"token": "[redacted:github-token]"}, 1)
+    assert redact_value({"private_key": PEM_KEYS[0].text + "\n"}) == ({"private_key": "[redacted:private-key]\n"}, 1)
+    assert redact_value({"secret": "see ghp_" + ALNUM[:36]}) == ({"secret": "[redacted:assigned]"}, 1)
+
+
+@pytest.mark.parametrize("value", ["text", 1, None, True, 1.5, [], {}, [{}], {"a": []}])
+def test_a_value_without_secrets_is_the_same(value: Any) -> None:
+    assert redact_value(value) == (value, 0)
+
+
+def test_a_stream_emits_a_public_prefix_and_replaces_the_rest() -> None:
+    first, state = redact_chunk("use gh", START)
+    assert (first, state) == (("use gh", 0), State("use gh", ""))
+    second, state = redact_chunk("p_" + ALNUM[:10], state)
+    assert second == ("[redacted:github-token]", 1)
+    third, state = redact_chunk(ALNUM[10:36] + " now", state)
+    assert third == (" now", 0)
+    assert state == State(" now", "")
+
+
+def test_a_port_that_turns_out_to_be_a_password_is_out_and_not_counted() -> None:
+    _, state = redact_chunk("https://user:12345", START)
+    assert redact_chunk("@example.com\n", state) == (("@example.com\n", 0), START)
+
+
+def test_a_token_within_a_password_is_swallowed_to_the_end_of_the_password() -> None:
+    for before, after in [("https://user:", "@example.com\n"), ('password = "', '"\n')]:
+        first, state = redact_chunk(f"{before}ghp_{ALNUM[:10]}", START)
+        assert first.text == f"{before}[redacted:github-token]"
+        assert redact_chunk(f"{ALNUM[10:]}!-other-words{after}", state)[0] == (after, 0)
+
+
+def test_a_newline_ends_every_token() -> None:
+    _, state = redact_chunk("ghp_" + ALNUM[:10], START)
+    assert state.inside
+    assert redact_chunk("\nordinary\n", state) == (("\nordinary\n", 0), START)
+
+
+def test_a_state_survives_json() -> None:
+    for text in ["password=ab", "ghp_ab", "plain", PEM_KEYS[0].text[:60]]:
+        _, state = redact_chunk(text, START)
+        assert State(*json.loads(json.dumps(state))) == state
+
+
+def test_an_unknown_state_swallows_nothing() -> None:
+    assert redact_chunk("plain\n", State("", "of another version")) == (("plain\n", 0), START)
+
+
+def test_an_empty_chunk_changes_nothing() -> None:
+    state = State("gh", "")
+    assert redact_chunk("", state) == (("", 0), state)
+
+
+def test_a_letter_that_grows_in_lower_case_moves_nothing() -> None:
+    assert redact("İİİ password=hun" + "ter2 x").text == "İİİ password=[redacted:assigned] x"
+
+
+_HOSTILE = [
+    *(
+        "a",
+        "ghp_",
+        "ghp_-",
+        "password=",
+        'password="',
+        "password=\"'",
+        "eyJ",
+        "eyJa.",
+        "SG.",
+        "SG.aaaaaa.",
+        "://a:",
+        "://",
+        "b:",
+        "@",
+    ),
+    *("-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n", "-----BEGIN A A A", "-", "--", "MDAw", "MDAwMDAw.", "1"),
+    *("12345678:AA", "bearer ", "authorization: bearer ", "aws_secret_access_key", "aws", "twilio", "--password ", "password  "),
+    *("[redacted:", "ghs_.-", "glpat-..", "\\", "\0", "xoxa.xoxa-", "://u:a@", "AKIA", "hooks.slack.com/services/", "key-", "a\n"),
+]
+
+
+@pytest.mark.parametrize("unit", _HOSTILE)
+def test_a_megabyte_made_to_hurt_comes_to_an_end(unit: str) -> None:
+    text = unit * (1_000_000 // len(unit)) + " (key="  # a token's run that does not end the text; a name that wakes the slower rows
+    done = redact(text)
+    assert redact(done.text).text == done.text
+    redact_chunk(f"://u:{text}", START)
+    redact_chunk(f"-----BEGIN PRIVATE KEY-----\n{text}", START)
