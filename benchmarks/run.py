@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import lineage
+from benchmarks import lineage, space
 
 if TYPE_CHECKING:
     from benchmarks.measure import Row
@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=25, help="rounds a row (default: 25)")
     parser.add_argument("--json", action="store_true", help="print JSON for a program")
     args = parser.parse_args()
-    rows = lineage.rows(args.rounds)
+    rows = [*lineage.rows(args.rounds), *space.rows(args.rounds)]
     if args.json:
         print(json.dumps([row._asdict() | {"ratio": row.ratio, "met": row.met} for row in rows], indent=2))
     else:
@@ -46,7 +46,12 @@ def show(rows: list[Row]) -> None:
     out.print(table)
     for row in rows:
         if row.peer_name and row.peer is None:
-            out.print(f"peer skipped, not installed: {row.peer_name} (make bench PEERS=1 installs it)")
+            note = (
+                row.peer_name
+                if row.peer_name.startswith("`")
+                else f"{row.peer_name} skipped, not installed (make bench PEERS=1 installs it)"
+            )
+            out.print(f"peer: {note}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``make demo``: makes a demo tree and shows what clia says about it. The tree stays for you to play with."""
+"""``make demo``: makes a demo tree and a demo space, and shows what clia says about them. Both stay for you to play with."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import demo_space
 from demo_tree import plant
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 PROGRAM = Path(sys.executable).parent / "clia"
 TOUR = (
@@ -30,14 +35,25 @@ TOUR = (
 
 def main() -> int:
     # Not below this repository: lineage would climb into it, and a write to the workspace would land in it.
-    here = plant(Path(tempfile.mkdtemp(prefix="clia-demo-")).resolve())
-    environment = os.environ | ({"FORCE_COLOR": "1"} if sys.stdout.isatty() else {})
-    for title, words in TOUR:
-        print(f"\n# {title}\n$ clia {words}", flush=True)
-        subprocess.run([PROGRAM, *shlex.split(words)], cwd=here, env=environment, check=False)
+    top = Path(tempfile.mkdtemp(prefix="clia-demo-")).resolve()
+    here = plant(top / "tree")
+    show("Who is this agent, here? (lineage)", here, TOUR)
+    repository = top / "space" / "shop"
+    names = demo_space.plant(repository)
+    show("What did it do, and why? (space)", repository, [(title, words.format(**names)) for title, words in demo_space.TOUR])
     program = shlex.quote(str(PROGRAM))
-    print(f"\nThe tree is yours to try things on:\n  cd {shlex.quote(str(here))}\n  {program} agents --help")
+    for place, words in ((here, "agents --help"), (repository, "--help")):
+        print(f"\nYours to try things on:\n  cd {shlex.quote(str(place))}\n  {program} {words}")
     return 0
+
+
+def show(heading: str, directory: Path, tour: Sequence[tuple[str, str]]) -> None:
+    """Runs the commands of a tour, each below what it is about."""
+    environment = os.environ | ({"FORCE_COLOR": "1"} if sys.stdout.isatty() else {})
+    print(f"\n{'=' * len(heading)}\n{heading}\n{'=' * len(heading)}")
+    for title, words in tour:
+        print(f"\n# {title}\n$ clia {words}", flush=True)
+        subprocess.run([PROGRAM, *shlex.split(words)], cwd=directory, env=environment, check=False)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import clia
 from clia import errors
-from clia.backends import local_files
+from clia.backends import local_files, sqlite_store
 from clia.cli import agent_program, main, registry
 from clia.kernel import documents, names
 from clia.triads import consolidate, contexts, diagnostics, mirrors, rules, schemas, targets
@@ -26,6 +26,7 @@ from clia.triads.exports import formats, manifest, plan
 from reference_json import json_page
 from reference_markdown import code, fenced, page, prose, table
 from reference_python import python_page
+from reference_space import space_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -117,8 +118,8 @@ def _usage(parser: argparse.ArgumentParser, actions: Sequence[argparse.Action]) 
     words = [_placed(each) for each in sorted(actions, key=lambda each: bool(each.option_strings))]
     for group in parser._mutually_exclusive_groups:  # noqa: SLF001  # as above
         joined = [_placed(each) for each in group._group_actions]  # noqa: SLF001
-        at = words.index(joined[0])
-        words[at : at + len(joined)] = [f"[{' | '.join(each[1:-1] for each in joined)}]"]
+        words[words.index(joined[0])] = f"[{' | '.join(each[1:-1] for each in joined)}]"
+        words = [each for each in words if each not in joined[1:]]
     lines, line = [], parser.prog
     for word in words:
         if len(line) + 1 + len(word) > WIDTH:
@@ -131,7 +132,7 @@ def _usage(parser: argparse.ArgumentParser, actions: Sequence[argparse.Action]) 
 def _placed(action: argparse.Action) -> str:
     """An argument in a usage line."""
     if not action.option_strings:
-        return f"[{_value(action)}]" if action.nargs == "?" else _value(action)
+        return f"[{_value(action)}]" if action.nargs in ("?", "*") else _value(action)
     value = _value(action)
     shown = f"{action.option_strings[0]} {value}".strip()
     return shown if action.required else f"[{shown}]"
@@ -150,7 +151,7 @@ def _value(action: argparse.Action) -> str:
         name = "{" + ",".join(action.choices) + "}"
     else:
         name = str(action.metavar or (action.dest.upper() if action.option_strings else action.dest))
-    return f"{name} [{name} ...]" if action.nargs == "+" else name
+    return f"{name} [{name} ...]" if action.nargs == "+" else f"{name} ..." if action.nargs == "*" else name
 
 
 def _meaning(action: argparse.Action) -> str:
@@ -320,13 +321,20 @@ def _exit(error: errors.CliaError) -> int:
 
 def _codes() -> set[tuple[str, str]]:
     """(code, class) of each error that is raised with a code of its own."""
-    found: set[tuple[str, str]] = set()
+    found = {(name, errors.StoreError.__name__) for name, _ in sqlite_store._REFUSALS.values()}  # noqa: SLF001  # their table
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and hasattr(errors, node.func.id):
+            if isinstance(node, ast.Call) and (kind := _raised(node.func)):
                 given = [each.value for each in node.keywords if each.arg == "code"]
-                found |= {(str(each.value), node.func.id) for each in given if isinstance(each, ast.Constant)}
+                found |= {(str(each.value), kind) for each in given if isinstance(each, ast.Constant)}
     return found
+
+
+def _raised(function: ast.expr) -> str | None:
+    """The class of the errors that a call makes, if it makes any."""
+    if isinstance(function, ast.Attribute) and function.attr == "error":  # the PostgreSQL store has a method for its own
+        return errors.StoreError.__name__
+    return function.id if isinstance(function, ast.Name) and hasattr(errors, function.id) else None
 
 
 # Files
@@ -339,7 +347,7 @@ def files() -> str:
         (f"{home}/*.{{{','.join(contexts.KINDS)}}}.json", "the old names, where no `.triad` name of that kind is there"),
         (f"{agents}/root/", "the root directives, at the outermost repository root that has them"),
         (f"{agents}/_*", "reserved, as `templates`: no agents"),
-        (".git", "a folder or a file: marks a repository root; never opened"),
+        (".git", "a folder or a file: marks a repository root; for lineage never opened"),
         (".gitmodules", "which directories are submodules"),
     ]
     written = [
@@ -353,6 +361,7 @@ def files() -> str:
             for name, each in formats.FORMATS.items()
         ),
         (manifest.PATH, "`export`: which whole files are clia's own"),
+        (".git/clia/", "the [store and the locks](space.md#files) of a space"),
         (f"{local_files._TEMPORARY}*", "a write under way; one that a killed process left is swept by the next writer"),  # noqa: SLF001  # its name
     ]
     limits = [
@@ -365,6 +374,8 @@ def files() -> str:
         ("NO_COLOR", "no colours; `FORCE_COLOR` the opposite"),
         ("COLUMNS", "how wide output for people is"),
         ("GITHUB_WORKSPACE", "`lint --format github`: what paths are relative to"),
+        ("CLIA_STORE", "the address of the [store](space.md#settings), over `clia.store`"),
+        ("GIT_COMMITTER_NAME", "with `GIT_COMMITTER_EMAIL`: who is accountable, over `user.name` and `user.email`"),
         ("CLIA_DEBUG", "shows the traceback of a bug in clia"),
     ]
     return page(
@@ -372,15 +383,18 @@ def files() -> str:
         "Paths are below a directory that encloses the working path (read) or below the target (written).",
         "## Read",
         table(("path", "what it is"), [(code(path), what) for path, what in read]),
-        "A read writes nothing and starts no process. `lint`, `smoke` and `doctor` also ask `git` for the past of a repository.",
+        "A read of lineage writes nothing and starts no process. `lint`, `smoke` and `doctor` also ask `git` for the past of a "
+        "repository.",
         "## Written",
         table(("path", "by what"), [(code(path), what) for path, what in written]),
         f"`--write-scope` chooses the target: {', '.join(code(each) for each in targets.SCOPES)}. Mirrors and exports go below "
-        "the nearest repository root, exports below `--output-root` where that is given. Nothing else is ever written.",
+        "the nearest repository root, exports below `--output-root` where that is given. Nothing else is ever written in the "
+        "worktree, but what `land` brings to a branch that is checked out.",
         "## Limits",
         table(("of what", "limit"), limits),
         "## Environment",
-        "Only the command line reads it; the library reads neither it, the clock nor the home folder.",
+        "Only the command line reads it, and `clia.open` and `clia.init` for git and the name of the accountable person, where "
+        "their settings give no `environment` and no `person`.",
         table(("variable", "what it does"), [(code(name), what) for name, what in variables]),
     )
 
@@ -394,6 +408,7 @@ CONTENTS: dict[str, tuple[str, Callable[[], str]]] = {
     "errors.md": ("Errors and exit codes", errors_page),
     "json.md": ("JSON shapes", json_page),
     "python.md": ("Python", python_page),
+    "space.md": ("Refs and settings of a space", space_page),
     "files.md": ("Files, limits, environment", files),
 }
 

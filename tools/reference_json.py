@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import clia
+import reference_json_space
 from clia import errors
 from clia.app import checks
 from clia.app.writing import Where, journal
@@ -21,7 +22,7 @@ from clia.triads.journal import Note
 from reference_markdown import code, fenced, page, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
 _ENTRY = {
     "chain[].prefix": "short name: the first part of its files' names",
@@ -123,32 +124,40 @@ _CLOSED |= {"entry", "fields"}
 
 
 def json_page() -> str:
-    parts = [
+    return page(
         "# JSON shapes",
-        "What `--json` prints, as it is. A merged document has the [fields of its kind](documents.md), and these two on demand.",
-    ]
-    for title, command, value in _examples():
-        parts += [f"## {title}", f"`{command}`" if command else "", table(("key", "meaning"), _described(title, value))]
-        parts += [fenced("json", json.dumps(value, indent=2, ensure_ascii=False))]
-    return page(*parts)
+        "What `--json` prints, as it is: first the [commands on lineage](#context), then those [on a space](#init).",
+        "A merged document has the [fields of its kind](documents.md), and these two on demand.",
+        *_sections(_examples(), TOLD, _CLOSED),
+        *_sections(reference_json_space.examples(), reference_json_space.TOLD, reference_json_space.CLOSED),
+    )
 
 
-def _described(title: str, value: Any) -> list[tuple[str, str]]:
-    told, found = TOLD[title], list(dict.fromkeys(_keys(value, "")))
+def _sections(
+    examples: Iterable[tuple[str, str, Any]], told: Mapping[str, Mapping[str, str]], closed: Container[str]
+) -> Iterator[str]:
+    for title, command, value in examples:
+        rows = _described(title, value, told[title], closed)
+        yield page(f"## {title}", f"`{command}`" if command else "", table(("key", "meaning"), rows) if rows else "")
+        yield fenced("json", json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _described(title: str, value: Any, told: Mapping[str, str], closed: Container[str]) -> list[tuple[str, str]]:
+    found = list(dict.fromkeys(_keys(value, "", closed))) if told else []  # without a word: its keys are the answer
     if set(found) != set(told):
         raise SystemExit(f"reference: {title} has keys that are not described, or the other way round: {set(found) ^ set(told)}")
     return [(code(key), told[key]) for key in found]
 
 
-def _keys(value: Any, at: str) -> Iterator[str]:
+def _keys(value: Any, at: str, closed: Container[str]) -> Iterator[str]:
     if isinstance(value, dict):
         for key, child in value.items():
             yield f"{at}{key}"
-            if key not in _CLOSED:
-                yield from _keys(child, f"{at}{key}{'[]' if isinstance(child, list) else ''}.")
+            if key not in closed:
+                yield from _keys(child, f"{at}{key}{'[]' if isinstance(child, list) else ''}.", closed)
     elif isinstance(value, list):
         for each in value:
-            yield from _keys(each, at)
+            yield from _keys(each, at, closed)
 
 
 def _examples() -> list[tuple[str, str, Any]]:

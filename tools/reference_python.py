@@ -11,8 +11,11 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app import lineage
+from clia.app import lineage, space, spaces
 from clia.cli import agent_program
+from clia.kernel import typed_objects
+from clia.ports import repository, store, workbench
+from clia.space import checks, exchange, model, purging, relinking, upkeep
 from clia.triads import contexts, diagnostics, origins, view
 from reference_markdown import code, fenced, page, prose, table
 
@@ -20,8 +23,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
+GIVEN = (
+    *(spaces.Settings, typed_objects.Briefing, typed_objects.Behaviour, typed_objects.ConsoleTrace),
+    *(model.File, model.Link, model.Submodule),
+)
+ANSWERS = (
+    *(model.Spawned, model.AgentCommit, repository.Stamp, model.Merged, model.UpToDate, model.Conflicts, model.ConflictPath),
+    *(model.Landed, model.BlamedLine, workbench.FileChange, store.Edge),
+    *(model.BoundTrace, model.TraceChange, model.TraceHit, purging.Purged, upkeep.AgentState),
+    *(checks.Report, checks.Finding, upkeep.Maintained, relinking.Relinked, workbench.Pushed, exchange.Adopted),
+)
+
+
 def python_page() -> str:
-    functions = [_function("clia.lineage", lineage.lineage), _function("clia.agent_cli", agent_program.agent_cli)]
+    functions = [
+        _function("clia.lineage", lineage.lineage),
+        _function("clia.agent_cli", agent_program.agent_cli),
+        _function("clia.open", spaces.open_space),
+        _function("clia.init", spaces.init_space),
+    ]
     records = (view.ContextReport, contexts.Context, contexts.Excluded, diagnostics.Diagnostic, origins.Explanation, origins.Place)
     return page(
         "# Python",
@@ -30,6 +50,8 @@ def python_page() -> str:
         *functions,
         *(_class(each) for each in (view.Lineage, view.MergedDocument)),
         *(_record(each) for each in records),
+        _class(space.Space),
+        *(_record(each) for each in (*GIVEN, *ANSWERS)),
     )
 
 
@@ -56,7 +78,11 @@ def _class(kind: type) -> str:
     methods = []
     for each in node.body:
         if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
-            methods.append(f"- {code(_signature(each.name, each))}: {prose(ast.get_docstring(each) or '')}")
+            told = prose(ast.get_docstring(each) or "")
+            if each.decorator_list and each.returns:  # a property
+                attributes.append(f"- {code(f'{each.name}: {ast.unparse(each.returns)}')}: {told}")
+            else:
+                methods.append(f"- {code(_signature(each.name, each))}: {told}")
     parts = ["Attributes:", "\n".join(attributes), "Methods:", "\n".join(methods)]
     return page(f"## {kind.__name__}", prose(inspect.getdoc(kind) or ""), *parts)
 

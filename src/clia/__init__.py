@@ -11,15 +11,55 @@ from clia import errors
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.app.lineage import lineage
+    from clia.app.space import Space
+    from clia.app.spaces import Settings
+    from clia.app.spaces import init_space as init
+    from clia.app.spaces import open_space as open  # noqa: A004  # clia.open is the promised name
     from clia.cli.agent_program import agent_cli
+    from clia.kernel.typed_objects import Behaviour, Briefing, ConsoleTrace
+    from clia.space.model import Conflicts, File, Landed, Link, Merged, Submodule, UpToDate
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "agent_cli", "errors", "lineage"]
+__all__ = [
+    "Behaviour",
+    "Briefing",
+    "Conflicts",
+    "ConsoleTrace",
+    "File",
+    "Landed",
+    "Link",
+    "Merged",
+    "Settings",
+    "Space",
+    "Submodule",
+    "UpToDate",
+    "__version__",
+    "agent_cli",
+    "errors",
+    "init",
+    "lineage",
+    "open",
+]
 
+_OBJECTS, _MODEL = "clia.kernel.typed_objects", "clia.space.model"
 _HOMES = {
+    "Behaviour": _OBJECTS,
+    "Briefing": _OBJECTS,
+    "Conflicts": _MODEL,
+    "ConsoleTrace": _OBJECTS,
+    "File": _MODEL,
+    "Landed": _MODEL,
+    "Link": _MODEL,
+    "Merged": _MODEL,
+    "Settings": "clia.app.spaces",
+    "Space": "clia.app.space",
+    "Submodule": _MODEL,
+    "UpToDate": _MODEL,
     "agent_cli": "clia.cli.agent_program",
+    "init": "clia.app.spaces:init_space",
     "lineage": "clia.app.lineage",
+    "open": "clia.app.spaces:open_space",
 }
 
 
@@ -29,7 +69,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'clia' has no attribute {name!r}")
     from importlib import import_module
 
-    value = getattr(import_module(home), name)
+    module, _, other = home.partition(":")
+    value = getattr(import_module(module), other or name)
     globals()[name] = value
     return value
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("console", "python", "json", "yaml", "text", "sh")
@@ -108,8 +108,8 @@ def _commands(block: Block) -> list[Step]:
     return found
 
 
-def run(text: str, directory: Path, home: Path) -> list[Failure]:
-    """Does all steps of a page in ``directory``; what went otherwise than the page says."""
+def run(text: str, directory: Path, home: Path, more: Mapping[str, str] | None = None) -> list[Failure]:
+    """Does all steps of a page in ``directory``; what went otherwise than the page says. ``more`` are variables for the shell."""
     todo = steps(text)
     script = home.with_suffix(".sh")  # beside it: a newcomer's home is empty
     mark = "clia-step-done"
@@ -117,7 +117,7 @@ def run(text: str, directory: Path, home: Path) -> list[Failure]:
     done = subprocess.run(
         ["sh", str(script)],
         cwd=directory,
-        env=environment(home),
+        env=environment(home) | dict(more or {}),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

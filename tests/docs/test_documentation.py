@@ -39,10 +39,20 @@ def text_of(page: Path) -> str:
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
+def server_variables(address: str) -> dict[str, str]:
+    """What tells a page's shell where the PostgreSQL server is."""
+    from psycopg.conninfo import conninfo_to_dict  # 430 ms, and one page needs it
+
+    named = {"host": "PGHOST", "user": "PGUSER", "dbname": "PGDATABASE", "options": "PGOPTIONS"}
+    return {named[key]: str(value) for key, value in conninfo_to_dict(address).items()}
+
+
 @every_page
-def test_what_a_page_shows_is_what_happens(page: Path) -> None:
+def test_what_a_page_shows_is_what_happens(page: Path, request: pytest.FixtureRequest) -> None:
+    needs_server = page.name == "postgres.md"
+    more = server_variables(request.getfixturevalue("postgres_address")) if needs_server else {}
     with pages.fresh() as (work, home):
-        failures = pages.run(text_of(page), work, home)
+        failures = pages.run(text_of(page), work, home, more)
     assert not failures, "\n\n".join(f"{name_of(page)} {each}" for each in failures)
 
 
@@ -50,7 +60,8 @@ def test_the_tutorial_and_every_guide_are_run() -> None:
     run = {name_of(page) for page in PAGES if pages.steps(text_of(page))}
     guides = {name_of(page) for page in (pages.ROOT / "docs" / "how-to").glob("*.md")}
     assert guides
-    assert guides | {"README.md", "docs/index.md", "docs/tutorial.md", "docs/explanation/lineage.md"} <= run
+    others = {"README.md", "docs/index.md", "docs/tutorial.md", "docs/tutorial-space.md"}
+    assert guides | others | {"docs/explanation/lineage.md", "docs/explanation/space.md"} <= run
 
 
 @every_page

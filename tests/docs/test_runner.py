@@ -21,6 +21,11 @@ def test_a_page_that_says_what_happens_passes() -> None:
     assert failures(console("$ echo one; echo two >&2", "one", "two", "$ true")) == []
 
 
+def test_a_page_can_be_told_where_a_server_is() -> None:
+    with pages.fresh() as (work, home):
+        assert pages.run(console("$ echo $PGHOST", "nearby"), work, home, {"PGHOST": "nearby"}) == []
+
+
 def test_a_wrong_output_is_found_and_shown() -> None:
     (found,) = failures(console("$ echo two", "one"))
     assert found.startswith("line 4: echo two")

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def test_the_exported_names_are_frozen() -> None:
-    assert clia.__all__ == ["__version__", "agent_cli", "errors", "lineage"]
+    classes = ["Behaviour", "Briefing", "Conflicts", "ConsoleTrace", "File", "Landed", "Link", "Merged", "Settings", "Space"]
+    functions = ["__version__", "agent_cli", "errors", "init", "lineage", "open"]
+    assert clia.__all__ == [*classes, "Submodule", "UpToDate", *functions]
+    assert all(getattr(clia, name) is not None for name in clia.__all__)
     assert dir(clia) == sorted(clia.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         _ = clia.nothing
@@ -27,13 +30,91 @@ def test_the_signatures_are_frozen() -> None:
     found = {
         "lineage": str(inspect.signature(clia.lineage)),
         "agent_cli": str(inspect.signature(clia.agent_cli)),
+        "init": str(inspect.signature(clia.init)),
+        "open": str(inspect.signature(clia.open)),
     }
     path = "'str | os.PathLike[str]'"
     assert found == {
         "lineage": f"(path: {path}, slug: 'str', *, ceiling: 'str | os.PathLike[str] | None' = None, "
         "allow_uncontained: 'bool' = False) -> 'Lineage'",
         "agent_cli": "(slug: 'str') -> 'Callable[[Sequence[str] | None], int]'",
+        "init": f"(path: {path} = '.', *, settings: 'Settings | None' = None, adopt: 'bool' = True) -> 'Space'",
+        "open": f"(path: {path} = '.', *, settings: 'Settings | None' = None) -> 'Space'",
     }
+
+
+def test_the_verbs_of_a_space_are_frozen() -> None:
+    verbs = {name: list(inspect.signature(value).parameters)[1:] for name, value in vars(clia.Space).items() if callable(value)}
+    assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE
+
+
+SPACE = {
+    "adopt": ["remote", "fetch"],
+    "agent_tree": ["name"],
+    "agents": ["archived"],
+    "archive": ["name"],
+    "attach_trace": ["commit", "entries", "agent"],
+    "blame": ["text", "path"],
+    "briefing_of": ["name"],
+    "changed": ["text", "other", "paths"],
+    "checkout": ["name", "directory"],
+    "checkout_at": ["directory"],
+    "claim": ["name"],
+    "close": [],
+    "commit": ["name", "kind", "files", "changes", "message", "meta", "base"],
+    "commit_dir": ["name", "kind", "directory", "message", "meta", "base", "with_trace"],
+    "commit_with_trace": ["name", "kind", "files", "changes", "message", "meta", "base"],
+    "conflicts": ["into", "from_"],
+    "diff": ["text", "other", "paths"],
+    "files": ["text"],
+    "find": ["text"],
+    "fork_point": ["one", "other"],
+    "genesis": ["name"],
+    "head": ["name"],
+    "is_a": ["name", "ancestor"],
+    "land": ["name", "onto", "squash", "no_ff", "message"],
+    "landings": ["name"],
+    "last_refused": ["into", "from_"],
+    "log": ["text", "own", "limit"],
+    "maintain": ["archive_idle_days", "dry_run"],
+    "merge": ["into", "from_", "message", "meta"],
+    "merged_into": ["name"],
+    "merged_sessions": ["name"],
+    "parent_agent": ["name"],
+    "publish": ["agents", "remote", "traces"],
+    "read": ["cid"],
+    "rebuild": ["progress"],
+    "record_of": ["name"],
+    "register_type": ["name", "parent"],
+    "relate": ["src", "kind", "dst"],
+    "relations": ["touching"],
+    "relink": ["onto"],
+    "resolve": ["into", "from_", "files", "ours", "theirs", "changes", "message", "meta"],
+    "restore": ["name"],
+    "reviewers": ["name"],
+    "reviewing": ["name"],
+    "reviews": ["reviewer", "reviewee"],
+    "session_log": ["name"],
+    "session_traces": ["name"],
+    "show": ["text"],
+    "spawn": ["name", "briefing", "slug"],
+    "spawn_at": ["name", "briefing", "commit", "parent", "slug"],
+    "spawn_from": ["name", "briefing", "parent", "slug"],
+    "states": [],
+    "sub_agents": ["name"],
+    "trace": ["name", "kind", "text", "data"],
+    "trace_cid_for": ["commit"],
+    "trace_for": ["commit"],
+    "trace_history": ["commit"],
+    "trace_pending": ["name"],
+    "trace_purge": ["agent", "text"],
+    "trace_search": ["text", "agent", "regex"],
+    "types": [],
+    "unrelate": ["src", "kind", "dst"],
+    "verify": ["progress"],
+    "window": ["texts", "limit"],
+    "write": ["thing"],
+}
 
 
 def test_a_lineage_answers_by_its_documented_names(tree: Tree) -> None:

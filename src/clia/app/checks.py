@@ -1,6 +1,7 @@
 """Checks on agents: list, lint, smoke, doctor, schemas.
 
-Invariant: nothing here writes; the caller's identity enters here, and the environment is handed in for git alone.
+Invariant: nothing here writes, save that opening a space settles what a dead process left; the caller's identity enters
+here, and the environment is handed in for git alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clia.app.lineage import place, trusted_owners
 from clia.backends.git_history import GitHistory
 from clia.backends.local_files import LocalFiles
-from clia.errors import CliaError
+from clia.errors import CliaError, NotFound
 from clia.kernel import documents
 from clia.kernel.names import check_slug
 from clia.triads import lint as linting
@@ -67,12 +68,24 @@ def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None =
     return doctoring.examine(files, GitHistory(environment), rosters.seen_from(files, place(path, ceiling=ceiling)))
 
 
+class SpaceHealth(NamedTuple):
+    """The space at a path: which one it is and how many agents are at work in it, or why it cannot be opened."""
+
+    id: str | None = None
+    agents: int = 0
+    error: CliaError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"id": self.id, "agents": self.agents} if self.error is None else {"error": self.error.to_json()}
+
+
 class Health(NamedTuple):
     """What clia runs on, and what it finds at a path."""
 
     python: str
     git: str | None
     agents: doctoring.DoctorReport
+    space: SpaceHealth | None  # None: the path lies in none
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,14 +93,27 @@ class Health(NamedTuple):
             "git": self.git,
             "path": self.agents.path,
             "repository": self.agents.repository,
+            "space": None if self.space is None else self.space.to_json(),
             "agents": self.agents.to_json(),
         }
 
 
-def health(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> Health:
+def health(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None, store: str | None = None) -> Health:
     python = ".".join(str(part) for part in sys.version_info[:3])
     report = doctor(path, environment=environment, ceiling=ceiling)
-    return Health(python, GitHistory(environment).version(), report)
+    return Health(python, GitHistory(environment).version(), report, _space(path, environment, store))
+
+
+def _space(path: Path, environment: Mapping[str, str], store: str | None) -> SpaceHealth | None:
+    from clia.app.spaces import Settings, open_space  # libgit2 and a store, which no other check needs
+
+    try:
+        with open_space(path, settings=Settings(store=store, environment=environment)) as space:
+            return SpaceHealth(space.id, len(space.agents()))
+    except NotFound as err:
+        return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
+    except CliaError as err:
+        return SpaceHealth(error=err)
 
 
 def schemas() -> dict[str, dict[str, Any]]:

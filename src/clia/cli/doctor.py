@@ -7,14 +7,14 @@ import os
 from clia import __version__
 from clia.cli.agents.doctor import show_report
 from clia.cli.arguments import add_json, add_path
-from clia.cli.output import console, emit_json, plain
+from clia.cli.output import console, counted, emit_json, one_line, plain
 from clia.triads.diagnostics import has_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.checks import Health
+    from clia.app.checks import Health, SpaceHealth
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -27,13 +27,14 @@ def run(args: argparse.Namespace) -> int:
     """Exit 1 where there is an error."""
     from clia.app.checks import health
 
-    found = health(args.path, environment=os.environ, ceiling=args.ceiling)
+    found = health(args.path, environment=os.environ, ceiling=args.ceiling, store=os.environ.get("CLIA_STORE") or None)
     if args.json:
         emit_json({"clia": __version__, **found.to_json()})
     else:
         _show(found)
         show_report(found.agents)
-    return 1 if has_errors(found.agents.all_findings()) else 0
+    broken = found.space is not None and found.space.error is not None
+    return 1 if broken or has_errors(found.agents.all_findings()) else 0
 
 
 def _show(found: Health) -> None:
@@ -47,7 +48,16 @@ def _show(found: Health) -> None:
         ("git", found.git or "not found: the past of repositories cannot be checked", found.git is not None),
         ("path", found.agents.path, True),
         ("repository", found.agents.repository or "none: the path lies in no repository", found.agents.repository is not None),
+        _space_row(found.space),
     )
     for name, value, good in rows:
         table.add_row(Text("✓" if good else "!", style="green" if good else "yellow"), name, Text(plain(value)))
     console().print(table)
+
+
+def _space_row(space: SpaceHealth | None) -> tuple[str, str, bool]:
+    if space is None:
+        return "space", "none: clia init makes a repository one", True  # a repository need not be one
+    if space.error is not None:
+        return "space", one_line(f"{space.error.code}: {space.error.message}"), False
+    return "space", f"{space.id}, {counted(space.agents, 'agent', 'agents')} at work", True

@@ -19,9 +19,49 @@ def _agents(name: str, text: str) -> Command:
     return Command(f"clia.cli.agents.{name}", text)
 
 
+def _space(name: str, text: str) -> Command:
+    return Command(f"clia.cli.space.{name}", text)
+
+
 TREE = Group(
     "The system of record for AI agents, kept in the git repository they work in.",
     {
+        "init": _space("init", "make this repository a space, or adopt the one of its origin"),
+        "spawn": _space("spawn", "a new agent: a branch from a briefing"),
+        "commit": _space("commit", "record what an agent did, as a typed commit"),
+        "checkout": _space("checkout", "an agent's files in a directory of their own"),
+        "merge": _space("merge", "one agent takes in another's work"),
+        "resolve": _space("resolve", "conclude a merge that had conflicts"),
+        "land": _space("land", "bring an agent's work to a branch of people"),
+        "publish": _space("publish", "send agents to a remote"),
+        "list": _space("list_agents", "every agent of this space, and what it did last"),
+        "log": _space("log", "what an agent did, newest first"),
+        "show": _space("show", "an agent, or one commit"),
+        "diff": _space("diff", "what an agent or a commit changed"),
+        "blame": _space("blame", "who wrote each line: agent, kind, briefing, trace"),
+        "tree": _space("tree", "agents and their sub-agents"),
+        "graph": _space("graph", "the commits of agents, in lanes"),
+        "fork-point": _space("fork_point", "the newest commit that two agents share"),
+        "relate": _space("relate", "state or retract a relation between two agents"),
+        "relations": _space("relations", "whom agents work with"),
+        "trace": Group(
+            "What agents said and saw, bound to their commits.",
+            {
+                "add": _space("trace_add", "append to an agent's trace"),
+                "pending": _space("trace_pending", "what was traced since the last commit with trace"),
+                "show": _space("trace_show", "the trace of a commit"),
+                "attach": _space("trace_attach", "bind a trace to any commit"),
+                "history": _space("trace_history", "every binding a commit's trace ever had"),
+                "search": _space("trace_search", "find a text in all traces"),
+                "purge": _space("trace_purge", "take a leaked text out of traces and their history"),
+            },
+        ),
+        "types": _space("types", "kinds of commits and objects; register another"),
+        "verify": _space("verify", "is everything recorded still there, and does it agree?"),
+        "rebuild": _space("rebuild", "make the index anew from git"),
+        "relink": _space("relink", "bind traces to what a squash or rebase made of their commits"),
+        "maintain": _space("maintain", "pack the repository; archive finished agents"),
+        "archive": _space("archive", "take an agent out of the branch list, or bring it back"),
         "agents": Group(
             "Who an agent is, here: profiles, plans and journals merged over enclosing directories.",
             {

@@ -1,0 +1,263 @@
+"""What a space costs, against libgit2 used barely, raw SQL, and stock git."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pygit2
+
+import clia
+from benchmarks.measure import Row, in_turns
+from clia.ports.repository import FILE, Entry, Stamp
+from clia.ports.store import Edge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+FILES, NOTES, MANY_NOTES, EDGES, WRITERS = 1_000, 1_000, 100_000, 20_000, 40
+BY = Stamp("bench", "bench@example.org", 0)
+SIGNATURE = pygit2.Signature(*BY)
+TREE = {f"src/pkg{number % 20}/mod{number}.py": b"line %d\n" % number * 20 for number in range(FILES)}
+CHANGED = "src/pkg3/mod3.py"
+
+
+def rows(rounds: int) -> list[Row]:
+    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
+    try:
+        return list(_rows(top, rounds))
+    finally:
+        shutil.rmtree(top)
+
+
+def _rows(top: Path, rounds: int) -> Iterator[Row]:
+    # libgit2 has one durability setting for the whole process, and a durable space turns it on for good.
+    yield from _commits(top / "quick", rounds, durable=False)
+    yield from _notes(top / "notes", rounds)
+    yield _descendants(top / "edges", rounds)
+    yield from _commits(top / "durable", rounds, durable=True)
+    yield from _parallel(top)
+
+
+def _commits(top: Path, rounds: int, *, durable: bool) -> Iterator[Row]:
+    space = clia.init(top / "ours", settings=clia.Settings(durable=durable, person=("Bench", "bench@example.org")))
+    space.spawn("scout", clia.Briefing("bench"))
+    space.commit("scout", "finding", TREE)
+    count = itertools.count()
+
+    def ours() -> None:
+        space.commit("scout", "finding", TREE | {CHANGED: b"new %d\n" % next(count)})
+
+    fsync = "on" if durable else "off"
+    mine, floor, stock = in_turns([ours, _libgit2(top / "floor", count), _stock_git(top / "git", count, durable=durable)], rounds)
+    work = f"commit, 1,000 files as a value, one changed, fsync {fsync}"
+    yield Row(work, mine, floor, "libgit2, incremental index", 1.5)
+    yield Row(f"the same against git, fsync {fsync}", mine, stock, "git add -A && git commit", 0.5)
+
+
+def _libgit2(path: Path, count: Iterator[int]) -> Callable[[], None]:
+    repo = pygit2.init_repository(str(path))
+    index = pygit2.Index()
+    for name, data in TREE.items():
+        index.add(pygit2.IndexEntry(name, repo.create_blob(data), pygit2.enums.FileMode.BLOB))
+    head = [repo.create_commit("refs/heads/x", SIGNATURE, SIGNATURE, "start", index.write_tree(repo), [])]
+
+    def commit() -> None:
+        blob = repo.create_blob(b"new %d\n" % next(count))
+        index.add(pygit2.IndexEntry(CHANGED, blob, pygit2.enums.FileMode.BLOB))
+        head[0] = repo.create_commit(None, SIGNATURE, SIGNATURE, "next", index.write_tree(repo), [head[0]])
+        repo.references["refs/heads/x"].set_target(head[0])
+
+    return commit
+
+
+def _stock_git(path: Path, count: Iterator[int], *, durable: bool) -> Callable[[], None]:
+    for name, data in TREE.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(data)
+    git = ["git", "-c", f"core.fsync={'all' if durable else 'none'}", "-c", "user.name=b", "-c", "user.email=b@example.org"]
+
+    def run(*words: str) -> None:
+        subprocess.run([*git, *words], cwd=path, check=True, stdout=subprocess.DEVNULL)
+
+    run("init", "-q")
+    run("add", "-A")
+    run("commit", "-qm", "start")
+
+    def commit() -> None:
+        (path / CHANGED).write_bytes(b"new %d\n" % next(count))
+        run("add", "-A")
+        run("commit", "-qm", "next")
+
+    return commit
+
+
+def _notes(top: Path, rounds: int) -> Iterator[Row]:
+    few, many = (_noted(top / name, count) for name, count in (("few", NOTES), ("many", MANY_NOTES)))
+    own = _plain_writer(top / "floor")
+    at_few, at_many, floor = in_turns([few, many, own], rounds * 2)
+    yield Row("bind a trace note, 1,000 there", at_few, floor, "one-level writer on libgit2", 1.5)
+    yield Row("bind a trace note, 100,000 there", at_many, at_few, "ours at 1,000", 1.5)
+
+
+def _ids() -> Iterator[str]:
+    """Ids as evenly spread as those of commits."""
+    return (hashlib.sha1(b"%d" % number, usedforsecurity=False).hexdigest() for number in itertools.count())
+
+
+def _noted(path: Path, count: int) -> Callable[[], None]:
+    """A space with that many notes, laid as they would have grown, and one more binding a call."""
+    space = clia.init(path, settings=clia.Settings(durable=False, person=("Bench", "bench@example.org")))
+    core = space._core
+    blob = core.objects.write_blob(b"{}")
+    commits = _ids()
+    sizes: dict[str, int] = {}
+    entries: dict[str, Entry | None] = {}
+    for commit in itertools.islice(commits, count):
+        sizes[commit[:2]] = sizes.get(commit[:2], 0) + 1
+        crowded = sizes[commit[:2]] > 64
+        entries[f"{commit[:2]}/{commit[2:4]}/{commit[4:]}" if crowded else f"{commit[:2]}/{commit[2:]}"] = Entry(FILE, blob)
+    tree = core.objects.update_tree(None, entries)
+    ref = "refs/notes/clia/trace/scout"
+    core.refs.move(ref, None, core.objects.write_commit(tree, [], BY, BY, "notes\n"), "bench")
+    subprocess.run(["git", "repack", "-adq"], cwd=path, check=True)
+    texts = itertools.count()
+
+    def bind() -> None:
+        core.notes.bind(ref, next(commits), core.objects.write_blob(b"%d" % next(texts)), BY, "bench\n")
+
+    return bind
+
+
+def _plain_writer(path: Path) -> Callable[[], None]:
+    """The least that a note costs: a blob, two trees, a commit, a ref."""
+    repo = pygit2.init_repository(str(path))
+    commits = _ids()
+    tip: list[Any] = [None]
+
+    def bind() -> None:
+        commit = next(commits)
+        root = repo[tip[0]].tree if tip[0] else None
+        inner: Any = root[commit[:2]] if root is not None and commit[:2] in root else None
+        folder = repo.TreeBuilder(inner) if inner is not None else repo.TreeBuilder()
+        folder.insert(commit[2:], repo.create_blob(commit.encode()), FILE)
+        top = repo.TreeBuilder(root) if root is not None else repo.TreeBuilder()
+        top.insert(commit[:2], folder.write(), 0o040000)
+        parents = [tip[0]] if tip[0] else []
+        tip[0] = repo.create_commit(None, SIGNATURE, SIGNATURE, "note", top.write(), parents)
+        if parents:
+            repo.references["refs/notes/x"].set_target(tip[0])
+        else:
+            repo.references.create("refs/notes/x", tip[0])
+
+    for _ in range(NOTES):
+        bind()
+    return bind
+
+
+def _descendants(path: Path, rounds: int) -> Row:
+    space = clia.init(path, settings=clia.Settings(durable=False))
+    store = space._core.store
+    edges = [Edge(f"a{number // 3}", "sub-agent-of", f"a{number + 1}", f"{number:040x}", "bench") for number in range(EDGES)]
+    edges.append(Edge(f"a{EDGES}", "sub-agent-of", "a0", "f" * 40, "bench"))
+    with store.writing() as transaction:
+        transaction.edges.add(edges)
+    raw = sqlite3.connect(":memory:")
+    raw.execute("CREATE TABLE edges (src TEXT, dst TEXT)")
+    raw.executemany("INSERT INTO edges VALUES (?, ?)", [(each.src, each.dst) for each in edges])
+    raw.execute("CREATE INDEX by_src ON edges (src, dst)")
+    query = (
+        "WITH RECURSIVE reached(name) AS (SELECT dst FROM edges WHERE src = 'a0' UNION "
+        "SELECT dst FROM edges JOIN reached ON src = name) SELECT name FROM reached ORDER BY name"
+    )
+
+    def ours() -> None:
+        with store.reading() as view:
+            assert len(view.edges.reachable("a0", "sub-agent-of")) == EDGES + 1
+
+    mine, floor = in_turns([ours, lambda: raw.execute(query).fetchall()], rounds)
+    return Row("descendants over 20,000 edges with a cycle", mine, floor, "recursive SQL in memory", 60, absolute=True)
+
+
+WRITER = """
+import sys, clia
+from clia.errors import StaleRef
+path, name, number, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
+space = clia.open(path)
+print("ready", flush=True)
+sys.stdin.readline()
+for each in range(count):
+    space.commit(name, "finding", changes={f"w{number}": str(each).encode()})
+"""
+
+
+def _parallel(top: Path) -> Iterator[Row]:
+    """40 processes at once; what counts is that nothing is lost. Time a commit, all of them together."""
+    for shared in (False, True):
+        path = top / f"parallel-{shared}"
+        space = clia.init(path, settings=clia.Settings(person=("Bench", "bench@example.org")))
+        for number in range(1 if shared else WRITERS):
+            space.spawn(f"w{number}", clia.Briefing("bench"))
+        elapsed = _race(path, shared=shared, count=10)
+        made = sum(len(space.session_log(name)) - 1 for name in space.agents())
+        where = "all on one agent" if shared else "an agent each"
+        lost = _lost_notes(top / f"git-{shared}") if shared else None
+        peer = f"`git notes add`: {lost} of {WRITERS} lost" if lost is not None else ""
+        work = f"40 processes x 10 durable commits, {where}: {WRITERS * 10 - made} lost"
+        yield Row(work, elapsed / made, _alone(space), "one process alone", 1.5 if made == WRITERS * 10 else 0, peer_name=peer)
+
+
+def _race(path: Path, *, shared: bool, count: int) -> float:
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), "w0" if shared else f"w{number}", str(number), str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(WRITERS)
+    ]
+    for each in processes:
+        assert each.stdout is not None
+        each.stdout.readline()  # it has opened the space
+    started = time.perf_counter()
+    for each in processes:
+        assert each.stdin is not None
+        each.stdin.write("go\n")
+        each.stdin.flush()
+    assert [each.wait() for each in processes] == [0] * WRITERS
+    return (time.perf_counter() - started) * 1000
+
+
+def _alone(space: clia.Space) -> float:
+    count = itertools.count()
+    return in_turns([lambda: space.commit("w0", "finding", changes={"alone": b"%d" % next(count)})], 100)[0]
+
+
+def _lost_notes(path: Path) -> int:
+    """What happens to 40 parallel `git notes add`."""
+    path.mkdir()
+    git = ["git", "-c", "user.name=b", "-c", "user.email=b@example.org"]
+    subprocess.run([*git, "init", "-q"], cwd=path, check=True)
+    blobs = []
+    for number in range(WRITERS):
+        (path / "file").write_text(str(number))
+        done = subprocess.run([*git, "hash-object", "-w", "file"], cwd=path, check=True, capture_output=True, text=True)
+        blobs.append(done.stdout.strip())
+    racing = [
+        subprocess.Popen([*git, "notes", "--ref=x", "add", "-m", "note", blob], cwd=path, stderr=subprocess.DEVNULL, env=os.environ)
+        for blob in blobs
+    ]
+    for each in racing:
+        each.wait()
+    listed = subprocess.run([*git, "notes", "--ref=x", "list"], cwd=path, check=False, capture_output=True, text=True)
+    return WRITERS - len(listed.stdout.splitlines())

@@ -1,0 +1,140 @@
+"""Which backend stands behind which port."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import NamedTuple
+from uuid import uuid4
+
+from clia.app.space import Parts, Space
+from clia.backends.file_locks import FileLocks
+from clia.backends.git.command import GitCommand
+from clia.backends.git.graph import GitGraph
+from clia.backends.git.handle import GitHandle
+from clia.backends.git.notes import GitNotes
+from clia.backends.git.objects import GitObjects
+from clia.backends.git.refs import GitRefs
+from clia.backends.git.workbench import GitWorkbench
+from clia.backends.local_files import WritableLocalFiles
+from clia.errors import AlreadyExists, InvalidInput
+from clia.kernel import secrets
+from clia.space.core import Cleaner, Core
+from clia.space.traces import ENTRY_MAX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from clia.app.spaces import Settings
+    from clia.ports.store import Store
+
+
+class Git(NamedTuple):
+    """One repository, through every port that it serves."""
+
+    handle: GitHandle
+    objects: GitObjects
+    refs: GitRefs
+    graph: GitGraph
+    notes: GitNotes
+    workbench: GitWorkbench
+
+    def setting(self, key: str) -> str | None:
+        """A value of git's configuration, as git reads it."""
+        config = self.handle.repo.config
+        return config[key] if key in config else None  # noqa: SIM401  # libgit2's configuration has no get
+
+
+def connect(root: str, settings: Settings) -> Git:
+    environment = os.environ if settings.environment is None else settings.environment
+    handle = GitHandle(root, durable=False)
+    durable = settings.durable
+    if durable is None:
+        config = handle.repo.config
+        durable = config.get_bool("clia.durable") if "clia.durable" in config else True
+    handle.set_durable(durable)
+    command = GitCommand(handle.common_dir, environment, durable=durable)
+    objects = GitObjects(handle, command)
+    refs = GitRefs(handle, settings.reached or _nowhere)
+    graph = GitGraph(handle, objects)
+    return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command))
+
+
+def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
+    from clia.app.spaces import clock_of, person_of
+
+    core = Core(
+        space_id=space_id,
+        objects=git.objects,
+        refs=git.refs,
+        graph=git.graph,
+        notes=git.notes,
+        store=_store(git, space_id, settings),
+        locks=FileLocks(os.path.join(git.handle.common_dir, "clia", "locks")),
+        clock=clock_of(settings),
+        person=person_of(git, settings),
+        clean=_cleaner(settings.redact),
+        reached=settings.reached or _nowhere,
+    )
+    chunks = _redact_chunk if settings.redact else _keep_chunk
+    entry_max = settings.entry_max or _number(git, "clia.traceEntryMax") or ENTRY_MAX
+    return Space(core, Parts(git.workbench, chunks, entry_max, place))
+
+
+def _store(git: Git, space_id: str, settings: Settings) -> Store:
+    where = settings.store or git.setting("clia.store")
+    if where is None:
+        from clia.backends.sqlite_store import SqliteStore
+
+        return SqliteStore(os.path.join(git.handle.common_dir, "clia", "space.db"), space_id, durable=git.handle.durable)
+    from clia.app.spaces import check_address
+    from clia.backends.postgres_store import PostgresStore
+
+    check_address(where)
+    # Live state belongs to one clone: its intents are about refs that no other clone has.
+    return PostgresStore(where, f"{space_id}/{_clone_id(git.handle.common_dir)}")
+
+
+def _clone_id(common_dir: str) -> str:
+    """What tells this clone from others of the same space; made once."""
+    path = os.path.join(common_dir, "clia", "clone")
+    files = WritableLocalFiles()
+    found = files.read(path, 64)
+    if found is None:
+        files.make_directory(os.path.dirname(path))
+        with suppress(AlreadyExists):  # another process was quicker
+            files.create(path, str(uuid4()).encode("ascii"))
+        found = files.read(path, 64)
+    return (found or b"").decode("ascii")
+
+
+def _number(git: Git, key: str) -> int | None:
+    text = git.setting(key)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise InvalidInput(f"the setting {key} must be a positive number, not {text!r}", code="invalid-setting")
+    return int(text)
+
+
+def _cleaner(redact: bool) -> Cleaner:
+    if redact:
+        return Cleaner(secrets.redact, secrets.redact_value)
+    return Cleaner(lambda text: (text, 0), lambda value: (value, 0))
+
+
+def _redact_chunk(text: str, state: Sequence[str] | None) -> tuple[str, int, Sequence[str]]:
+    clean, after = secrets.redact_chunk(text, secrets.State(*state) if state else secrets.START)
+    return clean.text, clean.count, after
+
+
+def _keep_chunk(text: str, state: Sequence[str] | None) -> tuple[str, int, Sequence[str]]:
+    del state
+    return text, 0, secrets.START
+
+
+def _nowhere(step: Any) -> None:
+    """Nobody watches the steps."""
+    del step

@@ -1,0 +1,196 @@
+"""What the commands of a space share: opening it, reading options, and showing ids and times."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from contextlib import contextmanager
+
+from clia.cli.arguments import add_json
+from clia.cli.output import console, one_line, plain
+from clia.errors import FileError, InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from clia.app.space import Space
+    from clia.space.model import Content
+
+SHORT = 10
+
+
+def add_space(parser: argparse.ArgumentParser) -> None:
+    """What every command of a space takes."""
+    parser.add_argument("--path", default=".", metavar="DIR", help="a directory of the repository (default: the current one)")
+    parser.add_argument(
+        "--store", metavar="URL", help="postgresql://… for a store on a server (default: CLIA_STORE, else beside the repository)"
+    )
+    add_json(parser)
+
+
+def add_redaction(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-redact", action="store_true", help="record secrets as they are: never do this by habit")
+
+
+def add_message(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "--message", default="", metavar="TEXT", help="what was done, and why ('-': standard input)")
+
+
+def add_meta(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--meta", action="append", default=[], metavar="KEY=VALUE", help="an open field (repeatable); VALUE is JSON, or else text"
+    )
+
+
+def space_of(args: argparse.Namespace) -> Space:
+    """The space that the options name."""
+    from clia.app.spaces import open_space
+
+    return open_space(args.path, settings=settings_of(args))
+
+
+def settings_of(args: argparse.Namespace) -> Any:
+    from clia.app.spaces import Settings
+
+    store = args.store or os.environ.get("CLIA_STORE") or None
+    return Settings(store=store, redact=not getattr(args, "no_redact", False))
+
+
+def message_of(args: argparse.Namespace) -> str:
+    return read_text("-") if args.message == "-" else str(args.message)
+
+
+def meta_of(args: argparse.Namespace) -> dict[str, Any]:
+    """``KEY=VALUE`` options as an object; the last of several wins."""
+    found: dict[str, Any] = {}
+    for word in args.meta:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise InvalidInput(f"--meta takes KEY=VALUE, not {word!r}", code="invalid-meta", fields={"meta": word})
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def read_text(path: str) -> str:
+    """A file's text, or standard input for ``-``; what is not UTF-8 is made visible."""
+    return read_bytes(path).decode("utf-8", "replace")
+
+
+def read_bytes(path: str) -> bytes:
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as err:
+        raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
+
+
+def short(cid: str | None) -> str:
+    return "" if cid is None else cid[:SHORT]
+
+
+def moment(seconds: int) -> str:
+    """A time as people read it, in UTC."""
+    from datetime import UTC, datetime
+
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):  # a commit may claim any time
+        return str(seconds)
+
+
+def pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """``PATH=FILE`` options."""
+    found = []
+    for word in words:
+        path, equals, file = word.partition("=")
+        if not equals or not path or not file:
+            raise InvalidInput(f"{option} takes PATH=FILE, not {word!r}", code="invalid-option", fields={"value": word})
+        found.append((path, file))
+    return found
+
+
+def content_of(file: str) -> Content:
+    """What a file of this machine becomes in a tree: a link stays a link, and a program can be run."""
+    from clia.space.model import File, Link
+
+    if file != "-" and os.path.islink(file):
+        return Link(os.readlink(file))
+    data = read_bytes(file)
+    return File(data, executable=True) if file != "-" and os.stat(file).st_mode & 0o100 else data
+
+
+def require_agent(space: Space, name: str) -> None:
+    """``NoSuchAgent`` unless there is such an agent, at work or archived."""
+    if name not in space.agents(archived=True):
+        space.head(name)
+
+
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A plain table; whatever stands in a cell stays in it."""
+    from rich.table import Table  # only people see it
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    console().print(table)
+
+
+def show_entries(entries: Iterable[Any]) -> None:
+    """Entries of a trace: when and what kind, what was taken out of it, then its text, which cannot pass for a line of ours."""
+    from rich.text import Text  # only people see it
+
+    out = console()
+    for each in entries:
+        entry = each if isinstance(each, dict) else {"text": each}
+        head = Text.assemble((one_line(entry.get("at", "")), "dim"), "  ", (one_line(entry.get("kind", "")), "cyan"))
+        if entry.get("redacted"):
+            head.append(f"  redacted: {one_line(entry['redacted'])}", style="yellow")
+        if entry.get("cut"):
+            head.append(f"  cut: it had {one_line(entry['cut'])} characters", style="yellow")
+        out.print(head, soft_wrap=True)
+        text = plain(str(entry.get("text", "")).replace("\r\n", "\n")).rstrip("\n")
+        out.print(Text("  " + text.replace("\n", "\n  ")), soft_wrap=True)
+        if entry.get("data"):
+            out.print(Text("  " + one_line(json.dumps(entry["data"], ensure_ascii=False)), style="dim"), soft_wrap=True)
+
+
+@contextmanager
+def working(args: argparse.Namespace, label: str) -> Iterator[Callable[[str], None] | None]:
+    """Shows a person at a terminal, on standard error, that something is going on; what is yielded says what."""
+    if args.json or not sys.stderr.isatty():
+        yield None
+        return
+    with console(stderr=True).status(label) as status:
+        yield lambda text: status.update(one_line(f"{label}: {text}"))
+
+
+def positive(text: str) -> int:
+    """A number of things, as an option has it."""
+    import argparse
+
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive number, not {text!r}")
+    return int(text)
+
+
+def only_ascii() -> bool:
+    """Whether the terminal's locale has no box characters; ``LC_ALL=C`` is one."""
+    import locale
+
+    try:
+        "●│─├╭↻".encode(locale.getencoding())
+    except (UnicodeError, LookupError):
+        return True
+    return False

@@ -1,0 +1,173 @@
+"""Agents: a branch each, spawned from a briefing.
+
+Invariant: an agent has a record and a branch, or neither. A name is used once, also after the agent was archived.
+"""
+
+from __future__ import annotations
+
+from clia.errors import AlreadyExists, InvalidInput, NoSuchAgent, NoSuchObject
+from clia.kernel import refs as names
+from clia.kernel.typed_objects import Briefing, as_bytes, as_object, as_typed, invalid, parse
+from clia.kernel.types import SPAWN
+from clia.ports.repository import FILE, Entry
+from clia.space.envelope import Intent, RefMove
+from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, Spawned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.model import AgentCommit
+
+
+class Agents:
+    def __init__(self, core: Core, envelope: Envelope) -> None:
+        self._core = core
+        self._envelope = envelope
+
+    def names(self, *, archived: bool = False) -> list[str]:
+        prefix = names.ARCHIVE if archived else names.HEADS
+        found = (ref.removeprefix(prefix) for ref, _ in self._core.refs.under(prefix))
+        return [name for name in found if names.is_name(name)]
+
+    def spawn(
+        self,
+        name: str,
+        briefing: Briefing,
+        *,
+        at: str | None = None,
+        parent: str | None = None,
+        profile: Mapping[str, Any] | None = None,
+    ) -> Spawned:
+        """A new agent over a commit's tree, or over the empty tree."""
+        core = self._core
+        names.check_name(name)
+        made = self._briefing(briefing)
+        if parent is not None:
+            core.require_head(parent)
+        tree = core.empty_tree() if at is None else self._commit(at).tree
+        with self._envelope.at_work(name):
+            self._check_free(name)
+            record, files = self._write_record(name, made, profile)
+            said = [(AGENT, name), (TYPE, SPAWN), (BRIEFING, files["briefing.json"].cid)]
+            profile_cid = files["profile.json"].cid if "profile.json" in files else None
+            said += [(PROFILE, profile_cid)] if profile_cid else []
+            said += [(BEHAVIOUR, made["behaviour"])] if "behaviour" in made else []
+            said += [(PARENT, parent)] if parent else []
+            genesis = core.write_commit(name, tree, [at] if at else [], f"spawn: {made['title']}", said, "spawn")
+            branch = RefMove(names.head(name), None, genesis)
+            self._envelope.carry_out(Intent(name, SPAWN, branch, before=(RefMove(names.record(name), None, record),)))
+        return Spawned(name, f"agents/{name}", files["briefing.json"].cid, genesis, profile_cid)
+
+    def _briefing(self, briefing: Briefing) -> dict[str, Any]:
+        if not isinstance(briefing, Briefing):
+            raise invalid("briefing", "spawn takes a clia.Briefing(title=…, text=…)")
+        made: dict[str, Any] = self._core.clean.value(as_object(briefing))
+        if "\n" in made["title"].strip("\n"):
+            raise invalid("title", "the title of a briefing is one line")
+        behaviour = made.get("behaviour")
+        if behaviour is not None and self._core.objects.kind(behaviour) != "blob":
+            raise NoSuchObject(f"the briefing's behaviour {behaviour} is no object here", fields={"cid": behaviour})
+        return made
+
+    def _commit(self, cid: str) -> AgentCommit:
+        return self._core.read(cid)
+
+    def _check_free(self, name: str) -> None:
+        core = self._core
+        for ref, state in ((names.head(name), ""), (names.archived(name), " (archived)"), (names.record(name), " (a record)")):
+            actual = core.refs.get(ref)
+            if actual is not None:
+                raise AlreadyExists(
+                    f"an agent {name!r} exists already{state}",
+                    hints=["choose another name; the name of an agent is never used again"],
+                    fields={"agent": name, "actual": actual},
+                )
+
+    def _write_record(
+        self, name: str, briefing: Mapping[str, Any], profile: Mapping[str, Any] | None
+    ) -> tuple[str, dict[str, Entry]]:
+        core = self._core
+        files = {"briefing.json": Entry(FILE, core.objects.write_blob(as_bytes(briefing)))}
+        if profile is not None:
+            data = as_bytes(core.clean.value({"type": "profile", **profile}))
+            files["profile.json"] = Entry(FILE, core.objects.write_blob(data))
+        tree = core.objects.update_tree(None, files)
+        said = [(AGENT, name), (TYPE, "record")]
+        return core.write_commit(name, tree, [], f"record of {name}", said, "record"), files
+
+    def record(self, name: str) -> dict[str, Any]:
+        """The objects of an agent's record by file name: its briefing and, where lineage knew it, its profile."""
+        core = self._core
+        names.check_name(name)
+        tip = core.refs.get(names.record(name))
+        if tip is None:
+            raise NoSuchAgent(f"there is no record of an agent {name!r} here", fields={"agent": name})
+        found: dict[str, Any] = {}
+        for path, entry in core.objects.entries(core.objects.commit(tip).tree).items():
+            made = parse(core.objects.blob(entry.cid))
+            if made is not None:
+                found[path] = as_typed(made)
+        return found
+
+    def any_head(self, name: str) -> str:
+        """The head of an agent at work or archived."""
+        core = self._core
+        found = core.head(name)
+        return found or core.refs.get(names.archived(name)) or core.require_head(name)
+
+    def genesis(self, name: str) -> str:
+        for commit in self._core.own_commits(name, self.any_head(name)):
+            if commit.kind == SPAWN:
+                return commit.cid
+        raise NoSuchObject(f"the genesis of {name!r} is not in this clone", hints=["git fetch --unshallow"], fields={"agent": name})
+
+    def briefing_of(self, name: str) -> Briefing:
+        core = self._core
+        said = core.last_own(name, self.any_head(name)).briefing
+        made = parse(core.objects.blob(said)) if said else None
+        found = as_typed(made) if made else None
+        if not isinstance(found, Briefing):
+            raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields={"agent": name, "cid": said})
+        return found
+
+    def archive(self, name: str) -> None:
+        """Takes an agent out of the branch list. Its head stays, under another ref."""
+        self._move(name, names.head(name), names.archived(name), "archive")
+
+    def restore(self, name: str) -> None:
+        names.check_name(name)
+        if self._core.refs.get(names.archived(name)) is None:
+            raise NoSuchAgent(f"there is no archived agent {name!r}", fields={"agent": name})
+        self._move(name, names.archived(name), names.head(name), "restore")
+
+    def _move(self, name: str, source: str, target: str, verb: str) -> None:
+        core = self._core
+        names.check_name(name)
+        with self._envelope.at_work(name):
+            if source == names.head(name):
+                core.own_head(name)
+                self._check_not_followed(name)
+            head = core.refs.get(source)
+            if head is None:
+                raise NoSuchAgent(f"there is no agent {name!r} to {verb}", fields={"agent": name})
+            there = core.refs.get(target)
+            if there is None:
+                core.refs.move(target, None, head, f"clia: {verb}")
+            elif not core.graph.descends(there, head):
+                core.refs.move(target, there, head, f"clia: {verb}")
+            core.reached("secondary-refs")
+            core.refs.move(source, head, None, f"clia: {verb}")  # its head is kept: the other ref holds it
+
+    def _check_not_followed(self, name: str) -> None:
+        place = self._core.refs.followed_by(names.head(name))
+        if place is not None:
+            raise InvalidInput(
+                f"the branch of {name!r} is checked out in {place}",
+                code="branch-checked-out",
+                hints=["switch that worktree to another branch first"],
+                fields={"agent": name, "worktree": place},
+            )

@@ -1,0 +1,243 @@
+"""Is everything that was recorded still there, and does it agree?
+
+Invariant: checking changes nothing. Every finding names the ref or object it is about; what a shallow or partial clone
+cannot see is said, not reported as damage.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import CliaError, FileError, GitError, NoSuchObject
+from clia.kernel import refs as names
+from clia.kernel.typed_objects import parse
+from clia.kernel.types import AGENT_COMMIT, SPAWN
+from clia.space.events import event_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clia.kernel.types import Types
+    from clia.ports.workbench import Workbench
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.model import AgentCommit
+    from clia.space.relations import Relations
+
+    Say = Callable[[str], None]
+
+
+class Finding(NamedTuple):
+    code: str
+    message: str
+    ref: str | None = None
+    cid: str | None = None
+
+
+class Report(NamedTuple):
+    """What ``verify`` found. ``unseen`` is what could not be checked in this clone."""
+
+    findings: tuple[Finding, ...]
+    agents: int
+    commits: int
+    traces: int
+    edges: int
+    unseen: tuple[str, ...]
+
+    @property
+    def clean(self) -> bool:
+        return not self.findings
+
+
+class Checks:
+    def __init__(self, core: Core, envelope: Envelope, relations: Relations, workbench: Workbench) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._relations = relations
+        self._workbench = workbench
+
+    def verify(self, types: Types, progress: Say | None = None) -> Report:
+        say: Say = progress or _quiet
+        check = _Check(self._core, types, whole=not (self._workbench.is_partial() or self._workbench.is_shallow()))
+        for name in self._names():
+            say(f"agent {name}")
+            check.agent(name)
+        for ref, tip in self._core.refs.under(names.EVENTS):
+            check.chain(ref, tip)
+        for name in self._envelope.unfinished():
+            # Whoever is at work finishes it; so does the next one who comes.
+            if check.at_rest(name) and name in self._envelope.unfinished():
+                check.found("unfinished", f"a verb of {name!r} was begun and neither finished nor undone", names.head(name))
+        say("index")
+        edges = self._index(check)
+        say("git fsck")
+        for complaint in self._workbench.check():
+            check.found("git-fsck", complaint)
+        return Report(
+            tuple(sorted(set(check.findings), key=str)), check.agents, len(check.commits), check.traces, edges, check.unseen()
+        )
+
+    def _names(self) -> list[str]:
+        prefixes = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES)
+        found = {ref.removeprefix(prefix) for prefix in prefixes for ref, _ in self._core.refs.under(prefix)}
+        return sorted(found)
+
+    def _index(self, check: _Check) -> int:
+        """Every row is backed by git, and git has nothing that the index lacks."""
+        self._relations.catch_up()
+        edges = self._relations.edges()
+        stated = {(each.src, each.kind, each.dst, each.origin) for each in edges}
+        wanted = check.edges()
+        for src, kind, dst, origin in sorted(stated - wanted):
+            check.found("index-row", f"the index has {src} -{kind}-> {dst}, which git does not say", cid=origin)
+        for src, kind, dst, origin in sorted(wanted - stated):
+            check.found("index-gap", f"the index lacks {src} -{kind}-> {dst}", cid=origin)
+        return len(stated)
+
+
+class _Check:
+    """One run: what was looked at, and what was wrong."""
+
+    def __init__(self, core: Core, types: Types, *, whole: bool) -> None:
+        self._core = core
+        self._types = types
+        self._whole = whole
+        self._stated: set[tuple[str, str, str, str]] = set()
+        self._retracted: set[str] = set()
+        self._missing: set[str] = set()
+        self._present: set[str] = set()
+        self.findings: list[Finding] = []
+        self.commits: set[str] = set()
+        self.agents = 0
+        self.traces = 0
+
+    def found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
+        self.findings.append(Finding(code, message, ref, cid))
+
+    def at_rest(self, name: str) -> bool:
+        """Whether nobody is at work on an agent right now."""
+        try:
+            with self._core.locks.attempt(name) as free:
+                return free
+        except FileError:
+            return True  # a repository that can only be read
+
+    def unseen(self) -> tuple[str, ...]:
+        return tuple(sorted(self._missing))
+
+    def edges(self) -> set[tuple[str, str, str, str]]:
+        return {each for each in self._stated if each[3] not in self._retracted}
+
+    def agent(self, name: str) -> None:
+        if not names.is_name(name):
+            self.found("invalid-name", f"{name!r} is no name of an agent", names.HEADS + name)
+            return
+        core = self._core
+        head = core.refs.get(names.head(name)) or core.refs.get(names.archived(name))
+        record = core.refs.get(names.record(name))
+        if head is None:
+            if record is not None and self.at_rest(name) and core.refs.get(names.head(name)) is None:
+                self.found("no-branch", f"the agent {name!r} has a record and no branch", names.record(name))
+            return
+        self.agents += 1
+        if record is None:
+            self.found("no-record", f"the agent {name!r} has a branch and no record", names.head(name))
+        try:
+            self._history(name, head)
+            self._record(name, record)
+            self._notes(name)
+        except (NoSuchObject, GitError) as err:
+            self._broken(err, names.head(name))
+
+    def _broken(self, err: CliaError, ref: str) -> None:
+        cid = err.fields.get("cid")
+        if isinstance(err, NoSuchObject) and not self._whole:
+            self._missing.add(f"{ref}: {err.message}")
+        else:
+            self.found(err.code, err.message, ref, cid)
+
+    def _history(self, name: str, head: str) -> None:
+        genesis = None
+        for commit in self._core.own_commits(name, head):
+            self.commits.add(commit.cid)
+            self._commit(name, commit)
+            genesis = commit if commit.kind == SPAWN else genesis
+        if genesis is None:
+            message = f"the agent {name!r} has no genesis"
+            if self._whole:
+                self.found("no-genesis", message, names.head(name), head)
+            else:
+                self._missing.add(message)
+
+    def _commit(self, name: str, commit: AgentCommit) -> None:
+        ref = names.head(name)
+        if not self._types.is_a(commit.kind or "", AGENT_COMMIT):
+            self.found("unknown-kind", f"{commit.cid} is of the unknown kind {commit.kind!r}", ref, commit.cid)
+        for trailer, cid in (("briefing", commit.briefing), ("profile", commit.profile), ("behaviour", commit.behaviour)):
+            if cid is not None and not self._exists(cid):
+                self._gone(f"{commit.cid} names a {trailer} {cid} that does not exist", ref, cid)
+        if commit.kind == SPAWN and commit.parent:
+            self._stated.add((commit.parent, "sub-agent-of", name, commit.cid))
+        elif commit.kind == "session-merge" and commit.merged:
+            self._stated.add((name, "merges", commit.merged, commit.cid))
+            if len(commit.parents) != 2:
+                self._cut_off("not-a-merge", f"{commit.cid} is a session-merge without two parents", ref, commit.cid)
+
+    def _exists(self, cid: str) -> bool:
+        if cid not in self._present and self._core.objects.kind(cid) is not None:
+            self._present.add(cid)
+        return cid in self._present
+
+    def _gone(self, message: str, ref: str, cid: str) -> None:
+        self._cut_off("missing-object", message, ref, cid)
+
+    def _cut_off(self, code: str, message: str, ref: str, cid: str) -> None:
+        """A finding, unless this clone is one in which something is missing on purpose."""
+        if self._whole:
+            self.found(code, message, ref, cid)
+        else:
+            self._missing.add(message)
+
+    def _record(self, name: str, record: str | None) -> None:
+        if record is None:
+            return
+        core = self._core
+        files = core.objects.entries(core.objects.commit(record).tree)
+        last = next(core.own_commits(name, core.refs.get(names.head(name)) or core.refs.get(names.archived(name)) or ""), None)
+        said = {"briefing.json": last.briefing, "profile.json": last.profile} if last else {}
+        for path, cid in said.items():
+            if cid is not None and (path not in files or files[path].cid != cid):
+                self.found("record-differs", f"the record of {name!r} does not hold the {path} of its commits", names.record(name))
+        for path, entry in files.items():
+            if parse(core.objects.blob(entry.cid)) is None:
+                self.found("not-typed", f"{path} in the record of {name!r} is no typed object", names.record(name), entry.cid)
+
+    def _notes(self, name: str) -> None:
+        core = self._core
+        ref = names.traces(name)
+        for commit, blob in core.notes.all(ref).items():
+            self.traces += 1
+            if not self._exists(commit):
+                self._gone(f"a trace is bound to {commit}, which does not exist", ref, commit)
+            made = parse(core.objects.blob(blob))
+            if made is None or made["type"] != "console-trace":
+                continue  # a note that someone wrote with git; it is theirs
+            if made["commit"] != commit or made["agent"] != name:
+                self.found("misbound", f"the trace of {made['commit']} is bound to {commit}", ref, blob)
+
+    def chain(self, ref: str, tip: str) -> None:
+        name = ref.removeprefix(names.EVENTS)
+        try:
+            for commit in self._core.graph.walk([tip]):
+                body = event_of(commit) or {}
+                if body.get("event") == "edge" and body.get("src") == name:
+                    self._stated.add((name, str(body.get("kind")), str(body.get("dst")), commit.cid))
+                elif body.get("event") == "retract":
+                    self._retracted.update(each for each in body.get("origins", ()) if isinstance(each, str))
+        except (NoSuchObject, GitError) as err:
+            self._broken(err, ref)
+
+
+def _quiet(text: str) -> None:
+    del text

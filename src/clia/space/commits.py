@@ -1,0 +1,101 @@
+"""The commit verb.
+
+Invariant: a commit carries the agent, its briefing and profile, and stands on the head that the caller knew; who lost the
+race learns it and has written nothing that shows.
+"""
+
+from __future__ import annotations
+
+from clia.errors import InvalidInput, StaleRef
+from clia.kernel import refs as names
+from clia.kernel.typed_objects import Briefing, as_typed, parse
+from clia.space.envelope import Binding, Intent, RefMove
+from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PROFILE, TYPE
+from clia.space.snapshots import Snapshots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from clia.space.core import Core, Words
+    from clia.space.envelope import Envelope
+    from clia.space.model import AgentCommit, Content
+    from clia.space.registry import Registry
+    from clia.space.traces import Traces
+
+    Worktree = Callable[[str], str]
+
+
+class Commits:
+    def __init__(self, core: Core, envelope: Envelope, registry: Registry, traces: Traces) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._registry = registry
+        self._traces = traces
+        self._snapshots = Snapshots(core.objects)
+        self._prompts: dict[str, str | None] = {}
+
+    def worktree(self, name: str, files: Mapping[str, Content] | None, changes: Mapping[str, Content | None] | None) -> Worktree:
+        """How a tree comes from a head's: all files as a value, or what is different."""
+        if files is not None and changes is None:
+            return lambda head: self._snapshots.full(name, head, files)
+        if changes is not None and files is None:
+            return lambda head: self._snapshots.delta(head, changes)
+        raise InvalidInput("give files (the whole worktree) or changes (what is different)", code="files-or-changes")
+
+    def commit(
+        self, name: str, kind: str, worktree: Worktree, words: Words, *, base: str | None = None, with_trace: bool = False
+    ) -> str:
+        core = self._core
+        names.check_name(name)
+        self._registry.types().check_commit_kind(kind)
+        text, open_fields = core.clean.words(words)
+        with self._envelope.at_work(name):
+            head = core.own_head(name)
+            if base is not None and base != head:
+                raise stale(name, base, head)
+            tree = worktree(core.objects.commit(head).tree)
+            said = [*self.identity(name, kind, head), *open_fields]
+            new = core.write_commit(name, tree, [head], text, said, f"{kind} by {name}")
+            self.advance(name, kind, head, new, with_trace)
+        return new
+
+    def identity(self, name: str, kind: str, head: str) -> list[tuple[str, str]]:
+        """The trailers that carry over from the agent's last commit, and the behaviour of its briefing."""
+        last = self._core.last_own(name, head)
+        said = [(AGENT, name), (TYPE, kind)]
+        said += [(BRIEFING, last.briefing)] if last.briefing else []
+        said += [(PROFILE, last.profile)] if last.profile else []
+        behaviour = self._prompt(last)
+        return said + ([(BEHAVIOUR, behaviour)] if behaviour else [])
+
+    def advance(self, name: str, verb: str, head: str, new: str, with_trace: bool) -> None:
+        """Moves the agent's branch; with its pending trace bound to the new commit, where asked."""
+        move = RefMove(names.head(name), head, new)
+        bound = self._traces.drained(name, new) if with_trace else None
+        if bound is None:
+            self._core.reached("objects-written")
+            self._core.refs.move(*move, f"clia: {verb}")  # one ref, no note: no intent is needed
+            self._core.reached("committed")
+            return
+        text, drain = bound
+        note = Binding(names.traces(name), new, text)
+        self._envelope.carry_out(Intent(name, verb, move, notes=(note,), drain=drain))
+
+    def _prompt(self, last: AgentCommit) -> str | None:
+        """The prompt that the agent's briefing was rendered from."""
+        if last.briefing is None:
+            return None
+        if last.briefing not in self._prompts:
+            made = parse(self._core.objects.blob(last.briefing))
+            briefing = as_typed(made) if made else None
+            self._prompts[last.briefing] = briefing.behaviour if isinstance(briefing, Briefing) else None
+        return self._prompts[last.briefing]
+
+
+def stale(name: str, expected: str, actual: str) -> StaleRef:
+    return StaleRef(
+        f"the agent {name!r} has moved since {expected[:12]}: its head is {actual[:12]}",
+        hints=["read the agent's files again, and commit on top of its head"],
+        fields={"agent": name, "ref": names.head(name), "expected": expected, "actual": actual},
+    )

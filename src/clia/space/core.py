@@ -1,0 +1,183 @@
+"""What every verb of a space stands on: git, the store, locks, the clock, and who is responsible."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed
+from clia.kernel import refs as names
+from clia.kernel.canonical import canonical_bytes
+from clia.kernel.messages import check_text, compose
+from clia.ports.repository import EXECUTABLE, LINK, SUBMODULE, Stamp
+from clia.space.model import META, File, Link, Submodule, agent_commit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from clia.kernel.clock import Clock
+    from clia.ports.locks import Locks
+    from clia.ports.repository import Entry, Graph, Notes, Objects, Refs
+    from clia.ports.store import Store
+    from clia.space.model import AgentCommit, Content
+
+FOREIGN = "foreign/"
+AGENT_EMAIL = "{}@agents.clia.invalid"
+
+
+class Person(NamedTuple):
+    """Who is accountable for what agents do here: the committer of their commits."""
+
+    name: str
+    email: str
+
+
+class Words(NamedTuple):
+    """What a caller says about an action: a message, and open fields."""
+
+    message: str = ""
+    meta: Mapping[str, Any] | None = None
+
+
+class Core(NamedTuple):
+    """The parts of one open space. Knows no verb; reads what every verb needs."""
+
+    space_id: str
+    objects: Objects
+    refs: Refs
+    graph: Graph
+    notes: Notes
+    store: Store
+    locks: Locks
+    clock: Clock
+    person: Person
+    clean: Cleaner
+    reached: Callable[[str], None]
+
+    def now(self) -> int:
+        return int(self.clock().timestamp())
+
+    def agent_stamp(self, name: str, at: int | None = None) -> Stamp:
+        return Stamp(name, AGENT_EMAIL.format(name), self.now() if at is None else at)
+
+    def person_stamp(self, at: int | None = None) -> Stamp:
+        return Stamp(self.person.name, self.person.email, self.now() if at is None else at)
+
+    def head(self, name: str) -> str | None:
+        """An agent's head; None where there is no such agent."""
+        names.check_name(name)
+        return self.refs.get(names.head(name))
+
+    def require_head(self, name: str) -> str:
+        found = self.head(name)
+        if found is not None:
+            return found
+        hints = ["clia list shows the agents of this space"]
+        if self.refs.get(names.archived(name)) is not None:
+            hints = [f"it is archived; bring it back: clia archive --restore {name}"]
+        raise NoSuchAgent(f"there is no agent {name!r} here", hints=hints, fields={"agent": name})
+
+    def own_head(self, name: str) -> str:
+        """The head of an agent that may be worked on from here. An agent of another clone is read-only."""
+        head = self.require_head(name)
+        with self.store.reading() as view:
+            foreign = view.values.get(FOREIGN + name) is not None
+        if foreign:
+            raise NotAllowed(
+                f"the agent {name!r} belongs to another clone; here it is read-only",
+                code="foreign-agent",
+                hints=[f"spawn your own from it: clia spawn NAME --from {name}", f"or move it here: clia init --claim {name}"],
+                fields={"agent": name},
+            )
+        return head
+
+    def mark_foreign(self, name: str) -> None:
+        with self.store.writing() as transaction:
+            transaction.values.put(FOREIGN + name, True)
+
+    def claim(self, name: str) -> None:
+        """From now on the agent is worked on from here."""
+        self.require_head(name)
+        with self.store.writing() as transaction:
+            transaction.values.delete(FOREIGN + name)
+
+    def read(self, cid: str) -> AgentCommit:
+        return agent_commit(self.objects.commit(cid))
+
+    def own_commits(self, name: str, head: str) -> Iterator[AgentCommit]:
+        """The agent's own commits from a head down to its genesis: the first parents that carry its name."""
+        for found in self.graph.first_parents(head):
+            commit = agent_commit(found)
+            if commit.agent == name and commit.kind is not None:
+                yield commit
+                if commit.kind == "spawn":
+                    return
+
+    def own_root(self, name: str, head: str) -> str:
+        """The first of the agent's own commits."""
+        *_, first = self.own_commits(name, head)
+        return first.cid
+
+    def last_own(self, name: str, head: str) -> AgentCommit:
+        """The commit that says under which briefing and profile the agent works."""
+        for commit in self.own_commits(name, head):
+            return commit
+        raise NoSuchObject(
+            f"no commit on {names.head(name)} is the agent's own",
+            code="foreign-branch",
+            hints=["the branch was not made by clia; spawn an agent under another name"],
+            fields={"agent": name, "head": head},
+        )
+
+    def write_commit(
+        self, name: str, tree: str, parents: Sequence[str], text: str, trailers: Sequence[tuple[str, str]], default: str
+    ) -> str:
+        """A commit by an agent, its person responsible."""
+        at = self.now()
+        whole = compose(text, trailers, default)
+        return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), self.person_stamp(at), whole)
+
+    def content(self, entry: Entry) -> Content:
+        """What stands at a path, as a value that ``commit`` takes."""
+        if entry.mode == SUBMODULE:
+            return Submodule(entry.cid)
+        data = self.objects.blob(entry.cid)
+        if entry.mode == LINK:
+            return Link(data.decode("utf-8", "surrogateescape"))
+        return File(data, executable=True) if entry.mode == EXECUTABLE else data
+
+    def empty_tree(self) -> str:
+        return self.objects.update_tree(None, {})
+
+
+class Cleaner:
+    """Takes secrets out of everything that is about to be recorded. ``redact`` off: the operator said so."""
+
+    def __init__(
+        self,
+        redact_text: Callable[[str], tuple[str, int]],
+        redact_value: Callable[[Any], tuple[Any, int]],
+    ) -> None:
+        self._redact_text = redact_text
+        self._redact_value = redact_value
+
+    def text(self, text: str, field: str) -> str:
+        return self._redact_text(check_text(text, field))[0]
+
+    def value(self, value: Any) -> Any:
+        return self._redact_value(value)[0]
+
+    def words(self, words: Words) -> tuple[str, list[tuple[str, str]]]:
+        """The message, and the trailer for open fields where there are any."""
+        return self.text(words.message, "message"), self._meta(words.meta)
+
+    def _meta(self, meta: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+        if not meta:
+            return []
+        if not isinstance(meta, dict):
+            raise InvalidInput("meta must be a JSON object", code="invalid-meta", fields={"field": "meta"})
+        try:
+            return [(META, canonical_bytes(self.value(meta)).decode("utf-8"))]
+        except (ValueError, TypeError, RecursionError) as err:
+            raise InvalidInput(f"meta is not JSON: {err}", code="invalid-meta", fields={"field": "meta"}) from None

@@ -1,0 +1,83 @@
+"""Chains of events: what is no commit of an agent's work.
+
+Invariant: an event is a commit over the empty tree whose ``Clia-Event`` trailer is the event as canonical JSON. Order
+carries no meaning, so two diverged chains are united by a commit with both as parents.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from clia.errors import StaleRef
+from clia.kernel.canonical import canonical_bytes
+from clia.kernel.messages import compose, parse
+from clia.space.model import EVENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from clia.ports.repository import Commit, Stamp
+    from clia.space.core import Core
+
+
+PURGED = "purge"
+"""A history of notes was made anew; ``gone`` are the first commits of it that must not come back."""
+
+
+class Event(NamedTuple):
+    cid: str
+    at: int
+    body: Mapping[str, Any]
+
+
+def write_event(core: Core, tip: str | None, author: Stamp, body: Mapping[str, Any], subject: str) -> str:
+    """The commit that would follow a chain's tip."""
+    whole = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8"))], "event")
+    return core.objects.write_commit(core.empty_tree(), [tip] if tip else [], author, core.person_stamp(), whole)
+
+
+def append_event(core: Core, ref: str, author: Stamp, body: Mapping[str, Any], subject: str) -> str:
+    """Appends to a chain; the caller holds its lock, so that only plain git can come between."""
+    while True:
+        tip = core.refs.get(ref)
+        made = write_event(core, tip, author, body, subject)
+        try:
+            core.refs.move(ref, tip, made, "clia: event")
+        except StaleRef:
+            continue
+        return made
+
+
+def read_events(core: Core, tip: str, after: str | None = None) -> Iterator[Event]:
+    """The events of a chain, newest first, without those that ``after`` reaches."""
+    for commit in core.graph.walk([tip], [after] if after else []):
+        body = event_of(commit)
+        if body is not None:
+            yield Event(commit.cid, commit.committer.at, body)
+
+
+def event_of(commit: Commit) -> dict[str, Any] | None:
+    for key, value in parse(commit.message)[1]:
+        if key == EVENT:
+            try:
+                body = json.loads(value)
+            except ValueError:
+                return None
+            return body if isinstance(body, dict) else None
+    return None
+
+
+def unite(core: Core, ref: str, theirs: str) -> bool:
+    """Takes a chain from another clone into ours; whether anything changed."""
+    tip = core.refs.get(ref)
+    if tip is not None and core.graph.descends(tip, theirs):
+        return False
+    new = theirs
+    if tip is not None and not core.graph.descends(theirs, tip):
+        by = core.person_stamp()
+        new = core.objects.write_commit(core.empty_tree(), [tip, theirs], by, by, "Chains of two clones united by clia\n")
+    core.refs.move(ref, tip, new, "clia: adopt")
+    return True

@@ -1,0 +1,136 @@
+"""Bringing a space to and from other clones.
+
+Invariant: nothing that is only here is ever overwritten or pruned: what is fetched lands in refs of its own, and is taken
+over by compare and swap where it is new, or ahead, or can be united. Nothing is published unless asked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import NotFound, StaleRef
+from clia.kernel import refs as names
+from clia.space.events import PURGED, read_events, unite
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clia.ports.workbench import Pushed, Workbench
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+
+NEW, AHEAD, UNITED, DIVERGED, REFUSED = "new", "ahead", "united", "diverged", "purged"
+_KINDS = (("clia/", "refs/clia/"), ("notes/", "refs/notes/clia/"), ("heads/", names.HEADS))
+
+
+class Adopted(NamedTuple):
+    """What became of a ref of another clone; ``diverged`` ones, and those that hold what was ``purged`` here, were left."""
+
+    ref: str
+    what: str
+    cid: str
+
+
+def fetch_rules(remote: str) -> list[str]:
+    """What git is told to fetch: everything of a space, into refs that belong to the remote."""
+    return [f"+{source}*:{names.TRACKING}{remote}/{kind}*" for kind, source in _KINDS]
+
+
+class Exchange:
+    def __init__(self, core: Core, envelope: Envelope, workbench: Workbench) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._workbench = workbench
+
+    def adopt(self, remote: str) -> list[Adopted]:
+        """Takes over what was fetched from a remote."""
+        found = []
+        top = f"{names.TRACKING}{remote}/"
+        for kind, target in _KINDS:
+            for ref, cid in self._core.refs.under(top + kind):
+                done = self._take(target + ref.removeprefix(top + kind), cid)
+                if done is not None:
+                    found.append(Adopted(target + ref.removeprefix(top + kind), done, cid))
+        return found
+
+    def _take(self, ref: str, theirs: str) -> str | None:
+        core = self._core
+        ours = core.refs.get(ref)
+        if ours == theirs or (ours is not None and core.graph.descends(ours, theirs)):
+            return None
+        name = ref.rpartition("/")[2]
+        lock = name if names.is_name(name) else "@adopt"
+        with self._envelope.at_work(lock):
+            try:
+                return self._settle(ref, core.refs.get(ref), theirs)
+            except StaleRef:
+                return DIVERGED  # moved by plain git just now; the next time will tell
+
+    def _settle(self, ref: str, ours: str | None, theirs: str) -> str | None:
+        core = self._core
+        if ref.startswith(names.TRACES) and self._was_purged(ref, theirs):
+            return REFUSED
+        if ours is None or core.graph.descends(theirs, ours):
+            if ref.startswith(names.HEADS) and core.refs.followed_by(ref) is not None:
+                return DIVERGED  # someone has it checked out
+            core.refs.move(ref, ours, theirs, "clia: adopt")
+            if ours is None and ref.startswith(names.HEADS):
+                core.mark_foreign(ref.removeprefix(names.HEADS))
+            return NEW if ours is None else AHEAD
+        if core.graph.descends(ours, theirs):
+            return None
+        if ref.startswith(names.NOTES):
+            core.notes.unite(ref, theirs, core.person_stamp())
+            return UNITED
+        if ref == names.OBJECTS:
+            self._unite_objects(ours, theirs)
+            return UNITED
+        if ref == names.TYPES or ref.startswith(names.EVENTS):
+            unite(core, ref, theirs)
+            return UNITED
+        return DIVERGED
+
+    def _was_purged(self, ref: str, theirs: str) -> bool:
+        """Whether a history holds what was purged from it here."""
+        core = self._core
+        tip = core.refs.get(names.events(ref.removeprefix(names.TRACES)))
+        for event in read_events(core, tip) if tip else ():
+            if event.body.get("event") == PURGED and event.body.get("ref") == ref:
+                gone = [cid for cid in event.body.get("gone", ()) if core.objects.kind(cid) == "commit"]
+                if any(core.graph.descends(theirs, cid) for cid in gone):
+                    return True
+        return False
+
+    def _unite_objects(self, ours: str, theirs: str) -> None:
+        """Objects are named by their content, so two trees of them never disagree."""
+        core = self._core
+        tree = core.objects.commit(ours).tree
+        here = core.objects.entries(tree)
+        new = {path: each for path, each in core.objects.entries(core.objects.commit(theirs).tree).items() if path not in here}
+        by = core.person_stamp()
+        both = core.objects.write_commit(
+            core.objects.update_tree(tree, new), [ours, theirs], by, by, "Objects of two clones united by clia\n"
+        )
+        core.refs.move(names.OBJECTS, ours, both, "clia: unite objects")
+
+    def publish(self, agents: Sequence[str], remote: str, *, traces: bool = True) -> list[Pushed]:
+        """Sends agents to a remote: branch, record, events, types and, where wanted, traces. All or nothing; no force."""
+        core = self._core
+        if remote not in self._workbench.remotes():
+            known = ", ".join(self._workbench.remotes()) or "none"
+            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=[f"remotes here: {known}"])
+        wanted = [names.SPACE, names.TYPES, names.OBJECTS]
+        for name in agents:
+            if core.refs.get(names.archived(names.check_name(name))) is None:
+                core.require_head(name)
+            wanted += [names.head(name), names.archived(name), names.record(name), names.events(name)]
+            wanted += [names.traces(name)] if traces else []
+        return self._workbench.push(remote, [ref for ref in wanted if core.refs.get(ref) is not None])
+
+    def set_up(self, remote: str) -> list[str]:
+        """Tells git to fetch the space's refs along with everything else; the rules that were missing."""
+        return self._workbench.add_fetch_rules(remote, fetch_rules(remote))
+
+    def fetch(self, remote: str) -> None:
+        self._workbench.fetch(remote, fetch_rules(remote))

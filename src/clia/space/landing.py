@@ -1,0 +1,145 @@
+"""Landing: an agent's work comes to a branch of people.
+
+Invariant: the branch moves by compare and swap or not at all; conflicts write nothing; which commits were landed is said
+in the landing commit's trailers and on the agent's chain of events. A worktree that has the branch checked out goes along
+as in a fast-forward merge, and uncommitted work in its way stops the landing.
+"""
+
+from __future__ import annotations
+
+from clia.errors import Conflict, InvalidInput, NotFound
+from clia.kernel import refs as names
+from clia.kernel.types import DECISION
+from clia.space.envelope import Intent, RefMove
+from clia.space.events import read_events, write_event
+from clia.space.model import BRIEFING, LANDED, PROFILE, RANGE, Conflicts, Landed, UpToDate, agent_commit
+from clia.space.model import DECISION as DECISION_TRAILER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from clia.ports.workbench import Workbench
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.merging import Merging
+
+FAST_FORWARD, MERGE, SQUASH = "fast-forward", "merge", "squash"
+
+
+class Landing:
+    def __init__(self, core: Core, envelope: Envelope, merging: Merging, workbench: Workbench) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._merging = merging
+        self._workbench = workbench
+
+    def land(
+        self, name: str, onto: str, *, squash: bool = False, no_ff: bool = False, message: str = ""
+    ) -> Landed | UpToDate | Conflicts:
+        core = self._core
+        text = core.clean.text(message, "message")
+        ref = self._branch(onto)
+        with self._envelope.at_work(name):
+            head, tip = core.own_head(name), self._tip(ref)
+            tree = core.objects.commit(head).tree
+            if tip is not None:
+                if core.graph.descends(tip, head) or self.landed_head(name, ref) == head:
+                    return UpToDate(tip)
+                merged = core.graph.merge(tip, head, self._landed_before(name, ref, tip, head))
+                if merged.conflicts:
+                    return Conflicts(onto, name, tip, head, self._merging.paths(merged))
+                tree = merged.tree
+            forward = tip is None or core.graph.descends(head, tip)
+            how = SQUASH if squash else FAST_FORWARD if forward and not no_ff else MERGE
+            new = head if how == FAST_FORWARD else self._write(name, onto, (tip, head), tree, text, squash)
+            self._move(name, ref, (tip, new, head), how)
+        return Landed(new, how)
+
+    def _landed_before(self, name: str, ref: str, tip: str, head: str) -> str | None:
+        """The head of the agent's last squashed landing, where git does not see that the branch holds it."""
+        for body in self.landings(name):
+            if body["onto"] == ref and body.get("how") == SQUASH and self._holds(tip, body["cid"]):
+                return str(body["head"]) if self._holds(head, body["head"]) else None
+        return None
+
+    def _holds(self, tip: str, cid: str) -> bool:
+        return self._core.objects.kind(cid) == "commit" and self._core.graph.descends(tip, cid)
+
+    def _branch(self, onto: str) -> str:
+        ref = names.branch(onto)
+        if ref.startswith(names.HEADS):
+            raise InvalidInput(
+                f"{onto!r} is an agent's branch", code="not-a-branch-of-people", hints=["clia merge brings agents together"]
+            )
+        return ref
+
+    def _tip(self, ref: str) -> str | None:
+        """The branch's head; None where it has been checked out and nothing was ever committed to it."""
+        found = self._core.refs.get(ref)
+        if found is None and self._core.refs.followed_by(ref) is None:
+            branches = [each.removeprefix(names.BRANCHES) for each, _ in self._core.refs.under(names.BRANCHES)]
+            people = [each for each in branches if not each.startswith("agents/")]
+            raise NotFound(
+                f"there is no branch {ref.removeprefix(names.BRANCHES)!r}",
+                code="no-such-branch",
+                hints=[f"branches here: {', '.join(people) or 'none'}"],
+                fields={"ref": ref},
+            )
+        return found
+
+    def _write(self, name: str, onto: str, heads: tuple[str | None, str], tree: str, text: str, squash: bool) -> str:
+        core = self._core
+        tip, head = heads
+        base = core.graph.merge_base(tip, head) if tip else None
+        last = core.last_own(name, head)
+        said = [(LANDED, name), (RANGE, f"{base or core.own_root(name, head)}..{head}")]
+        said += [(BRIEFING, last.briefing)] if last.briefing else []
+        said += [(PROFILE, last.profile)] if last.profile else []
+        said += [(DECISION_TRAILER, cid) for cid in self._decisions(tip, head)]
+        subject = f"{'squash' if squash else 'land'}: {name} onto {onto}"
+        parents = [each for each in ((tip,) if squash else (tip, head)) if each is not None]
+        return core.write_commit(name, tree, parents, text or subject, said, subject)
+
+    def _decisions(self, tip: str | None, head: str) -> list[str]:
+        walked = map(agent_commit, self._core.graph.walk([head], [tip] if tip else []))
+        return [each.cid for each in walked if each.kind == DECISION][::-1]
+
+    def _move(self, name: str, ref: str, ids: tuple[str | None, str, str], how: str) -> None:
+        core = self._core
+        tip, new, head = ids
+        place = core.refs.followed_by(ref)
+        before = tip or core.empty_tree()
+        if place is not None:
+            complaint = self._workbench.can_follow(place, before, new)
+            if complaint is not None:
+                raise Conflict(
+                    f"the worktree {place} has uncommitted work in the way: {complaint}",
+                    code="uncommitted-work",
+                    hints=["commit or stash it there, or switch to another branch"],
+                    fields={"worktree": place, "reason": complaint},
+                )
+        body: dict[str, Any] = {"event": "landed", "onto": ref, "cid": new, "head": head, "base": tip, "how": how}
+        chain = names.events(name)
+        last = core.refs.get(chain)
+        event = write_event(core, last, core.agent_stamp(name), body, f"landed on {ref}")
+        after = (RefMove(chain, last, event),)
+        follow = ((place, before, new),) if place is not None else ()
+        self._envelope.carry_out(Intent(name, "land", RefMove(ref, tip, new), after=after, follow=follow))
+
+    def landed_head(self, name: str, ref: str | None = None) -> str | None:
+        """The head that was last landed, on a branch or anywhere."""
+        for body in self.landings(name):
+            if ref is None or body["onto"] == ref:
+                head: str = body["head"]
+                return head
+        return None
+
+    def landings(self, name: str) -> list[dict[str, Any]]:
+        """Every landing of an agent, newest first."""
+        tip = self._core.refs.get(names.events(name))
+        if tip is None:
+            return []
+        found = (dict(event.body) for event in read_events(self._core, tip))
+        keys = ("onto", "cid", "head")
+        return [body for body in found if body.get("event") == "landed" and all(isinstance(body.get(key), str) for key in keys)]

@@ -1,0 +1,203 @@
+"""What a space answers with: plain records, and how a commit is read as an agent's."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from clia.kernel import messages
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from clia.kernel.typed_objects import ConsoleTrace
+    from clia.ports.repository import Commit, Stamp
+
+AGENT, TYPE, BRIEFING, PROFILE, BEHAVIOUR = "Clia-Agent", "Clia-Type", "Clia-Briefing", "Clia-Profile", "Clia-Behaviour"
+PARENT, MERGED, META, EVENT = "Clia-Parent", "Clia-Merged", "Clia-Meta", "Clia-Event"
+LANDED, RANGE, DECISION = "Clia-Landed", "Clia-Range", "Clia-Decision"
+
+
+class AgentCommit(NamedTuple):
+    """A commit and what its trailers say; ``agent`` and ``kind`` are None for a commit of people."""
+
+    cid: str
+    parents: tuple[str, ...]
+    tree: str
+    agent: str | None
+    kind: str | None
+    message: str
+    author: Stamp
+    committer: Stamp
+    briefing: str | None = None
+    profile: str | None = None
+    behaviour: str | None = None
+    parent: str | None = None  # the agent it was spawned from
+    merged: str | None = None  # the agent whose session it merged
+    landed: str | None = None  # the agent whose work it brought to a branch of people
+    range: str | None = None  # base..head of what was landed
+    decisions: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = {}
+
+    @property
+    def subject(self) -> str:
+        return self.message.split("\n", 1)[0]
+
+
+class Spawned(NamedTuple):
+    """A new agent."""
+
+    agent: str
+    branch: str
+    briefing: str
+    genesis: str
+    profile: str | None = None
+
+
+class File(NamedTuple):
+    """A file's content, where it is to be executable."""
+
+    data: bytes
+    executable: bool = False
+
+
+class Link(NamedTuple):
+    """A symbolic link."""
+
+    target: str
+
+
+class Submodule(NamedTuple):
+    """Another repository's commit, as a gitlink."""
+
+    commit: str
+
+
+Content = bytes | File | Link | Submodule
+
+
+class Merged(NamedTuple):
+    """The session was merged; ``cid`` is the session-merge commit."""
+
+    cid: str
+
+
+class UpToDate(NamedTuple):
+    """There was nothing to merge; ``head`` already holds it."""
+
+    head: str
+
+
+class ConflictPath(NamedTuple):
+    """One path that both changed: the content of each side, None where it has no such file."""
+
+    path: str
+    base: Content | None
+    ours: Content | None
+    theirs: Content | None
+
+
+class Conflicts(NamedTuple):
+    """Nothing was committed. Conclude with ``resolve``, naming both heads."""
+
+    into: str
+    from_: str
+    ours: str
+    theirs: str
+    paths: tuple[ConflictPath, ...]
+
+
+class Landed(NamedTuple):
+    """The agent's work is on the branch; ``cid`` is the branch's new head."""
+
+    cid: str
+    how: str  # merge, squash or fast-forward
+
+
+class BlamedLine(NamedTuple):
+    """One line, and what stands behind it; fields are None where people wrote it."""
+
+    number: int
+    text: str
+    commit: str
+    agent: str | None
+    kind: str | None
+    briefing: str | None
+    behaviour: str | None
+    trace: str | None
+
+
+class TraceChange(NamedTuple):
+    """One binding of a trace to a commit, from the history of the notes."""
+
+    notes_commit: str
+    trace: str | None
+    by: Stamp
+    message: str
+
+
+class TraceHit(NamedTuple):
+    """An entry that a search found; ``commit`` is None while it is pending."""
+
+    agent: str
+    commit: str | None
+    position: int  # in its trace, from 0
+    entry: Mapping[str, Any]
+
+
+class BoundTrace(NamedTuple):
+    """A commit's trace and its id."""
+
+    cid: str
+    trace: ConsoleTrace
+
+
+def agent_commit(found: Commit) -> AgentCommit:
+    """How a commit reads; trailers that are not ours, or not well-formed, say nothing."""
+    text, trailers = messages.parse(found.message)
+    said: dict[str, str] = {}
+    for key, value in trailers:
+        said.setdefault(key, value)
+    return AgentCommit(
+        cid=found.cid,
+        parents=found.parents,
+        tree=found.tree,
+        agent=said.get(AGENT),
+        kind=said.get(TYPE),
+        message=text,
+        author=found.author,
+        committer=found.committer,
+        briefing=said.get(BRIEFING),
+        profile=said.get(PROFILE),
+        behaviour=said.get(BEHAVIOUR),
+        parent=said.get(PARENT),
+        merged=said.get(MERGED),
+        landed=said.get(LANDED),
+        range=said.get(RANGE),
+        decisions=tuple(value for key, value in trailers if key == DECISION),
+        meta=_object(said.get(META)),
+    )
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    try:
+        made = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return made if isinstance(made, dict) else {}
+
+
+def as_json(value: Any) -> Any:
+    """A record as a program reads it: objects with named fields, all the way down."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        fields: Sequence[str] = value._fields
+        return {name.rstrip("_"): as_json(getattr(value, name)) for name in fields}
+    if isinstance(value, dict):
+        return {key: as_json(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [as_json(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value

@@ -1,0 +1,82 @@
+"""Types registered in this space, and typed objects kept by it.
+
+Invariant: types live on their own chain of commits, one event each, so that chains of two clones unite; an object that was
+written is kept alive by a tree that a ref reaches.
+"""
+
+from __future__ import annotations
+
+from clia.errors import NoSuchObject, StaleRef, UnknownKind
+from clia.kernel import refs as names
+from clia.kernel.typed_objects import as_bytes, as_object, as_typed, parse
+from clia.kernel.types import Types
+from clia.ports.repository import FILE, Entry
+from clia.space.envelope import SPACE_LOCK
+from clia.space.events import append_event, read_events
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from clia.kernel.typed_objects import TypedObject
+    from clia.space.core import Core
+
+TYPES_LOCK, OBJECTS_LOCK = "@types", "@objects"
+
+
+class Registry:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._read: tuple[str | None, Types] = (None, Types())
+
+    def types(self) -> Types:
+        """The types as the ref has them now."""
+        tip = self._core.refs.get(names.TYPES)
+        if tip != self._read[0]:
+            events = read_events(self._core, tip) if tip else ()
+            said = [(each.body.get("name"), each.body.get("parent")) for each in events if each.body.get("event") == "type"]
+            known = [(name, parent) for name, parent in said if isinstance(name, str) and isinstance(parent, str)]
+            self._read = (tip, Types(known))
+        return self._read[1]
+
+    def register(self, name: str, parent: str) -> None:
+        core = self._core
+        with core.locks.hold(SPACE_LOCK, shared=True), core.locks.hold(TYPES_LOCK):
+            self.types().check_new(name, parent)
+            body = {"event": "type", "name": name, "parent": parent}
+            append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}")
+
+    def write(self, thing: TypedObject | Mapping[str, Any]) -> str:
+        core = self._core
+        made = core.clean.value(as_object(thing))
+        if made["type"] not in self.types().known():
+            raise UnknownKind(f"{made['type']!r} is no registered type", fields={"type": made["type"]})
+        data = as_bytes(made)
+        cid = core.objects.blob_id(data)
+        with core.locks.hold(SPACE_LOCK, shared=True), core.locks.hold(OBJECTS_LOCK):
+            self._keep(cid, data)
+        return cid
+
+    def _keep(self, cid: str, data: bytes) -> None:
+        core = self._core
+        path = f"{cid[:2]}/{cid[2:]}.json"
+        while True:
+            tip = core.refs.get(names.OBJECTS)
+            tree = None if tip is None else core.objects.commit(tip).tree
+            if tree is not None and core.objects.entry(tree, path) is not None:
+                return
+            new_tree = core.objects.update_tree(tree, {path: Entry(FILE, core.objects.write_blob(data))})
+            by = core.person_stamp()
+            new = core.objects.write_commit(new_tree, [tip] if tip else [], by, by, f"object {cid}\n")
+            try:
+                core.refs.move(names.OBJECTS, tip, new, "clia: write an object")
+            except StaleRef:
+                continue  # plain git moved it
+            return
+
+    def read(self, cid: str) -> TypedObject | dict[str, Any]:
+        made = parse(self._core.objects.blob(cid))
+        if made is None:
+            raise NoSuchObject(f"the object {cid} is no typed object", code="not-typed", fields={"cid": cid})
+        return as_typed(made)

@@ -1,0 +1,170 @@
+"""Relations between agents, as an index over git.
+
+Invariant: an edge stands because a commit says so (a spawn, a session merge, or an event on its actor's own chain) and no
+event retracts that commit. The index remembers how far it has read each chain, so that what plain git fetched or made
+shows too; made anew, it is the same.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clia.errors import InvalidInput, NotFound
+from clia.kernel import refs as names
+from clia.kernel.types import SESSION_MERGE, SPAWN
+from clia.ports.store import Edge
+from clia.space.events import append_event, read_events
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clia.ports.store import Transaction
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+
+SUB_AGENT, REVIEWS, MERGES = "sub-agent-of", "reviews", "merges"
+_KIND = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+_READ = "read/"
+
+
+class Relations:
+    def __init__(self, core: Core, envelope: Envelope) -> None:
+        self._core = core
+        self._envelope = envelope
+
+    def relate(self, src: str, kind: str, dst: str) -> str:
+        """States an edge; the id of what states it. An edge that stands already is not stated again."""
+        self._check(src, kind, dst)
+        core = self._core
+        with self._envelope.at_work(src):
+            core.own_head(src)
+            core.require_head(dst)
+            present = self._origins(src, kind, dst)
+            if present:
+                return present[0]
+            body = {"event": "edge", "src": src, "kind": kind, "dst": dst}
+            made = append_event(core, names.events(src), core.agent_stamp(src), body, f"relate: {src} {kind} {dst}")
+            core.reached("committed")
+        return made
+
+    def unrelate(self, src: str, kind: str, dst: str) -> str:
+        """Takes an edge back, whatever stated it; the id of the retraction."""
+        self._check(src, kind, dst)
+        core = self._core
+        with self._envelope.at_work(src):
+            core.own_head(src)
+            present = self._origins(src, kind, dst)
+            if not present:
+                fields = {"src": src, "kind": kind, "dst": dst}
+                raise NotFound(f"there is no edge {src} -{kind}-> {dst}", code="no-such-edge", fields=fields)
+            body = {"event": "retract", "src": src, "kind": kind, "dst": dst, "origins": present}
+            return append_event(core, names.events(src), core.agent_stamp(src), body, f"unrelate: {src} {kind} {dst}")
+
+    def _origins(self, src: str, kind: str, dst: str) -> list[str]:
+        self.catch_up()
+        with self._core.store.reading() as view:
+            return view.edges.origins(src, kind, dst)
+
+    def targets(self, src: str, kind: str) -> list[str]:
+        return self._ask(lambda view: view.edges.targets(names.check_name(src), kind))
+
+    def sources(self, dst: str, kind: str) -> list[str]:
+        return self._ask(lambda view: view.edges.sources(names.check_name(dst), kind))
+
+    def reachable(self, src: str, kind: str) -> list[str]:
+        return self._ask(lambda view: view.edges.reachable(names.check_name(src), kind))
+
+    def edges(self, touching: str | None = None) -> list[Edge]:
+        self.catch_up()
+        with self._core.store.reading() as view:
+            return view.edges.standing(touching)
+
+    def _ask(self, question: Callable[[Transaction], list[str]]) -> list[str]:
+        self.catch_up()
+        with self._core.store.reading() as view:
+            return question(view)
+
+    def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Reads what the refs have that the index has not."""
+        tips = self.tips()
+        with self._core.store.reading() as view:
+            behind = _behind(dict(view.values.scan(_READ)), tips)
+        if not behind:
+            return
+        with self._core.store.writing() as transaction:
+            known = dict(transaction.values.scan(_READ))
+            for number, source in enumerate(behind):
+                self._read_source(transaction, source, known.get(_READ + source), tips.get(source))
+                if progress:
+                    progress(number + 1, len(behind))
+
+    def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
+        """Forgets the index and reads everything again; how many edges stand."""
+        with self._core.store.writing() as transaction:
+            transaction.edges.clear()
+            for key, _ in transaction.values.scan(_READ):
+                transaction.values.delete(key)
+        self.catch_up(progress)
+        with self._core.store.reading() as view:
+            return len(view.edges.standing())
+
+    def tips(self) -> dict[str, str]:
+        """What the index reads: each agent's branch, at work or archived, and each chain of events."""
+        core = self._core
+        found: dict[str, str] = {}
+        for kind, prefix in (("agents/", names.ARCHIVE), ("agents/", names.HEADS), ("events/", names.EVENTS)):
+            for ref, tip in core.refs.under(prefix):
+                if names.is_name(ref.removeprefix(prefix)):
+                    found[kind + ref.removeprefix(prefix)] = tip
+        return found
+
+    def _read_source(self, transaction: Transaction, source: str, known: str | None, tip: str | None) -> None:
+        kind, _, name = source.partition("/")
+        if tip is None:
+            transaction.edges.drop(source)
+            transaction.values.delete(_READ + source)
+            return
+        if known is not None and (self._core.objects.kind(known) is None or not self._core.graph.descends(tip, known)):
+            transaction.edges.drop(source)  # the chain was made anew
+            known = None
+        if kind == "agents":
+            transaction.edges.add(self._of_agent(name, tip, known))
+        else:
+            self._of_events(transaction, name, tip, known)
+        transaction.values.put(_READ + source, tip)
+
+    def _of_agent(self, name: str, tip: str, known: str | None) -> Iterator[Edge]:
+        for commit in self._core.own_commits(name, tip):
+            if commit.cid == known:
+                return
+            if commit.kind == SPAWN and commit.parent:
+                yield Edge(commit.parent, SUB_AGENT, name, commit.cid, f"agents/{name}")
+            elif commit.kind == SESSION_MERGE and commit.merged:
+                yield Edge(name, MERGES, commit.merged, commit.cid, f"agents/{name}")
+
+    def _of_events(self, transaction: Transaction, name: str, tip: str, known: str | None) -> None:
+        source = f"events/{name}"
+        for event in read_events(self._core, tip, known):
+            body = event.body
+            if body.get("event") == "edge" and body.get("src") == name and _is_edge(body.get("kind"), body.get("dst")):
+                transaction.edges.add([Edge(name, body["kind"], body["dst"], event.cid, source)])
+            elif body.get("event") == "retract" and isinstance(body.get("origins"), list):
+                transaction.edges.retract(source, [each for each in body["origins"] if isinstance(each, str)])
+
+    def _check(self, src: str, kind: str, dst: str) -> None:
+        names.check_name(src)
+        names.check_name(dst)
+        if not _is_edge(kind, dst):
+            hints = ["lower-case words joined by hyphens: reviews, advises"]
+            raise InvalidInput(f"{kind!r} is no kind of relation", code="invalid-relation", hints=hints, fields={"kind": kind})
+
+
+def _is_edge(kind: object, dst: object) -> bool:
+    return isinstance(kind, str) and len(kind) <= 64 and _KIND.fullmatch(kind) is not None and names.is_name(dst)
+
+
+def _behind(known: dict[str, str], tips: dict[str, str]) -> list[str]:
+    """The sources whose tip is not the one that was read."""
+    read = {key.removeprefix(_READ): tip for key, tip in known.items()}
+    return sorted(source for source in read.keys() | tips.keys() if read.get(source) != tips.get(source))

@@ -1,0 +1,152 @@
+"""A worktree as a value, turned into a tree.
+
+Invariant: nothing is written before every path and content has been checked; only what differs from the tree below is
+hashed and written.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+
+from clia.errors import InvalidInput, UnsafePath
+from clia.kernel import paths
+from clia.ports.repository import EXECUTABLE, FILE, LINK, SUBMODULE, Entry
+from clia.space.model import File, Link, Submodule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clia.ports.repository import Objects
+    from clia.space.model import Content
+
+_REMEMBERED = 4
+_ATTRIBUTE_LINE, _ATTRIBUTES_MAX = 2048, 100 * 1024 * 1024
+_UPDATES = frozenset(("checkout", "rebase", "merge", "none"))
+
+
+class Snapshots:
+    """Makes trees; remembers the last values of a few agents, so that unchanged ones need no hashing."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._last: OrderedDict[str, tuple[str, dict[str, Entry], dict[str, Content]]] = OrderedDict()
+        self._turn = Lock()
+
+    def full(self, agent: str, tree: str, files: Mapping[str, Content]) -> str:
+        """The tree of exactly these files; ``tree`` is what the agent's head holds."""
+        present, values = self._remembered(agent, tree)
+        changed: dict[str, Content] = {}
+        for path, value in files.items():
+            before = values.get(path, ...)
+            # A link and a submodule are both one text; only their types tell them apart.
+            if before is not value and (type(before) is not type(value) or before != value):
+                changed[path] = value
+        made: dict[str, Entry | None] = dict(self._entries(changed, present))
+        made.update(dict.fromkeys(present.keys() - files.keys()))
+        new = self._objects.update_tree(tree, made) if made else tree
+        self._remember(agent, new, _applied(present, made), dict(files))
+        return new
+
+    def delta(self, tree: str, changes: Mapping[str, Content | None]) -> str:
+        """The tree with some paths set and, with None, some removed."""
+        content = {path: value for path, value in changes.items() if value is not None}
+        made: dict[str, Entry | None] = dict(self._entries(content, {}))
+        made.update({path: None for path, value in changes.items() if value is None})
+        return self._objects.update_tree(tree, made)
+
+    def _remembered(self, agent: str, tree: str) -> tuple[dict[str, Entry], dict[str, Content]]:
+        found = self._last.get(agent)
+        if found is not None and found[0] == tree:
+            return found[1], found[2]
+        return self._objects.entries(tree), {}
+
+    def _remember(self, agent: str, tree: str, entries: dict[str, Entry], values: dict[str, Content]) -> None:
+        with self._turn:
+            self._last[agent] = (tree, entries, values)
+            self._last.move_to_end(agent)
+            while len(self._last) > _REMEMBERED:
+                self._last.popitem(last=False)
+
+    def _entries(self, files: Mapping[str, Content], present: Mapping[str, Entry]) -> dict[str, Entry]:
+        """What must be written of these files; those that stand in the tree as they are stay out."""
+        described = {path: _described(path, value) for path, value in files.items()}
+        found: dict[str, Entry] = {}
+        waiting: dict[str, tuple[int, bytes]] = {}
+        for path, (mode, data) in described.items():
+            if path not in present:
+                paths.check(path)
+            if mode == SUBMODULE:
+                found[path] = Entry(mode, data.decode("ascii"))
+            elif present.get(path) != Entry(mode, self._objects.blob_id(data)):
+                if paths.is_gitmodules(path):
+                    self._check_gitmodules(path, mode, data)
+                elif paths.is_gitattributes(path):
+                    _check_gitattributes(path, data)
+                waiting[path] = (mode, data)
+        for path, (mode, data) in waiting.items():
+            found[path] = Entry(mode, self._objects.write_blob(data))
+        return {path: entry for path, entry in found.items() if present.get(path) != entry}
+
+    def _check_gitmodules(self, path: str, mode: int, data: bytes) -> None:
+        """What git's own check of a ``.gitmodules`` file refuses: it could run programs in a clone."""
+        said = self._objects.config_entries(data) if mode != LINK else None
+        if said is None:
+            raise UnsafePath(f"{path!r}: not a readable .gitmodules file", fields={"path": path})
+        for key, value in said:
+            section, _, rest = key.partition(".")
+            name, _, field = rest.rpartition(".")
+            bad_name = not name or ".." in name.replace("\\", "/").split("/")
+            bad_value = field in ("url", "path") and value.startswith("-")
+            bad_url = field == "url" and ("\n" in value or "::" in value.partition("/")[0])
+            bad_update = field == "update" and value not in _UPDATES
+            if section == "submodule" and (bad_name or bad_value or bad_url or bad_update):
+                raise UnsafePath(f"{path!r}: the value of {key} is unsafe", fields={"path": path, "key": key})
+
+
+def _check_gitattributes(path: str, data: bytes) -> None:
+    """git ignores longer lines and larger files, and says of a repository with one that it is damaged."""
+    if len(data) > _ATTRIBUTES_MAX or any(len(line) >= _ATTRIBUTE_LINE for line in data.split(b"\n")):
+        raise UnsafePath(f"{path!r}: git does not read attributes this long", fields={"path": path})
+
+
+def _described(path: str, value: object) -> tuple[int, bytes]:
+    """Mode and data of a content; ``InvalidInput`` names the path."""
+    if isinstance(value, bytes):
+        return FILE, value
+    if isinstance(value, File) and _is_data(value.data):
+        return (EXECUTABLE if value.executable else FILE), value.data
+    if isinstance(value, Link) and _is_target(value.target):
+        return LINK, value.target.encode("utf-8", "surrogateescape")
+    if isinstance(value, Submodule) and _is_id(value.commit):
+        return SUBMODULE, value.commit.encode("ascii")
+    raise InvalidInput(
+        f"the content of {path!r} cannot be stored: {type(value).__name__}",
+        code="invalid-content",
+        hints=["give bytes, clia.File, clia.Link or clia.Submodule"],
+        fields={"path": path},
+    )
+
+
+def _is_data(data: object) -> bool:
+    return isinstance(data, bytes)
+
+
+def _is_target(text: object) -> bool:
+    return isinstance(text, str) and text != "" and "\0" not in text
+
+
+def _is_id(text: object) -> bool:
+    """Whether a text can name a commit; git takes all zeros for none."""
+    return isinstance(text, str) and len(text) == 40 and all(char in "0123456789abcdef" for char in text) and text.strip("0") != ""
+
+
+def _applied(present: Mapping[str, Entry], made: Mapping[str, Entry | None]) -> dict[str, Entry]:
+    found = dict(present)
+    for path, entry in made.items():
+        if entry is None:
+            del found[path]
+        else:
+            found[path] = entry
+    return found

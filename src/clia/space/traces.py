@@ -1,0 +1,229 @@
+"""Traces: what an agent said and saw, bound to its commits.
+
+Invariant: an entry is either pending in the store or in exactly one bound trace; secrets are taken out before an entry is
+anywhere; binding never changes a commit's id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from clia.errors import InvalidInput
+from clia.kernel import refs as names
+from clia.kernel.clock import timestamp
+from clia.kernel.messages import check_text
+from clia.kernel.typed_objects import ConsoleTrace, as_bytes, parse
+from clia.space.model import BoundTrace, TraceChange, TraceHit, agent_commit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from clia.ports.store import StreamEntry
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.model import AgentCommit
+
+    Chunks = Callable[[str, Sequence[str] | None], tuple[str, int, Sequence[str]]]
+
+ENTRY_MAX = 256 * 1024
+_KIND = re.compile(r"[a-z][a-z0-9-]{0,63}")
+
+
+def stream(name: str) -> str:
+    return f"trace/{name}"
+
+
+def redaction(name: str, kind: str = "") -> str:
+    """Where it is kept how an agent's last entry of a kind ended."""
+    return f"redaction/{name}/{kind}"
+
+
+class Traces:
+    """``redact_chunk`` takes a text and what was left of the last one, and gives the clean text, a count and what is left."""
+
+    def __init__(self, core: Core, envelope: Envelope, redact_chunk: Chunks, entry_max: int = ENTRY_MAX) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._redact_chunk = redact_chunk
+        self._entry_max = entry_max
+
+    def add(self, name: str, kind: str, text: str, data: Mapping[str, Any] | None = None) -> int:
+        """Appends to the agent's buffer; the entry's position in it."""
+        core = self._core
+        core.own_head(name)
+        _check_kind(kind)
+        _check_entry_text(text)
+        at = timestamp(core.clock())
+        key = redaction(name, kind)
+        with core.store.writing() as transaction:
+            before = transaction.values.get(key)
+            clean, count, state = self._redact_chunk(text, before.value if before else None)
+            if list(state) != (before.value if before else None):
+                transaction.values.put(key, list(state))
+            entry = self._entry(at, kind, clean, count)
+            if data:
+                entry["data"] = core.clean.value(dict(data))
+            return transaction.streams.append(stream(name), [entry])
+
+    def _entry(self, at: str, kind: str, text: str, count: int) -> dict[str, Any]:
+        entry: dict[str, Any] = {"at": at, "kind": kind, "text": text}
+        if len(text) > self._entry_max:
+            entry["text"] = f"{text[: self._entry_max]}\n[cut: {len(text) - self._entry_max} more characters]"
+            entry["cut"] = len(text)
+        if count:
+            entry["redacted"] = count
+        return entry
+
+    def pending(self, name: str) -> list[dict[str, Any]]:
+        """Entries since the last drain, in order."""
+        names.check_name(name)
+        if self._core.refs.get(names.archived(name)) is None:
+            self._core.require_head(name)
+        return [each.body for each in self._waiting(name)]
+
+    def _waiting(self, name: str) -> list[StreamEntry]:
+        with self._core.store.reading() as view:
+            return view.streams.read(stream(name))
+
+    def drained(self, name: str, commit: str) -> tuple[str, tuple[str, int]] | None:
+        """The note that would bind all pending entries to a commit, and how far it drains; None where none is pending."""
+        waiting = self._waiting(name)
+        if not waiting:
+            return None
+        trace = ConsoleTrace(commit, name, tuple(each.body for each in waiting))
+        return as_bytes(trace.to_object()).decode("utf-8"), (stream(name), waiting[-1].position)
+
+    def attach(self, commit: str, entries: Iterable[Mapping[str, Any]] | ConsoleTrace, agent: str | None = None) -> str:
+        """Binds a trace to any commit, in the notes of the commit's own agent; the trace's id."""
+        core = self._core
+        found = core.read(commit)
+        owner = found.agent or found.landed or agent
+        if owner is None:
+            raise InvalidInput(
+                f"the commit {commit} is no agent's", code="no-agent", hints=["say whose trace it is"], fields={"cid": commit}
+            )
+        if core.refs.get(names.archived(names.check_name(owner))) is None:
+            core.require_head(owner)
+        given = entries.entries if isinstance(entries, ConsoleTrace) else tuple(entries)
+        trace = ConsoleTrace(found.cid, owner, tuple(self._cleaned(each) for each in given))
+        data = as_bytes(trace.to_object())
+        with self._envelope.at_work(owner):
+            blob = core.objects.write_blob(data)
+            core.notes.bind(names.traces(owner), found.cid, blob, core.person_stamp(), f"attach: trace of {found.cid}\n")
+        return blob
+
+    def _cleaned(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+            raise _invalid("text", "is an object with a 'text'")
+        core = self._core
+        made = dict(core.clean.value({key: each for key, each in entry.items() if key != "text"}))
+        at, kind, before = (
+            made.setdefault("at", timestamp(core.clock())),
+            made.setdefault("kind", "console"),
+            made.get("redacted", 0),
+        )
+        _check_kind(kind)
+        if not isinstance(at, str):
+            raise _invalid("at", "says when as a text")
+        if isinstance(before, bool) or not isinstance(before, int):
+            raise _invalid("redacted", "counts what was redacted as a number")
+        clean, count, _ = self._redact_chunk(_check_entry_text(entry["text"]), None)
+        made.update(self._entry(at, kind, clean, count + before))
+        return made
+
+    def cid_for(self, commit: str) -> str | None:
+        """The id of the trace bound to a commit."""
+        found = self._core.read(commit)
+        for owner in self._owners(found):
+            cid = self._core.notes.get(names.traces(owner), found.cid)
+            if cid is not None:
+                return cid
+        return None
+
+    def _owners(self, commit: AgentCommit) -> list[str]:
+        """In whose notes a commit's trace may stand: its own agent's, else anyone's."""
+        owner = commit.agent or commit.landed
+        if owner is not None and names.is_name(owner):
+            return [owner]
+        return [ref.removeprefix(names.TRACES) for ref, _ in self._core.refs.under(names.TRACES)]
+
+    def trace_for(self, commit: str) -> ConsoleTrace | None:
+        """The trace of a commit; of a landed commit, the traces of all the commits it brought."""
+        cid = self.cid_for(commit)
+        if cid is not None:
+            return self._if_trace(cid)
+        found = self._core.read(commit)
+        if found.landed is None or found.range is None:
+            return None
+        traces = [each for each in (self.trace_for(cid) for cid in self._landed_commits(found)) if each is not None]
+        entries = tuple(entry for trace in traces for entry in trace.entries)
+        return ConsoleTrace(found.cid, found.landed, entries) if traces else None
+
+    def _landed_commits(self, landed: AgentCommit) -> list[str]:
+        """The agent's own commits in a landing's range, oldest first."""
+        base, _, head = (landed.range or "").partition("..")
+        core = self._core
+        if core.objects.kind(head) != "commit":
+            return []
+        hidden = [base] if core.objects.kind(base) == "commit" else []
+        own = [each.cid for each in map(agent_commit, core.graph.walk([head], hidden)) if each.agent == landed.landed]
+        return own[::-1]
+
+    def _if_trace(self, cid: str) -> ConsoleTrace | None:
+        """None for a note that someone wrote with git."""
+        made = parse(self._core.objects.blob(cid))
+        if made is None or made["type"] != "console-trace":
+            return None
+        return ConsoleTrace(made["commit"], made["agent"], tuple(made["entries"]))
+
+    def session_traces(self, name: str, commits: Iterable[AgentCommit]) -> list[BoundTrace]:
+        """The traces of an agent's own commits, newest first."""
+        bound = self._core.notes.all(names.traces(name))
+        found = ((bound[each.cid], self._if_trace(bound[each.cid])) for each in commits if each.cid in bound)
+        return [BoundTrace(cid, trace) for cid, trace in found if trace is not None]
+
+    def history(self, commit: str) -> list[TraceChange]:
+        """Every binding a commit's trace ever had, newest first."""
+        found = self._core.read(commit)
+        changes: list[TraceChange] = []
+        for owner in self._owners(found):
+            ref = names.traces(owner)
+            for each in self._core.notes.history(ref, found.cid):
+                changes.append(TraceChange(each.commit, each.blob, each.by, each.message.strip()))
+        return changes
+
+    def search(self, matches: Callable[[str], bool], agents: Sequence[str]) -> Iterator[TraceHit]:
+        """Every entry whose text matches, bound or pending."""
+        for name in agents:
+            for commit, cid in sorted(self._core.notes.all(names.traces(name)).items()):
+                made = parse(self._core.objects.blob(cid))
+                entries = made["entries"] if made is not None and made["type"] == "console-trace" else []
+                yield from _hits(name, commit, entries, matches)
+            yield from _hits(name, None, [each.body for each in self._waiting(name)], matches)
+
+
+def _hits(name: str, commit: str | None, entries: Sequence[Any], matches: Callable[[str], bool]) -> Iterator[TraceHit]:
+    for position, entry in enumerate(entries):
+        if isinstance(entry, dict) and matches(
+            str(entry.get("text", "")) + json.dumps(entry.get("data") or "", ensure_ascii=False)
+        ):
+            yield TraceHit(name, commit, position, entry)
+
+
+def _check_entry_text(text: str) -> str:
+    """Any text; a console may hold NUL, which JSON escapes."""
+    check_text(text, "text", nul=True)
+    return text
+
+
+def _check_kind(kind: object) -> None:
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        hints = ["lower-case letters, digits and hyphens: console, tool-call, session"]
+        raise InvalidInput(f"{kind!r} is no kind of entry", code="invalid-kind", hints=hints, fields={"kind": kind})
+
+
+def _invalid(field: str, problem: str) -> InvalidInput:
+    return InvalidInput(f"an entry of a trace {problem}", code="invalid-entry", fields={"field": field})

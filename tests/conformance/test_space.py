@@ -1,0 +1,1103 @@
+"""What a space promises, verb by verb. Written against the interface, so that every implementation of it can be held to it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import clia
+from clia import errors
+from support import git
+from support.fake_secrets import FAKES, PEM_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+BRIEFING = clia.Briefing(title="Look around", text="Find what is slow.")
+
+
+def ticking() -> Callable[[], datetime]:
+    """A clock that goes on by a second each time it is asked."""
+    start, seconds = datetime(2026, 5, 1, tzinfo=UTC), itertools.count()
+    return lambda: start + timedelta(seconds=next(seconds))
+
+
+def settings(**more: Any) -> clia.Settings:
+    return clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=ticking(), **more)
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[clia.Space]:
+    with clia.init(tmp_path / "repo", settings=settings()) as made:
+        yield made
+
+
+@pytest.fixture
+def scout(space: clia.Space) -> clia.Space:
+    space.spawn("scout", BRIEFING)
+    return space
+
+
+def refused(code: str, call: Callable[[], object]) -> errors.CliaError:
+    with pytest.raises(errors.CliaError) as caught:
+        call()
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+# Opening
+
+
+def test_a_space_keeps_its_id_when_it_is_opened_again(space: clia.Space, tmp_path: Path) -> None:
+    inner = tmp_path / "repo/a/b"
+    inner.mkdir(parents=True)
+    assert clia.open(tmp_path / "repo").id == space.id
+    assert clia.open(inner).id == space.id
+    assert clia.init(tmp_path / "repo").id == space.id
+
+
+def test_what_is_no_repository_or_no_space_is_said_clearly(tmp_path: Path) -> None:
+    refused("no-such-repository", lambda: clia.open(tmp_path))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/file").write_text("not under git")
+    refused("no-such-repository", lambda: clia.init(tmp_path / "full"))
+    assert [each.name for each in (tmp_path / "full").iterdir()] == ["file"]
+    (tmp_path / "file").write_text("x")
+    refused("not-a-directory", lambda: clia.init(tmp_path / "file"))
+    git("init", "-q", "plain", cwd=tmp_path)
+    refused("no-such-space", lambda: clia.open(tmp_path / "plain"))
+
+
+def test_a_space_of_a_newer_format_is_refused(space: clia.Space, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    (repo / "space.json").write_text('{"format":2,"id":"x","type":"space"}')
+    git("add", "space.json", cwd=repo)
+    git("commit", "-qm", "newer", cwd=repo)
+    git("update-ref", "refs/clia/space", "HEAD", cwd=repo)
+    refused("unsupported-format", lambda: clia.open(repo))
+    (repo / "space.json").write_text("{}")
+    git("commit", "-qam", "broken", cwd=repo)
+    git("update-ref", "refs/clia/space", "HEAD", cwd=repo)
+    refused("invalid-space", lambda: clia.open(repo))
+
+
+def test_a_store_must_be_one_we_know(space: clia.Space, tmp_path: Path) -> None:
+    refused("invalid-store", lambda: clia.open(tmp_path / "repo", settings=settings(store="mysql://x")))
+
+
+# Types and typed objects
+
+
+def test_types_form_a_tree(space: clia.Space, tmp_path: Path) -> None:
+    assert space.is_a("finding", "finding")
+    assert space.is_a("finding", "agent-commit")
+    assert not space.is_a("agent-commit", "finding")
+    assert not space.is_a("nobody", "agent-commit")
+    space.register_type("review", "agent-commit")
+    space.register_type("security-review", "review")
+    assert space.is_a("security-review", "agent-commit")
+    assert space.types()["security-review"] == "review"
+    assert clia.open(tmp_path / "repo").is_a("security-review", "review")
+
+
+def test_a_type_is_registered_once_under_a_parent_that_exists(space: clia.Space) -> None:
+    before = space.types()
+    refused("already-exists", lambda: space.register_type("finding", "agent-commit"))
+    refused("no-such-type", lambda: space.register_type("x", "nobody"))
+    for name in ("", "Review", "a b", "-a", "a--b", "a" * 65, "a/b"):
+        refused("invalid-type", lambda name=name: space.register_type(name, "agent-commit"))  # type: ignore[misc]
+    assert space.types() == before
+
+
+def test_a_registered_kind_can_be_committed(scout: clia.Space) -> None:
+    refused("unknown-kind", lambda: scout.commit("scout", "review", {}))
+    scout.register_type("review", "agent-commit")
+    assert scout.show(scout.commit("scout", "review", {"a": b"1"})).kind == "review"
+    scout.register_type("note", "briefing")
+    refused("unknown-kind", lambda: scout.commit("scout", "note", {}))
+
+
+def test_typed_objects_are_read_back_and_have_the_same_id_everywhere(space: clia.Space, tmp_path: Path) -> None:
+    things: list[Any] = [
+        clia.Briefing("A title", "Some text", meta={"z": 1, "a": [None, 1.5, "é"]}),
+        clia.ConsoleTrace("0" * 40, "scout", ({"text": "x", "kind": "console"},)),
+        clia.Behaviour("greet", "prompt", "Say hello."),
+        {"type": "capability", "peer": "p", "trigger": "spawn"},
+    ]
+    cids = [space.write(each) for each in things]
+    assert [space.read(cid) for cid in cids] == things
+    assert [space.write(each) for each in things] == cids
+    with clia.init(tmp_path / "other", settings=settings()) as other:
+        assert [other.write(each) for each in things] == cids
+    repo = tmp_path / "repo"
+    assert json.loads(git("cat-file", "blob", cids[0], cwd=repo))["title"] == "A title"
+    git("gc", "-q", "--prune=now", cwd=repo)
+    assert [space.read(cid) for cid in cids] == things
+
+
+def test_an_object_that_is_none_is_refused(space: clia.Space) -> None:
+    bad: list[tuple[str, Any]] = [
+        ("invalid-object", {"no": "type"}),
+        ("unknown-kind", {"type": "nobody"}),
+        ("invalid-object", clia.Briefing("")),
+        ("invalid-object", {"type": "briefing", "title": 3, "text": ""}),
+        ("invalid-object", clia.Behaviour("x", "spell", "abracadabra")),
+        ("invalid-object", {"type": "capability", "value": float("nan")}),
+        ("invalid-object", {"type": "console-trace", "commit": "", "agent": "", "entries": "none"}),
+    ]
+    for code, thing in bad:
+        refused(code, lambda thing=thing: space.write(thing))  # type: ignore[misc]
+    refused("no-such-object", lambda: space.read("0" * 40))
+    refused("not-typed", lambda: space.read(space._core.objects.write_blob(b"no json")))
+    refused("not-typed", lambda: space.read(space._core.objects.write_blob(b'{"type": "capability"}')))  # not the one spelling
+
+
+# Spawn
+
+
+def test_a_spawned_agent_is_a_branch_with_a_genesis_and_a_record(space: clia.Space, tmp_path: Path) -> None:
+    made = space.spawn("scout", BRIEFING)
+    assert (made.agent, made.branch) == ("scout", "agents/scout")
+    assert space.agents() == ["scout"]
+    assert space.head("scout") == space.genesis("scout") == made.genesis
+    assert space.briefing_of("scout") == BRIEFING == space.read(made.briefing)
+    assert space.record_of("scout") == {"briefing.json": BRIEFING}
+    genesis = space.show(made.genesis)
+    assert (genesis.agent, genesis.kind, genesis.briefing, genesis.parents) == ("scout", "spawn", made.briefing, ())
+    assert genesis.message == "spawn: Look around"
+    assert (genesis.author.name, genesis.committer.name) == ("scout", "Tess")
+    assert space.files("scout") == {}
+    assert git("rev-parse", "agents/scout", cwd=tmp_path / "repo").strip() == made.genesis
+
+
+def test_an_agent_forks_at_its_parents_head_or_anywhere(scout: clia.Space) -> None:
+    first = scout.commit("scout", "finding", {"a": b"1"})
+    second = scout.commit("scout", "finding", {"a": b"2"})
+    deep = scout.spawn_from("deep", BRIEFING, "scout")
+    assert scout.show(deep.genesis).parents == (second,)
+    assert scout.show(deep.genesis).parent == "scout"
+    early = scout.spawn_at("early", BRIEFING, first[:12])
+    assert scout.files("early") == {"a": b"1"}
+    assert scout.show(early.genesis).parent is None
+    scout.spawn_at("child", BRIEFING, first, "deep")
+    assert scout.sub_agents("scout") == ["deep"]
+    assert scout.sub_agents("deep") == ["child"]
+    assert scout.fork_point("deep", "early") == first
+    assert scout.fork_point("scout", "deep") == second
+
+
+def test_a_name_is_used_once(scout: clia.Space) -> None:
+    head = scout.commit("scout", "finding", {"a": b"1"})
+    error = refused("already-exists", lambda: scout.spawn("scout", BRIEFING))
+    assert isinstance(error, errors.Conflict)
+    assert error.fields["actual"] == head
+    scout.archive("scout")
+    refused("already-exists", lambda: scout.spawn("scout", BRIEFING))
+    assert scout.agents() == []
+
+
+@pytest.mark.parametrize("name", ["", "Scout", "-a", "a/b", "a.lock", "..", "a b", "é", "a" * 101, "a\n", "@space", "a\0b"])
+def test_names_git_cannot_hold_are_refused(space: clia.Space, name: str) -> None:
+    refused("invalid-name", lambda: space.spawn(name, BRIEFING))
+    refused("invalid-name", lambda: space.commit(name, "finding", {}))
+    assert space.agents() == []
+
+
+def test_a_bad_briefing_or_parent_spawns_nothing(scout: clia.Space) -> None:
+    refused("invalid-object", lambda: scout.spawn("a", "just text"))  # type: ignore[arg-type]
+    refused("invalid-object", lambda: scout.spawn("a", clia.Briefing("two\nlines")))
+    refused("no-such-object", lambda: scout.spawn("a", clia.Briefing("t", behaviour="0" * 40)))
+    refused("no-such-agent", lambda: scout.spawn_from("a", BRIEFING, "nobody"))
+    refused("no-such-agent", lambda: scout.spawn_at("a", BRIEFING, "scout", "nobody"))
+    refused("no-such-object", lambda: scout.spawn_at("a", BRIEFING, "0" * 40))
+    assert scout.agents() == ["scout"]
+    assert scout.verify().clean
+
+
+def test_the_merged_profile_is_frozen_into_the_record_and_named_in_the_commits(tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    space = clia.init(repo, settings=settings())
+    document = repo / ".clia/agents/scout/scout@repo.agent.triad.json"
+    document.parent.mkdir(parents=True)
+    document.write_text(json.dumps({"slug": "scout", "role": "looks around", "guardrails": ["no force pushes"]}))
+    made = space.spawn("scout", BRIEFING)
+    profile = space.record_of("scout")["profile.json"]
+    assert profile["document"]["role"] == "looks around"
+    assert profile["slug"] == "scout"
+    cid = space.commit("scout", "finding", {"a": b"1"})
+    assert space.show(cid).profile == space.show(made.genesis).profile == made.profile is not None
+    document.write_text(json.dumps({"slug": "scout", "role": "sleeps"}))
+    assert space.record_of("scout")["profile.json"] == profile
+    assert space.spawn("second", BRIEFING, slug="scout").profile not in (None, made.profile)
+    assert space.spawn("third", BRIEFING).profile is None
+    refused("agent-not-found", lambda: space.spawn("fourth", BRIEFING, slug="nobody"))
+    assert space.verify().clean
+
+
+# Commit
+
+
+def test_a_commit_is_the_whole_worktree_as_a_value(scout: clia.Space) -> None:
+    first = scout.commit("scout", "finding", {"src/a.py": b"1", "b": b"\0\xff"}, message="first", meta={"severity": "high"})
+    assert scout.files("scout") == {"src/a.py": b"1", "b": b"\0\xff"}
+    second = scout.commit("scout", "refactor", {"src/a.py": b"2"}, message="second")
+    assert scout.files("scout") == {"src/a.py": b"2"}
+    shown = scout.show(first)
+    assert (shown.agent, shown.kind, shown.message, shown.meta) == ("scout", "finding", "first", {"severity": "high"})
+    assert shown.briefing == scout.show(scout.genesis("scout")).briefing
+    assert [each.cid for each in scout.session_log("scout")] == [second, first, scout.genesis("scout")]
+
+
+def test_a_delta_changes_what_it_names(scout: clia.Space) -> None:
+    scout.commit("scout", "finding", {"a": b"1", "d/b": b"2", "d/c": b"3"})
+    scout.commit("scout", "finding", changes={"a": b"new", "d/b": None, "e/f/g": b"4"})
+    assert scout.files("scout") == {"a": b"new", "d/c": b"3", "e/f/g": b"4"}
+    scout.commit("scout", "finding", changes={"e": None})
+    assert scout.files("scout") == {"a": b"new", "d/c": b"3"}
+    scout.commit("scout", "finding", changes={"d/c": None})
+    assert scout.files("scout") == {"a": b"new"}
+
+
+def test_a_file_becomes_a_folder_and_back(scout: clia.Space) -> None:
+    for changes in ({"x": b"1"}, {"x": None, "x/y": b"2"}, {"x/y": None, "x": b"3"}):
+        scout.commit("scout", "finding", changes=changes)
+    assert scout.files("scout") == {"x": b"3"}
+    scout.commit("scout", "finding", {"x/y": b"4", "x/z": b"5"})
+    scout.commit("scout", "finding", {"x": b"6"})
+    assert scout.files("scout") == {"x": b"6"}
+
+
+def test_modes_links_and_submodules_are_kept(scout: clia.Space, tmp_path: Path) -> None:
+    scout.commit(
+        "scout",
+        "finding",
+        {"run": clia.File(b"#!/bin/sh\n", executable=True), "to": clia.Link("run"), "sub": clia.Submodule("1" * 40)},
+    )
+    listed = git("ls-tree", "agents/scout", cwd=tmp_path / "repo").splitlines()
+    assert [line.split()[0] for line in listed] == ["100755", "160000", "120000"]
+    value = scout.files("scout")
+    assert value == {
+        "run": clia.File(b"#!/bin/sh\n", executable=True),
+        "sub": clia.Submodule("1" * 40),
+        "to": clia.Link("run"),
+    }
+    assert scout.show(scout.commit("scout", "finding", value)).tree == scout.show("scout~1").tree
+    scout.commit("scout", "finding", {"run": clia.File(b"#!/bin/sh\n")})
+    assert git("ls-tree", "agents/scout", cwd=tmp_path / "repo").startswith("100644")
+    bad: list[Any] = ["text", None, 3, clia.Link(""), clia.Link("a\0b"), clia.Submodule("short"), clia.File("text")]  # type: ignore[arg-type]
+    for value in bad:
+        refused("invalid-content", lambda value=value: scout.commit("scout", "finding", {"a": value}))  # type: ignore[misc]
+
+
+def test_the_same_value_again_is_still_an_action(scout: clia.Space) -> None:
+    first = scout.commit("scout", "finding", {"a": b"1"})
+    second = scout.commit("scout", "test", {"a": b"1"}, message="nothing changed, and that is the finding")
+    assert scout.show(second).parents == (first,)
+    assert scout.show(second).tree == scout.show(first).tree
+
+
+def test_a_stale_base_writes_nothing(scout: clia.Space) -> None:
+    base = scout.head("scout")
+    mine = scout.commit("scout", "finding", {"a": b"1"}, base=base)
+    error = refused("stale-ref", lambda: scout.commit("scout", "finding", {"b": b"2"}, base=base))
+    assert (error.fields["expected"], error.fields["actual"]) == (base, mine)
+    assert isinstance(error, errors.Conflict)
+    assert scout.files("scout") == {"a": b"1"}
+
+
+UNSAFE = ["/abs", "a/../b", "..", ".", "", "a//b", "a/", ".git/config", "x/.GIT/hooks", "git~1", ".git ", "a\0b", "c:/x", "a\ud800"]
+
+
+@pytest.mark.parametrize("path", UNSAFE)
+def test_unsafe_paths_are_refused_before_anything_is_written(scout: clia.Space, tmp_path: Path, path: str) -> None:
+    before = git("count-objects", cwd=tmp_path / "repo")
+    for call in (
+        lambda: scout.commit("scout", "finding", {"ok": b"content nobody wrote", path: b"1"}),
+        lambda: scout.commit("scout", "finding", changes={"ok": b"content nobody wrote", path: b"1"}),
+    ):
+        refused("unsafe-path", call)
+    assert git("count-objects", cwd=tmp_path / "repo") == before
+
+
+def test_a_file_and_a_folder_of_one_name_are_refused(scout: clia.Space) -> None:
+    head = scout.commit("scout", "finding", {"x": b"1", "d/e": b"2"})
+    refused("path-clash", lambda: scout.commit("scout", "finding", {"a": b"1", "a/b": b"2"}))
+    refused("path-clash", lambda: scout.commit("scout", "finding", {"a/b": b"2", "a": b"1"}))
+    refused("path-clash", lambda: scout.commit("scout", "finding", changes={"x/y": b"2"}))
+    refused("path-clash", lambda: scout.commit("scout", "finding", changes={"d": b"2"}))
+    refused("no-such-path", lambda: scout.commit("scout", "finding", changes={"nothing": None}))
+    assert scout.head("scout") == head
+
+
+def test_bad_input_to_commit_is_refused(scout: clia.Space) -> None:
+    head = scout.head("scout")
+    refused("unknown-kind", lambda: scout.commit("scout", "nonsense", {}))
+    refused("no-such-agent", lambda: scout.commit("nobody", "finding", {}))
+    refused("files-or-changes", lambda: scout.commit("scout", "finding"))
+    refused("files-or-changes", lambda: scout.commit("scout", "finding", {}, changes={}))
+    for kind in ("spawn", "session-merge", "decision", "agent-commit"):
+        refused("reserved-kind", lambda kind=kind: scout.commit("scout", kind, {}))  # type: ignore[misc]
+    for message in ("a\0b", "a\ud800", 3):
+        refused("invalid-text", lambda message=message: scout.commit("scout", "finding", {}, message=message))  # type: ignore[misc]
+    for meta in ([1], {"a": float("inf")}, {"a": object()}, {"a": "\ud800"}):
+        refused("invalid-meta", lambda meta=meta: scout.commit("scout", "finding", {}, meta=meta))  # type: ignore[misc]
+    assert scout.head("scout") == head
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[submodule "a"]\n\tpath = a\n\turl = -x\n',
+        '[submodule "../x"]\n\tpath = a\n\turl = u\n',
+        '[submodule "a"]\n\tpath = -a\n\turl = u\n',
+        '[submodule "a"]\n\tupdate = !sh\n',
+        "[broken",
+    ],
+)
+def test_a_hostile_gitmodules_file_is_refused(scout: clia.Space, text: str) -> None:
+    refused("unsafe-path", lambda: scout.commit("scout", "finding", {".gitmodules": text.encode()}))
+    refused("unsafe-path", lambda: scout.commit("scout", "finding", {".gitmodules": clia.Link("elsewhere")}))
+    scout.commit("scout", "finding", {".gitmodules": b'[submodule "a"]\n\tpath = a\n\turl = https://example.org/a\n'})
+
+
+def test_what_git_would_call_damaged_is_refused(scout: clia.Space) -> None:
+    for bad in ({".gitattributes": b"x" * 3000}, {"a/.gitattributes/x": b""}, {".gitmodules/x": b""}):
+        refused("unsafe-path", lambda bad=bad: scout.commit("scout", "finding", bad))  # type: ignore[misc]
+    scout.commit("scout", "finding", {".gitattributes": b"*.py text\n", ".gitignore": clia.Link("elsewhere")})
+    assert scout.verify().clean
+
+
+def test_an_empty_message_gets_a_subject(scout: clia.Space) -> None:
+    assert scout.show(scout.commit("scout", "finding", {}, message="\n\n")).message == "finding by scout"
+
+
+def test_the_prompt_of_the_briefing_is_named_as_behaviour(space: clia.Space) -> None:
+    prompt = space.write(clia.Behaviour("look", "prompt", "Look around."))
+    made = space.spawn("scout", clia.Briefing("t", behaviour=prompt))
+    assert space.show(made.genesis).behaviour == prompt
+    assert space.show(space.commit("scout", "finding", {})).behaviour == prompt
+
+
+def test_a_commit_made_by_plain_git_does_not_break_the_agent(scout: clia.Space, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    scout.commit("scout", "finding", {"a": b"1"})
+    tree = git("rev-parse", "agents/scout^{tree}", cwd=repo).strip()
+    plain = git("commit-tree", tree, "-p", "agents/scout", "-m", "by hand", cwd=repo).strip()
+    git("update-ref", "refs/heads/agents/scout", plain, cwd=repo)
+    made = scout.commit("scout", "finding", {"a": b"2"})
+    assert scout.show(made).parents == (plain,)
+    assert scout.show(made).briefing is not None
+    assert plain not in [each.cid for each in scout.session_log("scout")]
+    assert plain in [each.cid for each in scout.log("scout")]
+    assert scout.verify().clean
+
+
+# Merge
+
+
+def two(space: clia.Space) -> None:
+    space.spawn("lead", BRIEFING)
+    space.commit("lead", "finding", {"a": b"1\n", "b": b"1\n"})
+    space.spawn_from("scout", BRIEFING, "lead")
+
+
+def test_a_merge_is_always_a_commit_with_two_parents(space: clia.Space) -> None:
+    two(space)
+    theirs = space.commit("scout", "finding", changes={"b": b"2\n"})
+    ours = space.head("lead")
+    done = space.merge("lead", "scout", message="take it", meta={"n": 1})
+    assert isinstance(done, clia.Merged)
+    shown = space.show(done.cid)
+    assert (shown.kind, shown.merged, shown.parents, shown.agent) == ("session-merge", "scout", (ours, theirs), "lead")
+    assert (shown.message, shown.meta) == ("take it", {"n": 1})
+    assert space.files("lead") == {"a": b"1\n", "b": b"2\n"}
+    assert space.merge("lead", "scout") == clia.UpToDate(done.cid)
+    assert space.merged_sessions("lead") == ["scout"]
+    assert space.merged_into("scout") == ["lead"]
+
+
+def test_a_conflict_is_an_answer_and_commits_nothing(space: clia.Space) -> None:
+    two(space)
+    theirs = space.commit("scout", "finding", changes={"a": b"scout\n", "b": None})
+    ours = space.commit("lead", "finding", changes={"a": b"lead\n", "b": b"lead\n"})
+    found = space.merge("lead", "scout")
+    assert isinstance(found, clia.Conflicts)
+    assert (found.ours, found.theirs) == (ours, theirs)
+    assert [tuple(each) for each in found.paths] == [("a", b"1\n", b"lead\n", b"scout\n"), ("b", b"1\n", b"lead\n", None)]
+    assert space.head("lead") == ours
+    assert space.merged_sessions("lead") == []
+    assert space.last_refused("lead", "scout") == (ours, theirs)
+    assert space.conflicts("lead", "scout") == found
+
+
+def test_a_conflict_is_resolved_with_the_whole_worktree_or_just_the_conflicts(space: clia.Space) -> None:
+    two(space)
+    theirs = space.commit("scout", "finding", changes={"a": b"scout\n", "c": b"new\n"})
+    ours = space.commit("lead", "finding", changes={"a": b"lead\n"})
+    error = refused("unresolved", lambda: space.resolve("lead", "scout", changes={}, ours=ours, theirs=theirs))
+    assert error.fields["paths"] == ["a"]
+    done = space.resolve("lead", "scout", changes={"a": b"both\n"}, ours=ours, theirs=theirs, message="by hand")
+    assert space.show(done.cid).parents == (ours, theirs)
+    assert space.show(done.cid).kind == "session-merge"
+    assert space.files("lead") == {"a": b"both\n", "b": b"1\n", "c": b"new\n"}
+    theirs = space.commit("scout", "finding", changes={"a": b"again\n"})
+    found = space.merge("lead", "scout")
+    assert isinstance(found, clia.Conflicts)
+    done = space.resolve("lead", "scout", {"only": b"this"}, ours=found.ours, theirs=found.theirs)
+    assert space.files("lead") == {"only": b"this"}
+    assert space.merged_sessions("lead") == ["scout"]
+
+
+def test_a_side_of_a_conflict_is_a_value_that_settles_it(space: clia.Space) -> None:
+    two(space)
+    space.commit("scout", "finding", changes={"a": clia.File(b"scout\n", executable=True), "b": clia.Link("a")})
+    space.commit("lead", "finding", changes={"a": b"lead\n", "b": b"lead\n"})
+    found = space.merge("lead", "scout")
+    assert isinstance(found, clia.Conflicts)
+    space.resolve("lead", "scout", changes={each.path: each.theirs for each in found.paths}, ours=found.ours, theirs=found.theirs)
+    assert space.files("lead") == space.files("scout")
+
+
+def test_resolving_after_either_head_moved_is_stale(space: clia.Space) -> None:
+    two(space)
+    theirs = space.commit("scout", "finding", changes={"a": b"scout\n"})
+    ours = space.commit("lead", "finding", changes={"a": b"lead\n"})
+    newer = space.commit("scout", "finding", changes={"b": b"x"})
+    error = refused("stale-ref", lambda: space.resolve("lead", "scout", {}, ours=ours, theirs=theirs))
+    assert (error.fields["agent"], error.fields["actual"]) == ("scout", newer)
+    space.commit("lead", "finding", changes={"b": b"y"})
+    refused("stale-ref", lambda: space.resolve("lead", "scout", {}, ours=ours, theirs=newer))
+
+
+def test_renames_are_followed_in_a_merge(space: clia.Space) -> None:
+    space.spawn("lead", BRIEFING)
+    body = b"".join(b"line %d\n" % number for number in range(50))
+    space.commit("lead", "finding", {"old.py": body})
+    space.spawn_from("scout", BRIEFING, "lead")
+    space.commit("scout", "refactor", {"new.py": body})
+    space.commit("lead", "finding", {"old.py": body.replace(b"line 7\n", b"line seven\n")})
+    assert isinstance(space.merge("lead", "scout"), clia.Merged)
+    assert space.files("lead") == {"new.py": body.replace(b"line 7\n", b"line seven\n")}
+
+
+def test_agents_without_a_common_past_can_be_merged(space: clia.Space) -> None:
+    for name in ("lead", "scout"):
+        space.spawn(name, BRIEFING)
+        space.commit(name, "finding", {name: b"1"})
+    assert space.fork_point("lead", "scout") is None
+    assert isinstance(space.merge("lead", "scout"), clia.Merged)
+    assert space.files("lead") == {"lead": b"1", "scout": b"1"}
+
+
+def test_a_merge_needs_two_agents(scout: clia.Space) -> None:
+    refused("same-agent", lambda: scout.merge("scout", "scout"))
+    refused("no-such-agent", lambda: scout.merge("scout", "nobody"))
+    refused("no-such-agent", lambda: scout.merge("nobody", "scout"))
+
+
+# Relations
+
+
+def test_edges_are_read_from_actor_to_object(space: clia.Space, tmp_path: Path) -> None:
+    space.spawn("root", BRIEFING)
+    space.spawn_from("a", BRIEFING, "root")
+    space.spawn_from("b", BRIEFING, "a")
+    space.spawn_from("c", BRIEFING, "root")
+    space.reviews("b", "c")
+    space.relate("c", "advises", "root")
+    for opened in (space, clia.open(tmp_path / "repo")):
+        assert opened.sub_agents("root") == ["a", "c"]
+        assert opened.parent_agent("b") == "a"
+        assert opened.parent_agent("root") is None
+        assert opened.agent_tree("root") == ["a", "b", "c"]
+        assert opened.reviewers("c") == ["b"]
+        assert opened.reviewing("b") == ["c"]
+        assert [(each.src, each.kind, each.dst) for each in opened.relations("c")] == [
+            ("b", "reviews", "c"),
+            ("c", "advises", "root"),
+            ("root", "sub-agent-of", "c"),
+        ]
+
+
+def test_a_retracted_edge_is_gone_and_can_be_stated_again(space: clia.Space) -> None:
+    space.spawn("a", BRIEFING)
+    space.spawn_from("b", BRIEFING, "a")
+    first = space.reviews("a", "b")
+    assert space.reviews("a", "b") == first
+    space.unrelate("a", "reviews", "b")
+    assert space.reviewers("b") == []
+    refused("no-such-edge", lambda: space.unrelate("a", "reviews", "b"))
+    assert space.reviews("a", "b") != first
+    assert space.reviewers("b") == ["a"]
+    space.unrelate("a", "sub-agent-of", "b")
+    assert space.parent_agent("b") is None
+    before = space.relations()
+    space.rebuild()
+    assert space.relations() == before
+    assert space.verify().clean
+
+
+def test_a_relation_needs_agents_and_a_kind(scout: clia.Space) -> None:
+    refused("no-such-agent", lambda: scout.relate("scout", "reviews", "nobody"))
+    refused("no-such-agent", lambda: scout.relate("nobody", "reviews", "scout"))
+    refused("invalid-relation", lambda: scout.relate("scout", "Likes a lot", "scout"))
+    refused("invalid-name", lambda: scout.sub_agents("../x"))
+
+
+def test_the_index_follows_what_plain_git_does_to_the_refs(space: clia.Space, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    space.spawn("a", BRIEFING)
+    space.spawn_from("b", BRIEFING, "a")
+    space.merge("a", "b")
+    merged = space.head("a")
+    assert space.merged_sessions("a") == ["b"]
+    git("update-ref", "refs/heads/agents/a", space.genesis("a"), merged, cwd=repo)
+    assert space.merged_sessions("a") == []
+    git("update-ref", "refs/heads/agents/a", merged, cwd=repo)
+    assert space.merged_sessions("a") == ["b"]
+    git("update-ref", "-d", "refs/heads/agents/b", cwd=repo)
+    assert space.sub_agents("a") == []
+    assert [each.code for each in space.verify().findings] == ["no-branch"]
+
+
+# Traces
+
+
+def texts(entries: Any) -> list[str]:
+    return [each["text"] for each in entries]
+
+
+def test_a_trace_is_bound_to_the_commit_it_led_to(scout: clia.Space, tmp_path: Path) -> None:
+    scout.trace("scout", "console", "one")
+    scout.trace("scout", "tool-call", "two", data={"tool": "ls"})
+    plain = scout.commit("scout", "finding", {"a": b"1"})
+    assert scout.trace_for(plain) is None
+    assert texts(scout.trace_pending("scout")) == ["one", "two"]
+    made = scout.commit_with_trace("scout", "test", {"a": b"2"}, message="tested")
+    assert scout.trace_pending("scout") == []
+    trace = scout.trace_for(made)
+    assert trace is not None
+    assert (trace.commit, trace.agent, texts(trace.entries)) == (made, "scout", ["one", "two"])
+    assert trace.entries[1]["data"] == {"tool": "ls"}
+    assert scout.read(scout.trace_cid_for(made) or "") == trace
+    assert [each.trace for each in scout.session_traces("scout")] == [trace]
+    shown = json.loads(git("notes", "--ref=clia/trace/scout", "show", made, cwd=tmp_path / "repo"))
+    assert shown["entries"][0]["text"] == "one"
+    again = scout.commit_with_trace("scout", "test", {"a": b"3"})
+    assert scout.trace_for(again) is None
+
+
+def test_a_failed_commit_keeps_the_buffer(scout: clia.Space) -> None:
+    scout.trace("scout", "console", "one")
+    refused("unsafe-path", lambda: scout.commit_with_trace("scout", "test", {"../x": b""}))
+    refused("stale-ref", lambda: scout.commit_with_trace("scout", "test", {}, base="0" * 40))
+    assert texts(scout.trace_pending("scout")) == ["one"]
+
+
+def test_a_pending_trace_is_there_after_a_restart(scout: clia.Space, tmp_path: Path) -> None:
+    scout.trace("scout", "console", "one")
+    scout.close()
+    opened = clia.open(tmp_path / "repo", settings=settings())
+    opened.trace("scout", "console", "two")
+    made = opened.commit_with_trace("scout", "test", {})
+    trace = opened.trace_for(made)
+    assert trace is not None
+    assert texts(trace.entries) == ["one", "two"]
+
+
+def test_attaching_again_keeps_the_history_of_bindings(scout: clia.Space) -> None:
+    made = scout.commit("scout", "finding", {"a": b"1"})
+    first = scout.attach_trace(made, [{"text": "was first"}])
+    second = scout.attach_trace(made, [{"text": "is second", "kind": "note"}])
+    assert scout.head("scout") == made
+    trace = scout.trace_for(made)
+    assert trace is not None
+    assert texts(trace.entries) == ["is second"]
+    assert [each.trace for each in scout.trace_history(made)] == [second, first]
+    assert scout.trace_history(scout.genesis("scout")) == []
+
+
+def test_a_trace_can_be_attached_to_a_commit_of_people(scout: clia.Space, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    git("commit", "-q", "--allow-empty", "-m", "by hand", cwd=repo)
+    refused("no-agent", lambda: scout.attach_trace("HEAD", [{"text": "x"}]))
+    refused("no-such-agent", lambda: scout.attach_trace("HEAD", [{"text": "x"}], agent="nobody"))
+    scout.attach_trace("main", [{"text": "x"}], agent="scout")
+    trace = scout.trace_for("main")
+    assert trace is not None
+    assert trace.agent == "scout"
+
+
+def test_traces_are_searched_bound_and_pending(scout: clia.Space) -> None:
+    scout.trace("scout", "console", "The Needle is here")
+    made = scout.commit_with_trace("scout", "test", {})
+    scout.trace("scout", "console", "another needle")
+    scout.spawn("other", BRIEFING)
+    scout.trace("other", "console", "needle", data={"n": 1})
+    hits = scout.trace_search("needle")
+    assert [(hit.agent, hit.commit) for hit in hits] == [("other", None), ("scout", made), ("scout", None)]
+    assert len(scout.trace_search("needle", agent="scout")) == 2
+    assert len(scout.trace_search("^The.*here", regex=True)) == 1
+    assert scout.trace_search("nothing like it") == []
+    refused("invalid-pattern", lambda: scout.trace_search("(", regex=True))
+    refused("empty-search", lambda: scout.trace_search(""))
+
+
+def test_huge_entries_are_cut_and_say_so(tmp_path: Path) -> None:
+    space = clia.init(tmp_path / "repo", settings=settings(entry_max=10))
+    space.spawn("scout", BRIEFING)
+    space.trace("scout", "console", "0123456789abc")
+    entry = space.trace_pending("scout")[0]
+    assert entry["text"] == "0123456789\n[cut: 3 more characters]"
+    assert entry["cut"] == 13
+
+
+def test_bad_entries_are_refused(scout: clia.Space) -> None:
+    refused("no-such-agent", lambda: scout.trace("nobody", "console", "x"))
+    refused("invalid-kind", lambda: scout.trace("scout", "No Kind", "x"))
+    refused("invalid-text", lambda: scout.trace("scout", "console", "\ud800"))
+    refused("invalid-text", lambda: scout.trace("scout", "console", 3))  # type: ignore[arg-type]
+    refused("invalid-entry", lambda: scout.attach_trace("scout", [{"kind": "console"}]))
+    refused("invalid-entry", lambda: scout.attach_trace("scout", [{"text": "x", "redacted": "many"}]))
+    refused("invalid-entry", lambda: scout.attach_trace("scout", [{"text": "x", "at": 7}]))
+    refused("invalid-kind", lambda: scout.attach_trace("scout", [{"text": "x", "kind": 5}]))
+    refused("no-such-agent", lambda: scout.trace_purge("nobody", "a text"))
+    assert scout.trace_history("scout") == []
+    assert scout.trace_pending("scout") == []
+    scout.trace("scout", "console", "a\0b")
+    assert texts(scout.trace_pending("scout")) == ["a\0b"]
+
+
+# Secrets
+
+TOKEN = "ghp_" + "Ab3" * 12
+
+
+def recorded(repo: Path) -> bytes:
+    """Every byte that a space has written, unpacked: all objects, and the store's files."""
+    listed = git("cat-file", "--batch-all-objects", "--batch-check=%(objectname) %(objecttype)", "--unordered", cwd=repo)
+    texts = [line.split()[0] for line in listed.splitlines() if line.endswith(("blob", "commit"))]
+    batch = subprocess.run(
+        ["git", "cat-file", "--batch"], cwd=repo, input="\n".join(texts).encode(), capture_output=True, check=True
+    ).stdout
+    return batch + b"".join(file.read_bytes() for file in sorted((repo / ".git/clia").glob("space.db*")))
+
+
+def test_secrets_of_every_kind_never_reach_the_store_or_an_object(space: clia.Space, tmp_path: Path) -> None:
+    secrets = [*FAKES, *PEM_KEYS]
+    assert len({each.kind for each in secrets}) >= 20
+    for number, each in enumerate(secrets):
+        text = f"before {each.text} after"
+        title = text.replace("\n", " ") if each in FAKES else "a key"
+        space.spawn(f"a{number}", clia.Briefing(title, text, meta={"said": text, "list": [text]}))
+        space.trace(f"a{number}", "console", text, data={"line": text})
+        half = len(each.before + each.public) + len(each.secret) // 2
+        space.trace(f"a{number}", "console", each.text[:half])
+        space.trace(f"a{number}", "console", each.text[half:] + "\n")
+        space.commit_with_trace(f"a{number}", "finding", {}, message=text, meta={"said": text, "deep": {"er": [text]}})
+        space.attach_trace(space.genesis(f"a{number}"), [{"text": text, "data": {"x": text}}])
+        space.trace(f"a{number}", "console", text)
+        space.write({"type": "capability", "note": text, "number": number})
+    written = recorded(tmp_path / "repo")
+    leaked = [each.kind for each in secrets for line in each.secret.split("\n") if len(line) > 6 and line.encode() in written]
+    assert leaked == []
+    assert b"before " in written
+    assert space.trace_pending("a0")[0]["redacted"] == 1
+
+
+def test_a_key_that_is_a_secret_is_redacted_too(scout: clia.Space) -> None:
+    cid = scout.commit("scout", "finding", {}, meta={TOKEN: 1, "password": "hunter2-and-more"})
+    assert TOKEN not in str(scout.show(cid).meta)
+    assert "hunter2" not in str(scout.show(cid).meta)
+
+
+def test_redaction_is_off_only_when_told(tmp_path: Path) -> None:
+    space = clia.init(tmp_path / "repo", settings=settings(redact=False))
+    space.spawn("scout", BRIEFING)
+    space.trace("scout", "console", TOKEN)
+    assert texts(space.trace_pending("scout")) == [TOKEN]
+    assert space.show(space.commit("scout", "finding", {}, message=TOKEN)).message == TOKEN
+
+
+def test_ids_and_digests_survive_redaction(scout: clia.Space) -> None:
+    kept = f"{'0123456789abcdef' * 2}01234567 sha256:{'ab' * 32} 123e4567-e89b-12d3-a456-426614174000"
+    scout.trace("scout", "console", kept)
+    assert texts(scout.trace_pending("scout")) == [kept]
+
+
+def test_a_leak_is_purged_from_traces_their_history_and_the_buffer(scout: clia.Space, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    leak = "correct horse battery"
+    scout.trace("scout", "console", f"pass is {leak}, keep this", data={"also": leak})
+    made = scout.commit_with_trace("scout", "test", {"a": b"1"})
+    scout.trace("scout", "console", "innocent")
+    other = scout.commit_with_trace("scout", "test", {"a": b"2"})
+    scout.attach_trace(made, [{"text": f"again {leak}"}])
+    scout.trace("scout", "console", f"pending {leak}")
+    git("gc", "-q", cwd=repo)
+    done = scout.trace_purge("scout", leak)
+    assert (done.traces, done.pending) == (2, 1)
+    assert any("clones" in line for line in done.remaining)
+    assert scout.trace_search(leak) == []
+    assert texts(scout.trace_pending("scout")) == ["pending [purged]"]
+    trace = scout.trace_for(made)
+    assert trace is not None
+    assert texts(trace.entries) == ["again [purged]"]
+    assert len(scout.trace_history(made)) == 2
+    assert scout.trace_for(other) is not None
+    assert leak.encode() not in recorded(repo)
+    assert scout.verify().clean
+    refused("text-too-short", lambda: scout.trace_purge("scout", "abc"))
+
+
+def test_a_purged_history_does_not_come_back_from_another_clone(scout: clia.Space, tmp_path: Path) -> None:
+    repo, hub = tmp_path / "repo", tmp_path / "hub.git"
+    git("init", "-q", "--bare", str(hub), cwd=tmp_path)
+    git("remote", "add", "hub", str(hub), cwd=repo)
+    scout.trace("scout", "console", "fine")
+    scout.commit_with_trace("scout", "test", {"a": b"0"})
+    scout.trace("scout", "console", "the pass phrase is swordfish")
+    made = scout.commit_with_trace("scout", "test", {"a": b"1"})
+    scout.publish(["scout"], "hub")
+    assert any("remote hub" in line for line in scout.trace_purge("scout", "swordfish").remaining)
+    ref = "refs/notes/clia/trace/scout"
+    assert [(each.ref, each.what) for each in scout.adopt("hub")] == [(ref, "purged")]
+    trace = scout.trace_for(made)
+    assert trace is not None
+    assert texts(trace.entries) == ["the pass phrase is [purged]"]
+    assert "refused" in {each.state for each in scout.publish(["scout"], "hub")}
+    git("update-ref", "-d", ref, cwd=hub)
+    assert "refused" not in {each.state for each in scout.publish(["scout"], "hub")}
+    assert scout.adopt("hub") == []
+    assert scout.verify().clean
+
+
+# Reading
+
+
+def test_log_show_diff_and_changed(scout: clia.Space) -> None:
+    first = scout.commit("scout", "finding", {"a": b"1\n"}, message="first\n\nbody")
+    second = scout.commit("scout", "finding", {"a": b"2\n", "b": b"x\n"}, message="second")
+    assert [each.cid for each in scout.log("scout", limit=2)] == [second, first]
+    assert [each.subject for each in scout.log("scout", own=True)] == ["second", "first", "spawn: Look around"]
+    assert scout.show(first[:10]).message == "first\n\nbody"
+    assert "+2" in scout.diff(second)
+    assert "-1" in scout.diff(second)
+    assert scout.diff(second, paths=["b"]).count("diff --git") == 1
+    assert [(each.status, each.path) for each in scout.changed("scout")] == [("A", "a"), ("A", "b")]
+    assert [(each.status, each.path, each.added, each.removed) for each in scout.changed(first, second)] == [
+        ("M", "a", 1, 1),
+        ("A", "b", 1, 0),
+    ]
+    assert scout.changed(scout.genesis("scout")) == []
+    refused("no-such-object", lambda: scout.show("nobody"))
+    refused("no-such-object", lambda: scout.log("0" * 40))
+
+
+def test_blame_names_agent_kind_briefing_and_trace(space: clia.Space) -> None:
+    two(space)
+    space.trace("scout", "console", "why")
+    made = space.commit_with_trace("scout", "refactor", changes={"a": b"1\nmore\n"})
+    space.merge("lead", "scout")
+    lines = space.blame("lead", "a")
+    assert [(each.number, each.text, each.agent, each.kind) for each in lines] == [
+        (1, "1", "lead", "finding"),
+        (2, "more", "scout", "refactor"),
+    ]
+    assert lines[1].commit == made
+    assert lines[1].trace == space.trace_cid_for(made)
+    assert lines[1].briefing == space.show(made).briefing
+    refused("no-such-path", lambda: space.blame("lead", "nothing"))
+
+
+def test_an_ambiguous_or_unknown_revision_is_said(scout: clia.Space) -> None:
+    refused("no-such-object", lambda: scout.find("main~9"))
+    refused("no-such-object", lambda: scout.find("-x"))
+    assert scout.find("agents/scout") == scout.head("scout")
+
+
+# Landing
+
+
+@pytest.fixture
+def people(space: clia.Space, tmp_path: Path) -> Path:
+    repo = tmp_path / "repo"
+    (repo / "a").write_text("1\n")
+    git("add", "a", cwd=repo)
+    git("commit", "-qm", "start", cwd=repo)
+    space.spawn_at("scout", BRIEFING, "main")
+    return repo
+
+
+def test_landing_moves_the_branch_and_its_worktree(space: clia.Space, people: Path) -> None:
+    head = space.commit("scout", "finding", changes={"a": b"2\n"})
+    assert space.states()[0].landed is None
+    assert space.land("scout", "main") == clia.Landed(head, "fast-forward")
+    assert git("rev-parse", "main", cwd=people).strip() == head
+    assert (people / "a").read_text() == "2\n"
+    assert git("status", "--porcelain", cwd=people) == ""
+    assert space.land("scout", "main") == clia.UpToDate(head)
+    assert space.states()[0].landed == "main"
+    assert space.landings("scout")[0]["how"] == "fast-forward"
+    space.commit("scout", "finding", changes={"a": b"3\n"})
+    assert space.states()[0].landed is None
+
+
+def test_a_squash_names_agent_and_range_and_is_followed_by_blame_and_trace(space: clia.Space, people: Path) -> None:
+    base = space.find("main")
+    space.trace("scout", "console", "first thought")
+    first = space.commit_with_trace("scout", "finding", changes={"b": b"one\n"})
+    space.trace("scout", "console", "second thought")
+    second = space.commit_with_trace("scout", "refactor", changes={"b": b"one\ntwo\n"})
+    done = space.land("scout", "main", squash=True, message="all of it")
+    assert isinstance(done, clia.Landed)
+    shown = space.show(done.cid)
+    assert (shown.message, shown.landed, shown.range, shown.agent) == ("all of it", "scout", f"{base}..{second}", None)
+    assert shown.parents == (base,)
+    trace = space.trace_for(done.cid)
+    assert trace is not None
+    assert texts(trace.entries) == ["first thought", "second thought"]
+    assert [(each.commit, each.agent, each.kind) for each in space.blame("main", "b")] == [
+        (first, "scout", "finding"),
+        (second, "scout", "refactor"),
+    ]
+    assert space.land("scout", "main", squash=True) == clia.UpToDate(done.cid)
+    assert space.states()[0].landed == "main"
+    assert space.verify().clean
+
+
+def test_work_after_a_squash_lands_without_meeting_itself(space: clia.Space, people: Path) -> None:
+    space.commit("scout", "finding", changes={"a": b"2\n", "b": b"1\n"})
+    assert isinstance(space.land("scout", "main", squash=True), clia.Landed)
+    space.commit("scout", "finding", changes={"a": b"3\n", "b": None})
+    assert isinstance(space.land("scout", "main", squash=True), clia.Landed)
+    assert space.files("main") == {"a": b"3\n"}
+    space.commit("scout", "finding", changes={"a": b"4\n"})
+    assert isinstance(space.land("scout", "main"), clia.Landed)
+    assert space.files("main") == {"a": b"4\n"}
+    git("reset", "-q", "--hard", "main~2", cwd=people)
+    space.commit("scout", "finding", changes={"a": b"5\n"})
+    assert isinstance(space.land("scout", "main", squash=True), clia.Landed)
+    assert space.files("main") == {"a": b"5\n"}
+
+
+def test_a_landing_that_cannot_be_forwarded_merges(space: clia.Space, people: Path) -> None:
+    head = space.commit("scout", "finding", changes={"b": b"1\n"})
+    (people / "c").write_text("x\n")
+    git("add", "c", cwd=people)
+    git("commit", "-qm", "meanwhile", cwd=people)
+    tip = space.find("main")
+    done = space.land("scout", "main")
+    assert isinstance(done, clia.Landed)
+    assert done.how == "merge"
+    assert space.show(done.cid).parents == (tip, head)
+    assert sorted(space.files("main")) == ["a", "b", "c"]
+    space.commit("scout", "finding", changes={"d": b"1\n"})
+    space.spawn_at("second", BRIEFING, "main")
+    space.commit("second", "finding", changes={"e": b"1\n"})
+    forced = space.land("second", "main", no_ff=True)
+    assert isinstance(forced, clia.Landed)
+    assert forced.how == "merge"
+
+
+def test_a_conflicting_landing_writes_nothing(space: clia.Space, people: Path) -> None:
+    space.commit("scout", "finding", changes={"a": b"scout\n"})
+    (people / "a").write_text("people\n")
+    git("commit", "-qam", "meanwhile", cwd=people)
+    tip = space.find("main")
+    found = space.land("scout", "main")
+    assert isinstance(found, clia.Conflicts)
+    assert [each.path for each in found.paths] == ["a"]
+    assert space.find("main") == tip
+    assert space.landings("scout") == []
+
+
+def test_uncommitted_work_in_the_way_stops_a_landing(space: clia.Space, people: Path) -> None:
+    space.commit("scout", "finding", changes={"a": b"2\n", "new": b"agent\n"})
+    tip = space.find("main")
+    (people / "a").write_text("not yet committed\n")
+    refused("uncommitted-work", lambda: space.land("scout", "main"))
+    git("checkout", "-q", "a", cwd=people)
+    (people / "new").write_text("mine\n")
+    refused("uncommitted-work", lambda: space.land("scout", "main"))
+    assert space.find("main") == tip
+    assert (people / "new").read_text() == "mine\n"
+    (people / "new").unlink()
+    (people / "other").write_text("stays\n")
+    assert isinstance(space.land("scout", "main"), clia.Landed)
+    assert (people / "other").read_text() == "stays\n"
+
+
+@pytest.mark.parametrize(("how", "parents"), [("fast-forward", None), ("squash", 0), ("merge", 1)])
+def test_the_first_landing_makes_the_branch(scout: clia.Space, tmp_path: Path, how: str, parents: int | None) -> None:
+    head = scout.commit("scout", "finding", {"a": b"1\n"})
+    (tmp_path / "repo/b").write_text("untracked\n")
+    done = scout.land("scout", "main", squash=how == "squash", no_ff=how == "merge")
+    assert isinstance(done, clia.Landed)
+    assert done.how == how
+    assert done.cid == head if parents is None else len(scout.show(done.cid).parents) == parents
+    assert scout.files("main") == {"a": b"1\n"}
+    assert git("status", "--porcelain", cwd=tmp_path / "repo") == "?? b\n"
+    assert scout.verify().clean
+
+
+def test_landing_needs_a_branch_of_people(space: clia.Space, people: Path) -> None:
+    refused("no-such-branch", lambda: space.land("scout", "nowhere"))
+    refused("not-a-branch-of-people", lambda: space.land("scout", "agents/scout"))
+    refused("no-such-agent", lambda: space.land("nobody", "main"))
+
+
+# Directories
+
+
+def test_a_checkout_is_a_detached_worktree_that_commits_from_its_base(space: clia.Space, people: Path, tmp_path: Path) -> None:
+    desk = tmp_path / "desk"
+    base = space.checkout("scout", desk)
+    assert base == space.head("scout")
+    (desk / "b").write_text("from the desk\n")
+    (desk / "a").unlink()
+    space.trace("scout", "console", "typed")
+    made = space.commit_dir("scout", "finding", desk, message="from a directory", with_trace=True)
+    assert space.files("scout") == {"b": b"from the desk\n"}
+    assert space.show(made).parents == (base,)
+    assert space.trace_for(made) is not None
+    assert git("status", "--porcelain", cwd=desk) == ""
+    space.commit("scout", "finding", changes={"c": b"elsewhere"})
+    (desk / "d").write_text("x")
+    refused("stale-ref", lambda: space.commit_dir("scout", "finding", desk))
+    assert space.checkout("scout", desk) == space.head("scout")
+    assert (desk / "d").read_text() == "x"
+    assert (desk / "c").read_text() == "elsewhere"
+    space.commit_dir("scout", "finding", desk)
+    assert sorted(space.files("scout")) == ["b", "c", "d"]
+
+
+def test_a_checkout_belongs_to_one_agent(space: clia.Space, people: Path, tmp_path: Path) -> None:
+    space.spawn("other", BRIEFING)
+    space.checkout("scout", tmp_path / "desk")
+    refused("other-checkout", lambda: space.checkout("other", tmp_path / "desk"))
+    refused("other-checkout", lambda: space.commit_dir("other", "finding", tmp_path / "desk"))
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/x").write_text("x")
+    refused("directory-in-use", lambda: space.checkout("scout", tmp_path / "full"))
+
+
+def test_any_directory_can_be_committed(space: clia.Space, people: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    (plain / "sub").mkdir(parents=True)
+    (plain / "sub/x").write_text("1")
+    space.commit_dir("scout", "finding", plain)
+    assert space.files("scout") == {"sub/x": b"1"}
+    refused("stale-ref", lambda: space.commit_dir("scout", "finding", plain, base=space.genesis("scout")))
+    refused("file-error", lambda: space.commit_dir("scout", "finding", tmp_path / "missing"))
+
+
+# Upkeep
+
+
+def test_archiving_keeps_everything(scout: clia.Space) -> None:
+    head = scout.commit("scout", "finding", {"a": b"1"})
+    scout.spawn_from("deep", BRIEFING, "scout")
+    scout.archive("scout")
+    assert scout.agents() == ["deep"]
+    assert scout.agents(archived=True) == ["scout"]
+    error = refused("no-such-agent", lambda: scout.commit("scout", "finding", {}))
+    assert "archived" in error.hints[0]
+    assert scout.show("scout").cid == head
+    assert scout.sub_agents("scout") == ["deep"]
+    assert scout.genesis("scout")
+    assert scout.verify().clean
+    scout.restore("scout")
+    assert scout.head("scout") == head
+    refused("no-such-agent", lambda: scout.restore("scout"))
+    refused("no-such-agent", lambda: scout.archive("nobody"))
+
+
+def test_an_agent_whose_branch_is_checked_out_is_not_archived(scout: clia.Space, tmp_path: Path) -> None:
+    git("worktree", "add", "-q", str(tmp_path / "wt"), "agents/scout", cwd=tmp_path / "repo")
+    refused("branch-checked-out", lambda: scout.archive("scout"))
+    assert scout.agents() == ["scout"]
+
+
+def test_maintain_packs_and_archives_only_what_is_held_elsewhere(space: clia.Space, people: Path) -> None:
+    space.commit("scout", "finding", changes={"a": b"2\n"})
+    space.spawn("merged", BRIEFING)
+    space.commit("merged", "finding", {"m": b"1"})
+    space.spawn("lead", BRIEFING)
+    space.merge("lead", "merged")
+    space.spawn("busy", BRIEFING)
+    space.trace("merged", "console", "not yet bound")
+    assert space.maintain(archive_idle_days=0, dry_run=True).archived == ()
+    space.commit_with_trace("merged", "finding", {"m": b"2"})
+    space.merge("lead", "merged")
+    assert space.maintain(archive_idle_days=0, dry_run=True).archived == ("merged",)
+    done = space.maintain(archive_idle_days=30)
+    assert done.archived == ()
+    assert done.after < done.before
+    assert space.maintain(archive_idle_days=0).archived == ("merged",)
+    space.land("scout", "main")
+    assert space.maintain(archive_idle_days=0).archived == ("scout",)
+    assert space.agents() == ["busy", "lead"]
+    assert space.verify().clean
+    refused("invalid-days", lambda: space.maintain(archive_idle_days=-1))
+
+
+def test_traces_follow_a_rebase_and_a_squash_by_plain_git(space: clia.Space, people: Path) -> None:
+    space.trace("scout", "console", "one")
+    first = space.commit_with_trace("scout", "finding", changes={"b": b"one\n"})
+    space.trace("scout", "console", "two")
+    second = space.commit_with_trace("scout", "finding", changes={"c": b"two\n"})
+    git("checkout", "-q", "-b", "squashed", "main", cwd=people)
+    git("merge", "-q", "--squash", "agents/scout", cwd=people)
+    git("commit", "-qm", "squashed by hand", cwd=people)
+    git("checkout", "-q", "main", cwd=people)
+    git("commit", "-q", "--allow-empty", "-m", "meanwhile", cwd=people)
+    git("cherry-pick", first, second, cwd=people)
+    done = {each.commit: (each.by, each.sources) for each in space.relink()}
+    assert done[space.find("squashed")] == ("tree", (first, second))
+    assert done[space.find("main~1")] == ("patch-id", (first,))
+    assert done[space.find("main")] == ("patch-id", (second,))
+    trace = space.trace_for("squashed")
+    assert trace is not None
+    assert texts(trace.entries) == ["one", "two"]
+    assert space.relink() == []
+    assert space.verify().clean
+
+
+def test_verify_sees_damage(scout: clia.Space, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    scout.trace("scout", "console", "x")
+    made = scout.commit_with_trace("scout", "finding", {"a": b"1"})
+    assert scout.verify().clean
+    note = scout.trace_cid_for(made) or ""
+    git("notes", "--ref=clia/trace/scout", "add", "-f", "-C", note, scout.genesis("scout"), cwd=repo)
+    assert {each.code for each in scout.verify().findings} == {"misbound"}
+    git("notes", "--ref=clia/trace/scout", "remove", scout.genesis("scout"), cwd=repo)
+    assert scout.verify().clean
+    git("update-ref", "-d", "refs/clia/agents/scout", cwd=repo)
+    assert {each.code for each in scout.verify().findings} == {"no-record"}
+    briefing = scout.show(made).briefing or ""
+    path = repo / ".git/objects" / briefing[:2] / briefing[2:]
+    path.unlink()
+    assert "missing-object" in {each.code for each in scout.verify().findings}
+
+
+def test_the_index_is_made_anew_when_the_store_is_gone(space: clia.Space, tmp_path: Path) -> None:
+    two(space)
+    space.reviews("scout", "lead")
+    before = space.relations()
+    space.close()
+    for file in (tmp_path / "repo/.git/clia").glob("space.db*"):
+        file.unlink()
+    opened = clia.open(tmp_path / "repo", settings=settings())
+    assert opened.relations() == before
+    seen: list[tuple[int, int]] = []
+    assert opened.rebuild(progress=lambda done, total: seen.append((done, total))) == len(before)
+    assert seen[-1][0] == seen[-1][1] > 0
+    assert opened.relations() == before

@@ -1,0 +1,426 @@
+"""A space whose disk is full, read-only or damaged: a clear error, nothing half-written, and reading goes on."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pygit2
+import pytest
+from pygit2.enums import ConfigLevel
+
+import clia
+from clia.errors import CliaError, GitError, NoSuchAgent, NoSuchObject, StoreError, UnsupportedFormat
+from support import git
+from support.space_driver import BRIEFING, Paper, Writer, check_nothing_lost, run_all, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Act = Callable[[clia.Space], object]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+NOBODY = 65534
+BLOCK, DISK = 4096, 2 << 20
+TEXT = "x" * 6000  # does not compress to nothing, and fills more than a block with its neighbours
+WRITES: dict[str, Act] = {
+    "spawn": lambda s: s.spawn("fresh", BRIEFING),
+    "commit": lambda s: s.commit("scout", "finding", changes={"new.txt": os.urandom(20_000)}),
+    "commit with trace": lambda s: s.commit_with_trace("scout", "finding", changes={"new.txt": os.urandom(20_000)}),
+    "merge": lambda s: s.merge("scout", "helper"),
+    "relate": lambda s: s.reviews("scout", "helper"),
+    "trace": lambda s: s.trace("scout", "console", TEXT),
+    "archive": lambda s: s.archive("helper"),
+    "land": lambda s: s.land("scout", "main", no_ff=True),
+}
+
+
+FINISHED_LATER = ("archive", "commit with trace", "land")
+"""What may fail past its point of no return: the next who opens the space finishes it."""
+REFUSED_AGAIN = (NoSuchAgent,)
+"""An archived agent cannot be archived again."""
+
+
+class Place(NamedTuple):
+    root: Path
+    paper: Paper
+
+    def open(self) -> clia.Space:
+        return clia.open(self.root, settings=settings())
+
+    @property
+    def store(self) -> Path:
+        return self.root / ".git/clia/space.db"
+
+    def object(self, cid: str) -> Path:
+        return self.root / ".git/objects" / cid[:2] / cid[2:]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two agents with a trace each, a relation, and a branch of people that is checked out nowhere."""
+    home = tmp_path_factory.mktemp("template")
+    place = Place(home / "space", Paper(str(home / "paper")))
+    place.root.mkdir()
+    git("init", "--quiet", "--initial-branch=main", "--template=", cwd=place.root)
+    git("commit", "--quiet", "--allow-empty", "--message=first", cwd=place.root)
+    git("checkout", "--quiet", "--detach", cwd=place.root)
+    with clia.init(place.root, settings=settings()) as space:
+        writer = Writer(space, place.paper)
+        for name in ("scout", "helper"):
+            space.spawn_at(name, BRIEFING, "main")
+            writer.trace(name, f"{name} bound")
+            writer.commit(name, f"{name}.txt", name, with_trace=True)
+            writer.trace(name, f"{name} pending")
+        writer.relate("scout", "advises", "helper")
+        space.relations()  # the index has read it all
+    return home
+
+
+def copied(template: Path, to: Path) -> Place:
+    shutil.copytree(template, to, dirs_exist_ok=True, symlinks=True)
+    return Place(to / "space", Paper(str(to / "paper")))
+
+
+@pytest.fixture
+def place(template: Path, tmp_path: Path) -> Place:
+    return copied(template, tmp_path / "here")
+
+
+@pytest.fixture
+def soak(pytestconfig: pytest.Config) -> bool:
+    return bool(pytestconfig.getoption("--soak"))
+
+
+def refs(root: Path) -> str:
+    return git("for-each-ref", cwd=root)
+
+
+def still_reads(space: clia.Space) -> None:
+    assert space.agents() == ["helper", "scout"]
+    assert space.files("scout") == {"scout.txt": b"scout"}
+    assert [commit.kind for commit in space.session_log("scout")] == ["finding", "spawn"]
+    assert [trace.trace.entries[0]["text"] for trace in space.session_traces("scout")] == ["scout bound"]
+    assert space.briefing_of("scout") == BRIEFING
+
+
+@contextmanager
+def small_disk(directory: Path) -> Iterator[Path]:
+    directory.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "clia-test", str(directory)]
+    if os.geteuid() or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("no small disk can be mounted here; the test with a limit on files stands in")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Takes all blocks of a disk but some."""
+    filler = disk / "filler"
+    with open(filler, "wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(BLOCK)):
+            pass
+    os.truncate(filler, filler.stat().st_size - leave * BLOCK)
+    return filler
+
+
+def refusal(place: Place, name: str) -> CliaError | None:
+    """How a verb was refused; None where it found room enough."""
+    try:
+        with place.open() as space:
+            WRITES[name](space)
+    except CliaError as err:
+        return err
+    return None
+
+
+def check_whole(place: Place, name: str, before: str, refused: CliaError | None) -> None:
+    """With room again: all is as it was before the refusal or as it should have become, and the verb works."""
+    with place.open() as space:
+        check_nothing_lost(place.root, place.paper, space)
+        if refused is not None:
+            assert name in FINISHED_LATER or refs(place.root) == before
+            with suppress(*REFUSED_AGAIN):
+                WRITES[name](space)
+            check_nothing_lost(place.root, place.paper, space)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
+    template: Path, tmp_path: Path, name: str, soak: bool
+) -> None:
+    refusals = []
+    for leave in range(40) if soak else (0, 1, 3, 6, 10):
+        with small_disk(tmp_path / str(leave)) as disk:
+            place = copied(template, disk)
+            before = refs(place.root)
+            filler = fill(disk, leave)
+            refused = refusal(place, name)
+            filler.unlink()
+            refusals.append(refused)
+            check_whole(place, name, before, refused)
+    assert refusals[0] is not None
+    for each in filter(None, refusals):
+        assert "full" in each.message or "No space left" in each.message, each.to_json()
+
+
+def test_white_box_a_commit_that_the_disk_did_not_take_is_not_acknowledged(template: Path, tmp_path: Path) -> None:
+    """White box: libgit2 itself says nothing, and by chance a verb fails before or after in another way."""
+    with small_disk(tmp_path / "disk") as disk:
+        place = copied(template, disk)
+        with place.open() as space:
+            head = space.show("scout")
+            fill(disk, 0)
+            with pytest.raises(GitError, match="full"):
+                space._core.objects.write_commit(head.tree, [head.cid], head.author, head.committer, "another\n")
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_where_no_file_may_grow_a_verb_is_refused_and_leaves_nothing_half_done(place: Place, name: str) -> None:
+    before = refs(place.root)
+
+    def attempt() -> None:
+        with place.open() as space:
+            space.trace_pending("scout")  # the store is open
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+            with pytest.raises((GitError, StoreError)):
+                WRITES[name](space)
+            still_reads(space)
+
+    run_all([attempt])
+    check_whole(place, name, before, None)
+    assert refs(place.root) == before
+
+
+# A repository that may not be changed
+
+
+def as_nobody(act: Callable[[], None]) -> None:
+    """In a process without root's rights, which no permission of a file stops."""
+
+    def run() -> None:
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        os.environ["HOME"] = os.devnull  # root's own configuration is closed to nobody
+        for level in (ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.SYSTEM):
+            pygit2.settings.search_path[level] = os.devnull
+        act()
+
+    run_all([run])
+
+
+@pytest.fixture
+def open_place(template: Path) -> Iterator[Place]:
+    """As ``place``, where everyone may go: nobody has no business in the directory of a test."""
+    with tempfile.TemporaryDirectory() as home:
+        os.chmod(home, 0o711)  # noqa: S103  # for nobody, who looks into it
+        yield copied(template, Path(home) / "here")
+
+
+@contextmanager
+def read_only(place: Place) -> Iterator[None]:
+    home = place.root.parent
+    modes = {path: path.stat().st_mode for path in (home, *home.rglob("*")) if not path.is_symlink()}
+    for path, mode in modes.items():
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, NOBODY)
+        path.chmod(mode & ~0o222 | 0o444)
+    try:
+        yield
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
+            if os.geteuid() == 0:
+                os.chown(path, 0, 0)
+
+
+def test_a_repository_that_may_not_be_changed_can_be_read(open_place: Place) -> None:
+    def read() -> None:
+        with open_place.open() as space:
+            still_reads(space)
+            assert space.trace_pending("scout")[0]["text"] == "scout pending"
+            assert [each[:3] for each in space.relations()] == [("scout", "advises", "helper")]
+            assert space.verify().clean
+
+    with read_only(open_place):
+        as_nobody(read)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_repository_that_may_not_be_changed_refuses_to_be(open_place: Place, name: str) -> None:
+    before = refs(open_place.root)
+
+    def attempt() -> None:
+        refused = refusal(open_place, name)
+        assert refused is not None
+        assert refused.code in ("file-error", "git-error", "store-read-only"), refused.to_json()
+        assert "Permission denied" in refused.message or "read" in refused.message, refused.to_json()
+
+    with read_only(open_place):
+        as_nobody(attempt)
+    check_whole(open_place, name, before, None)
+    assert refs(open_place.root) == before
+
+
+@pytest.mark.parametrize("folder", ["objects", "refs/heads/agents", "refs/notes/clia/trace", "clia"])
+def test_one_folder_that_may_not_be_changed_is_named_at_once(open_place: Place, folder: str) -> None:
+    def attempt() -> None:
+        refused = refusal(open_place, "commit with trace")
+        assert refused is not None
+        assert refused.code in ("file-error", "git-error", "store-read-only"), refused.to_json()
+        assert "ermission" in refused.message or "read" in refused.message, refused.to_json()
+
+    where = open_place.root / ".git" / folder
+    with read_only(open_place):
+        for path in (open_place.root.parent, *open_place.root.parent.rglob("*")):
+            path.chmod(path.stat().st_mode | 0o200)
+        for path in (where, *where.rglob("*")):
+            path.chmod(path.stat().st_mode & ~0o222)
+        as_nobody(attempt)
+    check_whole(open_place, "commit with trace", "", None)
+
+
+# Damaged objects
+
+
+def blob_of(place: Place, name: str) -> str:
+    return git("rev-parse", f"agents/{name}:{name}.txt", cwd=place.root).strip()
+
+
+def test_a_damaged_object_is_named_and_the_rest_can_be_read(place: Place) -> None:
+    cid = blob_of(place, "helper")
+    file = place.object(cid)
+    file.chmod(0o644)
+    file.write_bytes(b"x" * file.stat().st_size)
+    with place.open() as space:
+        still_reads(space)
+        with pytest.raises(GitError) as caught:
+            space.files("helper")
+        assert caught.value.code == "corrupt-object"
+        assert caught.value.fields["cid"] == cid
+        report = space.verify()
+        assert not report.clean
+        assert any(cid in finding.message for finding in report.findings)
+        space.commit("scout", "finding", changes={"on.txt": b"it goes on"})
+
+
+def test_a_missing_object_is_named_and_the_rest_can_be_read(place: Place) -> None:
+    cid = blob_of(place, "helper")
+    place.object(cid).unlink()
+    with place.open() as space:
+        still_reads(space)
+        with pytest.raises(NoSuchObject) as caught:
+            space.files("helper")
+        assert caught.value.fields["cid"] == cid
+        assert any(cid in finding.message for finding in space.verify().findings)
+        space.commit("scout", "finding", changes={"on.txt": b"it goes on"})
+
+
+@pytest.mark.parametrize("damage", ["missing", "corrupt", "empty"])
+def test_a_damaged_head_refuses_commits_and_changes_nothing(place: Place, damage: str) -> None:
+    cid = git("rev-parse", "agents/helper", cwd=place.root).strip()
+    file = place.object(cid)
+    file.chmod(0o644)
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(b"x" * 100 if damage == "corrupt" else b"")
+    before = (place.root / ".git/refs/heads/agents/helper").read_text()
+    with place.open() as space:
+        for act in (
+            lambda: space.commit("helper", "finding", changes={"x": b"x"}),
+            lambda: space.commit_with_trace("helper", "finding", changes={"x": b"x"}),
+            lambda: space.merge("scout", "helper"),
+            lambda: space.session_log("helper"),
+        ):
+            with pytest.raises((GitError, NoSuchObject)) as caught:
+                act()
+            assert caught.value.code in ("corrupt-object", "no-such-object"), caught.value.to_json()
+        still_reads(space)
+        assert [each["text"] for each in space.trace_pending("helper")] == ["helper pending"]
+        assert not space.verify().clean
+    assert (place.root / ".git/refs/heads/agents/helper").read_text() == before
+
+
+# A store that is missing, damaged, locked or of another time
+
+
+def test_without_its_store_a_space_has_all_that_was_recorded(place: Place) -> None:
+    for file in place.store.parent.glob("space.db*"):
+        file.unlink()
+    with place.open() as space:
+        still_reads(space)
+        assert space.trace_pending("scout") == []  # what was not bound was nowhere else
+        assert [each[:3] for each in space.relations()] == [("scout", "advises", "helper")]
+        assert space.verify().clean
+        space.trace("scout", "console", "again")
+        space.commit_with_trace("scout", "finding", changes={"on.txt": b"it goes on"})
+        assert space.verify().clean
+
+
+def damaged(path: Path) -> None:
+    path.write_bytes(b"this is no database\n" * 1000)
+
+
+def torn(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", [damaged, torn])
+def test_a_damaged_store_is_said_to_be_and_git_keeps_everything(place: Place, damage: Callable[[Path], None]) -> None:
+    with closing(sqlite3.connect(place.store)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = refs(place.root)
+    damage(place.store)
+    refused = refusal(place, "commit with trace")
+    assert isinstance(refused, StoreError)
+    assert refused.code == "store-corrupt"
+    assert refused.hints
+    assert refs(place.root) == before
+    for file in place.store.parent.glob("space.db*"):
+        file.rename(f"{file}.damaged")
+    with place.open() as space:
+        still_reads(space)
+        assert space.verify().clean
+
+
+def test_a_store_of_a_newer_clia_is_left_alone(place: Place) -> None:
+    with closing(sqlite3.connect(place.store)) as database:
+        database.execute("PRAGMA user_version = 99")
+    before = refs(place.root)
+    refused = refusal(place, "commit")
+    assert isinstance(refused, UnsupportedFormat)
+    assert refused.fields["version"] == 99
+    assert refs(place.root) == before
+
+
+def test_white_box_a_locked_store_refuses_in_time_what_needs_it(place: Place) -> None:
+    """White box: nobody wants to wait the usual half minute here."""
+    with place.open() as space, closing(sqlite3.connect(place.store, isolation_level=None)) as other:
+        before = refs(place.root)
+        space._core.store._timeout = 0.05  # type: ignore[attr-defined]
+        space._core.store._drop_idle()  # type: ignore[attr-defined]
+        other.execute("BEGIN IMMEDIATE")
+        for name in ("spawn", "commit with trace", "trace"):
+            with pytest.raises(StoreError) as caught:
+                WRITES[name](space)
+            assert caught.value.code == "store-locked"
+            assert caught.value.retryable
+            assert refs(place.root) == before
+        still_reads(space)
+        space.commit("scout", "finding", changes={"on.txt": b"needs no store"})
+        other.execute("ROLLBACK")
+        WRITES["spawn"](space)
+        WRITES["commit with trace"](space)
+        check_nothing_lost(place.root, place.paper, space)

@@ -1,0 +1,64 @@
+"""The second half of ``make demo``: a repository with three agents at work in it, driven by the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRICES = """\
+def total(items):
+    result = 0
+    for item in items:
+        result = result + item.price * item.count
+    return result
+"""
+QUICK = PRICES.replace("result = result + item.price * item.count", "result += item.price * item.count")
+ROUNDED = PRICES.replace("return result", "return round(result, 2)").replace("result = result +", "result = round(result, 2) +")
+BOTH = ROUNDED.replace("result = round(result, 2) + item", "result += item")
+
+TOUR: tuple[tuple[str, str], ...] = (
+    ("A repository becomes a space.", "init"),
+    ("Agents are branches, spawned from briefings. They start from the code as it is.", "spawn lead -t 'Lead the price work'"),
+    ("A sub-agent of lead's.", "spawn scout --from lead -t 'Find slow code' -b 'Look at prices.py first.'"),
+    ("And another.", "spawn reviewer --from lead -t 'Check rounding'"),
+    (
+        "What scout sees goes to its trace. Secrets do not.",
+        "trace add scout 'profiling prices.py; export GITHUB_TOKEN=ghp_{secret}'",
+    ),
+    (
+        "It commits what it did, with the trace bound to it.",
+        "commit scout refactor --set prices.py={quick} --trace -m 'Add in place'",
+    ),
+    ("The reviewer changes the same line.", "commit reviewer finding --set prices.py={rounded} -m 'Round at each step'"),
+    ("lead takes in scout's session: a commit with two parents.", "merge lead scout"),
+    ("The reviewer's contradicts it: nothing is committed, and the conflict is shown.", "merge lead reviewer"),
+    ("lead settles it.", "resolve lead reviewer --file prices.py={both} -m 'Add in place, round at the end'"),
+    ("The work lands on main.", "land lead --onto main --squash -m 'Prices: quicker, and rounded'"),
+    ("Who wrote what, and why?", "blame lead prices.py"),
+    ("What did scout see when it did that?", "trace show scout"),
+    ("Who is at work, and what has landed?", "list"),
+    ("Who spawned whom?", "tree"),
+    ("The graph of it all.", "graph"),
+    ("Is everything that was recorded still there?", "verify"),
+)
+
+
+def plant(directory: Path) -> dict[str, str]:
+    """A small repository, and the files that the tour's commands name."""
+    directory.mkdir(parents=True)
+    drafts = directory.parent / "drafts"
+    drafts.mkdir()
+    for name, text in (("quick", QUICK), ("rounded", ROUNDED), ("both", BOTH)):
+        (drafts / f"{name}.py").write_text(text, encoding="utf-8")
+    (directory / "prices.py").write_text(PRICES, encoding="utf-8")
+    person = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
+    who = person | {key.replace("AUTHOR", "COMMITTER"): value for key, value in person.items()}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | who
+    for words in (("init", "-q", "-b", "main"), ("add", "."), ("commit", "-qm", "Prices")):
+        subprocess.run(["git", *words], cwd=directory, env=environment, check=True)
+    names = {each: os.path.relpath(drafts / f"{each}.py", directory) for each in ("quick", "rounded", "both")}
+    return names | {"secret": "Zx9" * 12}

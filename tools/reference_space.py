@@ -1,0 +1,160 @@
+"""The reference page of a space: its refs, trailers, types, settings, files and findings.
+
+Invariant: a ref, trailer or finding that the code has and this page does not tell, or the other way round, stops the generation.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from typing import TYPE_CHECKING
+
+from clia.app import spaces
+from clia.kernel import refs, types
+from clia.kernel.typed_objects import PROMPT, SESSION_FLOW
+from clia.space import checks, envelope, exchange, landing, model, traces
+from reference_markdown import code, page, prose, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+REFS = {
+    "SPACE": ("", "a commit with `space.json`: the space's id and the format; the same in every clone"),
+    "HEADS": ("<name>", "an agent: its newest commit"),
+    "RECORDS": ("<name>", "the agent's record: `briefing.json` and, where lineage knew it, `profile.json`"),
+    "ARCHIVE": ("<name>", "the head of an archived agent"),
+    "EVENTS": ("<name>", "a chain of events: landings, refused merges, relations stated and retracted"),
+    "TYPES": ("", "a chain of events: types registered here"),
+    "OBJECTS": ("", "a tree that keeps typed objects, as `<2 hex>/<38 hex>.json`"),
+    "TRACES": ("<name>", "notes: commit to console trace"),
+    "SESSIONS": ("<name>", "notes: commit to session; reserved"),
+    "TRACKING": ("<remote>/{clia,notes,heads}/…", "what was fetched from a remote and is not yet adopted"),
+}
+TRAILERS = {
+    "Clia-Agent": "who made the commit",
+    "Clia-Type": "its kind: a type below `agent-commit`",
+    "Clia-Briefing": "id of the briefing the agent works under",
+    "Clia-Profile": "id of the profile that was merged when it was spawned",
+    "Clia-Behaviour": "id of the prompt that its briefing was made from",
+    "Clia-Parent": "in a spawn: the agent it is a sub-agent of",
+    "Clia-Merged": "in a session-merge: the agent whose session was merged",
+    "Clia-Meta": "open fields, as canonical JSON",
+    "Clia-Event": "in a chain of events: the event, as canonical JSON",
+    "Clia-Landed": "in a landing: whose work it is",
+    "Clia-Range": "in a landing: `base..head` of the agent's commits",
+    "Clia-Decision": "in a landing: id of a decision among them; may be repeated",
+}
+FINDINGS = {
+    "unfinished": "a verb was begun and neither finished nor undone, and no process is at it",
+    "index-row": "the index has a relation that git does not state; `clia rebuild`",
+    "index-gap": "the index lacks a relation that git states; `clia rebuild`",
+    "git-fsck": "`git fsck --strict` complains",
+    "invalid-name": "a branch below `agents/` is no name of an agent",
+    "no-branch": "a record has no branch",
+    "no-record": "a branch has no record",
+    "no-genesis": "no commit of the agent is its spawn",
+    "unknown-kind": "a commit is of a kind that is not registered here",
+    "missing-object": "a commit or a trace names an object that is not there",
+    "not-a-merge": "a session-merge has not two parents",
+    "record-differs": "the record does not hold the briefing or profile that the commits name",
+    "not-typed": "a file of the record is no typed object",
+    "misbound": "a trace is bound to another commit than it is of",
+}
+SETTINGS = (
+    ("clia.store", "`postgresql://…`: the store; without it a SQLite file beside the repository", "`store`"),
+    ("clia.durable", "`false`: do not flush to disk; a command then survives its process, not a power failure", "`durable`"),
+    ("clia.traceEntryMax", f"characters of an entry of a trace before it is cut; {traces.ENTRY_MAX} without it", "`entry_max`"),
+    ("user.name", "with `user.email`: the accountable person, committer of every agent's commits", "`person`"),
+    ("commit.gpgsign", "commits are signed, as git would (`gpg.format`, `user.signingKey`)", ""),
+)
+WORDS = {
+    "`clia init`, `Space.adopt`": (exchange.NEW, exchange.AHEAD, exchange.UNITED, exchange.DIVERGED),
+    "`clia publish`": ("new", "moved", "same", "refused"),
+    "`clia land`": (landing.FAST_FORWARD, landing.MERGE, landing.SQUASH),
+    "the kind of a behaviour": (SESSION_FLOW, PROMPT),
+    "crash points": envelope.STEPS,
+}
+
+
+def space_page() -> str:
+    _same("refs", REFS, (name for name, value in vars(refs).items() if name.isupper() and _is_ref(value)))
+    said = {value for name, value in vars(model).items() if name.isupper() and str(value).startswith("Clia-")}
+    _same("trailers", TRAILERS, said)
+    _same("findings", FINDINGS, _findings())
+    return page(
+        "# Refs and settings of a space",
+        "How these come together: [how a space works](../explanation/space.md).",
+        "## Refs",
+        table(("ref", "what it points at"), [(code(getattr(refs, name) + rest), told) for name, (rest, told) in REFS.items()]),
+        "`clia init` adds these rules to each remote:",
+        table(("fetch rule",), [(code(rule),) for rule in exchange.fetch_rules("origin")]),
+        "## Trailers",
+        table(("trailer", "meaning"), [(code(name), told) for name, told in TRAILERS.items()]),
+        "## Types",
+        "Registered from the start; `clia types --add` registers more. A kind of commit descends from `agent-commit`.",
+        table(("type", "a kind of", "made by"), [_type(name, parent) for name, parent in types.BUILT_IN.items()]),
+        "## Settings",
+        "In git's configuration, for one repository or for all of a user's. `clia.Settings` overrides them in Python.",
+        table(("setting", "what it does", "in `clia.Settings`"), [(code(name), told, field) for name, told, field in SETTINGS]),
+        "`CLIA_STORE` in the environment of the command line comes before `clia.store`, and `--store` before both.",
+        "## Files",
+        table(
+            ("path", "what it is"),
+            [
+                (code(".git/clia/space.db"), "the store, with `-wal` and `-shm` beside it while it is open"),
+                (code(".git/clia/space.db.lock"), "where writers of the store queue"),
+                (
+                    code(".git/clia/locks/<name>"),
+                    "a lock of an agent; `@space` that of the whole space. They stay, and mean nothing by themselves",
+                ),
+                (code(".git/worktrees/<name>/clia.json"), "of a checkout: its agent and base"),
+            ],
+        ),
+        "## Findings",
+        "What `clia verify` can find; an object that cannot be read has the [code of its error](errors.md#codes). It exits 1 where "
+        "there is one.",
+        table(("code", "meaning"), [(code(name), told) for name, told in FINDINGS.items()]),
+        "## Words in answers",
+        table(("in", "words"), [(where, ", ".join(code(word) for word in words)) for where, words in WORDS.items()]),
+        "## Limits",
+        table(
+            ("of what", "limit"),
+            [
+                ("a name of an agent", f"{refs.NAME_MAX} characters, {code(refs._NAME.pattern)}"),  # noqa: SLF001  # its form
+                ("an entry of a trace", f"{traces.ENTRY_MAX} characters, then it is cut"),
+                ("a text to purge", "at least four characters"),
+                ("the format of a space", f"{spaces.FORMAT}; another one is refused"),
+            ],
+        ),
+    )
+
+
+def _is_ref(value: object) -> bool:
+    """Not the prefixes that only hold others."""
+    return isinstance(value, str) and value.startswith("refs/") and value not in (refs.BRANCHES, refs.NOTES)
+
+
+def _type(name: str, parent: str | None) -> tuple[str, str, str]:
+    by = {
+        types.SPAWN: "spawn",
+        types.SESSION_MERGE: "merge, resolve",
+        types.DECISION: "reserved",
+        types.AGENT_COMMIT: "nothing: it is the base",
+    }
+    return code(name), code(parent) if parent else "", by.get(name, "commit" if parent else "")
+
+
+def _findings() -> set[str]:
+    """The codes that ``verify`` can give."""
+    found = set()
+    for node in ast.walk(ast.parse(inspect.getsource(checks))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("found", "_cut_off"):
+            first = node.args[0]
+            found |= {str(first.value)} if isinstance(first, ast.Constant) else set()
+    return found
+
+
+def _same(what: str, told: Mapping[str, object], there: Iterable[str]) -> None:
+    different = set(told) ^ set(there)
+    if different:
+        raise SystemExit(prose(f"reference: {what} that are not described, or the other way round: {different}"))
