@@ -18,6 +18,7 @@ import pygit2
 
 import clia
 from benchmarks.measure import Row, in_turns
+from clia.backends.git.notes import CROWDED
 from clia.ports.repository import FILE, Entry, Stamp
 from clia.ports.store import Edge
 
@@ -124,7 +125,7 @@ def _noted(path: Path, count: int) -> Callable[[], None]:
     entries: dict[str, Entry | None] = {}
     for commit in itertools.islice(commits, count):
         sizes[commit[:2]] = sizes.get(commit[:2], 0) + 1
-        crowded = sizes[commit[:2]] > 64
+        crowded = sizes[commit[:2]] > CROWDED
         entries[f"{commit[:2]}/{commit[2:4]}/{commit[4:]}" if crowded else f"{commit[:2]}/{commit[2:]}"] = Entry(FILE, blob)
     tree = core.objects.update_tree(None, entries)
     ref = "refs/notes/clia/trace/scout"

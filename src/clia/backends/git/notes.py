@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clia.backends.git.refs import GitRefs
     from clia.ports.repository import Stamp
 
-_CROWDED = 64
+CROWDED = 16
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DEEPEST = 3
 
@@ -118,7 +118,7 @@ class GitNotes:
             if "/" in path:
                 return path
         folder, rest = commit[:2], commit[2:]
-        if tree is not None and self._size(tree, folder) >= _CROWDED:
+        if tree is not None and self._size(tree, folder) >= CROWDED:
             return f"{folder}/{rest[:2]}/{rest[2:]}"
         return f"{folder}/{rest}"
 
