@@ -99,46 +99,63 @@ class History:
 
     def blame(self, text: str, path: str) -> list[BlamedLine]:
         """Each line with the agent, kind, briefing, behaviour and trace behind it. Landed work is followed to its origin."""
-        seen: dict[str, AgentCommit] = {}
-        origins = [self._followed(each, seen) for each in self._workbench.blame(self.find(text), path)]
-        traced: dict[str, str | None] = {}
-        return [self._line(number, each, seen, traced) for number, each in enumerate(origins, 1)]
+        origins = _Origins(self._core, self._workbench)
+        found = [origins.followed(each) for each in self._workbench.blame(self.find(text), path)]
+        traces = {cid: self._traces.cid_for(cid) for cid in {each.commit for each in found} if origins.commit(cid).agent}
+        return [
+            BlamedLine(
+                number,
+                each.text,
+                each.commit,
+                commit.agent or commit.landed,
+                commit.kind,
+                commit.briefing,
+                commit.behaviour,
+                traces.get(each.commit),
+            )
+            for number, each in enumerate(found, 1)
+            for commit in [origins.commit(each.commit)]
+        ]
 
-    def _line(self, number: int, origin: LineOrigin, seen: dict[str, AgentCommit], traced: dict[str, str | None]) -> BlamedLine:
-        commit = self._commit(origin.commit, seen)
-        if commit.agent and origin.commit not in traced:
-            traced[origin.commit] = self._traces.cid_for(origin.commit)
-        who = commit.agent or commit.landed
-        trace = traced.get(origin.commit)
-        return BlamedLine(number, origin.text, commit.cid, who, commit.kind, commit.briefing, commit.behaviour, trace)
 
-    def _commit(self, cid: str, seen: dict[str, AgentCommit]) -> AgentCommit:
-        if cid not in seen:
-            seen[cid] = self._core.read(cid)
-        return seen[cid]
+class _Origins:
+    """Lines followed behind squashed landings to the agents' own commits; each landing is looked into once."""
 
-    def _followed(self, origin: LineOrigin, seen: dict[str, AgentCommit]) -> LineOrigin:
-        """The agent's own commit behind a line that a squashed landing brought."""
-        commit = self._commit(origin.commit, seen)
-        if commit.agent is not None or commit.landed is None or not commit.range:
+    def __init__(self, core: Core, workbench: Workbench) -> None:
+        self._core = core
+        self._workbench = workbench
+        self._commits: dict[str, AgentCommit] = {}
+        self._behind: dict[tuple[str, str], dict[int, LineOrigin]] = {}
+
+    def commit(self, cid: str) -> AgentCommit:
+        if cid not in self._commits:
+            self._commits[cid] = self._core.read(cid)
+        return self._commits[cid]
+
+    def followed(self, origin: LineOrigin) -> LineOrigin:
+        landed = self.commit(origin.commit)
+        if landed.agent is not None or landed.landed is None or not landed.range:
             return origin
-        head = commit.range.partition("..")[2]
-        found = self._same_line(origin, commit, head)
-        return origin if found is None else found
+        key = (origin.commit, origin.path)
+        if key not in self._behind:
+            self._behind[key] = self._lines(landed, landed.range.partition("..")[2], origin.path)
+        found = self._behind[key].get(origin.number)
+        return origin if found is None else found._replace(text=origin.text)
 
-    def _same_line(self, origin: LineOrigin, landed: AgentCommit, head: str) -> LineOrigin | None:
+    def _lines(self, landed: AgentCommit, head: str, path: str) -> dict[int, LineOrigin]:
+        """Line numbers of a landed file, each with where the agent's own file has it from."""
         core = self._core
         if core.objects.kind(head) != "commit":
-            return None
-        there = core.objects.entry(core.objects.commit(head).tree, origin.path)
-        here = core.objects.entry(landed.tree, origin.path)
+            return {}
+        there = core.objects.entry(core.objects.commit(head).tree, path)
+        here = core.objects.entry(landed.tree, path)
         if there is None or here is None:
-            return None
-        number = origin.number
-        if there.cid != here.cid:
-            number = _matched(core.objects.blob(here.cid), core.objects.blob(there.cid), origin.number)
-        lines = self._workbench.blame(head, origin.path)
-        return lines[number - 1]._replace(text=origin.text) if 0 < number <= len(lines) else None
+            return {}
+        lines = self._workbench.blame(head, path)
+        if there.cid == here.cid:
+            return dict(enumerate(lines, 1))
+        matched = _matched(core.objects.blob(here.cid), core.objects.blob(there.cid))
+        return {number: lines[other] for number, other in matched if other < len(lines)}
 
 
 def _counter(limit: int | None) -> Iterator[int]:
@@ -147,10 +164,8 @@ def _counter(limit: int | None) -> Iterator[int]:
     return islice(count(), limit)
 
 
-def _matched(here: bytes, there: bytes, number: int) -> int:
-    """The number that a line of one version has in another; 0 where it is not there."""
+def _matched(here: bytes, there: bytes) -> Iterator[tuple[int, int]]:
+    """The number (from 1) of each line that two versions share, and its index (from 0) in the other."""
     matcher = difflib.SequenceMatcher(None, here.split(b"\n"), there.split(b"\n"), autojunk=False)
     for start, other, size in matcher.get_matching_blocks():
-        if start <= number - 1 < start + size:
-            return other + number - start
-    return 0
+        yield from ((start + step + 1, other + step) for step in range(size))

@@ -85,13 +85,12 @@ class GitNotes:
         made: dict[str, str] = {}
         trees: dict[str, str] = {}
         for each in reversed(list(self._graph.walk([tip]))):
-            if each.tree not in trees:
-                trees[each.tree] = self._replaced(each.tree, replaced)
+            tree = self._replaced(each.tree, replaced, trees)
             parents = [made.get(parent, parent) for parent in each.parents]
-            if trees[each.tree] == each.tree and parents == list(each.parents):
+            if tree == each.tree and parents == list(each.parents):
                 made[each.cid] = each.cid
             else:
-                made[each.cid] = self._objects.write_commit(trees[each.tree], parents, each.author, each.committer, each.message)
+                made[each.cid] = self._objects.write_commit(tree, parents, each.author, each.committer, each.message)
         if made[tip] != tip:
             self._refs.move(ref, tip, made[tip], "clia: purge")
         return made[tip]
@@ -144,9 +143,17 @@ class GitNotes:
     def _of_tree(self, tree: str) -> dict[str, str]:
         return dict(_notes(self._objects.entries(tree).items()))
 
-    def _replaced(self, tree: str, replaced: Mapping[str, str]) -> str:
-        paths = {path: entry for path, entry in self._objects.entries(tree).items() if entry.cid in replaced}
-        return self._objects.update_tree(tree, {path: Entry(each.mode, replaced[each.cid]) for path, each in paths.items()})
+    def _replaced(self, tree: str, replaced: Mapping[str, str], known: dict[str, str]) -> str:
+        """The tree with blobs replaced. Trees of one history share most of their folders; each is looked at once."""
+        if tree not in known:
+            changes: dict[str, Entry] = {}
+            for name, entry in self._objects.listing(tree):
+                folder = entry.mode == FOLDER
+                inner = self._replaced(entry.cid, replaced, known) if folder else replaced.get(entry.cid, entry.cid)
+                if inner != entry.cid:
+                    changes[name] = Entry(entry.mode, inner)
+            known[tree] = self._objects.replace_entries(tree, changes) if changes else tree
+        return known[tree]
 
 
 def _notes(entries: Iterable[tuple[str, Entry]]) -> Iterable[tuple[str, str]]:

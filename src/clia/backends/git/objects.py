@@ -117,14 +117,14 @@ class GitObjects:
         return found
 
     def _collect(self, tree: str, prefix: str, found: dict[str, Entry]) -> None:
-        for name, mode, cid in self._listed(tree):
-            if mode == FOLDER:
-                self._collect(cid, f"{prefix}{name}/", found)
+        for name, entry in self.listing(tree):
+            if entry.mode == FOLDER:
+                self._collect(entry.cid, f"{prefix}{name}/", found)
             else:
-                found[prefix + name] = Entry(_known_mode(mode), cid)
+                found[prefix + name] = Entry(_known_mode(entry.mode), entry.cid)
 
-    def _listed(self, tree: str) -> Iterator[tuple[str, int, str]]:
-        """Name, mode and id of what stands directly in a tree."""
+    def listing(self, tree: str) -> Iterator[tuple[str, Entry]]:
+        """What stands directly in a tree, by name."""
         with reading(tree):
             kind, data = self._handle.repo.read(tree)
         if _KINDS[kind] != "tree":
@@ -133,17 +133,25 @@ class GitObjects:
         while at < len(data):
             space, end = data.index(b" ", at), data.index(b"\0", at)
             name = data[space + 1 : end].decode("utf-8", "surrogateescape")
-            yield name, int(data[at:space], 8), data[end + 1 : end + 21].hex()
+            yield name, Entry(int(data[at:space], 8), data[end + 1 : end + 21].hex())
             at = end + 21
 
     def below(self, tree: str, known: Container[str] = ()) -> set[str]:
         found = {tree}
-        for _, mode, cid in self._listed(tree):
-            if mode != FOLDER:
-                found.add(cid)
-            elif cid not in known and cid not in found:
-                found |= self.below(cid, known)
+        for _, entry in self.listing(tree):
+            if entry.mode != FOLDER:
+                found.add(entry.cid)
+            elif entry.cid not in known and entry.cid not in found:
+                found |= self.below(entry.cid, known)
         return found
+
+    def replace_entries(self, tree: str, entries: Mapping[str, Entry]) -> str:
+        """A tree with some of what stands directly in it replaced."""
+        with writing("a tree"):
+            builder = self._handle.repo.TreeBuilder(tree)
+            for name, entry in entries.items():
+                builder.insert(name, entry.cid, entry.mode)
+            return str(builder.write())
 
     def entry(self, tree: str, path: str) -> Entry | None:
         import pygit2

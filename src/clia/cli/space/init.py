@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
         "directory", nargs="?", default=".", metavar="DIR", help="a repository, or an empty directory (default: the current one)"
     )
     parser.add_argument("--no-adopt", action="store_true", help="ask no remote for a space or for news of it")
-    parser.add_argument("--store", metavar="URL", help="postgresql://… for a store on a server; kept as clia.store in git's settings")
+    parser.add_argument("--store", metavar="URL", help="postgresql://… for a store on a server; kept in git's settings")
     parser.add_argument(
         "--claim", action="append", default=[], metavar="AGENT", help="work on an agent of another clone from here (repeatable)"
     )
