@@ -104,9 +104,10 @@ def _stock_git(path: Path, count: Iterator[int], *, durable: bool) -> Callable[[
 
 def _notes(top: Path, rounds: int) -> Iterator[Row]:
     few, many = (_noted(top / name, count) for name, count in (("few", NOTES), ("many", MANY_NOTES)))
-    own = _plain_writer(top / "floor")
-    at_few, at_many, floor = in_turns([few, many, own], rounds * 2)
-    yield Row("bind a trace note, 1,000 there", at_few, floor, "one-level writer on libgit2", 1.5)
+    own, theirs = _plain_writer(top / "floor"), _libgit2_notes(top / "peer")
+    at_few, at_many, floor, peer = in_turns([few, many, own, theirs], rounds * 2)
+    work = "bind a trace note, 1,000 there"
+    yield Row(work, at_few, floor, "one-level writer on libgit2", 1.5, peer=peer, peer_name="libgit2 create_note")
     yield Row("bind a trace note, 100,000 there", at_many, at_few, "ours at 1,000", 1.5)
 
 
@@ -159,6 +160,19 @@ def _plain_writer(path: Path) -> Callable[[], None]:
             repo.references["refs/notes/x"].set_target(tip[0])
         else:
             repo.references.create("refs/notes/x", tip[0])
+
+    for _ in range(NOTES):
+        bind()
+    return bind
+
+
+def _libgit2_notes(path: Path) -> Callable[[], None]:
+    """libgit2's own notes, which stand in one flat tree."""
+    repo = pygit2.init_repository(str(path))
+    blobs = (str(repo.create_blob(b"annotated %d" % number)) for number in itertools.count())
+
+    def bind() -> None:
+        repo.create_note("{}", SIGNATURE, SIGNATURE, next(blobs), "refs/notes/x", False)
 
     for _ in range(NOTES):
         bind()

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What the tests need beside Python: a PostgreSQL server's programs. The tests start a throw-away server themselves.
+# What the tests need beside Python and git: a PostgreSQL server's programs (the tests start a throw-away server themselves)
+# and ssh-keygen, to sign commits with.
 set -eu
 
 # A wrapper on the path may not work (Debian's need a cluster of their own), so each is tried.
@@ -12,20 +13,26 @@ have_postgres() {
     return 1
 }
 
-if have_postgres; then
+missing=
+have_postgres || missing="postgresql"
+command -v ssh-keygen >/dev/null 2>&1 || missing="$missing openssh-client"
+if [ -z "$missing" ]; then
     exit 0
 fi
 if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
-    echo "tests: a PostgreSQL server is needed; install its package (Debian: apt-get install postgresql)" >&2
+    echo "tests: please install (names of Debian's packages): $missing" >&2
     exit 1
 fi
-echo "tests: installing PostgreSQL"
+echo "tests: installing $missing"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-# The package would make and start a server of its own, which nobody here needs.
-apt-get install -y -qq --no-install-recommends postgresql-common >/dev/null
-sed -i 's/^#* *create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
-apt-get install -y -qq --no-install-recommends postgresql >/dev/null
+if [ "${missing#postgresql}" != "$missing" ]; then
+    # The package would make and start a server of its own, which nobody here needs.
+    apt-get install -y -qq --no-install-recommends postgresql-common >/dev/null
+    sed -i 's/^#* *create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
+fi
+# shellcheck disable=SC2086  # a list of names
+apt-get install -y -qq --no-install-recommends $missing >/dev/null
 if ! have_postgres; then
     echo "tests: PostgreSQL was installed, but its programs do not work" >&2
     exit 1

@@ -1,8 +1,9 @@
 """The table of secrets: what each kind looks like.
 
 Invariant: a row is precise (a public prefix or context, then enough secret characters), costs one substring test on text that
-has none of it, and is linear on any text: what can repeat without limit is possessive and nothing is demanded after it. So that
-a token cut in two is seen too, ``find`` matches its first characters already; ``least`` or ``full`` says when it is whole.
+has none of it, and is linear on any text: what can repeat without limit is possessive and nothing is demanded after it. Only
+character classes are possessive, never groups: before 3.11.5 Python matches those wrongly. So that a token cut in two is seen
+too, ``find`` matches its first characters already; ``least`` or ``full`` says when it is whole.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _DIGITS = "[DTjz][AEIMQUYcgk][w-z0-5]"  # with [MNO] before it three decimal dig
 
 _TOKENS = (
     _token("github-token", "ghp_ gho_ ghu_ ghr_", "gh[pour]_", _ALNUM, 36),
-    _token("github-token", "ghs_", "ghs_", _WORD, 24, extra=r"(?:[.-][A-Za-z0-9_-]*+)*+"),
+    _token("github-token", "ghs_", "ghs_", _WORD, 24, extra=r"(?:[.-][A-Za-z0-9_-]*+)*"),
     _token("github-token", "github_pat_", "github_pat_", _WORD, 36),
     _token(
         "gitlab-token",
@@ -67,7 +68,7 @@ _TOKENS = (
         "gl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat|ffct)-",
         _DASHED,
         20,
-        extra=r"(?:\.[0-9A-Za-z_-]*+){0,2}+",
+        extra=r"(?:\.[0-9A-Za-z_-]*+){0,2}",
     ),
     _token("google-api-key", "AIza", "AIza", _DASHED, 35),
     _token("google-oauth", "ya29.", r"ya29\.", _DASHED, 20),
@@ -89,7 +90,7 @@ _TOKENS = (
     _token("rubygems-token", "rubygems_", "rubygems_", _HEX, 48, early=_WEAK),
     _token("docker-token", "dckr_", "dckr_[po]at_", _DASHED, 20),
     _token("digitalocean-token", "_v1_", "do[opr]_v1_", _HEX, 40),
-    _token("databricks-token", "dapi", "dapi", _HEX, 32, early=_WEAK, extra="(?:-[0-9])?+"),
+    _token("databricks-token", "dapi", "dapi", _HEX, 32, early=_WEAK, extra="(?:-[0-9])?"),
     _token("heroku-key", "HRKU-", "HRKU-", _DASHED, 30),
     _token("shopify-token", "shpat_ shpca_ shppa_ shpss_", "shp(?:at|ca|pa|ss)_", "a-fA-F0-9", 32),
     _token("vault-token", "hvs. hvb. hvr.", r"hv[sbr]\.", _DASHED, 24, early=_WEAK),
@@ -120,7 +121,7 @@ _SHAPES = (
         "jwt",
         "jwt",
         ("eyJ",),
-        rf"{_BEFORE_DASHED}(?P<s>(?P<b>eyJ[A-Za-z0-9_-]++(?:\.(?:\Z|ey?\Z|eyJ[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+)?+))?+))",
+        rf"{_BEFORE_DASHED}(?P<s>(?P<b>eyJ[A-Za-z0-9_-]++(?:\.(?:\Z|ey?\Z|eyJ[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+)?))?))",
         r"[A-Za-z0-9_.-]*+",
         full=r"eyJ[^.]{8,}\.eyJ[^.]{8,}\.[^.]{16,}",
     ),
@@ -128,7 +129,7 @@ _SHAPES = (
         "sendgrid-key",
         "sendgrid-key",
         ("SG.",),
-        rf"{_BEFORE_DASHED}(?P<s>SG\.(?P<b>[A-Za-z0-9_-]{{6,64}}+(?:\.[A-Za-z0-9_-]*+)?+))",
+        rf"{_BEFORE_DASHED}(?P<s>SG\.(?P<b>[A-Za-z0-9_-]{{6,64}}+(?:\.[A-Za-z0-9_-]*+)?))",
         r"[A-Za-z0-9_.-]*+",
         full=r"SG\.[^.]{16,64}\.[^.]{16,}",
     ),
@@ -144,7 +145,7 @@ _SHAPES = (
         "discord-token",
         "discord-token",
         (".",),
-        rf"(?P<s>(?P<b>[MNO](?<![A-Za-z0-9_-].){_DIGITS}[MNO]{_DIGITS}[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+){{0,2}}+))",
+        rf"(?P<s>(?P<b>[MNO](?<![A-Za-z0-9_-].){_DIGITS}[MNO]{_DIGITS}[A-Za-z0-9_-]*+(?:\.[A-Za-z0-9_-]*+){{0,2}}))",
         r"[A-Za-z0-9_.-]*+",
         full=r"[^.]{23,28}\.[^.]{6}\.[^.]{27,}",
     ),
@@ -152,7 +153,7 @@ _SHAPES = (
         "cloudflare-key",
         "cloudflare-key",
         ("v1.0-",),
-        rf"{_BEFORE_DASHED}(?P<s>v1\.0-(?P<b>[a-f0-9]{{6,24}}+(?:-[A-Za-z0-9_-]*+)?+))",
+        rf"{_BEFORE_DASHED}(?P<s>v1\.0-(?P<b>[a-f0-9]{{6,24}}+(?:-[A-Za-z0-9_-]*+)?))",
         "[A-Za-z0-9_-]*+",
         full=r"v1\.0-[a-f0-9]{24}-[a-f0-9]{100}.*",
     ),
@@ -253,14 +254,14 @@ _CONTEXTS = (
 
 # Values given to a name that says secret (secrets_named finds them): what a value has, by the sign that opens it.
 _BODIES = {
-    "": ("plain", r"(?:[^\s\"'`,;()\[\]{}<>|&\\=]|=(?![\"'`\\]))"),
-    '"': ("double", r'(?:\\.|[^"\\\s])'),
-    "'": ("single", r"(?:\\.|[^'\\\s])"),
-    "`": ("back", r"[^`\\\s]"),
-    "\\": ("escaped", r"[^\"'`\\\s]"),
+    "": ("plain", r"(?:[^\s\"'`,;()\[\]{}<>|&\\=]++|=(?![\"'`\\]))"),
+    '"': ("double", r'(?:\\.|[^"\\\s]++)'),
+    "'": ("single", r"(?:\\.|[^'\\\s]++)"),
+    "`": ("back", r"(?:[^`\\\s]++)"),
+    "\\": ("escaped", r"(?:[^\"'`\\\s]++)"),
 }
 ASSIGNED = {
-    opening: Row(f"assigned-{name}", "assigned", (), f"{body}++", f"{body}*+", value="quoted" if opening else "plain")
+    opening: Row(f"assigned-{name}", "assigned", (), f"{body}+", f"{body}*", value="quoted" if opening else "plain")
     for opening, (name, body) in _BODIES.items()
 }
 

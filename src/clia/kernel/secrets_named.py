@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 HINTS = ("pass", "secret", "token", "key", "pwd")
 _NAME = r"(?P<name>pass(?:word|wd|phrase)?|pwd|secret|key|token)"
-_HEAD = re.compile(rf"{_NAME}(?:{ASSIGNMENT}|(?P<gap>[ \t]{{1,4}}))(?P<quote>\\?[\"'`])?+")
+_HEAD = re.compile(rf"{_NAME}(?:{ASSIGNMENT}|(?P<gap>[ \t]{{1,4}}))(?P<quote>\\?[\"'`])?")
 _AT_END = re.compile(rf"{_NAME}\Z")
 _BEFORE_MAX = 48
 _BEFORE_KEY = re.compile(r"(?:api|access|secret|private|auth|encryption|signing|master|account|shared)[_-]?\Z")

@@ -22,7 +22,7 @@ _WORDS = re.compile(r"[A-Za-z]{2} +[A-Za-z]{2}")
 _LONG = re.compile(r"[A-Za-z0-9+/]{60}")
 _MIXED = re.compile(r"[a-z][^a-z]*[A-Z]|[A-Z][^A-Z]*[a-z]")
 _KEY_TEXT = re.compile(r"[A-Za-z0-9+/]{16}")
-_LEADING = re.compile(r"(?:[\s\"'>|+#*,]*+[A-Za-z0-9+/=\\]{16,}+)*+")
+_LEADING = re.compile(r"(?:[\s\"'>|+#*,]*+[A-Za-z0-9+/=\\]{16,}+)*")
 _RUN = re.compile(r"[A-Za-z0-9+/=\\]*+")
 
 
