@@ -110,15 +110,37 @@ class Conflict(CliaError):
 
 
 class AlreadyExists(Conflict):
+    """The name is taken; ``actual`` is what has it, where that is an object."""
+
     code = "already-exists"
+
+    @property
+    def actual(self) -> str | None:
+        return self.fields.get("actual")
 
 
 class StaleRef(Conflict):
+    """A ref is not where the caller thought: ``expected`` and ``actual``, None where there is nothing."""
+
     code = "stale-ref"
+
+    @property
+    def expected(self) -> str | None:
+        return self.fields.get("expected")
+
+    @property
+    def actual(self) -> str | None:
+        return self.fields.get("actual")
 
 
 class StaleRequest(Conflict):
+    """The question was answered already; ``answered_by`` says by whom."""
+
     code = "stale-request"
+
+    @property
+    def answered_by(self) -> str | None:
+        return self.fields.get("answered_by")
 
 
 class Denied(CliaError):

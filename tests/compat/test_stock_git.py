@@ -181,6 +181,7 @@ def test_init_in_a_clone_adopts_the_space_and_what_comes_later(space: clia.Space
             other.commit("scout", "finding", {})
         # New work on both sides: some of it apart, some of it of one agent, some in chains that unite.
         other.claim("helper")
+        other.claim("scout")
         helper = other.commit("helper", "finding", changes={"there": b"t\n"})
         other.relate("helper", "knows", "scout")
         other.attach_trace(made["traced"], [{"text": "seen in the clone"}])

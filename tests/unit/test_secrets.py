@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from clia.app.wiring import _redact_chunk
 from clia.kernel.secret_patterns import ROWS
-from clia.kernel.secrets import START, State, redact, redact_chunk, redact_value
+from clia.kernel.secrets import START, State, redact, redact_chunk, redact_value, swallowed
 from clia.kernel.secrets_pem import PEM
-from support.fake_secrets import ALNUM, FAKES, HEX, PEM_KEYS, Fake
+from support.fake_secrets import ALNUM, FAKES, HEX, PEM_KEYS, UPPER, Fake
 
 NEAR_MISSES = [
     "ghp_short",
@@ -38,7 +39,17 @@ NEAR_MISSES = [
     "12:AA" + ALNUM[:35],
     "M.N.O",
     "dapi" + "0123",
-    "key-" + HEX[:32],
+    "cache-key-" + HEX[:32],
+    "key-" + HEX[:40],
+    "key-" + "facade",
+    "_ghp_" + ALNUM[:35],
+    "x_github_pattern_" + ALNUM[:40],
+    "is_npm_" + ALNUM[:36],
+    "1//0",
+    "a8Q~" + ALNUM[:20],
+    "ab8Q~" + ALNUM[:60],
+    "AK" + "IA" + "ABCDEFGH," + ALNUM[:40],
+    "Private-Lines: many",
     "eyJhbGciOiJIUzI1NiJ9",
     "eyJhbGciOiJIUzI1NiJ9.notjson",
     "AccountKey=<key>",
@@ -62,6 +73,19 @@ ORDINARY = [
     "http://localhost:3000,someone@example.com",
     "http://[::1]:8080/ and ssh://git@host:22/repo.git and git@github.com:owner/name.git",
     "https://user@example.com/x",
+    "https://some-user-name-1234567@example.com/x ssh://deploy-robot-for-release-2@host/x.git",
+    "https://" + ALNUM[:12] + "@example.com https://example.com/" + ALNUM[:24] + "@v2",
+    "npm i https://Registry1.example.com/@scope/name-1234567890abcdef@2",
+    "docker run -u 1000:1000 --user 1000:1000 image",
+    "git push -u origin main:release-2024",
+    "curl -u $USER:$PASS https://x; curl -u user:password https://x; curl -u 1000:1000 x",
+    "curl -o out https://example.com:8443/a",
+    "the machine that you login to has a password prompt",
+    "machine h login u password <password>",
+    '{"auth": "oauth2", "auth": "none", "auth": "bearer-token-v2"}',
+    '"auth": "' + HEX[:32] + '"',
+    "Cookie: theme=dark; lang=en Set-Cookie: session=deleted; Path=/",
+    "session=" + HEX[:32] + " sid=123e4567-e89b-12d3-a456-426614174000",
     "postgres://user:$PASSWORD@host/db postgres://user:${PW}@host/db postgres://user:<password>@host/db",
     "https://github.com/owner/name/blob/main/src/api_key.py",
     "Jane Doe <jane.doe+tag@example.org>",
@@ -185,6 +209,11 @@ def test_a_token_right_after_a_private_key_is_seen() -> None:
     assert redact(PEM_KEYS[0].text + "sk-ant-" + ALNUM) == ("[redacted:private-key][redacted:anthropic-key]", 2)
 
 
+@pytest.mark.parametrize("before", ['curl -H "A: b" \\\n  -u bob:', "machine h\nlogin bob\npassword "])
+def test_the_context_of_a_secret_may_stand_on_the_lines_before_it(before: str) -> None:
+    assert redact(f"{before}s3cr3t-" + "W0rd last") == (f"{before}[redacted:assigned] last", 1)
+
+
 def test_several_secrets_in_a_line_are_counted_each() -> None:
     line = "a ghp_" + ALNUM[:36] + " b npm_" + ALNUM[:36] + " password=hun" + "ter2 c"
     assert redact(line) == ("a [redacted:github-token] b [redacted:npm-token] password=[redacted:assigned] c", 3)
@@ -223,6 +252,35 @@ def test_a_named_value_that_is_a_known_token_has_that_kind() -> None:
     assert redact_value({"token": "ghp_" + ALNUM[:36]}) == ({"token": "[redacted:github-token]"}, 1)
     assert redact_value({"private_key": PEM_KEYS[0].text + "\n"}) == ({"private_key": "[redacted:private-key]\n"}, 1)
     assert redact_value({"secret": "see ghp_" + ALNUM[:36]}) == ({"secret": "[redacted:assigned]"}, 1)
+
+
+def test_a_name_or_flag_of_a_secret_says_what_stands_with_it() -> None:
+    made_up = "hun" + "ter2!"
+    assert redact_value({"pass": made_up, "smtp_pass": made_up}) == (
+        {"pass": "[redacted:assigned]", "smtp_pass": "[redacted:assigned]"},
+        2,
+    )
+    assert redact_value({"password": [made_up, "xy", 1]}) == ({"password": ["[redacted:assigned]", "[redacted:assigned]", 1]}, 2)
+    assert redact_value(["x", "--password", made_up, "last", "--db-password", [made_up]]) == (
+        ["x", "--password", "[redacted:assigned]", "last", "--db-password", ["[redacted:assigned]"]],
+        2,
+    )
+    assert redact_value(["--api-key", ALNUM[:24], "--token", ALNUM[:24]])[1] == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"pass": "11 of 12", "fail": "1"},
+        {"pass": "v1.2.3-beta", "compass": "n0rth!west", "passed": "yes"},
+        {"tokens": ["hello", "world2!"], "token": ["hello"], "keys": ["a"], "password": ["${PASSWORD}", "", None]},
+        ["--password", "--verbose", "out.txt"],
+        ["--token", "hello", "--password"],
+        ["password", "is a word"],
+    ],
+)
+def test_a_name_or_flag_that_is_near_one_says_nothing(value: Any) -> None:
+    assert redact_value(value) == (value, 0)
 
 
 @pytest.mark.parametrize("value", ["text", 1, None, True, 1.5, [], {}, [{}], {"a": []}])
@@ -268,6 +326,99 @@ def test_an_unknown_state_swallows_nothing() -> None:
     assert redact_chunk("plain\n", State("", "of another version")) == (("plain\n", 0), START)
 
 
+_TOKEN = "ghp_" + ALNUM[:36]
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ("export T=" + _TOKEN, "passed"),
+        ("export T=" + _TOKEN, "v2x9 is no part of it"),
+        ("export GITHUB_TOKEN=" + _TOKEN, "v2x9 is no part of it"),
+        ("AK" + "IA" + UPPER[:16], "A1B2 is no part of it"),
+        ("npm_" + ALNUM[:36], ALNUM[:8]),
+        ("password=hun" + "ter2hunter2", "Refunds retry twice"),
+        ("API_KEY=abcd" + "1234efgh", "ERROR: build failed"),
+        ("API_KEY=abcd" + "1234efgh", "2026-07-01T12:00:00Z worker: done"),
+        ("API_KEY=abcd" + "1234efgh", "$ ls"),
+        ("API_KEY=abcd" + "1234efgh", "I think 12.5% is"),
+        ("Bearer " + ALNUM[:32], "HTTP/1.1 200 OK"),
+        ("glpat-" + ALNUM[:20], "404"),
+        (PEM_KEYS[0].text, "ABORTED"),
+        (PEM_KEYS[5].text, "ABORTED"),
+    ],
+)
+def test_ordinary_text_after_a_whole_token_stays(first: str, then: str) -> None:
+    _, state = redact_chunk(first, START)
+    assert swallowed(then, state) == 0
+    assert redact_chunk(then, state)[0] == (then, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "length"),
+    [
+        ("glpat-" + ALNUM[:20], ALNUM[20:27] + " more", 7),
+        ("ghp_" + ALNUM[:10], "passed", 6),
+        ("password=hun", "ter done", 3),
+        ('password = "hun' + "ter2hunter2", "horse battery", 5),
+        ("Bearer " + ALNUM[:32], "a", 1),
+        ("AK" + "IA" + UPPER[:16], "," + ALNUM[:40], 41),
+        ("AK" + "IA" + UPPER[:9], UPPER[9:16] + "," + ALNUM[:40], 48),
+        (PEM_KEYS[0].text[:60], ALNUM, len(ALNUM)),
+    ],
+)
+def test_what_looks_like_more_of_a_token_is_swallowed(first: str, then: str, length: int) -> None:
+    _, state = redact_chunk(first, START)
+    assert swallowed(then, state) == length
+    assert redact_chunk(then, state)[0] == (then[length:], 0)
+
+
+def test_a_short_word_does_not_end_a_token_that_goes_on() -> None:
+    shown = ""
+    state = START
+    for chunk in ["Bearer " + ALNUM[:24], "ok", ALNUM[24:40] + " x"]:
+        done, state = redact_chunk(chunk, state)
+        shown += done.text
+    assert shown == "Bearer [redacted:authorization]ok x"
+
+
+def test_a_name_that_starts_after_a_short_word_is_still_seen() -> None:
+    _, state = redact_chunk("Bearer " + ALNUM[:24], START)
+    _, state = redact_chunk("pass", state)
+    assert redact_chunk("word: hun" + "ter2 x", state)[0].text == "word: [redacted:assigned] x"
+
+
+def test_an_entry_that_lost_its_start_says_so() -> None:
+    kept, count, state = _redact_chunk("glpat-" + ALNUM[:10], None)
+    assert (kept, count) == ("[redacted:gitlab-token]", 1)
+    kept, count, state = _redact_chunk(ALNUM[10:20] + " and password=hun" + "ter2 x", list(state))
+    assert (kept, count) == ("[redacted:gitlab-token] and password=[redacted:assigned] x", 2)
+    assert _redact_chunk("passed", list(state))[:2] == ("passed", 0)
+
+
+@pytest.mark.parametrize("fake", PEM_KEYS, ids=lambda fake: fake.public[5:30].strip())
+def test_each_entry_with_a_line_of_a_private_key_says_so(fake: Fake) -> None:
+    state: Any = None
+    for line in fake.text.splitlines():
+        kept, count, state = _redact_chunk(line, state)
+        assert (kept, count) == ("[redacted:private-key]", 1) if line.strip() else ("", 0)
+    assert _redact_chunk("exit 0", state)[:2] == ("exit 0", 0)
+
+
+_PUTTY = "PuTTY-User-Key-File-3: ssh-ed25519\nPublic-Lines: 1\nAAAA\n"
+_PUTTY_KEY = f"Private-Lines: 2\n{ALNUM}\n{ALNUM[::-1]}\nPrivate-MAC: {HEX}"
+
+
+def test_the_private_lines_of_a_putty_key_go() -> None:
+    assert redact(f"{_PUTTY}{_PUTTY_KEY}\ndone\n") == (f"{_PUTTY}[redacted:private-key]\ndone\n", 1)
+    for at in range(len(_PUTTY_KEY)):
+        first, state = redact_chunk(_PUTTY_KEY[:at], START)
+        second, _ = redact_chunk(_PUTTY_KEY[at:] + "\nand it is done\n", state)
+        shown = first.text + second.text
+        assert not any(key[start : start + 6] in shown for key in (ALNUM, ALNUM[::-1]) for start in range(58))
+        assert shown.endswith("and it is done\n")
+
+
 def test_an_empty_chunk_changes_nothing() -> None:
     state = State("gh", "")
     assert redact_chunk("", state) == (("", 0), state)
@@ -297,6 +448,18 @@ _HOSTILE = [
     *("-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\n", "-----BEGIN A A A", "-", "--", "MDAw", "MDAwMDAw.", "1"),
     *("12345678:AA", "bearer ", "authorization: bearer ", "aws_secret_access_key", "aws", "twilio", "--password ", "password  "),
     *("[redacted:", "ghs_.-", "glpat-..", "\\", "\0", "xoxa.xoxa-", "://u:a@", "AKIA", "hooks.slack.com/services/", "key-", "a\n"),
+    *(
+        "curl ",
+        "curl -u ",
+        "curl a -u b:",
+        "curl\\\n",
+        "cookie:a=",
+        "cookie: a=b; ",
+        "cookie: sess",
+        "machine a login b ",
+        "machine ",
+    ),
+    *('"auth": "', "8Q~", "a8Q~", "Private-Lines: 1\n", "://aA1", "1//0", f"AKIA{UPPER[:16]},", "_ghp_"),
 ]
 
 

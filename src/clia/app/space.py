@@ -9,9 +9,11 @@ import os
 import re
 from typing import NamedTuple
 
-from clia.errors import AgentNotFound, InvalidInput
+from clia.errors import AgentNotFound, FileError, InvalidInput
 from clia.kernel import refs as names
+from clia.kernel.messages import check_text
 from clia.kernel.names import check_slug, is_slug
+from clia.kernel.refs import is_id
 from clia.space.agents import Agents
 from clia.space.checks import Checks
 from clia.space.commits import Commits
@@ -78,12 +80,12 @@ class Space:
         self._core = core
         self._place = parts.place
         self._envelope = envelope = Envelope(core, parts.workbench)
-        self._registry = Registry(core)
+        self._registry = Registry(core, envelope)
         self._agents = Agents(core, envelope)
         self._traces = Traces(core, envelope, parts.redact_chunk, parts.entry_max)
         self._commits = Commits(core, envelope, self._registry, self._traces)
         self._merging = Merging(core, envelope, self._commits)
-        self._landing = Landing(core, envelope, self._merging, parts.workbench)
+        self._landing = Landing(core, envelope, self._merging)
         self._relations = Relations(core, envelope)
         self._history = History(core, self._agents, self._traces, parts.workbench)
         self._places = Places(core, self._commits, parts.workbench)
@@ -146,7 +148,7 @@ class Space:
         self, name: str, briefing: Briefing, commit: str, parent: str | None = None, *, slug: str | None = None
     ) -> Spawned:
         """A new agent at any commit."""
-        at = self._history.find(commit)
+        at = self._history.find(check_text(commit, "commit"))
         return self._agents.spawn(name, briefing, at=at, parent=parent, profile=self._profile(name, slug))
 
     def _profile(self, name: str, slug: str | None) -> dict[str, Any] | None:
@@ -213,7 +215,14 @@ class Space:
         base: str | None = None,
     ) -> str:
         """A typed commit: ``files`` is the whole worktree, or ``changes`` what is different; its id."""
-        return self._commits.commit(name, kind, self._commits.worktree(name, files, changes), Words(message, meta), base=base)
+        worktree = self._commits.worktree(name, files, changes)
+        return self._commits.commit(name, kind, worktree, Words(message, meta), base=self._base(base))
+
+    def _base(self, text: str | None) -> str | None:
+        """The full id of a base; any full id will do, it is compared with the head."""
+        if text is None or is_id(check_text(text, "base")):
+            return text
+        return self._history.find(text)
 
     def commit_with_trace(
         self,
@@ -228,7 +237,7 @@ class Space:
     ) -> str:
         """A commit with everything that was traced since the last drain bound to it."""
         worktree = self._commits.worktree(name, files, changes)
-        return self._commits.commit(name, kind, worktree, Words(message, meta), base=base, with_trace=True)
+        return self._commits.commit(name, kind, worktree, Words(message, meta), base=self._base(base), with_trace=True)
 
     def commit_dir(
         self,
@@ -243,7 +252,9 @@ class Space:
     ) -> str:
         """A commit of a directory's files, staged as ``git add -A`` would."""
         where = os.path.abspath(directory)
-        return self._places.commit_dir(name, kind, where, Words(message, meta), base=base, with_trace=with_trace)
+        if not os.path.isdir(where):
+            raise FileError(f"{where} is not a directory", fields={"path": where, "reason": "not a directory"})
+        return self._places.commit_dir(name, kind, where, Words(message, meta), base=self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
         """A worktree with the agent's files; the commit it stands on."""

@@ -57,7 +57,7 @@ def connect(root: str, settings: Settings) -> Git:
     handle.set_durable(durable)
     command = GitCommand(handle.common_dir, environment, durable=durable)
     objects = GitObjects(handle, command)
-    refs = GitRefs(handle, settings.reached or _nowhere)
+    refs = GitRefs(handle, command, settings.reached or _nowhere)
     graph = GitGraph(handle, objects)
     return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command))
 
@@ -126,7 +126,10 @@ def _cleaner(redact: bool) -> Cleaner:
 
 
 def _redact_chunk(text: str, state: Sequence[str] | None) -> tuple[str, int, Sequence[str]]:
-    clean, after = secrets.redact_chunk(text, secrets.State(*state) if state else secrets.START)
+    before = secrets.State(*state) if state else secrets.START
+    clean, after = secrets.redact_chunk(text, before)
+    if secrets.swallowed(text, before):  # each entry is read alone: what it lost shows in it
+        return secrets.mark(before) + clean.text, clean.count + 1, after
     return clean.text, clean.count, after
 
 

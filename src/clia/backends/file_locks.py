@@ -30,7 +30,7 @@ class FileLocks:
             fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
         finally:
-            os.close(handle)
+            _release(handle)
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[bool]:
@@ -45,7 +45,7 @@ class FileLocks:
                 free = False
             yield free
         finally:
-            os.close(handle)
+            _release(handle)
 
     def _open(self, name: str) -> int:
         path = os.path.join(self._directory, name)
@@ -58,3 +58,11 @@ class FileLocks:
                 return os.open(path, flags, 0o666)
         except OSError as err:
             raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
+
+
+def _release(handle: int) -> None:
+    """Lets go even where a child of a fork still has the file open."""
+    import fcntl
+
+    fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)

@@ -82,7 +82,8 @@ def run_command(command: Command, program: str, words: Sequence[str], slug: str 
     parser = new_parser(program, _sentence(command.help))
     module = _load(command)
     module.configure(parser, slug)
-    result: int = module.run(parser.parse_args(_joined(parser, words)))
+    # Options may stand between names: `clia diff scout --stat main`.
+    result: int = module.run(parser.parse_intermixed_args(_joined(parser, words)))
     return result
 
 

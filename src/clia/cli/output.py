@@ -44,9 +44,13 @@ def console(*, stderr: bool = False) -> Console:
     """A terminal for people. Colours follow NO_COLOR, FORCE_COLOR and whether it is a terminal."""
     from rich.console import Console  # 35 ms that programs need not pay
 
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the program with an error; main knows that the reader went away
+
     # rich takes "²" for a number of columns and falls over it.
     usable = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES") or value.isascii()}
-    return Console(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False, _environ=usable)
+    return Terminal(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False, _environ=usable)
 
 
 def counted(number: int, one: str, many: str) -> str:

@@ -10,7 +10,7 @@ import re
 
 from clia.errors import UnsafePath
 
-PATH_MAX = 4096
+PATH_MAX, PART_MAX, DEPTH_MAX = 4096, 255, 200
 # What HFS+ ignores in a name.
 _IGNORED = dict.fromkeys([0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
 # What NTFS drops at the end of a name, or takes for a stream of it.
@@ -37,6 +37,8 @@ def check(path: str) -> str:
     if path.startswith("/") or re.match(r"[A-Za-z]:[\\/]", path):
         raise _unsafe(path, "the path is absolute; paths are relative to the top of the tree")
     *folders, _ = parts = path.split("/")
+    if len(parts) > DEPTH_MAX:
+        raise _unsafe(path[:80] + "…", f"the path is deeper than {DEPTH_MAX} folders")
     for part in parts:
         _check_part(path, part)
     if any(is_gitmodules(each) or is_gitattributes(each) for each in folders):
@@ -47,12 +49,20 @@ def check(path: str) -> str:
 def _check_part(path: str, part: str) -> None:
     if part in ("", ".", ".."):
         raise _unsafe(path, f"{part!r} is no name of a file or folder")
+    if len(part.encode("utf-8")) > PART_MAX:
+        raise _unsafe(path[:80] + "…", f"a name is longer than {PART_MAX} bytes, and no disk could hold it")
     plain = part.translate(_IGNORED)
     # A backslash separates names on Windows.
     if any(_GIT.fullmatch(each) for piece in (part, plain) for each in piece.split("\\")):
         raise _unsafe(path, "the path names a .git directory, or what some systems take for one")
     if "\\" in part and any(each in ("", ".", "..") for each in part.split("\\")):
         raise _unsafe(path, "the path leaves its directory on systems where a backslash separates names")
+
+
+def check_removed(path: object) -> None:
+    """A path that is to go need not be safe, but must be one."""
+    if not isinstance(path, str) or any(part in ("", ".", "..") for part in path.split("/")):
+        raise _unsafe(str(path), "this is no path inside a tree")
 
 
 def is_gitmodules(path: str) -> bool:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 NAME_MAX = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
+_ID = re.compile(r"[0-9a-f]{40}")
+_BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{")
 
 SPACE = "refs/clia/space"
 TYPES = "refs/clia/types"
@@ -26,6 +28,11 @@ SESSIONS = "refs/notes/clia/session/"
 BRANCHES = "refs/heads/"
 TRACKING = "refs/clia-tracking/"
 """What was fetched from a remote and not yet adopted. Outside ``refs/clia``, so that pruning it can lose nothing."""
+
+
+def is_id(text: Any) -> bool:
+    """Whether a text is a full id."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
 def is_name(text: Any) -> bool:
@@ -66,4 +73,12 @@ def traces(name: str) -> str:
 
 def branch(name: str) -> str:
     """The ref of a branch of people, from its short or full name."""
-    return name if name.startswith(BRANCHES) else BRANCHES + name
+    short = name.removeprefix(BRANCHES)
+    parts = short.split("/")
+    if not short or short.startswith("-") or _BAD_IN_REF.search(short) or any(_is_bad_part(each) for each in parts):
+        raise InvalidInput(f"{name!r} is no name of a branch", code="invalid-branch", fields={"branch": name})
+    return BRANCHES + short
+
+
+def _is_bad_part(part: str) -> bool:
+    return not part or part.startswith(".") or part.endswith((".", ".lock"))

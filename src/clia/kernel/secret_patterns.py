@@ -3,7 +3,8 @@
 Invariant: a row is precise (a public prefix or context, then enough secret characters), costs one substring test on text that
 has none of it, and is linear on any text: what can repeat without limit is possessive and nothing is demanded after it. Only
 character classes are possessive, never groups: before 3.11.5 Python matches those wrongly. So that a token cut in two is seen
-too, ``find`` matches its first characters already; ``least`` or ``full`` says when it is whole.
+too, ``find`` matches its first characters already; ``least`` or ``full`` says when it is whole, ``exact`` when nothing more of
+it can come.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import NamedTuple
 # A token starts a word, or follows a colour code, an escaped line end (`\n` in JSON) or a percent escape.
 _ESCAPED = r"(?<=[0-9\[]m)|(?<=\\[nrt])|(?<=%[0-9A-F]{2})|(?<=\\u00[0-9a-fA-F]{2})"
 _BEFORE = rf"(?:(?<![A-Za-z0-9_])|{_ESCAPED})"
+_BEFORE_GLUED = rf"(?:(?<![A-Za-z0-9])|{_ESCAPED})"  # for prefixes that are no words: TOKEN_ghp_
 _BEFORE_DASHED = rf"(?:(?<![A-Za-z0-9_-])|(?<=---)|{_ESCAPED})"  # for prefixes that are ordinary words: task-, my-sk-learn
 
 _ALNUM, _WORD, _DASHED, _HEX = "A-Za-z0-9", "A-Za-z0-9_", "A-Za-z0-9_-", "a-f0-9"
@@ -30,6 +32,8 @@ class Row(NamedTuple):
     rest: str  # what still belongs to the token at the start of a stream's next chunk
     least: int = 1  # secret characters of a whole token
     full: str = ""  # or its whole shape, where a length is not enough
+    exact: str = ""  # the secret characters of a token that is never longer
+    after_comma: str = ""  # the row that the stream is in once the rest had a comma
     value: str = ""  # how the value is judged, see secrets_values: "" takes all
 
 
@@ -40,15 +44,24 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _token(  # noqa: PLR0913 - a row of the table has that many columns
-    kind: str, hints: str, head: str, body: str, least: int, *, early: int = 1, extra: str = "", before: str = _BEFORE
+    kind: str, hints: str, head: str, body: str, least: int, *, exact: int = 0, early: int = 1, extra: str = "", before: str = ""
 ) -> Row:
     """A prefix and a run of characters. ``early``: so many characters, where a chunk ends, are taken for a token cut in two.
 
     A whole token goes with all of the word it is in, so that what follows a mark never was the middle of a word.
     """
     word = f"[{_DASHED if body.endswith('-') else _WORD}]*+"
+    before = before or (_BEFORE_GLUED if early == 1 else _BEFORE)
     find = f"{before}(?P<s>{head}(?P<b>[{body}]{{{least},}}+{word}|[{body}]{{{early},}}+){extra})"
-    return Row(f"{kind}:{head}", kind, tuple(hints.split()), find, f"[{body}]*+{word}{extra}", least)
+    return Row(
+        f"{kind}:{head}",
+        kind,
+        tuple(hints.split()),
+        find,
+        f"[{body}]*+{word}{extra}",
+        least,
+        exact=f"[{body}]{{{exact}}}" if exact else "",
+    )
 
 
 # Up to five characters leave where the prefix alone says little: six or more are taken for a token cut in two.
@@ -59,9 +72,9 @@ _HF_NAMES = r"(?!hub|home|token|model|dataset|endpoint|inference|transfer|api|pi
 _DIGITS = "[DTjz][AEIMQUYcgk][w-z0-5]"  # with [MNO] before it three decimal digits in base64: a bot's token starts with its number
 
 _TOKENS = (
-    _token("github-token", "ghp_ gho_ ghu_ ghr_", "gh[pour]_", _ALNUM, 36),
-    _token("github-token", "ghs_", "ghs_", _WORD, 24, extra=r"(?:[.-][A-Za-z0-9_-]*+)*"),
-    _token("github-token", "github_pat_", "github_pat_", _WORD, 36),
+    _token("github-token", "ghp_ gho_ ghu_ ghr_", "gh[pour]_", _ALNUM, 36, exact=36),
+    _token("github-token", "ghs_", "ghs_", _WORD, 24, extra=r"(?:[.-][A-Za-z0-9_-]*+)*")._replace(exact="[A-Za-z0-9]{36}"),
+    _token("github-token", "github_pat_", "github_pat_", _WORD, 36, exact=82),
     _token(
         "gitlab-token",
         "glpat- gldt- glrt- glcbt- glptt- glft- glimt- glagent- gloas- glsoat- glffct-",
@@ -70,42 +83,43 @@ _TOKENS = (
         20,
         extra=r"(?:\.[0-9A-Za-z_-]*+){0,2}",
     ),
-    _token("google-api-key", "AIza", "AIza", _DASHED, 35),
+    _token("google-api-key", "AIza", "AIza", _DASHED, 35, exact=35),
     _token("google-oauth", "ya29.", r"ya29\.", _DASHED, 20),
+    _token("google-oauth", "1//0", "1//0", _DASHED, 30, early=_WEAK),
     _token("google-oauth", "GOCSPX-", "GOCSPX-", _DASHED, 20),
     _token("slack-token", "xox", r"xox[a-z](?:\.xox[a-z])?-", "A-Za-z0-9-", 16),
     _token("slack-token", "xapp-", "xapp-", "A-Za-z0-9-", 20),
     _token("stripe-key", "k_live_ k_test_", "[sr]k_(?:live|test)_", _ALNUM, 16),
     _token("stripe-key", "whsec_", "whsec_", "A-Za-z0-9+/=", 24),
     _token("anthropic-key", "sk-ant-", "sk-ant-", _DASHED, 20, before=_BEFORE_DASHED),
-    _token("openrouter-key", "sk-or-", "sk-or-v1-", _HEX, 40, before=_BEFORE_DASHED),
+    _token("openrouter-key", "sk-or-", "sk-or-v1-", _HEX, 40, exact=64, before=_BEFORE_DASHED),
     _token("openai-key", "sk-", "sk-(?:proj|svcacct|admin)-", _DASHED, 20, before=_BEFORE_DASHED),
     _token("openai-key", "sk-", "sk-", _ALNUM, 32, early=_WEAK, before=_BEFORE_DASHED)._replace(rest=f"[{_DASHED}]*+"),
-    _token("huggingface-token", "hf_", f"hf_{_HF_NAMES}", _ALNUM, 30, early=_WEAK),
-    _token("groq-key", "gsk_", "gsk_", _ALNUM, 40),
-    _token("replicate-token", "r8_", "r8_", _ALNUM, 36, early=_WEAK),
+    _token("huggingface-token", "hf_", f"hf_{_HF_NAMES}", _ALNUM, 30, exact=34, early=_WEAK),
+    _token("groq-key", "gsk_", "gsk_", _ALNUM, 40, exact=52),
+    _token("replicate-token", "r8_", "r8_", _ALNUM, 36, exact=37, early=_WEAK),
     _token("perplexity-key", "pplx-", "pplx-", _ALNUM, 40, early=_WEAK),
-    _token("npm-token", "npm_", f"npm_{_NPM_NAMES}", _ALNUM, 36, early=_WEAK),
+    _token("npm-token", "npm_", f"npm_{_NPM_NAMES}", _ALNUM, 36, exact=36, early=_WEAK),
     _token("pypi-token", "pypi-AgE", "pypi-AgE", _DASHED, 50),
-    _token("rubygems-token", "rubygems_", "rubygems_", _HEX, 48, early=_WEAK),
+    _token("rubygems-token", "rubygems_", "rubygems_", _HEX, 48, exact=48, early=_WEAK),
     _token("docker-token", "dckr_", "dckr_[po]at_", _DASHED, 20),
-    _token("digitalocean-token", "_v1_", "do[opr]_v1_", _HEX, 40),
-    _token("databricks-token", "dapi", "dapi", _HEX, 32, early=_WEAK, extra="(?:-[0-9])?"),
+    _token("digitalocean-token", "_v1_", "do[opr]_v1_", _HEX, 40, exact=64),
+    _token("databricks-token", "dapi", "dapi", _HEX, 32, exact=32, early=_WEAK, extra="(?:-[0-9])?"),
     _token("heroku-key", "HRKU-", "HRKU-", _DASHED, 30),
-    _token("shopify-token", "shpat_ shpca_ shppa_ shpss_", "shp(?:at|ca|pa|ss)_", "a-fA-F0-9", 32),
+    _token("shopify-token", "shpat_ shpca_ shppa_ shpss_", "shp(?:at|ca|pa|ss)_", "a-fA-F0-9", 32, exact=32),
     _token("vault-token", "hvs. hvb. hvr.", r"hv[sbr]\.", _DASHED, 24, early=_WEAK),
     _token("grafana-token", "glsa_ glc_", "gl(?:sa|c)_", "A-Za-z0-9_+/=", 32, early=_WEAK),
-    _token("linear-key", "lin_api_", "lin_api_", _ALNUM, 32),
+    _token("linear-key", "lin_api_", "lin_api_", _ALNUM, 32, exact=40),
     _token("notion-token", "ntn_", "ntn_", _ALNUM, 40, early=_WEAK),
     _token("figma-token", "figd_", "figd_", _DASHED, 32),
-    _token("newrelic-key", "NRAK-", "NRAK-", "A-Z0-9", 27),
+    _token("newrelic-key", "NRAK-", "NRAK-", "A-Z0-9", 27, exact=27),
     _token("postman-key", "PMAK-", "PMAK-", "a-f0-9-", 50),
     _token("sentry-token", "sntry", "sntry[su]_", "A-Za-z0-9_+/=", 40),
     _token("doppler-token", "dp.", r"dp\.(?:pt|st|sa|ct|scim|audit)\.", "A-Za-z0-9._-", 40, early=_WEAK),
     _token("planetscale-token", "pscale_", "pscale_(?:tkn|pw|oauth)_", "A-Za-z0-9_.-", 32),
     _token("supabase-key", "sbp_ sb_secret_", "(?:sbp_|sb_secret_)", _DASHED, 30, early=_WEAK),
     _token("atlassian-token", "ATATT3 ATBB", "(?:ATATT3|ATBB)", "A-Za-z0-9_=-", 30, early=_WEAK),
-    _token("age-key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1", "A-Z0-9", 50),
+    _token("age-key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1", "A-Z0-9", 50, exact=58),
 )
 
 _SHAPES = (
@@ -114,8 +128,27 @@ _SHAPES = (
         "aws-access-key-id",
         ("AKIA", "ASIA", "ABIA", "ACCA"),
         rf"{_BEFORE}(?P<s>A(?:KI|SI|BI|CC)A(?P<b>[A-Z0-9]++))(?![a-z_])",
-        "[A-Z0-9]*+",
+        "[A-Z0-9]*+(?:,[A-Za-z0-9/+]*+)?",
         full="[A-Z0-9]{20}",
+        after_comma="aws-csv",
+    ),
+    # A line of credentials.csv: the secret stands after its id. A chunk may end between the two.
+    Row(
+        "aws-csv-start",
+        "aws-access-key-id",
+        ("AKIA", "ASIA"),
+        rf"{_BEFORE}(?P<s>A[KS]IA[A-Z0-9]{{16}}(?P<b>\Z))",
+        "(?:,[A-Za-z0-9/+]*+)?",
+        after_comma="aws-csv",
+    ),
+    Row(
+        "aws-csv",
+        "aws-secret-key",
+        ("AKIA", "ASIA"),
+        rf"{_BEFORE}(?P<s>A[KS]IA[A-Z0-9]{{16}},(?P<b>[A-Za-z0-9/+]*+))",
+        "[A-Za-z0-9/+]*+",
+        least=40,
+        exact="[A-Za-z0-9/+]{40}",
     ),
     Row(
         "jwt",
@@ -140,6 +173,7 @@ _SHAPES = (
         r"(?<![0-9])(?P<s>[0-9]{8,10}:AA(?P<b>[A-Za-z0-9_-]++))",
         "[A-Za-z0-9_-]*+",
         least=32,
+        exact="[A-Za-z0-9_-]{33}",
     ),
     Row(
         "discord-token",
@@ -191,6 +225,24 @@ _SHAPES = (
         least=40,
         value="value",
     ),
+    Row(
+        "azure-client-secret",
+        "azure-key",
+        ("7Q~", "8Q~"),
+        r"(?<![A-Za-z0-9_.~-])(?P<s>(?P<b>[A-Za-z0-9_.~-]{2,4}[78]Q~[A-Za-z0-9_.~-]*+))",
+        "[A-Za-z0-9_.~-]*+",
+        full=".{34,40}",
+    ),
+    # Exactly 32: a longer one is a cache's key made of a digest.
+    Row(
+        "mailgun-bare",
+        "mailgun-key",
+        ("key-",),
+        rf"{_BEFORE_DASHED}(?P<s>key-(?=[a-f]*+[0-9])(?P<b>[a-f0-9]{{6,}}+))(?![A-Za-z0-9_-])",
+        "[a-f0-9]*+",
+        full="key-[a-f0-9]{32}",
+        exact="[a-f0-9]{32}",
+    ),
 )
 
 _SIGN = r"[ \t]{0,8}(?:=>|:=|=(?!=)|:(?![:=]))[ \t]{0,8}"
@@ -201,12 +253,16 @@ ASSIGNMENT = _KEY_END + _SIGN
 def _context(kind: str, hint: str, names: str, value: str, rest: str, least: int) -> Row:
     """A token that is only known by the name it is given to."""
     find = rf"(?ai:{names})[A-Za-z0-9_.-]{{0,24}}+{ASSIGNMENT}\\?[\"']?{value}"
-    return Row(kind, kind, (hint,), find, rest, least, value="value")
+    return Row(kind, kind, (hint,), find, rest, least, exact="[a-f0-9]{32}", value="value")
 
 
 _HEX_32 = "(?P<b>[a-f0-9]{32,}+[A-Za-z0-9_-]*+|[a-f0-9]{6,}+)"
 _URL = r"[^\s/?#\"'<>`\\]"
 _URL_HEAD = r"://[^\s/:@\"'<>()\[\]`,\\]{0,128}+:"
+
+_USER = "[A-Za-z0-9_~%-]"  # no dot: what stands before a dot is a host
+_GAP = r"[ \t]++(?:\\\n[ \t]*+)?"
+_CURL_USER = r"(?:-[A-Za-z]{0,8}u|--(?:proxy-)?user)[ \t=]{0,4}[\"']?"
 
 _CONTEXTS = (
     _context("twilio-key", "SK", "twilio|api_?key|sid|auth|user", f"(?P<s>SK{_HEX_32})", "[a-f0-9]*+", 32),
@@ -218,6 +274,7 @@ _CONTEXTS = (
         rf"(?ai:aws[_.-]?secret(?:[_.-]?access)?[_.-]?key){ASSIGNMENT}\\?[\"']?(?P<s>(?P<b>[A-Za-z0-9/+=]++))",
         "[A-Za-z0-9/+=]*+",
         least=40,
+        exact="[A-Za-z0-9/+=]{40}",
         value="value",
     ),
     Row(
@@ -249,6 +306,51 @@ _CONTEXTS = (
         rf"(?:{_URL}*(?=@)|{_URL}*+)",
         least=2000,
         value="url",
+    ),
+    Row("url-token", "url-password", ("://",), rf"://(?P<s>(?P<b>{_USER}{{16,1024}}+))@", f"{_URL}*+", value="user"),
+    Row(
+        "url-token-start",
+        "url-password",
+        ("://",),
+        rf"://(?P<s>(?P<b>{_USER}{{6,1024}}+))\Z",
+        rf"(?:{_URL}*(?=@)|{_URL}*+)",
+        least=2000,
+        value="user",
+    ),
+    Row(
+        "netrc",
+        "assigned",
+        ("machine",),
+        r"(?<![A-Za-z])machine\s{1,8}\S{1,255}+\s{1,8}login\s{1,8}\S{1,255}+\s{1,8}password\s{1,8}(?P<s>(?P<b>\S++))",
+        r"\S*+",
+        value="value",
+    ),
+    Row(
+        "curl-user",
+        "assigned",
+        ("curl",),
+        rf"(?<![A-Za-z])curl(?:{_GAP}(?!{_CURL_USER}|curl)\S++){{0,32}}{_GAP}{_CURL_USER}[^\s:\"'/@]{{0,128}}+:(?P<s>(?P<b>[^\s\"'\\]++))",
+        r"[^\s\"'\\]*+",
+        value="login",
+    ),
+    Row(
+        "docker-auth",
+        "docker-auth",
+        ('auth"', 'auth\\"'),
+        r"\"auth\\?\"\s{0,4}:\s{0,4}\\?\"(?P<s>(?P<b>[A-Za-z0-9+/]{4,}+=*+))",
+        "[A-Za-z0-9+/=]*+",
+        least=8,
+        value="basic",
+    ),
+    Row(
+        "cookie",
+        "cookie",
+        ("ookie",),
+        r"[Cc]ookie\\?[\"']?[ \t]{0,4}:[ \t]{0,4}\\?[\"']?(?:[^=;\s\"']{1,64}+=[^;\s\"']{0,512}+;[ \t]{0,2}){0,16}"
+        r"(?ai:[a-z0-9_.-]{0,24}?(?:session|sess|sid)(?:[_.-]?id)?)=(?P<s>(?P<b>[^;,\s\"'\\]++))",
+        r"[^;,\s\"'\\]*+",
+        least=16,
+        value="random",
     ),
 )
 

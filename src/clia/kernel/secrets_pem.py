@@ -1,4 +1,4 @@
-"""Private keys between BEGIN and END lines, whose lines may come one by one.
+"""Private keys between BEGIN and END lines, or in PuTTY's Private-Lines, whose lines may come one by one.
 
 Invariant: a key's lines never leave; text that only mentions a BEGIN line loses nothing but that line. What a stream is inside
 of is told by a word: `private-key` at the start of a line, `private-key.` and `private-key!header` within one, with the hyphens
@@ -12,7 +12,9 @@ import re
 PEM = "private-key"
 _MIDDLE, _HEADER, _END = f"{PEM}.", f"{PEM}!header", f"{PEM}!end"
 
-_BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}")
+_BEGIN = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}|Private-Lines: ?[0-9]{1,4}")
+_ENDED = re.compile(r"(?:KEY|BLOCK)(?:-----| ----)\Z")  # all of the END line: what comes next is no part of it
+_PUTTY_END = re.compile(r"[\s>|+#*]*+Private-(?:MAC|Hash): ?[a-f0-9]{40,64}+")
 _LINE_END = re.compile(r"\n|\\n")  # escaped too: a key within JSON
 _END_LINE = re.compile(r"[-A-Z0-9 ]*+")
 _HEADER_LINE = re.compile(r"[\s>|+#*]*+(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset|MessageID|Subject|X-[A-Za-z-]{1,30}):")
@@ -56,6 +58,9 @@ def _body(text: str, at: int, inside: str) -> tuple[int, str]:
         closing = dashed.find("----")
         if closing >= 0:
             return _after_end(text, at + max(0, closing - dashes))
+        putty = _PUTTY_END.match(line)
+        if putty:
+            return at + putty.end(), ""
         known = _HEADER_REST if inside.startswith(_MIDDLE) else _HEADER_LINE
         header = inside.startswith(_HEADER) or known.match(line) is not None
         if not header and not _is_body(line):
@@ -69,7 +74,7 @@ def _body(text: str, at: int, inside: str) -> tuple[int, str]:
 
 def _after_end(text: str, at: int) -> tuple[int, str]:
     end = _end_of(_END_LINE, text, at)
-    return end, _END if end == len(text) else ""
+    return end, _END if end == len(text) and not _ENDED.search(text, max(at, end - 12)) else ""
 
 
 def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:

@@ -7,6 +7,7 @@ fragment could still become a placeholder or a piece of code it may leave, and o
 from __future__ import annotations
 
 import re
+from binascii import a2b_base64
 from typing import NamedTuple
 
 
@@ -45,6 +46,12 @@ _SIGN_START = re.compile(r"[$<{%\[]")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+[.:]?", re.ASCII)
 _NAME = re.compile(r"[A-Za-z_.]+")
 _DIGIT, _LETTER, _MIXED = re.compile("[0-9]"), re.compile("[A-Za-z]"), re.compile("[A-Z0-9]")
+_SIGN = re.compile(r"[!@#$^&*+=~?%]")
+_CASES = re.compile(r"[a-z][^a-z]*[A-Z]|[A-Z][^A-Z]*[a-z]")
+_ORDINARY = re.compile(
+    r"(?:[a-z]{1,20}|[A-Z]{1,20}|[A-Z][a-z]{1,19}|[A-Za-z]{1,12}/[0-9][0-9.]{0,7}|[0-9]{1,13}(?:[.:/,-][0-9]{1,9}){0,4}%?"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.+-]{4,24}Z?)[.,:;!?]{0,3}|[-+$#>*~]{1,3}"
+)
 _UNUSUAL = re.compile(r"[0-9!@#^*+=~?%]")
 
 
@@ -65,6 +72,32 @@ def looks_random(value: str) -> bool:
     return len(value) >= 16 and " " not in value and _DIGIT.search(value) is not None and _LETTER.search(value) is not None
 
 
+def looks_typed(value: str) -> bool:
+    """Eight characters of all kinds: a password that somebody made up, no number, version or word."""
+    kinds = (_DIGIT, _LETTER, _SIGN)
+    return len(value) >= 8 and " " not in value and all(each.search(value) for each in kinds)
+
+
+def is_ordinary(text: str, end: int) -> bool:
+    """Is ``text`` up to ``end`` a word, a number or a date, rather than more of a token? A character alone may be anything."""
+    return len(text) > 1 and _ORDINARY.fullmatch(text, 0, end) is not None
+
+
+def _is_user(value: str, least: int) -> bool:
+    """A token that stands where a URL has a user: random, as names and hosts are not."""
+    if len(value) < least or not _DIGIT.search(value):
+        return False
+    return _CASES.search(value) is not None or (len(value) >= 20 and value.isalnum() and _LETTER.search(value) is not None)
+
+
+def _is_login(value: str) -> bool:
+    """Base64 of ``user:password``, or so far of its start."""
+    try:
+        return a2b_base64(value[: len(value) // 4 * 4]).decode("ascii").isprintable()
+    except ValueError:
+        return False
+
+
 class Candidate(NamedTuple):
     """A value that stands where a secret would."""
 
@@ -73,6 +106,14 @@ class Candidate(NamedTuple):
     after: str = ""  # the character that follows it
     faint: bool = False  # its name is often that of no secret
     shell: bool = False  # NAME=value: whatever stands there is a value, never a variable's name
+
+
+_JUDGES = {
+    "user": lambda text: _is_user(text, 16),
+    "login": lambda text: len(text) >= 4 and not text.isdigit(),
+    "basic": lambda text: _is_login(text) and b":" in a2b_base64(text[: len(text) // 4 * 4]),
+    "random": looks_random,
+}
 
 
 def is_secret(value: Candidate) -> bool:
@@ -86,6 +127,8 @@ def is_secret(value: Candidate) -> bool:
         return not (text.islower() and text.isalpha())
     if judged == "bearer":
         return _DIGIT.search(text) is not None
+    if judged in _JUDGES:
+        return _JUDGES[judged](text)
     if judged not in {"quoted", "plain"}:
         return True
     if _FILE_NAME.fullmatch(text) or (value.faint and not looks_random(text)):
@@ -105,6 +148,12 @@ def is_secret_so_far(value: Candidate) -> bool:
         return False
     if value.judged == "bearer":
         return _MIXED.search(text) is not None
+    if value.judged == "user":
+        return len(text) >= 6 and _CASES.search(text) is not None and _DIGIT.search(text) is not None
+    if value.judged == "basic":
+        return _is_login(text)
+    if value.judged == "login" and text.isdigit():
+        return False
     if value.judged == "plain" and not value.shell and _may_be_code(text):
         return False
     return text.lower() not in _BEGUN and not (value.faint and len(text) < 6)

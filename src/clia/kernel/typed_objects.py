@@ -116,7 +116,7 @@ def parse(data: bytes) -> dict[str, Any] | None:
         made = json.loads(data)
         if not isinstance(made, dict) or as_bytes(as_object(made)) != data:
             return None
-    except (ValueError, InvalidInput):
+    except (ValueError, InvalidInput, RecursionError):
         return None
     return made
 

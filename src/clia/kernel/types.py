@@ -64,7 +64,9 @@ class Types:
             raise NotFound(f"there is no type {parent!r} to be the parent", code="no-such-type", hints=[f"known types: {known}"])
 
     def is_a(self, name: str, ancestor: str) -> bool:
-        """Whether a type is another or descends from it; False where the type is unknown."""
+        """Whether a type is another or descends from it."""
+        if name == ancestor:
+            return True
         seen: set[str] = set()
         at: str | None = name
         while at is not None and at in self._parents and at not in seen:
@@ -76,7 +78,7 @@ class Types:
 
     def check_commit_kind(self, kind: str) -> None:
         """``UnknownKind`` unless ``commit`` may make a commit of this kind."""
-        if kind in RESERVED:
+        if kind in RESERVED or any(self.is_a(kind, each) for each in RESERVED - {AGENT_COMMIT}):
             raise UnknownKind(
                 f"{kind} commits are made by their own verb",
                 code="reserved-kind",

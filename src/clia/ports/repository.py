@@ -115,6 +115,9 @@ class Refs(Protocol):
     def followed_by(self, name: str) -> str | None:
         """The worktree of people that has this branch checked out, if any."""
 
+    def busy(self, name: str) -> str | None:
+        """Why a branch must not be moved now: someone is in the middle of something with it; None where nobody is."""
+
     def forget_past(self, name: str) -> None:
         """Removes the ref's own log of where it was."""
 
@@ -150,8 +153,8 @@ class Notes(Protocol):
     def history(self, ref: str, commit: str) -> list[NoteChange]:
         """Every binding the commit ever had, newest first."""
 
-    def rewrite(self, ref: str, replaced: Mapping[str, str]) -> str | None:
-        """Makes the whole history of the ref anew with blobs replaced; the new tip, or None where there was no ref."""
+    def remade(self, ref: str, replaced: Mapping[str, str]) -> str | None:
+        """Makes the whole history of the ref anew with blobs replaced; its tip, which the ref does not point at yet."""
 
     def unite(self, ref: str, theirs: str, by: Stamp) -> str:
         """Merges a diverged notes history into the ref: every note of both, ours where they disagree; the new tip."""

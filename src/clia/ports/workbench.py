@@ -36,6 +36,7 @@ class Checkout(NamedTuple):
     agent: str
     base: str
     directory: str
+    tree: str | None = None  # what was about to be committed on the base
 
 
 class Pushed(NamedTuple):
@@ -50,6 +51,15 @@ class Workbench(Protocol):
 
     def checkout_of(self, directory: str) -> Checkout | None:
         """What was recorded for a directory; None where it is no worktree of ours."""
+
+    def head_of(self, directory: str) -> str | None:
+        """The commit that any worktree of this repository stands on; None where a directory is none, or stands on nothing."""
+
+    def claim_worktree(self, directory: str, agent: str) -> None:
+        """Records whose files a detached linked worktree holds; ``Conflict`` where it is one of people."""
+
+    def prepare(self, checkout: Checkout, tree: str) -> None:
+        """Records that a checkout's tree is about to be committed on its base."""
 
     def move_worktree(self, directory: str, agent: str, commit: str) -> None:
         """Brings a worktree of ours to another commit; ``Conflict`` where it would lose uncommitted work."""

@@ -5,7 +5,7 @@ Invariant: an agent has a record and a branch, or neither. A name is used once, 
 
 from __future__ import annotations
 
-from clia.errors import AlreadyExists, InvalidInput, NoSuchAgent, NoSuchObject
+from clia.errors import AlreadyExists, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
 from clia.kernel import refs as names
 from clia.kernel.typed_objects import Briefing, as_bytes, as_object, as_typed, invalid, parse
 from clia.kernel.types import SPAWN
@@ -155,9 +155,14 @@ class Agents:
             if head is None:
                 raise NoSuchAgent(f"there is no agent {name!r} to {verb}", fields={"agent": name})
             there = core.refs.get(target)
-            if there is None:
-                core.refs.move(target, None, head, f"clia: {verb}")
-            elif not core.graph.descends(there, head):
+            if there is not None and not core.graph.descends(head, there) and not core.graph.descends(there, head):
+                raise Conflict(
+                    f"{target} holds other work of {name!r}: {there[:12]} beside {head[:12]}",
+                    code="diverged",
+                    hints=["spawn an agent at one of the two, so that both are kept"],
+                    fields={"agent": name, "ref": target, "actual": there, "head": head},
+                )
+            if there is None or not core.graph.descends(there, head):
                 core.refs.move(target, there, head, f"clia: {verb}")
             core.reached("secondary-refs")
             core.refs.move(source, head, None, f"clia: {verb}")  # its head is kept: the other ref holds it

@@ -13,6 +13,7 @@ from clia.kernel import refs as names
 from clia.kernel.typed_objects import parse
 from clia.kernel.types import AGENT_COMMIT, SPAWN
 from clia.space.events import event_of
+from clia.space.relations import retracted, stated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -138,17 +139,28 @@ class _Check:
         record = core.refs.get(names.record(name))
         if head is None:
             if record is not None and self.at_rest(name) and core.refs.get(names.head(name)) is None:
-                self.found("no-branch", f"the agent {name!r} has a record and no branch", names.record(name))
+                self.found(
+                    "no-branch",
+                    f"the agent {name!r} has a record and no branch; git branch agents/{name} COMMIT brings it back",
+                    names.record(name),
+                )
             return
         self.agents += 1
         if record is None:
             self.found("no-record", f"the agent {name!r} has a branch and no record", names.head(name))
+        for ref, look in (
+            (names.head(name), lambda: self._history(name, head)),
+            (names.record(name), lambda: self._record(name, record)),
+            (names.traces(name), lambda: self._notes(name)),
+        ):
+            self._try(ref, look)
+
+    def _try(self, ref: str, look: Callable[[], None]) -> None:
+        """One look; what is missing or damaged in one place does not hide another."""
         try:
-            self._history(name, head)
-            self._record(name, record)
-            self._notes(name)
+            look()
         except (NoSuchObject, GitError) as err:
-            self._broken(err, names.head(name))
+            self._broken(err, ref)
 
     def _broken(self, err: CliaError, ref: str) -> None:
         cid = err.fields.get("cid")
@@ -220,21 +232,22 @@ class _Check:
             self.traces += 1
             if not self._exists(commit):
                 self._gone(f"a trace is bound to {commit}, which does not exist", ref, commit)
-            made = parse(core.objects.blob(blob))
-            if made is None or made["type"] != "console-trace":
-                continue  # a note that someone wrote with git; it is theirs
-            if made["commit"] != commit or made["agent"] != name:
-                self.found("misbound", f"the trace of {made['commit']} is bound to {commit}", ref, blob)
+            self._try(ref, lambda commit=commit, blob=blob: self._note(name, commit, blob))  # type: ignore[misc]
+
+    def _note(self, name: str, commit: str, blob: str) -> None:
+        made = parse(self._core.objects.blob(blob))
+        if made is None or made["type"] != "console-trace":
+            return  # a note that someone wrote with git; it is theirs
+        if made["commit"] != commit or made["agent"] != name:
+            self.found("misbound", f"the trace of {made['commit']} is bound to {commit}", names.traces(name), blob)
 
     def chain(self, ref: str, tip: str) -> None:
         name = ref.removeprefix(names.EVENTS)
         try:
             for commit in self._core.graph.walk([tip]):
                 body = event_of(commit) or {}
-                if body.get("event") == "edge" and body.get("src") == name:
-                    self._stated.add((name, str(body.get("kind")), str(body.get("dst")), commit.cid))
-                elif body.get("event") == "retract":
-                    self._retracted.update(each for each in body.get("origins", ()) if isinstance(each, str))
+                self._stated.update(each[:4] for each in stated(name, commit.cid, body))
+                self._retracted.update(retracted(body))
         except (NoSuchObject, GitError) as err:
             self._broken(err, ref)
 

@@ -6,6 +6,8 @@ race learns it and has written nothing that shows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from clia.errors import InvalidInput, StaleRef
 from clia.kernel import refs as names
 from clia.kernel.typed_objects import Briefing, as_typed, parse
@@ -15,7 +17,7 @@ from clia.space.snapshots import Snapshots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from clia.space.core import Core, Words
     from clia.space.envelope import Envelope
@@ -37,6 +39,9 @@ class Commits:
 
     def worktree(self, name: str, files: Mapping[str, Content] | None, changes: Mapping[str, Content | None] | None) -> Worktree:
         """How a tree comes from a head's: all files as a value, or what is different."""
+        for given in (files, changes):
+            if given is not None and not isinstance(given, Mapping):
+                raise InvalidInput("files and changes map paths to contents", code="invalid-content", fields={"field": "files"})
         if files is not None and changes is None:
             return lambda head: self._snapshots.full(name, head, files)
         if changes is not None and files is None:
@@ -60,6 +65,10 @@ class Commits:
             self.advance(name, kind, head, new, with_trace)
         return new
 
+    def check_tree(self, old: str, new: str) -> None:
+        """What ``commit`` would refuse of a tree that git has staged."""
+        self._snapshots.check_tree(old, new)
+
     def identity(self, name: str, kind: str, head: str) -> list[tuple[str, str]]:
         """The trailers that carry over from the agent's last commit, and the behaviour of its briefing."""
         last = self._core.last_own(name, head)
@@ -73,14 +82,18 @@ class Commits:
         """Moves the agent's branch; with its pending trace bound to the new commit, where asked."""
         move = RefMove(names.head(name), head, new)
         bound = self._traces.drained(name, new) if with_trace else None
-        if bound is None:
+        follow = self._envelope.followers(move.ref, head, new)
+        if bound is None and not follow:
             self._core.reached("objects-written")
             self._core.refs.move(*move, f"clia: {verb}")  # one ref, no note: no intent is needed
             self._core.reached("committed")
             return
-        text, drain = bound
-        note = Binding(names.traces(name), new, text)
-        self._envelope.carry_out(Intent(name, verb, move, notes=(note,), drain=drain))
+        intent = Intent(name, verb, move, follow=follow)
+        if bound is not None:
+            ref = names.traces(name)
+            self._core.notes.get(ref, new)  # notes that cannot be read are found out before anything moves
+            intent = intent._replace(notes=(Binding(ref, new, bound[0]),), drain=bound[1])
+        self._envelope.carry_out(intent)
 
     def _prompt(self, last: AgentCommit) -> str | None:
         """The prompt that the agent's briefing was rendered from."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from clia.errors import InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed
 from clia.kernel import refs as names
 from clia.kernel.canonical import canonical_bytes
+from clia.kernel.documents import MAX_DEPTH
 from clia.kernel.messages import check_text, compose
 from clia.ports.repository import EXECUTABLE, LINK, SUBMODULE, Stamp
 from clia.space.model import META, File, Link, Submodule, agent_commit
@@ -77,6 +78,11 @@ class Core(NamedTuple):
         if self.refs.get(names.archived(name)) is not None:
             hints = [f"it is archived; bring it back: clia archive --restore {name}"]
         raise NoSuchAgent(f"there is no agent {name!r} here", hints=hints, fields={"agent": name})
+
+    def require_known(self, name: str) -> None:
+        """``NoSuchAgent`` unless the agent is at work or archived."""
+        if self.refs.get(names.archived(names.check_name(name))) is None:
+            self.require_head(name)
 
     def own_head(self, name: str) -> str:
         """The head of an agent that may be worked on from here. An agent of another clone is read-only."""
@@ -166,6 +172,7 @@ class Cleaner:
         return self._redact_text(check_text(text, field))[0]
 
     def value(self, value: Any) -> Any:
+        check_depth(value)
         return self._redact_value(value)[0]
 
     def words(self, words: Words) -> tuple[str, list[tuple[str, str]]]:
@@ -181,3 +188,14 @@ class Cleaner:
             return [(META, canonical_bytes(self.value(meta)).decode("utf-8"))]
         except (ValueError, TypeError, RecursionError) as err:
             raise InvalidInput(f"meta is not JSON: {err}", code="invalid-meta", fields={"field": "meta"}) from None
+
+
+def check_depth(value: Any) -> None:
+    """``InvalidInput`` where a value is nested too deeply for anyone to read it back."""
+    level, depth = [value], 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise InvalidInput(f"a value is nested deeper than {MAX_DEPTH} levels", code="too-deep", fields={"limit": MAX_DEPTH})
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list, tuple)))
+        level = [child for children in inner for child in children]

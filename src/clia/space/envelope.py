@@ -7,10 +7,10 @@ went before it is taken back where it never came.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from clia.errors import CliaError, GitError, StaleRef
+from clia.errors import CliaError, Conflict, GitError, StaleRef
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clia.ports.workbench import Workbench
     from clia.space.core import Core
 
-SPACE_LOCK = "@space"
+SPACE_LOCK, GATE = "@space", "@gate"
 INTENT = "intent/"
 STEPS = ("locked", "recovered", "objects-written", "intent-recorded", "secondary-refs", "committed", "notes-bound", "finished")
 """The named crash points. Within ``secondary-refs`` and ``committed`` lies ``ref-locked``, inside a ref's own lock."""
@@ -72,21 +72,35 @@ class Envelope:
     def at_work(self, name: str) -> Iterator[None]:
         """The agent is ours, and whole: what a dead process left is settled."""
         core = self._core
-        with core.locks.hold(SPACE_LOCK, shared=True), core.locks.hold(name):
+        with self.among_others(), core.locks.hold(name):
             core.reached("locked")
             self._recover(name)
             core.reached("recovered")
             yield
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Nobody else of ours is at work in the whole space."""
-        with self._core.locks.hold(SPACE_LOCK):
-            self.recover_all(holding_space=True)
+    def among_others(self) -> Iterator[None]:
+        """Nobody is alone in the space meanwhile. The gate is shut while someone waits to be."""
+        with ExitStack() as stack:
+            with self._core.locks.hold(GATE, shared=True):
+                stack.enter_context(self._core.locks.hold(SPACE_LOCK, shared=True))
             yield
 
-    def carry_out(self, intent: Intent) -> None:
-        """Steps 4 to 8; the objects are written. ``StaleRef`` where the point of no return is lost: all is taken back."""
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else of ours is at work in the whole space, and nothing is left half done."""
+        locks = self._core.locks
+        with locks.hold(GATE), locks.hold(SPACE_LOCK):
+            for name in self.unfinished():
+                with locks.hold(name):
+                    self._recover(name)
+            yield
+
+    def carry_out(self, intent: Intent) -> list[str]:
+        """Steps 4 to 8; the objects are written. ``StaleRef`` where the point of no return is lost: all is taken back.
+
+        What is returned are complaints of worktrees that could not be brought along.
+        """
         core = self._core
         core.reached("objects-written")
         with core.store.writing() as transaction:
@@ -103,27 +117,35 @@ class Envelope:
                 raise
             # The ref has moved; what failed came after it (its log, say). The verb is done and must be finished.
         core.reached("committed")
-        self._finish(intent)
+        return self._finish(intent)
 
-    def recover_all(self, *, holding_space: bool = False) -> list[str]:
+    def followers(self, ref: str, old: str, new: str) -> tuple[tuple[str, str, str], ...]:
+        """The worktree of people that has a branch checked out, if it can go along; ``Conflict`` where work is in the way."""
+        place = self._core.refs.followed_by(ref)
+        if place is None:
+            return ()
+        complaint = self._workbench.can_follow(place, old, new)
+        if complaint is not None:
+            raise Conflict(
+                f"the worktree {place} has uncommitted work in the way: {complaint.removeprefix('error: ')}",
+                code="uncommitted-work",
+                hints=["commit or stash it there, or switch to another branch"],
+                fields={"worktree": place, "reason": complaint},
+            )
+        return ((place, old, new),)
+
+    def recover_all(self) -> list[str]:
         """Settles every intent whose owner is dead; the agents that had one.
 
         What cannot be settled now (a full disk, a repository that may only be read) stays for the next verb on that agent.
         """
         settled = []
         for name in self.unfinished():
-            with suppress(CliaError), self._core.locks.attempt(name) as free:
+            with suppress(CliaError), self.among_others(), self._core.locks.attempt(name) as free:
                 if free:
-                    self._settle_for(name, holding_space=holding_space)
+                    self._recover(name)
                     settled.append(name)
         return settled
-
-    def _settle_for(self, name: str, *, holding_space: bool) -> None:
-        if holding_space:
-            self._recover(name)
-        else:
-            with self._core.locks.hold(SPACE_LOCK, shared=True):
-                self._recover(name)
 
     def unfinished(self) -> list[str]:
         with self._core.store.reading() as view:
@@ -146,7 +168,7 @@ class Envelope:
         head = self._core.refs.get(intent.point.ref)
         return head is not None and self._core.graph.descends(head, intent.point.new)
 
-    def _finish(self, intent: Intent) -> None:
+    def _finish(self, intent: Intent) -> list[str]:
         core = self._core
         by = core.person_stamp()
         for binding in intent.notes:
@@ -154,13 +176,13 @@ class Envelope:
             core.notes.bind(binding.ref, binding.commit, blob, by, f"{intent.verb}: trace of {binding.commit}\n")
         for move in intent.after:
             self._follow_up(move)
-        for place, old, new in intent.follow:
-            self._bring_along(place, old, new)
+        complaints = [each for each in (self._bring_along(*follow) for follow in intent.follow) if each is not None]
         core.reached("notes-bound")
         with core.store.writing() as transaction:
             if transaction.values.delete(INTENT + intent.agent):
                 _settle(transaction, intent)
         core.reached("finished")
+        return complaints
 
     def _follow_up(self, move: RefMove) -> None:
         """Moves a ref that goes along; where it was moved already, by us before we died, that is that."""
@@ -177,12 +199,13 @@ class Envelope:
             both = core.objects.write_commit(commit.tree, parents, commit.author, commit.committer, "Chains united by clia\n")
             core.refs.move(move.ref, actual, both, "clia: follow up")
 
-    def _bring_along(self, place: str, old: str, new: str) -> None:
+    def _bring_along(self, place: str, old: str, new: str) -> str | None:
+        """Why a worktree could not be brought along. The branch has moved: git shows its owner the difference."""
         try:
             self._workbench.follow(place, old, new)
-        except GitError:
-            # The landing stands. Something in that worktree changed under us; git shows it to its owner as a difference.
-            return
+        except GitError as err:
+            return f"{place} could not be brought along ({err.message}); when it can: git read-tree -m -u {old} {new}"
+        return None
 
     def _undo(self, intent: Intent) -> None:
         core = self._core

@@ -64,7 +64,7 @@ def event_of(commit: Commit) -> dict[str, Any] | None:
         if key == EVENT:
             try:
                 body = json.loads(value)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
             return body if isinstance(body, dict) else None
     return None

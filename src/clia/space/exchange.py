@@ -48,10 +48,11 @@ class Exchange:
         found = []
         top = f"{names.TRACKING}{remote}/"
         for kind, target in _KINDS:
-            for ref, cid in self._core.refs.under(top + kind):
-                done = self._take(target + ref.removeprefix(top + kind), cid)
+            for tracked, cid in self._core.refs.under(top + kind):
+                ref = target + tracked.removeprefix(top + kind)
+                done = self._take(ref, cid) if _is_known(ref) else None
                 if done is not None:
-                    found.append(Adopted(target + ref.removeprefix(top + kind), done, cid))
+                    found.append(Adopted(ref, done, cid))
         return found
 
     def _take(self, ref: str, theirs: str) -> str | None:
@@ -71,12 +72,12 @@ class Exchange:
         core = self._core
         if ref.startswith(names.TRACES) and self._was_purged(ref, theirs):
             return REFUSED
+        if ours is None and ref.startswith(names.HEADS):
+            return self._settle_head(ref.removeprefix(names.HEADS), theirs)
         if ours is None or core.graph.descends(theirs, ours):
             if ref.startswith(names.HEADS) and core.refs.followed_by(ref) is not None:
                 return DIVERGED  # someone has it checked out
             core.refs.move(ref, ours, theirs, "clia: adopt")
-            if ours is None and ref.startswith(names.HEADS):
-                core.mark_foreign(ref.removeprefix(names.HEADS))
             return NEW if ours is None else AHEAD
         if core.graph.descends(ours, theirs):
             return None
@@ -90,6 +91,16 @@ class Exchange:
             unite(core, ref, theirs)
             return UNITED
         return DIVERGED
+
+    def _settle_head(self, name: str, theirs: str) -> str | None:
+        """An agent that is not at work here; it may be archived."""
+        core = self._core
+        put_away = core.refs.get(names.archived(name))
+        if put_away is not None:
+            return None if core.graph.descends(put_away, theirs) else DIVERGED
+        core.mark_foreign(name)  # before it can be seen, and worked on
+        core.refs.move(names.head(name), None, theirs, "clia: adopt")
+        return NEW
 
     def _was_purged(self, ref: str, theirs: str) -> bool:
         """Whether a history holds what was purged from it here."""
@@ -134,3 +145,11 @@ class Exchange:
 
     def fetch(self, remote: str) -> None:
         self._workbench.fetch(remote, fetch_rules(remote))
+
+
+def _is_known(ref: str) -> bool:
+    """Whether a ref of another clone is of a kind that is shared; what a remote makes up stays where it was fetched to."""
+    if ref in (names.SPACE, names.TYPES, names.OBJECTS):
+        return True
+    prefixes = (names.HEADS, names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS)
+    return any(ref.startswith(prefix) and names.is_name(ref.removeprefix(prefix)) for prefix in prefixes)

@@ -101,17 +101,17 @@ class History:
         """Each line with the agent, kind, briefing, behaviour and trace behind it. Landed work is followed to its origin."""
         origins = _Origins(self._core, self._workbench)
         found = [origins.followed(each) for each in self._workbench.blame(self.find(text), path)]
-        traces = {cid: self._traces.cid_for(cid) for cid in {each.commit for each in found} if origins.commit(cid).agent}
+        traces = {cid: self._traces.cid_for(cid) for cid in {each.commit for each in found}}
         return [
             BlamedLine(
                 number,
                 each.text,
                 each.commit,
-                commit.agent or commit.landed,
+                commit.agent or commit.landed or self._traces.owner(traces[each.commit]),
                 commit.kind,
                 commit.briefing,
                 commit.behaviour,
-                traces.get(each.commit),
+                traces[each.commit],
             )
             for number, each in enumerate(found, 1)
             for commit in [origins.commit(each.commit)]

@@ -19,7 +19,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clia.ports.workbench import Workbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.merging import Merging
@@ -28,11 +27,10 @@ FAST_FORWARD, MERGE, SQUASH = "fast-forward", "merge", "squash"
 
 
 class Landing:
-    def __init__(self, core: Core, envelope: Envelope, merging: Merging, workbench: Workbench) -> None:
+    def __init__(self, core: Core, envelope: Envelope, merging: Merging) -> None:
         self._core = core
         self._envelope = envelope
         self._merging = merging
-        self._workbench = workbench
 
     def land(
         self, name: str, onto: str, *, squash: bool = False, no_ff: bool = False, message: str = ""
@@ -40,11 +38,11 @@ class Landing:
         core = self._core
         text = core.clean.text(message, "message")
         ref = self._branch(onto)
-        with self._envelope.at_work(name):
+        with self._envelope.at_work(name), core.locks.hold(_branch_lock(ref)):
             head, tip = core.own_head(name), self._tip(ref)
             tree = core.objects.commit(head).tree
             if tip is not None:
-                if core.graph.descends(tip, head) or self.landed_head(name, ref) == head:
+                if core.graph.descends(tip, head) or self._is_landed(name, ref, tip, head):
                     return UpToDate(tip)
                 merged = core.graph.merge(tip, head, self._landed_before(name, ref, tip, head))
                 if merged.conflicts:
@@ -53,8 +51,8 @@ class Landing:
             forward = tip is None or core.graph.descends(head, tip)
             how = SQUASH if squash else FAST_FORWARD if forward and not no_ff else MERGE
             new = head if how == FAST_FORWARD else self._write(name, onto, (tip, head), tree, text, squash)
-            self._move(name, ref, (tip, new, head), how)
-        return Landed(new, how)
+            warnings = self._move(name, ref, (tip, new, head), how)
+        return Landed(new, how, tuple(warnings))
 
     def _landed_before(self, name: str, ref: str, tip: str, head: str) -> str | None:
         """The head of the agent's last squashed landing, where git does not see that the branch holds it."""
@@ -105,34 +103,31 @@ class Landing:
         walked = map(agent_commit, self._core.graph.walk([head], [tip] if tip else []))
         return [each.cid for each in walked if each.kind == DECISION][::-1]
 
-    def _move(self, name: str, ref: str, ids: tuple[str | None, str, str], how: str) -> None:
+    def _move(self, name: str, ref: str, ids: tuple[str | None, str, str], how: str) -> list[str]:
         core = self._core
         tip, new, head = ids
-        place = core.refs.followed_by(ref)
-        before = tip or core.empty_tree()
-        if place is not None:
-            complaint = self._workbench.can_follow(place, before, new)
-            if complaint is not None:
-                raise Conflict(
-                    f"the worktree {place} has uncommitted work in the way: {complaint}",
-                    code="uncommitted-work",
-                    hints=["commit or stash it there, or switch to another branch"],
-                    fields={"worktree": place, "reason": complaint},
-                )
+        busy = core.refs.busy(ref)
+        if busy is not None:
+            raise Conflict(f"{ref} cannot be moved now: {busy}", code="branch-busy", fields={"ref": ref, "reason": busy})
+        follow = self._envelope.followers(ref, tip or core.empty_tree(), new)
         body: dict[str, Any] = {"event": "landed", "onto": ref, "cid": new, "head": head, "base": tip, "how": how}
         chain = names.events(name)
         last = core.refs.get(chain)
         event = write_event(core, last, core.agent_stamp(name), body, f"landed on {ref}")
         after = (RefMove(chain, last, event),)
-        follow = ((place, before, new),) if place is not None else ()
-        self._envelope.carry_out(Intent(name, "land", RefMove(ref, tip, new), after=after, follow=follow))
+        return self._envelope.carry_out(Intent(name, "land", RefMove(ref, tip, new), after=after, follow=follow))
 
-    def landed_head(self, name: str, ref: str | None = None) -> str | None:
-        """The head that was last landed, on a branch or anywhere."""
+    def _is_landed(self, name: str, ref: str, tip: str, head: str) -> bool:
+        """Whether a branch still holds a landing of this very head."""
+        landed = (body["cid"] for body in self.landings(name) if body["onto"] == ref and body["head"] == head)
+        return any(self._holds(tip, cid) for cid in landed)
+
+    def landed_on(self, name: str, head: str) -> str | None:
+        """A branch that holds all of the agent's work."""
         for body in self.landings(name):
-            if ref is None or body["onto"] == ref:
-                head: str = body["head"]
-                return head
+            tip = self._core.refs.get(body["onto"]) if body["head"] == head else None
+            if tip is not None and self._holds(tip, body["cid"]):
+                return str(body["onto"])
         return None
 
     def landings(self, name: str) -> list[dict[str, Any]]:
@@ -143,3 +138,8 @@ class Landing:
         found = (dict(event.body) for event in read_events(self._core, tip))
         keys = ("onto", "cid", "head")
         return [body for body in found if body.get("event") == "landed" and all(isinstance(body.get(key), str) for key in keys)]
+
+
+def _branch_lock(ref: str) -> str:
+    """Two agents must not move one branch at once; no agent's name starts like this."""
+    return f"@branch.{ref.replace('%', '%25').replace('/', '%2F')}"[:200]

@@ -134,7 +134,7 @@ class Merging:
             "from": found.from_,
             "ours": found.ours,
             "theirs": found.theirs,
-            "paths": [each.path for each in found.paths],
+            "paths": [each.path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for each in found.paths],
         }
         author = self._core.agent_stamp(found.into)
         append_event(self._core, names.events(found.into), author, body, f"merge of {found.from_} refused: conflicts")

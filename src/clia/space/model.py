@@ -114,6 +114,7 @@ class Landed(NamedTuple):
 
     cid: str
     how: str  # merge, squash or fast-forward
+    warnings: tuple[str, ...] = ()  # worktrees that have the branch checked out and could not be brought along
 
 
 class BlamedLine(NamedTuple):
@@ -184,7 +185,7 @@ def agent_commit(found: Commit) -> AgentCommit:
 def _object(text: str | None) -> dict[str, Any]:
     try:
         made = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return made if isinstance(made, dict) else {}
 

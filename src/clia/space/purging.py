@@ -6,6 +6,7 @@ we can reach; what may still hold it elsewhere is said, never passed over.
 
 from __future__ import annotations
 
+import json
 from typing import NamedTuple
 
 from clia.errors import InvalidInput
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from clia.ports.repository import Commit
     from clia.ports.workbench import Workbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
 MARK = "[purged]"
+_SWEEP = "sweep/"
+_KEPT = frozenset(("at", "kind", "redacted", "cut"))
 
 
 class Purged(NamedTuple):
@@ -43,45 +45,55 @@ class Purging:
         self._workbench = workbench
 
     def purge(self, agent: str, text: str) -> Purged:
-        if self._core.refs.get(names.archived(names.check_name(agent))) is None:
-            self._core.require_head(agent)
+        self._core.require_known(agent)
         if len(text) < 4:
             raise InvalidInput("a text of fewer than four characters would match too much", code="text-too-short")
         ref = names.traces(agent)
         with self._envelope.alone():
-            before = self._objects(ref)
-            replaced = self._replacements(before, text)
+            replaced = self._replacements(self._objects(self._core.refs.get(ref)), text)
             pending = self._clean_buffer(agent, text)
-            remaining = self._rewrite(agent, ref, before, replaced) if replaced else []
-        return Purged(agent, len(replaced), pending, (*remaining, *self._elsewhere(ref)))
+            if replaced:
+                self._rewrite(agent, ref, replaced)
+            remaining = self._sweep(agent, ref)
+        return Purged(agent, len(replaced), pending, (*remaining, *self._elsewhere(agent, ref, text)))
 
-    def _rewrite(self, agent: str, ref: str, before: set[str], replaced: dict[str, str]) -> list[str]:
+    def _rewrite(self, agent: str, ref: str, replaced: dict[str, str]) -> None:
         core = self._core
-        tip = core.refs.get(ref)
-        old = list(core.graph.walk([tip])) if tip else []
-        core.notes.rewrite(ref, replaced)
+        tip, new = core.refs.get(ref), core.notes.remade(ref, replaced)
+        if tip is None or new is None or tip == new:
+            return
+        # First what is to be swept, and what must not come back: whoever dies from here on, the next purge goes on with it.
+        with core.store.writing() as transaction:
+            known = transaction.values.get(_SWEEP + agent)
+            waiting = {*(known.value if known else ()), *(self._objects(tip) - self._objects(new))}
+            transaction.values.put(_SWEEP + agent, sorted(waiting))
+        kept = {each.cid for each in core.graph.walk([new])}
+        old = [each for each in core.graph.walk([tip]) if each.cid not in kept]
+        first = [each.cid for each in old if all(parent in kept for parent in each.parents)]
+        body = {"event": PURGED, "ref": ref, "gone": first}
+        append_event(core, names.events(agent), core.person_stamp(), body, f"purge of {ref}")
+        core.refs.move(ref, tip, new, "clia: purge")
+
+    def _sweep(self, agent: str, ref: str) -> list[str]:
+        """Removes what an earlier history of the notes has left; what could not be removed."""
+        core = self._core
+        with core.store.reading() as view:
+            waiting = view.values.get(_SWEEP + agent)
+        if waiting is None:
+            return []
         core.refs.forget_past(ref)
-        self._remember(agent, ref, old)
         for tracked, cid in core.refs.under(names.TRACKING):
             if tracked.endswith(f"/notes/trace/{agent}"):
                 core.refs.move(tracked, cid, None, "clia: purge")
                 core.refs.forget_past(tracked)
-        gone = before - self._objects(ref)
-        return [f"object {cid}: it could not be removed" for cid in self._workbench.drop_objects(sorted(gone))]
+        left = self._workbench.drop_objects(waiting.value)
+        with core.store.writing() as transaction:
+            transaction.values.delete(_SWEEP + agent)
+        return [f"object {cid}: it could not be removed" for cid in left]
 
-    def _remember(self, agent: str, ref: str, old: list[Commit]) -> None:
-        """Says which history is not to come back: that of another clone may still hold the text."""
+    def _objects(self, tip: str | None) -> set[str]:
+        """Every commit, tree and blob in a history of notes."""
         core = self._core
-        tip = core.refs.get(ref)
-        kept = {each.cid for each in core.graph.walk([tip])} if tip else set()
-        first = [each.cid for each in old if each.cid not in kept and all(parent in kept for parent in each.parents)]
-        body = {"event": PURGED, "ref": ref, "gone": first}
-        append_event(core, names.events(agent), core.person_stamp(), body, f"purge of {ref}")
-
-    def _objects(self, ref: str) -> set[str]:
-        """Every commit, tree and blob in the history of a notes ref."""
-        core = self._core
-        tip = core.refs.get(ref)
         found: set[str] = set()
         for commit in core.graph.walk([tip]) if tip else ():
             found.add(commit.cid)
@@ -90,14 +102,15 @@ class Purging:
         return found
 
     def _replacements(self, cids: Iterable[str], text: str) -> dict[str, str]:
-        """Old and new blob of every trace that holds the text."""
+        """Old and new blob of every note that holds the text."""
         core = self._core
         found = {}
         for cid in sorted(cids):
-            made = parse(core.objects.blob(cid)) if core.objects.kind(cid) == "blob" else None
-            clean = without(made, text)
-            if made is not None and clean != made:
-                found[cid] = core.objects.write_blob(as_bytes(clean))
+            if core.objects.kind(cid) == "blob":
+                data = core.objects.blob(cid)
+                clean = _without_note(data, text)
+                if clean != data:
+                    found[cid] = core.objects.write_blob(clean)
         return found
 
     def _clean_buffer(self, agent: str, text: str) -> int:
@@ -113,17 +126,39 @@ class Purging:
         self._core.store.scrub()
         return count
 
-    def _elsewhere(self, ref: str) -> list[str]:
-        found = [f"remote {each}: if {ref} was published, ask its owner to purge it too" for each in self._workbench.remotes()]
+    def _elsewhere(self, agent: str, ref: str, text: str) -> list[str]:
+        core = self._core
+        head = core.head(agent) or core.refs.get(names.archived(agent))
+        said = [each.cid for each in core.own_commits(agent, head) if text in core.objects.commit(each.cid).message] if head else []
+        found = [f"commit {cid}: its message holds the text, and is part of its id" for cid in said]
+        found += [f"remote {each}: if {ref} was published, ask its owner to purge it too" for each in self._workbench.remotes()]
+        found.append("files of commits: purge looks at traces only")
         return [*found, "clones, backups and disk snapshots made before now", "terminals and logs where the text was shown"]
 
 
-def without(value: Any, text: str) -> Any:
-    """The JSON value with a text taken out of every string in it."""
+def _without_note(data: bytes, text: str) -> bytes:
+    """A note with a text taken out; one that is not ours, or that git has added to, is taken as plain bytes."""
+    made = parse(data)
+    if made is None or made["type"] != "console-trace":
+        spellings = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+        for each in sorted(spellings, key=len, reverse=True):
+            data = data.replace(each.encode("utf-8"), MARK.encode("utf-8"))
+        return data
+    return as_bytes({**made, "entries": [without(each, text) for each in made["entries"]]})
+
+
+def without(entry: Any, text: str) -> Any:
+    """An entry with a text taken out of what was said; when, of which kind and under which names it was said stays."""
+    if not isinstance(entry, dict):
+        return _cleaned(entry, text)
+    return {key: each if key in _KEPT else _cleaned(each, text) for key, each in entry.items()}
+
+
+def _cleaned(value: Any, text: str) -> Any:
     if isinstance(value, str):
         return value.replace(text, MARK)
     if isinstance(value, dict):
-        return {without(key, text): without(each, text) for key, each in value.items()}
+        return {_cleaned(key, text): _cleaned(each, text) for key, each in value.items()}
     if isinstance(value, list):
-        return [without(each, text) for each in value]
+        return [_cleaned(each, text) for each in value]
     return value

@@ -11,7 +11,6 @@ from clia.kernel import refs as names
 from clia.kernel.typed_objects import as_bytes, as_object, as_typed, parse
 from clia.kernel.types import Types
 from clia.ports.repository import FILE, Entry
-from clia.space.envelope import SPACE_LOCK
 from clia.space.events import append_event, read_events
 
 TYPE_CHECKING = False
@@ -21,13 +20,15 @@ if TYPE_CHECKING:
 
     from clia.kernel.typed_objects import TypedObject
     from clia.space.core import Core
+    from clia.space.envelope import Envelope
 
 TYPES_LOCK, OBJECTS_LOCK = "@types", "@objects"
 
 
 class Registry:
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, envelope: Envelope) -> None:
         self._core = core
+        self._envelope = envelope
         self._read: tuple[str | None, Types] = (None, Types())
 
     def types(self) -> Types:
@@ -42,7 +43,7 @@ class Registry:
 
     def register(self, name: str, parent: str) -> None:
         core = self._core
-        with core.locks.hold(SPACE_LOCK, shared=True), core.locks.hold(TYPES_LOCK):
+        with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):
             self.types().check_new(name, parent)
             body = {"event": "type", "name": name, "parent": parent}
             append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}")
@@ -54,7 +55,7 @@ class Registry:
             raise UnknownKind(f"{made['type']!r} is no registered type", fields={"type": made["type"]})
         data = as_bytes(made)
         cid = core.objects.blob_id(data)
-        with core.locks.hold(SPACE_LOCK, shared=True), core.locks.hold(OBJECTS_LOCK):
+        with self._envelope.among_others(), core.locks.hold(OBJECTS_LOCK):
             self._keep(cid, data)
         return cid
 

@@ -17,7 +17,8 @@ from clia.space.events import append_event, read_events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
     from clia.ports.store import Transaction
     from clia.space.core import Core
@@ -67,20 +68,21 @@ class Relations:
             return view.edges.origins(src, kind, dst)
 
     def targets(self, src: str, kind: str) -> list[str]:
-        return self._ask(lambda view: view.edges.targets(names.check_name(src), kind))
+        return self._ask(src, lambda view: view.edges.targets(src, kind))
 
     def sources(self, dst: str, kind: str) -> list[str]:
-        return self._ask(lambda view: view.edges.sources(names.check_name(dst), kind))
+        return self._ask(dst, lambda view: view.edges.sources(dst, kind))
 
     def reachable(self, src: str, kind: str) -> list[str]:
-        return self._ask(lambda view: view.edges.reachable(names.check_name(src), kind))
+        return self._ask(src, lambda view: view.edges.reachable(src, kind))
 
     def edges(self, touching: str | None = None) -> list[Edge]:
         self.catch_up()
         with self._core.store.reading() as view:
             return view.edges.standing(touching)
 
-    def _ask(self, question: Callable[[Transaction], list[str]]) -> list[str]:
+    def _ask(self, name: str, question: Callable[[Transaction], list[str]]) -> list[str]:
+        self._core.require_known(name)
         self.catch_up()
         with self._core.store.reading() as view:
             return question(view)
@@ -146,11 +148,8 @@ class Relations:
     def _of_events(self, transaction: Transaction, name: str, tip: str, known: str | None) -> None:
         source = f"events/{name}"
         for event in read_events(self._core, tip, known):
-            body = event.body
-            if body.get("event") == "edge" and body.get("src") == name and _is_edge(body.get("kind"), body.get("dst")):
-                transaction.edges.add([Edge(name, body["kind"], body["dst"], event.cid, source)])
-            elif body.get("event") == "retract" and isinstance(body.get("origins"), list):
-                transaction.edges.retract(source, [each for each in body["origins"] if isinstance(each, str)])
+            transaction.edges.add(stated(name, event.cid, event.body))
+            transaction.edges.retract(source, retracted(event.body))
 
     def _check(self, src: str, kind: str, dst: str) -> None:
         names.check_name(src)
@@ -158,6 +157,19 @@ class Relations:
         if not _is_edge(kind, dst):
             hints = ["lower-case words joined by hyphens: reviews, advises"]
             raise InvalidInput(f"{kind!r} is no kind of relation", code="invalid-relation", hints=hints, fields={"kind": kind})
+
+
+def stated(name: str, cid: str, body: Mapping[str, Any]) -> list[Edge]:
+    """The edge that an event on an agent's chain states, if it does."""
+    if body.get("event") == "edge" and body.get("src") == name and _is_edge(body.get("kind"), body.get("dst")):
+        return [Edge(name, body["kind"], body["dst"], cid, f"events/{name}")]
+    return []
+
+
+def retracted(body: Mapping[str, Any]) -> list[str]:
+    """What an event takes back."""
+    origins = body.get("origins") if body.get("event") == "retract" else None
+    return [each for each in origins if isinstance(each, str)] if isinstance(origins, list) else []
 
 
 def _is_edge(kind: object, dst: object) -> bool:

@@ -65,12 +65,18 @@ class Relinking:
         return found
 
     def _candidates(self, onto: str | None, known: list[str]) -> list[AgentCommit]:
-        """Commits that nothing traced has in its past: they came later, or were made anew."""
-        starts = [onto] if onto else [cid for _, cid in self._core.refs.under(names.BRANCHES)]
-        if not starts or not known:
+        """Commits without a trace: agents' own, and those of people that nothing traced has in its past."""
+        core = self._core
+        if not known:
             return []
-        walked = map(agent_commit, self._core.graph.walk(starts, known))
-        return [each for each in walked if len(each.parents) < 2 and each.kind != "spawn"]
+        heads = core.refs.under(names.BRANCHES)
+        agents = [(ref.removeprefix(names.HEADS), cid) for ref, cid in heads if ref.startswith(names.HEADS)]
+        starts = [onto] if onto else [cid for ref, cid in heads if not ref.startswith(names.HEADS)]
+        found = {each.cid: each for each in map(agent_commit, core.graph.walk(starts, known))} if starts else {}
+        if onto is None:
+            found |= {each.cid: each for name, cid in agents for each in core.own_commits(name, cid)}
+        traced = set(known)
+        return [each for each in found.values() if len(each.parents) < 2 and each.kind != "spawn" and each.cid not in traced]
 
     def _by_patch(self, candidates: list[AgentCommit], known: list[str], traced: dict[str, tuple[str, str]]) -> list[Relinked]:
         ids = self._workbench.patch_ids([*known, *(each.cid for each in candidates)])

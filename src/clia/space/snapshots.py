@@ -16,7 +16,7 @@ from clia.space.model import File, Link, Submodule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from clia.ports.repository import Objects
     from clia.space.model import Content
@@ -52,6 +52,8 @@ class Snapshots:
     def delta(self, tree: str, changes: Mapping[str, Content | None]) -> str:
         """The tree with some paths set and, with None, some removed."""
         content = {path: value for path, value in changes.items() if value is not None}
+        for path in changes.keys() - content.keys():
+            paths.check_removed(path)
         made: dict[str, Entry | None] = dict(self._entries(content, {}))
         made.update({path: None for path, value in changes.items() if value is None})
         return self._objects.update_tree(tree, made)
@@ -80,14 +82,24 @@ class Snapshots:
             if mode == SUBMODULE:
                 found[path] = Entry(mode, data.decode("ascii"))
             elif present.get(path) != Entry(mode, self._objects.blob_id(data)):
-                if paths.is_gitmodules(path):
-                    self._check_gitmodules(path, mode, data)
-                elif paths.is_gitattributes(path):
-                    _check_gitattributes(path, data)
+                self._check_special(path, mode, lambda data=data: data)  # type: ignore[misc]
                 waiting[path] = (mode, data)
         for path, (mode, data) in waiting.items():
             found[path] = Entry(mode, self._objects.write_blob(data))
         return {path: entry for path, entry in found.items() if present.get(path) != entry}
+
+    def check_tree(self, old: str, new: str) -> None:
+        """Looks at the files of a new tree that git itself reads, where they differ from those of the old one."""
+        before = self._objects.entries(old)
+        for path, entry in self._objects.entries(new).items():
+            if before.get(path) != entry and entry.mode != SUBMODULE:
+                self._check_special(path, entry.mode, lambda cid=entry.cid: self._objects.blob(cid))  # type: ignore[misc]
+
+    def _check_special(self, path: str, mode: int, data: Callable[[], bytes]) -> None:
+        if paths.is_gitmodules(path):
+            self._check_gitmodules(path, mode, data())
+        elif paths.is_gitattributes(path):
+            _check_gitattributes(path, data())
 
     def _check_gitmodules(self, path: str, mode: int, data: bytes) -> None:
         """What git's own check of a ``.gitmodules`` file refuses: it could run programs in a clone."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 
 from clia.errors import InvalidInput
 from clia.kernel import refs as names
@@ -18,7 +19,7 @@ from clia.space.model import BoundTrace, TraceChange, TraceHit, agent_commit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from clia.ports.store import StreamEntry
@@ -64,9 +65,16 @@ class Traces:
             if list(state) != (before.value if before else None):
                 transaction.values.put(key, list(state))
             entry = self._entry(at, kind, clean, count)
-            if data:
-                entry["data"] = core.clean.value(dict(data))
+            if data is not None:
+                entry["data"] = self._data(data)
             return transaction.streams.append(stream(name), [entry])
+
+    def _data(self, data: Mapping[str, Any]) -> Any:
+        if not isinstance(data, dict):
+            raise _invalid("data", "has data that is an object")
+        clean = self._core.clean.value(data)
+        size = len(as_bytes({"data": clean}))
+        return clean if size <= self._entry_max else {"cut": size}
 
     def _entry(self, at: str, kind: str, text: str, count: int) -> dict[str, Any]:
         entry: dict[str, Any] = {"at": at, "kind": kind, "text": text}
@@ -79,9 +87,7 @@ class Traces:
 
     def pending(self, name: str) -> list[dict[str, Any]]:
         """Entries since the last drain, in order."""
-        names.check_name(name)
-        if self._core.refs.get(names.archived(name)) is None:
-            self._core.require_head(name)
+        self._core.require_known(name)
         return [each.body for each in self._waiting(name)]
 
     def _waiting(self, name: str) -> list[StreamEntry]:
@@ -100,14 +106,15 @@ class Traces:
         """Binds a trace to any commit, in the notes of the commit's own agent; the trace's id."""
         core = self._core
         found = core.read(commit)
+        given = _listed(entries)
         owner = found.agent or found.landed or agent
         if owner is None:
             raise InvalidInput(
                 f"the commit {commit} is no agent's", code="no-agent", hints=["say whose trace it is"], fields={"cid": commit}
             )
-        if core.refs.get(names.archived(names.check_name(owner))) is None:
-            core.require_head(owner)
-        given = entries.entries if isinstance(entries, ConsoleTrace) else tuple(entries)
+        core.require_known(owner)
+        if core.head(owner) is not None:
+            core.own_head(owner)
         trace = ConsoleTrace(found.cid, owner, tuple(self._cleaned(each) for each in given))
         data = as_bytes(trace.to_object())
         with self._envelope.at_work(owner):
@@ -179,6 +186,11 @@ class Traces:
             return None
         return ConsoleTrace(made["commit"], made["agent"], tuple(made["entries"]))
 
+    def owner(self, cid: str | None) -> str | None:
+        """Whose trace it is."""
+        found = None if cid is None else self._if_trace(cid)
+        return None if found is None else found.agent
+
     def session_traces(self, name: str, commits: Iterable[AgentCommit]) -> list[BoundTrace]:
         """The traces of an agent's own commits, newest first."""
         bound = self._core.notes.all(names.traces(name))
@@ -227,3 +239,11 @@ def _check_kind(kind: object) -> None:
 
 def _invalid(field: str, problem: str) -> InvalidInput:
     return InvalidInput(f"an entry of a trace {problem}", code="invalid-entry", fields={"field": field})
+
+
+def _listed(entries: object) -> tuple[Any, ...]:
+    if isinstance(entries, ConsoleTrace):
+        return entries.entries
+    if isinstance(entries, (str, bytes, dict)) or not isinstance(entries, Iterable):
+        raise _invalid("entries", "comes in a list")
+    return tuple(entries)

@@ -61,10 +61,8 @@ class Upkeep:
         return found
 
     def _landed(self, name: str, head: str) -> str | None:
-        for body in self._landing.landings(name):
-            if body["head"] == head:
-                return str(body["onto"]).removeprefix(names.BRANCHES)
-        return None
+        found = self._landing.landed_on(name, head)
+        return None if found is None else found.removeprefix(names.BRANCHES)
 
     def maintain(self, *, archive_idle_days: int | None, dry_run: bool) -> Maintained:
         if archive_idle_days is not None and archive_idle_days < 0:
@@ -78,18 +76,14 @@ class Upkeep:
 
     def _finished(self, days: int) -> list[str]:
         """Agents at rest whose whole work another agent or a branch of people holds."""
-        states = self.states()
-        kept = [cid for ref, cid in self._core.refs.under(names.BRANCHES) if not ref.startswith(names.HEADS)]
-        return [
-            each.agent
-            for each in states
-            if not each.pending
-            and self._core.now() - each.at >= days * DAY
-            and (each.landed or self._held(each.head, [*kept, *(other.head for other in states if other.agent != each.agent)]))
-        ]
-
-    def _held(self, head: str, others: list[str]) -> bool:
-        return any(other != head and self._core.graph.descends(other, head) for other in others)
+        core = self._core
+        idle = [each for each in self.states() if not each.pending and core.now() - each.at >= days * DAY]
+        if not idle:
+            return []
+        # One walk over everything: a head that is some commit's parent is held by whatever holds that commit.
+        tips = [cid for _, cid in core.refs.under(names.BRANCHES)]
+        held = {parent for commit in core.graph.walk(tips) for parent in commit.parents}
+        return [each.agent for each in idle if each.landed or each.head in held]
 
     def _put_away(self, name: str) -> bool:
         try:

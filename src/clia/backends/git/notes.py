@@ -78,7 +78,7 @@ class GitNotes:
             and (each.parents or blobs[each.cid] is not None)
         ]
 
-    def rewrite(self, ref: str, replaced: Mapping[str, str]) -> str | None:
+    def remade(self, ref: str, replaced: Mapping[str, str]) -> str | None:
         tip = self._refs.get(ref)
         if tip is None:
             return None
@@ -91,8 +91,6 @@ class GitNotes:
                 made[each.cid] = each.cid
             else:
                 made[each.cid] = self._objects.write_commit(tree, parents, each.author, each.committer, each.message)
-        if made[tip] != tip:
-            self._refs.move(ref, tip, made[tip], "clia: purge")
         return made[tip]
 
     def unite(self, ref: str, theirs: str, by: Stamp) -> str:

@@ -113,15 +113,15 @@ class GitObjects:
 
     def entries(self, tree: str) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
-        self._collect(tree, "", found)
+        waiting = [("", tree)]  # not by recursion: a tree may be deeper than Python's stack
+        while waiting:
+            prefix, folder = waiting.pop()
+            for name, entry in self.listing(folder):
+                if entry.mode == FOLDER:
+                    waiting.append((f"{prefix}{name}/", entry.cid))
+                else:
+                    found[prefix + name] = Entry(_known_mode(entry.mode), entry.cid)
         return found
-
-    def _collect(self, tree: str, prefix: str, found: dict[str, Entry]) -> None:
-        for name, entry in self.listing(tree):
-            if entry.mode == FOLDER:
-                self._collect(entry.cid, f"{prefix}{name}/", found)
-            else:
-                found[prefix + name] = Entry(_known_mode(entry.mode), entry.cid)
 
     def listing(self, tree: str) -> Iterator[tuple[str, Entry]]:
         """What stands directly in a tree, by name."""
@@ -137,14 +137,16 @@ class GitObjects:
             at = end + 21
 
     def below(self, tree: str, known: Container[str] = ()) -> set[str]:
-        found = {tree}
-        for _, entry in self.listing(tree):
-            if entry.mode != FOLDER:
-                found.add(entry.cid)
-            elif entry.cid not in known and entry.cid not in found:
-                found |= self.below(entry.cid, known)
+        found, waiting = {tree}, [tree]
+        while waiting:
+            for _, entry in self.listing(waiting.pop()):
+                if entry.mode == FOLDER and entry.cid not in known and entry.cid not in found:
+                    waiting.append(entry.cid)
+                if entry.mode != FOLDER or entry.cid not in known:
+                    found.add(entry.cid)
         return found
 
+    @tried_again
     def replace_entries(self, tree: str, entries: Mapping[str, Entry]) -> str:
         """A tree with some of what stands directly in it replaced."""
         with writing("a tree"):

@@ -1,8 +1,8 @@
 """Refs: read as files, moved by compare and swap through libgit2.
 
 Invariant: of several writers that expect the same old value, one wins and the others get ``StaleRef``; nothing is half
-moved. Callers hold the lock of whatever they move, so a lock file of git's own that does not change for a second was left
-by a process that died.
+moved. Callers hold the lock of whatever they move, so a lock file of git's own on a ref of ours that does not change for a
+second was left by a process that died. Branches of people are moved by others too: their locks are waited for, never broken.
 """
 
 from __future__ import annotations
@@ -19,17 +19,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from clia.backends.git.command import GitCommand
     from clia.backends.git.handle import GitHandle
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _PATIENCE, _STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
+_OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
+"""Refs that are moved under a lock of ours. A lock on any other may be held by someone who lives."""
+_NOTHING = "0" * 40
 _ID = re.compile(r"[0-9a-f]{40}")
 
 
 class GitRefs:
     """``Refs`` of one repository. ``reached`` is told when a ref's own lock is held; tests kill the process there."""
 
-    def __init__(self, handle: GitHandle, reached: Callable[[str], None]) -> None:
+    def __init__(self, handle: GitHandle, command: GitCommand, reached: Callable[[str], None]) -> None:
         self._handle = handle
+        self._command = command
         self._reached = reached
         self._packed_lock = os.path.join(handle.common_dir, "packed-refs.lock")
         self._packed_read: tuple[tuple[int, int, int] | None, dict[str, str]] = (None, {})
@@ -83,12 +88,13 @@ class GitRefs:
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
         self._check(name, old, new)
+        swap = self._swap if name.startswith(_OURS) else self._swap_by_git
         # Pauses and their jitter shape no result; they keep writers from meeting again and again.
         started, pause = time.monotonic(), _FIRST_PAUSE
         lock = _LockFile(os.path.join(self._handle.common_dir, f"{name}.lock"))
         while True:
             try:
-                self._swap(name, old, new, why)
+                swap(name, old, new, why)
             except (KeyError, OSError, ValueError, _pygit2_error()) as err:
                 if not (_folder_vanished(err) or is_lock_failure(err)):
                     raise git_error(f"the ref {name} cannot be moved", err, ref=name) from None
@@ -97,7 +103,8 @@ class GitRefs:
                     raise _held(name, self._packed_lock if "packed-refs.lock" in message_of(err) else lock.path) from None
             else:
                 return
-            lock.break_if_stale()
+            if name.startswith(_OURS):
+                lock.break_if_stale()
             time.sleep(pause * (0.5 + random.random()))  # noqa: S311  # jitter, not a secret
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -107,15 +114,22 @@ class GitRefs:
             self._reached("ref-locked")
             actual = self.get(name)
             if actual != old:
-                raise StaleRef(
-                    f"{name} has moved: expected {old or 'nothing'}, found {actual or 'nothing'}",
-                    hints=["read the ref again, and decide anew"],
-                    fields={"ref": name, "expected": old, "actual": actual},
-                )
+                raise _stale(name, old, actual)
             if new is None:
                 transaction.remove(name)
             else:
                 transaction.set_target(name, new, message=why)
+
+    def _swap_by_git(self, name: str, old: str | None, new: str | None, why: str) -> None:
+        """For branches of people: should we be killed, git still finishes, and leaves no lock behind that nobody may break."""
+        words = ("-d", name, old or _NOTHING) if new is None else (name, new, old or _NOTHING)
+        done = self._command.attempt("update-ref", "-m", why, *words)
+        if done.code == 0:
+            return
+        actual = self.get(name)
+        if actual != old:
+            raise _stale(name, old, actual)
+        raise OSError(done.err)
 
     def _check(self, name: str, old: str | None, new: str | None) -> None:
         """What libgit2's transaction does not look at."""
@@ -145,6 +159,14 @@ class GitRefs:
             if _checked_out(worktree) == name:
                 place = _first_line(os.path.join(worktree, "gitdir"))
                 return None if place is None else os.path.dirname(place)
+        return None
+
+    def busy(self, name: str) -> str | None:
+        common = self._handle.common_dir
+        for git_dir in (common, *sorted(_entries(os.path.join(common, "worktrees")))):
+            for doing in ("rebase-merge", "rebase-apply"):
+                if _first_line(os.path.join(git_dir, doing, "head-name")) == name:
+                    return "it is being rebased"
         return None
 
     def forget_past(self, name: str) -> None:
@@ -201,6 +223,14 @@ def _held(name: str, lock: str) -> GitError:
     )
     error.retryable = True
     return error
+
+
+def _stale(name: str, expected: str | None, actual: str | None) -> StaleRef:
+    return StaleRef(
+        f"{name} has moved: expected {expected or 'nothing'}, found {actual or 'nothing'}",
+        hints=["read the ref again, and decide anew"],
+        fields={"ref": name, "expected": expected, "actual": actual},
+    )
 
 
 def _in_the_way(name: str, other: str) -> Conflict:

@@ -48,7 +48,8 @@ class GitReview(GitPart):
     def blame(self, commit: str, path: str) -> list[LineOrigin]:
         # The option forgets the lists of the configuration; the setting, emptied, does not: git sorts it to the front.
         words = (*_PLAIN, "blame", "--porcelain", "--no-textconv", "--ignore-revs-file=", commit, "--", path)
-        done = self._command.attempt(*words)
+        # At the worktree's top: a list of revisions to ignore may be named relative to it, and git must find it.
+        done = self._command.attempt(*words, cwd=self._handle.work_dir)
         if done.code and "no such path" in done.err:
             raise NotFound(f"there is no file {path!r} in {commit}", code="no-such-path", fields={"path": path, "commit": commit})
         if done.code:

@@ -56,10 +56,33 @@ class GitWorktrees(GitPart):
             if admin is None:
                 return None
             with open(os.path.join(admin, _RECORD), encoding="utf-8") as file:
-                found = json.load(file)
-            return Checkout(str(found["agent"]), str(found["base"]), place)
+                found = dict(json.load(file))
+            tree = found.get("tree")
+            return Checkout(str(found["agent"]), str(found["base"]), place, None if tree is None else str(tree))
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def head_of(self, directory: str) -> str | None:
+        place = os.path.abspath(directory)
+        admin = self._admin_of(place) if os.path.isdir(place) else None
+        if admin is None:
+            return None
+        done = self._command.attempt(
+            "rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=place, more=self._variables(place, admin)
+        )
+        return done.out.decode("ascii").strip() or None
+
+    def claim_worktree(self, directory: str, agent: str) -> None:
+        place = os.path.abspath(directory)
+        admin = self._admin_of(place)
+        head = self.head_of(place)
+        attached = self._command.attempt("symbolic-ref", "--quiet", "HEAD", cwd=place).code == 0
+        if admin is None or admin == self._handle.common_dir or head is None or attached:
+            raise _in_use(place, "it is a worktree of yours")
+        self._record(place, agent, head)
+
+    def prepare(self, checkout: Checkout, tree: str) -> None:
+        self._record(checkout.directory, checkout.agent, checkout.base, tree)
 
     def move_worktree(self, directory: str, agent: str, commit: str) -> None:
         place = self._require_ours(directory)
@@ -93,6 +116,8 @@ class GitWorktrees(GitPart):
         admin = self._admin_of(place)
         if admin is None:
             return None  # it was deleted without telling git: nothing there can be lost
+        if os.path.lexists(os.path.join(admin, "index.lock")):
+            return "its index is locked: a git process is at work there, or died"
         with self._private_index(place, admin) as more:
             self._command.attempt(*_PRIVATE, "update-index", "-q", "--refresh", cwd=place, more=more)
             words = (*_PRIVATE, "read-tree", "-m", "-u", "--dry-run", old, new)
@@ -176,12 +201,13 @@ class GitWorktrees(GitPart):
             raise InvalidInput(message, code="not-a-checkout", hints=["clia checkout"], fields={"path": place})
         return found.directory
 
-    def _record(self, place: str, agent: str, base: str) -> None:
+    def _record(self, place: str, agent: str, base: str, tree: str | None = None) -> None:
         admin = self._admin_of(place)
         if admin is None:
             raise FileError(f"{place} is no worktree any more", fields={"path": place, "reason": "its .git is gone"})
         path = os.path.join(admin, _RECORD)
-        text = json.dumps({"agent": agent, "base": base}, indent=2, sort_keys=True) + "\n"
+        facts = {"agent": agent, "base": base} | ({} if tree is None else {"tree": tree})
+        text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
         temporary = f"{path}.{os.getpid()}"
         try:
             with open(temporary, "w", encoding="utf-8") as file:

@@ -61,7 +61,12 @@ def settings_of(args: argparse.Namespace) -> Any:
 
 
 def message_of(args: argparse.Namespace) -> str:
-    return read_text("-") if args.message == "-" else str(args.message)
+    if args.message != "-":
+        return str(args.message)
+    try:
+        return read_bytes("-").decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput("the message is not UTF-8", code="invalid-text", fields={"field": "message"}) from None
 
 
 def meta_of(args: argparse.Namespace) -> dict[str, Any]:
@@ -79,8 +84,8 @@ def meta_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_text(path: str) -> str:
-    """A file's text, or standard input for ``-``; what is not UTF-8 is made visible."""
-    return read_bytes(path).decode("utf-8", "replace")
+    """A file's text, or standard input for ``-``; bytes that are not UTF-8 are shown as ``\\xff``."""
+    return read_bytes(path).decode("utf-8", "backslashreplace")
 
 
 def read_bytes(path: str) -> bytes:

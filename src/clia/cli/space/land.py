@@ -46,6 +46,8 @@ def _show(args: argparse.Namespace, done: Landed | UpToDate | Conflicts) -> None
     if isinstance(done, Landed):
         line = Text.assemble("landed ", (agent, "bold"), f" on {branch} as ", (short(done.cid), "yellow"), f" ({done.how})")
         terminal.print(line, soft_wrap=True)
+        for warning in done.warnings:
+            console(stderr=True).print(Text(f"warning: {one_line(warning)}", style="yellow"), soft_wrap=True)
     elif isinstance(done, UpToDate):
         terminal.print(f"{branch} has all of {agent} already", soft_wrap=True)
     else:

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
     parser.add_argument("commit", metavar="COMMIT", help="the commit, or an agent for its newest")
-    given = parser.add_mutually_exclusive_group()
-    given.add_argument("file", metavar="FILE", nargs="?", help="a text that becomes one entry (default, or '-': standard input)")
-    given.add_argument("--entries", metavar="FILE", help="a JSON list of entries, each with a text ('-': standard input)")
+    parser.add_argument("file", metavar="FILE", nargs="?", help="a text that becomes one entry (default, or '-': standard input)")
+    parser.add_argument("--entries", metavar="FILE", help="a JSON list of entries, each with a text ('-': standard input)")
     parser.add_argument("--agent", metavar="AGENT", help="whose trace it is, where the commit does not say")
     parser.add_argument("--kind", metavar="KIND", help="the kind of the one entry (default: console)")
     add_redaction(parser)
@@ -27,6 +26,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.file is not None and args.entries is not None:
+        raise InvalidInput("give a text or --entries, not both", code="invalid-option")
     if args.kind is not None and args.entries is not None:
         raise InvalidInput("--kind is for a text; the entries of --entries say their own", code="invalid-option")
     with space_of(args) as space:
