@@ -109,6 +109,7 @@ TOLD: dict[str, dict[str, str]] = {
         "result": "`landed`, `up-to-date` (then with `head`) or `conflicts` (then as [above](#conflicts))",
         "cid": "the branch's new head",
         "how": "`fast-forward`, `merge` or `squash`",
+        "warnings": "worktrees that have the branch checked out and could not be brought along, and what to do",
     },
     "Publish": {"ref": "the ref", "state": "`new`, `moved`, `same` or `refused`", "reason": "why it was refused"},
     "Agents": {

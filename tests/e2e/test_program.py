@@ -177,3 +177,10 @@ def test_the_built_wheel_works_by_itself(wheel: Path, tree: Tree) -> None:
     assert clia("agents", "schema", "agent", env=environment, executable=script).json()["$schema"]
     assert clia("agents", "lint", "--path", tree.path("w"), env=environment, executable=script).code == 0
     assert (wheel / "clia" / "py.typed").exists()
+
+
+def test_a_wrong_option_is_told_to_programs_in_json() -> None:
+    ran = clia("spawn", "--nonsense", "--json")
+    assert ran.code == 2
+    assert json.loads(ran.err)["error"]["code"] == "usage"
+    assert clia("spawn", "--nonsense").err.startswith("usage: clia spawn")

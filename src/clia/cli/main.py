@@ -18,7 +18,7 @@ from clia.errors import CliaError, FileError, InvalidInput, NotFound
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
+    from typing import Any, NoReturn
 
 DONE, REFUSED, BAD_INPUT = 0, 1, 2
 _AGENT_PROGRAM = re.compile(r"([a-z0-9]+(?:-[a-z0-9]+)*)-agent-cli")
@@ -101,8 +101,18 @@ def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     return found
 
 
+class Parser(argparse.ArgumentParser):
+    """Complains as every other part does: to programs in JSON."""
+
+    def error(self, message: str) -> NoReturn:
+        if "--json" in sys.argv:
+            show_error(InvalidInput(message, code="usage", hints=[f"{self.prog} --help"]), as_json=True)
+            sys.exit(BAD_INPUT)
+        super().error(message)
+
+
 def new_parser(program: str, description: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(prog=program, description=description, allow_abbrev=False, formatter_class=_formatter)
+    return Parser(prog=program, description=description, allow_abbrev=False, formatter_class=_formatter)
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

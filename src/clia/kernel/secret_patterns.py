@@ -229,16 +229,16 @@ _SHAPES = (
         "azure-client-secret",
         "azure-key",
         ("7Q~", "8Q~"),
-        r"(?<![A-Za-z0-9_.~-])(?P<s>(?P<b>[A-Za-z0-9_.~-]{2,4}[78]Q~[A-Za-z0-9_.~-]*+))",
+        r"(?<![A-Za-z0-9_.~\]-])(?P<s>(?P<b>[A-Za-z0-9][A-Za-z0-9_.~-]{1,3}[78]Q~[A-Za-z0-9_.~-]*+))(?!\[redacted:)",
         "[A-Za-z0-9_.~-]*+",
         full=".{34,40}",
     ),
-    # Exactly 32: a longer one is a cache's key made of a digest.
+    # Exactly 32 (nor where a mark hides that there was more): a longer one is a cache's key made of a digest.
     Row(
         "mailgun-bare",
         "mailgun-key",
         ("key-",),
-        rf"{_BEFORE_DASHED}(?P<s>key-(?=[a-f]*+[0-9])(?P<b>[a-f0-9]{{6,}}+))(?![A-Za-z0-9_-])",
+        rf"{_BEFORE_DASHED}(?P<s>key-(?=[a-f]*+[0-9])(?P<b>[a-f0-9]{{6,}}+))(?![A-Za-z0-9_]|\[redacted:)",
         "[a-f0-9]*+",
         full="key-[a-f0-9]{32}",
         exact="[a-f0-9]{32}",
@@ -329,7 +329,7 @@ _CONTEXTS = (
         "curl-user",
         "assigned",
         ("curl",),
-        rf"(?<![A-Za-z])curl(?:{_GAP}(?!{_CURL_USER}|curl)\S++){{0,32}}{_GAP}{_CURL_USER}[^\s:\"'/@]{{0,128}}+:(?P<s>(?P<b>[^\s\"'\\]++))",
+        rf"(?<![A-Za-z])curl(?:{_GAP}(?!{_CURL_USER}|curl)\S++){{0,32}}{_GAP}{_CURL_USER}[^\s:\"'/@\[]{{0,128}}+:(?P<s>(?P<b>[^\s\"'\\]++))",
         r"[^\s\"'\\]*+",
         value="login",
     ),
