@@ -84,6 +84,8 @@ ORDINARY = [
     "machine h login u password <password>",
     '{"auth": "oauth2", "auth": "none", "auth": "bearer-token-v2"}',
     '"auth": "' + HEX[:32] + '"',
+    '"auth": "aGVsbG8gd29ybGQh"',
+    "curl -u [redacted:github-token] https://x",
     "Cookie: theme=dark; lang=en Set-Cookie: session=deleted; Path=/",
     "session=" + HEX[:32] + " sid=123e4567-e89b-12d3-a456-426614174000",
     "postgres://user:$PASSWORD@host/db postgres://user:${PW}@host/db postgres://user:<password>@host/db",
@@ -359,6 +361,9 @@ def test_ordinary_text_after_a_whole_token_stays(first: str, then: str) -> None:
     [
         ("glpat-" + ALNUM[:20], ALNUM[20:27] + " more", 7),
         ("ghp_" + ALNUM[:10], "passed", 6),
+        ("Authorization: Basic Ym9iOnNl" + "Y3Jl", "ld", 2),
+        ('"auth": "Ym9iOnNlY3' + "JldHdv", "cm", 2),
+        ("xapp-1-A0B1C2D3E4F-45678901", "234567", 6),
         ("password=hun", "ter done", 3),
         ('password = "hun' + "ter2hunter2", "horse battery", 5),
         ("Bearer " + ALNUM[:32], "a", 1),

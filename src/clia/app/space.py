@@ -251,18 +251,18 @@ class Space:
         with_trace: bool = False,
     ) -> str:
         """A commit of a directory's files, staged as ``git add -A`` would."""
-        where = os.path.abspath(directory)
+        where = _absolute(directory)
         if not os.path.isdir(where):
             raise FileError(f"{where} is not a directory", fields={"path": where, "reason": "not a directory"})
         return self._places.commit_dir(name, kind, where, Words(message, meta), base=self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
         """A worktree with the agent's files; the commit it stands on."""
-        return self._places.checkout(name, os.path.abspath(directory))
+        return self._places.checkout(name, _absolute(directory))
 
     def checkout_at(self, directory: str | os.PathLike[str]) -> Checkout | None:
         """Whose checkout a directory is in, and its top; None where it is in none."""
-        return self._places.checkout_at(os.path.abspath(directory))
+        return self._places.checkout_at(_absolute(directory))
 
     def land(
         self, name: str, onto: str, squash: bool = False, *, no_ff: bool = False, message: str = ""
@@ -462,8 +462,15 @@ class Space:
         return self._exchange.adopt(remote)
 
 
+def _absolute(directory: str | os.PathLike[str]) -> str:
+    try:
+        return os.path.abspath(os.fspath(directory))
+    except TypeError:
+        raise InvalidInput(f"{directory!r} is no directory", code="not-a-directory", fields={"path": repr(directory)}) from None
+
+
 def _matcher(text: str, regex: bool) -> Callable[[str], bool]:
-    if not text:
+    if not check_text(text, "text", nul=True):
         raise InvalidInput("give a text to search for", code="empty-search")
     if not regex:
         wanted = text.casefold()

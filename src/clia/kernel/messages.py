@@ -60,3 +60,10 @@ def check_text(text: object, field: str, *, nul: bool = False) -> str:
     except UnicodeEncodeError:
         raise InvalidInput(f"the {field} is not valid Unicode", code="invalid-text", fields={"field": field}) from None
     return text
+
+
+def check_count(value: object, field: str) -> int:
+    """A number of things: an integer, not negative."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidInput(f"{field} is a number, and not negative", code=f"invalid-{field}", fields={field: repr(value)})
+    return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from clia.errors import InvalidInput
+from clia.kernel.messages import check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def traces(name: str) -> str:
 
 def branch(name: str) -> str:
     """The ref of a branch of people, from its short or full name."""
-    short = name.removeprefix(BRANCHES)
+    short = check_text(name, "branch", nul=True).removeprefix(BRANCHES)
     parts = short.split("/")
     if not short or short.startswith("-") or _BAD_IN_REF.search(short) or any(_is_bad_part(each) for each in parts):
         raise InvalidInput(f"{name!r} is no name of a branch", code="invalid-branch", fields={"branch": name})

@@ -16,6 +16,7 @@ from clia.kernel.secrets_named import HINTS as NAME_HINTS
 from clia.kernel.secrets_named import named_values, secret_name
 from clia.kernel.secrets_pem import PEM, pem_spans, swallow_pem
 from clia.kernel.secrets_values import (
+    SHORT,
     Candidate,
     is_ordinary,
     is_placeholder,
@@ -36,8 +37,8 @@ MARK = "[redacted:{kind}]"
 _MARKS = re.compile(r"\[redacted:[a-z0-9-]+\]")
 _TAIL_MAX = 256  # longer than any name, user or prefix that makes what follows it a secret
 _WHOLE = " whole"
-_WHOLE_LEAST = 8  # shorter ones are more likely cut in two
-_SHORT = 6  # a word of fewer letters, alone in its chunk, may also be a token's middle
+# Shorter ones are more likely cut in two; what is in quotes goes on until they close.
+_WHOLE_LEAST = {"": 8, "credential": 16, "basic": 1 << 30}
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z_-]*")
 _ORDER = {name: index for index, name in enumerate((PEM, *ROWS))}
 
@@ -198,7 +199,7 @@ def _inside(row: Row, secret: str, *, whole: bool) -> str:
     """What a stream is in, should the chunk end after these characters: nothing, where no more can come."""
     if row.exact and compiled(row.exact).fullmatch(secret):
         return ""
-    return row.name + _WHOLE if whole and len(secret) >= _WHOLE_LEAST else row.name
+    return row.name + _WHOLE if whole and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
 
 
 def _named_spans(text: str, *, cut: bool) -> list[_Span]:
@@ -253,7 +254,7 @@ def _swallow(text: str, inside: str) -> tuple[int, str]:
         return 0, ""
     end = rest.end()
     if inside.endswith(_WHOLE) and is_ordinary(text, end):
-        return 0, inside if end == len(text) < _SHORT else ""
+        return 0, inside if end == len(text) < SHORT else ""
     if row.after_comma and "," in rest[0]:
         inside = row.after_comma
     return end, inside if end == len(text) else ""

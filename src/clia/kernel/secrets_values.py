@@ -10,6 +10,8 @@ import re
 from binascii import a2b_base64
 from typing import NamedTuple
 
+SHORT = 6  # a word of fewer letters, alone in its chunk, may also be a token's middle
+
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -79,8 +81,13 @@ def looks_typed(value: str) -> bool:
 
 
 def is_ordinary(text: str, end: int) -> bool:
-    """Is ``text`` up to ``end`` a word, a number or a date, rather than more of a token? A character alone may be anything."""
-    return len(text) > 1 and _ORDINARY.fullmatch(text, 0, end) is not None
+    """Is ``text`` up to ``end`` a word, a number or a date, rather than more of a token?
+
+    Where the text ends with it, more may come: a character alone, or many digits, may be anything.
+    """
+    if _ORDINARY.fullmatch(text, 0, end) is None or len(text) == 1:
+        return False
+    return end < len(text) or end < SHORT or _DIGIT.search(text) is None
 
 
 def _is_user(value: str, least: int) -> bool:

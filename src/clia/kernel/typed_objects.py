@@ -69,7 +69,7 @@ TypedObject = Briefing | ConsoleTrace | Behaviour
 
 def as_object(thing: TypedObject | Mapping[str, Any]) -> dict[str, Any]:
     """The JSON object of a typed object, checked; ``InvalidInput`` names the field that is wrong."""
-    made = thing.to_object() if isinstance(thing, (Briefing, ConsoleTrace, Behaviour)) else dict(thing)
+    made = thing.to_object() if isinstance(thing, (Briefing, ConsoleTrace, Behaviour)) else _as_dict(thing)
     kind = made.get("type")
     if not isinstance(kind, str):
         raise invalid("type", "a typed object needs a 'type', a string")
@@ -81,6 +81,12 @@ def as_object(thing: TypedObject | Mapping[str, Any]) -> dict[str, Any]:
     if kind == "behaviour" and made["kind"] not in (SESSION_FLOW, PROMPT):
         raise invalid("kind", f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {made['kind']!r}")
     return made
+
+
+def _as_dict(thing: object) -> dict[str, Any]:
+    if not isinstance(thing, dict):
+        raise invalid("object", "a typed object is a clia.Briefing, ConsoleTrace or Behaviour, or an object with a 'type'")
+    return dict(thing)
 
 
 _FIELDS: dict[str, dict[str, type]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from clia.errors import AlreadyExists, InvalidInput, NotFound, UnknownKind
+from clia.kernel.messages import check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,13 +60,14 @@ class Types:
         if name in self._parents:
             present = self._parents[name]
             raise AlreadyExists(f"the type {name} exists already", fields={"type": name, "parent": present})
-        if parent not in self._parents:
+        if check_text(parent, "parent") not in self._parents:
             known = ", ".join(sorted(self._parents))
             raise NotFound(f"there is no type {parent!r} to be the parent", code="no-such-type", hints=[f"known types: {known}"])
 
     def is_a(self, name: str, ancestor: str) -> bool:
         """Whether a type is another or descends from it."""
-        if name == ancestor:
+        check_text(name, "type")
+        if name == check_text(ancestor, "type"):
             return True
         seen: set[str] = set()
         at: str | None = name
@@ -78,7 +80,7 @@ class Types:
 
     def check_commit_kind(self, kind: str) -> None:
         """``UnknownKind`` unless ``commit`` may make a commit of this kind."""
-        if kind in RESERVED or any(self.is_a(kind, each) for each in RESERVED - {AGENT_COMMIT}):
+        if check_text(kind, "kind") in RESERVED or any(self.is_a(kind, each) for each in RESERVED - {AGENT_COMMIT}):
             raise UnknownKind(
                 f"{kind} commits are made by their own verb",
                 code="reserved-kind",

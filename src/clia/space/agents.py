@@ -136,6 +136,7 @@ class Agents:
 
     def archive(self, name: str) -> None:
         """Takes an agent out of the branch list. Its head stays, under another ref."""
+        names.check_name(name)
         self._move(name, names.head(name), names.archived(name), "archive")
 
     def restore(self, name: str) -> None:

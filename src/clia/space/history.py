@@ -6,6 +6,7 @@ import difflib
 
 from clia.errors import Ambiguous, NoSuchObject
 from clia.kernel import refs as names
+from clia.kernel.messages import check_count, check_text
 from clia.space.model import BlamedLine, agent_commit
 
 TYPE_CHECKING = False
@@ -29,6 +30,7 @@ class History:
     def find(self, text: str) -> str:
         """The commit that a name means: an agent's head, an id or its start, a branch, or what git makes of it."""
         core = self._core
+        check_text(text, "commit")
         if names.is_name(text):
             head = core.refs.get(names.head(text)) or core.refs.get(names.archived(text))
             if head is not None:
@@ -53,6 +55,8 @@ class History:
 
     def log(self, text: str, *, own: bool = False, limit: int | None = None) -> list[AgentCommit]:
         """Commits from a head, newest first; ``own``: only those the agent made itself."""
+        if limit is not None:
+            check_count(limit, "limit")
         found = self.own(text) if own else map(agent_commit, self._core.graph.walk([self.find(text)]))
         return [commit for commit, _ in zip(found, _counter(limit), strict=False)]
 
@@ -99,6 +103,7 @@ class History:
 
     def blame(self, text: str, path: str) -> list[BlamedLine]:
         """Each line with the agent, kind, briefing, behaviour and trace behind it. Landed work is followed to its origin."""
+        check_text(path, "path")
         origins = _Origins(self._core, self._workbench)
         found = [origins.followed(each) for each in self._workbench.blame(self.find(text), path)]
         traces = {cid: self._traces.cid_for(cid) for cid in {each.commit for each in found}}

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from clia.errors import InvalidInput
 from clia.kernel import refs as names
+from clia.kernel.messages import check_text
 from clia.kernel.types import SESSION_MERGE
 from clia.space.commits import stale
 from clia.space.events import append_event, read_events
@@ -64,6 +65,8 @@ class Merging:
         if (files is None) == (changes is None):
             raise InvalidInput("give files (the whole worktree) or changes (the conflicts)", code="files-or-changes")
         said = core.clean.words(words)
+        for head in heads:
+            check_text(head, "head")
         with self._envelope.at_work(into):
             core.own_head(into)
             self._check_heads(((into, heads[0]), (from_, heads[1])))

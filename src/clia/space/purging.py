@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from clia.errors import InvalidInput
 from clia.kernel import refs as names
+from clia.kernel.messages import check_text
 from clia.kernel.typed_objects import as_bytes, parse
 from clia.space.events import PURGED, append_event
 from clia.space.traces import redaction, stream
@@ -46,7 +47,7 @@ class Purging:
 
     def purge(self, agent: str, text: str) -> Purged:
         self._core.require_known(agent)
-        if len(text) < 4:
+        if len(check_text(text, "text", nul=True)) < 4:
             raise InvalidInput("a text of fewer than four characters would match too much", code="text-too-short")
         ref = names.traces(agent)
         with self._envelope.alone():
@@ -158,7 +159,13 @@ def _cleaned(value: Any, text: str) -> Any:
     if isinstance(value, str):
         return value.replace(text, MARK)
     if isinstance(value, dict):
-        return {_cleaned(key, text): _cleaned(each, text) for key, each in value.items()}
+        made: dict[str, Any] = {}
+        for key, each in value.items():
+            name = _cleaned(key, text)
+            while name != key and (name in made or name in value):
+                name += "'"  # two names must not become one
+            made[name] = _cleaned(each, text)
+        return made
     if isinstance(value, list):
         return [_cleaned(each, text) for each in value]
     return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from clia.errors import NoSuchObject, StaleRef, UnknownKind
 from clia.kernel import refs as names
+from clia.kernel.messages import check_text
 from clia.kernel.typed_objects import as_bytes, as_object, as_typed, parse
 from clia.kernel.types import Types
 from clia.ports.repository import FILE, Entry
@@ -77,7 +78,7 @@ class Registry:
             return
 
     def read(self, cid: str) -> TypedObject | dict[str, Any]:
-        made = parse(self._core.objects.blob(cid))
+        made = parse(self._core.objects.blob(check_text(cid, "cid")))
         if made is None:
             raise NoSuchObject(f"the object {cid} is no typed object", code="not-typed", fields={"cid": cid})
         return as_typed(made)

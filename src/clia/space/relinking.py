@@ -65,14 +65,15 @@ class Relinking:
         return found
 
     def _candidates(self, onto: str | None, known: list[str]) -> list[AgentCommit]:
-        """Commits without a trace: agents' own, and those of people that nothing traced has in its past."""
+        """Commits without a trace that are no older than the first traced one: agents' own, and those of people."""
         core = self._core
         if not known:
             return []
         heads = core.refs.under(names.BRANCHES)
         agents = [(ref.removeprefix(names.HEADS), cid) for ref, cid in heads if ref.startswith(names.HEADS)]
         starts = [onto] if onto else [cid for ref, cid in heads if not ref.startswith(names.HEADS)]
-        found = {each.cid: each for each in map(agent_commit, core.graph.walk(starts, known))} if starts else {}
+        first = min(core.objects.commit(cid).author.at for cid in known)
+        found = {each.cid: each for each in map(agent_commit, core.graph.walk(starts)) if each.committer.at >= first}
         if onto is None:
             found |= {each.cid: each for name, cid in agents for each in core.own_commits(name, cid)}
         traced = set(known)

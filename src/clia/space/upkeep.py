@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.errors import CliaError, InvalidInput
+from clia.errors import CliaError
 from clia.kernel import refs as names
+from clia.kernel.messages import check_count
 from clia.space.traces import stream
 
 TYPE_CHECKING = False
@@ -65,8 +66,8 @@ class Upkeep:
         return None if found is None else found.removeprefix(names.BRANCHES)
 
     def maintain(self, *, archive_idle_days: int | None, dry_run: bool) -> Maintained:
-        if archive_idle_days is not None and archive_idle_days < 0:
-            raise InvalidInput("days must not be negative", code="invalid-days", fields={"days": archive_idle_days})
+        if archive_idle_days is not None:
+            check_count(archive_idle_days, "days")
         before = self._workbench.size()
         done = [] if archive_idle_days is None else self._finished(archive_idle_days)
         if not dry_run:

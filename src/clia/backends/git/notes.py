@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CROWDED = 16
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_DEEPEST = 3
+_DEEPEST, _DEEPEST_TREE = 3, 20
 
 
 class GitNotes:
@@ -141,13 +141,15 @@ class GitNotes:
     def _of_tree(self, tree: str) -> dict[str, str]:
         return dict(_notes(self._objects.entries(tree).items()))
 
-    def _replaced(self, tree: str, replaced: Mapping[str, str], known: dict[str, str]) -> str:
+    def _replaced(self, tree: str, replaced: Mapping[str, str], known: dict[str, str], depth: int = 0) -> str:
         """The tree with blobs replaced. Trees of one history share most of their folders; each is looked at once."""
+        if depth > _DEEPEST_TREE:
+            return tree  # no note of git's stands there
         if tree not in known:
             changes: dict[str, Entry] = {}
             for name, entry in self._objects.listing(tree):
                 folder = entry.mode == FOLDER
-                inner = self._replaced(entry.cid, replaced, known) if folder else replaced.get(entry.cid, entry.cid)
+                inner = self._replaced(entry.cid, replaced, known, depth + 1) if folder else replaced.get(entry.cid, entry.cid)
                 if inner != entry.cid:
                     changes[name] = Entry(entry.mode, inner)
             known[tree] = self._objects.replace_entries(tree, changes) if changes else tree

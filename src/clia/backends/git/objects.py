@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 
 from clia.backends.git.translate import NOT_WRITTEN, message_of, reading, tried_again, writing
-from clia.errors import Ambiguous, NoSuchObject, NotFound
+from clia.errors import Ambiguous, NoSuchObject, NotFound, UnsafePath
 from clia.kernel.paths import clash
 from clia.ports.repository import FOLDER, LINK, SUBMODULE, Commit, Entry, Stamp
 
@@ -176,7 +176,10 @@ class GitObjects:
             base = self._handle.repo[tree] if tree else None
             if base is not None and not isinstance(base, pygit2.Tree):
                 raise NoSuchObject(f"the object {tree} is no tree", fields={"cid": str(tree)})
-            made = self._build(base, _nested(changes), "")
+            try:
+                made = self._build(base, _nested(changes), "")
+            except RecursionError:
+                raise UnsafePath("a path is deeper than can be written") from None
             return str(made or self._handle.repo.TreeBuilder().write())
 
     def _build(self, base: pygit2.Tree | None, changes: Changes, prefix: str) -> pygit2.Oid | None:
