@@ -105,7 +105,7 @@ def _stock_git(path: Path, count: Iterator[int], *, durable: bool) -> Callable[[
 def _notes(top: Path, rounds: int) -> Iterator[Row]:
     few, many = (_noted(top / name, count) for name, count in (("few", NOTES), ("many", MANY_NOTES)))
     own, theirs = _plain_writer(top / "floor"), _libgit2_notes(top / "peer")
-    at_few, at_many, floor, peer = in_turns([few, many, own, theirs], rounds * 2)
+    at_few, at_many, floor, peer = in_turns([few, many, own, theirs], rounds * 6)
     work = "bind a trace note, 1,000 there"
     yield Row(work, at_few, floor, "one-level writer on libgit2", 1.5, peer=peer, peer_name="libgit2 create_note")
     yield Row("bind a trace note, 100,000 there", at_many, at_few, "ours at 1,000", 1.5)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import re
 
+import pygit2
+
+from clia.backends.git.translate import reading
 from clia.errors import StaleRef
 from clia.ports.repository import FILE, FOLDER, Entry, NoteChange
 
@@ -47,19 +50,45 @@ class GitNotes:
     def bind(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> bool:
         while True:
             tip = self._refs.get(ref)
-            tree = None if tip is None else self._objects.commit(tip).tree
-            present = self._spellings(tree, commit)
+            folders = self._folders(tip, commit)
+            present = _spelled(folders, commit)
             if [cid for _, cid in present] == [blob]:
                 return False
-            changes: dict[str, Entry | None] = {path: None for path, _ in present}
-            changes[self._place(tree, commit, present)] = Entry(FILE, blob)
-            made = self._objects.update_tree(tree, changes)
+            made = self._over(folders, commit, blob, present)
             new = self._objects.write_commit(made, [tip] if tip else [], by, by, message)
             try:
                 self._refs.move(ref, tip, new, "clia: bind a note")
             except StaleRef:
                 continue  # another writer's note; ours goes on top of it
             return True
+
+    def _folders(self, tip: str | None, commit: str) -> list[pygit2.Tree]:
+        """The tree of the notes, and the folders below it that a commit's note may stand in."""
+        if tip is None:
+            return []
+        with reading(tip):
+            found = [self._handle.repo[tip].peel(pygit2.Tree)]
+            while len(found) <= _DEEPEST:
+                name = commit[2 * len(found) - 2 : 2 * len(found)]
+                inner = found[-1][name] if name in found[-1] else None  # noqa: SIM401  # a tree has no get
+                if not isinstance(inner, pygit2.Tree):
+                    break
+                found.append(inner)
+        return found
+
+    def _over(self, folders: list[pygit2.Tree], commit: str, blob: str, present: Sequence[tuple[str, str]]) -> str:
+        """The notes with one more; other spellings of it go."""
+        if present:
+            changes: dict[str, Entry | None] = {path: None for path, _ in present}
+            changes[_place(folders, commit, present)] = Entry(FILE, blob)
+            return self._objects.update_tree(str(folders[0].id), changes)
+        depth = _place(folders, commit, ()).count("/")
+        entry, name = Entry(FILE, blob), commit[2 * depth :]
+        for level in range(depth, -1, -1):
+            base = folders[level] if level < len(folders) else None
+            entry = Entry(FOLDER, self._objects.with_entry(base, name, entry))
+            name = commit[2 * level - 2 : 2 * level]
+        return entry.cid
 
     def history(self, ref: str, commit: str) -> list[NoteChange]:
         tip = self._refs.get(ref)
@@ -104,39 +133,20 @@ class GitNotes:
         ours = self._of_tree(tree)
         for commit, blob in self._of_tree(self._objects.commit(theirs).tree).items():
             if commit not in ours:
-                tree = self._objects.update_tree(tree, {self._place(tree, commit, ()): Entry(FILE, blob)})
+                folder = self._objects.entry(tree, commit[:2])
+                crowded = folder is not None and folder.mode == FOLDER and self._objects.width(folder.cid) >= CROWDED
+                tree = self._objects.update_tree(tree, {_path(commit, 2 if crowded else 1): Entry(FILE, blob)})
         new = self._objects.write_commit(tree, [tip, theirs], by, by, "Notes of two clones united by clia\n")
         self._refs.move(ref, tip, new, "clia: unite notes")
         return new
 
-    def _place(self, tree: str | None, commit: str, present: Sequence[tuple[str, str]]) -> str:
-        """Where a note goes: where it stands, as long as that is fanned out; else where there is room."""
-        for path, _ in present:
-            if "/" in path:
-                return path
-        folder, rest = commit[:2], commit[2:]
-        if tree is not None and self._size(tree, folder) >= CROWDED:
-            return f"{folder}/{rest[:2]}/{rest[2:]}"
-        return f"{folder}/{rest}"
-
-    def _size(self, tree: str, folder: str) -> int:
-        found = self._objects.entry(tree, folder)
-        return 0 if found is None or found.mode != FOLDER else len(self._handle.repo[found.cid])  # type: ignore[arg-type]  # a tree
-
     def _bound(self, tree: str, commit: str) -> str | None:
-        found = self._spellings(tree, commit)
-        return found[0][1] if found else None
-
-    def _spellings(self, tree: str | None, commit: str) -> list[tuple[str, str]]:
-        """(path, blob) of a commit's note under every fan-out that git may have used, the deepest first."""
-        found = []
+        """The blob of a commit's note, the deepest spelling first."""
         for depth in range(_DEEPEST, -1, -1):
-            parts = [commit[2 * each : 2 * each + 2] for each in range(depth)]
-            path = "/".join([*parts, commit[2 * depth :]])
-            entry = None if tree is None else self._objects.entry(tree, path)
+            entry = self._objects.entry(tree, _path(commit, depth))
             if entry is not None and entry.mode != FOLDER:
-                found.append((path, entry.cid))
-        return found
+                return entry.cid
+        return None
 
     def _of_tree(self, tree: str) -> dict[str, str]:
         return dict(_notes(self._objects.entries(tree).items()))
@@ -154,6 +164,29 @@ class GitNotes:
                     changes[name] = Entry(entry.mode, inner)
             known[tree] = self._objects.replace_entries(tree, changes) if changes else tree
         return known[tree]
+
+
+def _path(commit: str, depth: int) -> str:
+    """Where a note stands that many folders deep."""
+    return "/".join([*(commit[2 * each : 2 * each + 2] for each in range(depth)), commit[2 * depth :]])
+
+
+def _place(folders: Sequence[pygit2.Tree], commit: str, present: Sequence[tuple[str, str]]) -> str:
+    """Where a note goes: where it stands, as long as that is fanned out; else where there is room."""
+    for path, _ in present:
+        if "/" in path:
+            return path
+    return _path(commit, 2 if len(folders) > 1 and len(folders[1]) >= CROWDED else 1)
+
+
+def _spelled(folders: Sequence[pygit2.Tree], commit: str) -> list[tuple[str, str]]:
+    """(path, blob) of a commit's note under every fan-out that git may have used, the deepest first."""
+    found = []
+    for depth in range(len(folders) - 1, -1, -1):
+        name = commit[2 * depth :]
+        if name in folders[depth] and int(folders[depth][name].filemode) != FOLDER:
+            found.append((_path(commit, depth), str(folders[depth][name].id)))
+    return found
 
 
 def _notes(entries: Iterable[tuple[str, Entry]]) -> Iterable[tuple[str, str]]:

@@ -147,6 +147,18 @@ class GitObjects:
         return found
 
     @tried_again
+    def with_entry(self, base: pygit2.Tree | None, name: str, entry: Entry) -> str:
+        """A tree, or none, with one thing set directly in it."""
+        with writing("a tree"):
+            builder = self._handle.repo.TreeBuilder(base) if base is not None else self._handle.repo.TreeBuilder()
+            builder.insert(name, entry.cid, entry.mode)
+            return str(builder.write())
+
+    def width(self, tree: str) -> int:
+        """How much stands directly in a tree."""
+        return sum(1 for _ in self.listing(tree))
+
+    @tried_again
     def replace_entries(self, tree: str, entries: Mapping[str, Entry]) -> str:
         """A tree with some of what stands directly in it replaced."""
         with writing("a tree"):
