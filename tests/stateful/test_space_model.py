@@ -97,11 +97,20 @@ class Model:
         below = set().union(*(self.past(parent) for cid in shared for parent in self.commits[cid].parents))
         return shared - below
 
-    def merge(self, ours: str, theirs: str) -> Outcome | None:
-        """None where only git can tell: several bases, a possible rename, a file where the other side has a folder."""
+    def merge(self, ours: str, theirs: str, landed: str | None = None) -> Outcome | None:
+        """None where only git can tell: several bases, a possible rename, a file where the other side has a folder.
+
+        ``landed`` is what was squashed before: the base, where it is newer than what the two share.
+        """
         bases = self.bases(ours, theirs)
         if len(bases) > 1:
             return None
+        if (
+            landed is not None
+            and landed in self.past(theirs)
+            and all(each != landed and each in self.past(landed) for each in bases)
+        ):
+            bases = {landed}
         base = self.commits[bases.pop()].tree if bases else {}
         sides = (self.commits[ours].tree, self.commits[theirs].tree)
         if any(base.keys() - side.keys() and side.keys() - base.keys() for side in sides) or clash({**sides[0], **sides[1]}):
@@ -469,7 +478,10 @@ class SpaceMachine(RuleBasedStateMachine):
         model, ref = self.model, f"refs/heads/{onto}"
         tip, head = model.branches[onto], model.heads[name]
         last = next((each[2] for each in model.landings[name] if each[0] == ref), None)
-        expected = model.merge(tip, head)
+        squashed = (
+            each[2] for each in model.landings[name] if each[0] == ref and each[3] == "squash" and each[1] in model.past(tip)
+        )
+        expected = model.merge(tip, head, next(squashed, None))
         found = self.space.land(name, onto, squash, no_ff=no_ff)
         if head in model.past(tip) or last == head:
             assert found == UpToDate(tip)

@@ -847,3 +847,18 @@ def test_relink_finds_what_people_picked_below_a_newer_traced_commit(scout: clia
     git("commit", "-q", "--allow-empty", "-m", "on top", cwd=repo)
     scout.attach_trace("main", [{"text": "newer"}], agent="picker")
     assert [(each.commit, each.sources) for each in scout.relink()] == [(scout.find("main~1"), (picked,))]
+
+
+def test_an_old_squash_is_no_base_once_newer_work_is_shared(scout: clia.Space, repo: Path) -> None:
+    git("commit", "-q", "--allow-empty", "-m", "start", cwd=repo)
+    scout.spawn_at("first", clia.Briefing("First"), "main")
+    scout.commit("first", "finding", {"a": b"one\n"})
+    assert isinstance(scout.land("first", "main", squash=True), clia.Landed)
+    scout.commit("first", "finding", {"a": b"two\n"})
+    assert isinstance(scout.land("first", "main", no_ff=True), clia.Landed)
+    git("commit", "-q", "--allow-empty", "-m", "by hand", cwd=repo)
+    (repo / "a").write_text("by hand\n")
+    git("commit", "-qam", "people changed it", cwd=repo)
+    scout.commit("first", "finding", changes={"b": b"new\n"})
+    assert isinstance(scout.land("first", "main"), clia.Landed)
+    assert scout.files("main") == {"a": b"by hand\n", "b": b"new\n"}

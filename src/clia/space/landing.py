@@ -58,7 +58,11 @@ class Landing:
         """The head of the agent's last squashed landing, where git does not see that the branch holds it."""
         for body in self.landings(name):
             if body["onto"] == ref and body.get("how") == SQUASH and self._holds(tip, body["cid"]):
-                return str(body["head"]) if self._holds(head, body["head"]) else None
+                landed = str(body["head"])
+                base = self._core.graph.merge_base(tip, head)
+                # Only where it is newer than what git knows: other work may have brought the two together since.
+                newer = base is None or (base != landed and self._core.graph.descends(landed, base))
+                return landed if newer and self._holds(head, landed) else None
         return None
 
     def _holds(self, tip: str, cid: str) -> bool:
