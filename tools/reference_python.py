@@ -11,7 +11,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app import lineage, space, spaces
+from clia.app import lineage, settings, space, spaces
 from clia.cli import agent_program
 from clia.kernel import typed_objects
 from clia.ports import repository, store, workbench
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 GIVEN = (
-    *(spaces.Settings, typed_objects.Briefing, typed_objects.Behaviour, typed_objects.ConsoleTrace),
+    *(settings.Settings, typed_objects.Briefing, typed_objects.Behaviour, typed_objects.ConsoleTrace),
     *(model.File, model.Link, model.Submodule),
 )
 ANSWERS = (

@@ -11,8 +11,8 @@ from clia import errors
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.app.lineage import lineage
+    from clia.app.settings import Settings
     from clia.app.space import Space
-    from clia.app.spaces import Settings
     from clia.app.spaces import init_space as init
     from clia.app.spaces import open_space as open  # noqa: A004  # clia.open is the promised name
     from clia.cli.agent_program import agent_cli
@@ -52,7 +52,7 @@ _HOMES = {
     "Landed": _MODEL,
     "Link": _MODEL,
     "Merged": _MODEL,
-    "Settings": "clia.app.spaces",
+    "Settings": "clia.app.settings",
     "Space": "clia.app.space",
     "Submodule": _MODEL,
     "UpToDate": _MODEL,

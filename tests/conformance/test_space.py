@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,22 +12,11 @@ import clia
 from clia import errors
 from support import git
 from support.fake_secrets import FAKES, PEM_KEYS
+from support.spaces import BRIEFING, refused, settings, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
-
-BRIEFING = clia.Briefing(title="Look around", text="Find what is slow.")
-
-
-def ticking() -> Callable[[], datetime]:
-    """A clock that goes on by a second each time it is asked."""
-    start, seconds = datetime(2026, 5, 1, tzinfo=UTC), itertools.count()
-    return lambda: start + timedelta(seconds=next(seconds))
-
-
-def settings(**more: Any) -> clia.Settings:
-    return clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=ticking(), **more)
 
 
 @pytest.fixture
@@ -42,13 +29,6 @@ def space(tmp_path: Path) -> Iterator[clia.Space]:
 def scout(space: clia.Space) -> clia.Space:
     space.spawn("scout", BRIEFING)
     return space
-
-
-def refused(code: str, call: Callable[[], object]) -> errors.CliaError:
-    with pytest.raises(errors.CliaError) as caught:
-        call()
-    assert caught.value.code == code, caught.value
-    return caught.value
 
 
 # Opening
@@ -567,10 +547,6 @@ def test_the_index_follows_what_plain_git_does_to_the_refs(space: clia.Space, tm
 
 
 # Traces
-
-
-def texts(entries: Any) -> list[str]:
-    return [each["text"] for each in entries]
 
 
 def test_a_trace_is_bound_to_the_commit_it_led_to(scout: clia.Space, tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,24 +12,14 @@ import clia
 from clia import errors
 from clia.space.envelope import Append, Intent, RefMove
 from support import git
+from support.spaces import BRIEFING, refused, settings, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-BRIEFING = clia.Briefing(title="Look around", text="Find what is slow.")
 NOTES = "refs/notes/clia/trace/scout"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-
-
-def ticking() -> Callable[[], datetime]:
-    """A clock that goes on by a second each time it is asked."""
-    start, seconds = datetime(2026, 5, 1, tzinfo=UTC), itertools.count()
-    return lambda: start + timedelta(seconds=next(seconds))
-
-
-def settings(**more: Any) -> clia.Settings:
-    return clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=ticking(), **more)
 
 
 @pytest.fixture
@@ -78,17 +66,6 @@ class Hook:
 
 def die() -> None:
     raise Dies
-
-
-def refused(code: str, call: Callable[[], object]) -> errors.CliaError:
-    with pytest.raises(errors.CliaError) as caught:
-        call()
-    assert caught.value.code == code, caught.value
-    return caught.value
-
-
-def texts(entries: Any) -> list[str]:
-    return [each["text"] for each in entries]
 
 
 def bound(space: clia.Space, commit: str) -> list[str]:
@@ -862,3 +839,18 @@ def test_an_old_squash_is_no_base_once_newer_work_is_shared(scout: clia.Space, r
     scout.commit("first", "finding", changes={"b": b"new\n"})
     assert isinstance(scout.land("first", "main"), clia.Landed)
     assert scout.files("main") == {"a": b"by hand\n", "b": b"new\n"}
+
+
+def test_a_forged_purge_does_not_stop_an_adoption(scout: clia.Space, repo: Path, tmp_path: Path) -> None:
+    hub = tmp_path / "hub.git"
+    git("init", "-q", "--bare", str(hub), cwd=tmp_path)
+    git("remote", "add", "hub", str(hub), cwd=repo)
+    scout.trace("scout", "console", "here")
+    scout.commit_with_trace("scout", "finding", {})
+    scout.publish(["scout"], "hub")
+    for gone in ("5", "null", '["x", 7]'):
+        body = f'{{"event":"purge","gone":{gone},"ref":"{NOTES}"}}'
+        forged = git("commit-tree", EMPTY_TREE, "-m", f"forged\n\nClia-Event: {body}", cwd=repo).strip()
+        git("update-ref", "refs/clia/events/scout", forged, cwd=repo)
+        git("update-ref", "-d", NOTES, cwd=repo)
+        assert ("refs/notes/clia/trace/scout", "new") in [(each.ref, each.what) for each in scout.adopt("hub")]

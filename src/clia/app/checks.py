@@ -105,7 +105,8 @@ def health(path: Path, *, environment: Mapping[str, str], ceiling: Path | None =
 
 
 def _space(path: Path, environment: Mapping[str, str], store: str | None) -> SpaceHealth | None:
-    from clia.app.spaces import Settings, open_space  # libgit2 and a store, which no other check needs
+    from clia.app.settings import Settings
+    from clia.app.spaces import open_space  # libgit2 and a store, which no other check needs
 
     try:
         with open_space(path, settings=Settings(store=store, environment=environment)) as space:

@@ -10,37 +10,23 @@ import json
 import os
 from typing import NamedTuple
 
+from clia.app.settings import Settings, check_address, clock_of, person_of
 from clia.errors import InvalidInput, NotFound, StaleRef, UnsupportedFormat
 from clia.kernel import refs as names
 from clia.kernel.canonical import canonical_bytes
 from clia.kernel.messages import compose, parse
 from clia.ports.repository import FILE, Entry, Stamp
-from clia.space.core import Person
 from clia.space.exchange import NEW, Adopted, fetch_rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from clia.app.space import Space
     from clia.app.wiring import Git
-    from clia.kernel.clock import Clock
 
 FORMAT = 1
 SPACE = "Clia-Space"
-
-
-class Settings(NamedTuple):
-    """What whoever opens a space may decide; None: what the repository's configuration says, else the default."""
-
-    store: str | None = None  # postgresql://…; default: a SQLite file beside the git directory
-    durable: bool | None = None
-    redact: bool = True
-    entry_max: int | None = None
-    person: tuple[str, str] | None = None
-    clock: Clock | None = None
-    environment: Mapping[str, str] | None = None
-    reached: Callable[[str], None] | None = None
 
 
 def open_space(path: str | os.PathLike[str] = ".", *, settings: Settings | None = None) -> Space:
@@ -143,16 +129,6 @@ def _git(root: str, settings: Settings) -> Git:
     return connect(root, settings)
 
 
-def check_address(store: str | None) -> None:
-    """Before anything is made: a store's address must be one that we know."""
-    if store is not None and not store.startswith(("postgresql://", "postgres://")):
-        raise InvalidInput(
-            "a store's address starts with postgresql://",
-            code="invalid-store",
-            hints=["leave it out for a file beside the repository"],
-        )
-
-
 def _fetch_space(git: Git, remote: str) -> list[Adopted]:
     """Fetches everything of a remote's space, and takes over which space it is."""
     git.workbench.add_fetch_rules(remote, fetch_rules(remote))
@@ -169,7 +145,7 @@ def _create(git: Git, settings: Settings) -> str:
 
     body = canonical_bytes({"type": "space", "id": str(uuid4()), "format": FORMAT})
     tree = git.objects.update_tree(None, {"space.json": Entry(FILE, git.objects.write_blob(body))})
-    person = person_of(git, settings)
+    person = person_of(settings, git.setting)
     by = Stamp(person.name, person.email, int(clock_of(settings)().timestamp()))
     # In the message too: a partial clone has commits, and no blobs until git is asked for them.
     made = git.objects.write_commit(tree, [], by, by, compose("space", [(SPACE, body.decode("utf-8"))], "space"))
@@ -211,33 +187,3 @@ def _assemble(git: Git, space_id: str, settings: Settings, path: str | os.PathLi
     from clia.app.wiring import assemble
 
     return assemble(git, space_id, settings, os.path.abspath(path))
-
-
-def clock_of(settings: Settings) -> Clock:
-    if settings.clock is not None:
-        return settings.clock
-    from datetime import UTC, datetime
-
-    return lambda: datetime.now(UTC)
-
-
-def person_of(git: Git, settings: Settings) -> Person:
-    """Who is accountable: as told, else as git would say, else the account that runs this."""
-    if settings.person is not None:
-        return Person(*settings.person)
-    environment = os.environ if settings.environment is None else settings.environment
-    name = environment.get("GIT_COMMITTER_NAME") or git.setting("user.name")
-    email = environment.get("GIT_COMMITTER_EMAIL") or git.setting("user.email")
-    if name and email:
-        return Person(name, email)
-    account = _account()
-    return Person(name or account, email or f"{account}@localhost")
-
-
-def _account() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser() or "unknown"
-    except (KeyError, OSError):
-        return "unknown"

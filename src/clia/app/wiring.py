@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import uuid4
 
+from clia.app.settings import check_address, clock_of, person_of
 from clia.app.space import Parts, Space
 from clia.backends.file_locks import FileLocks
 from clia.backends.git.command import GitCommand
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.app.spaces import Settings
+    from clia.app.settings import Settings
     from clia.ports.store import Store
 
 
@@ -63,8 +64,6 @@ def connect(root: str, settings: Settings) -> Git:
 
 
 def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
-    from clia.app.spaces import clock_of, person_of
-
     core = Core(
         space_id=space_id,
         objects=git.objects,
@@ -74,7 +73,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
         store=_store(git, space_id, settings),
         locks=FileLocks(os.path.join(git.handle.common_dir, "clia", "locks")),
         clock=clock_of(settings),
-        person=person_of(git, settings),
+        person=person_of(settings, git.setting),
         clean=_cleaner(settings.redact),
         reached=settings.reached or _nowhere,
     )
@@ -89,7 +88,6 @@ def _store(git: Git, space_id: str, settings: Settings) -> Store:
         from clia.backends.sqlite_store import SqliteStore
 
         return SqliteStore(os.path.join(git.handle.common_dir, "clia", "space.db"), space_id, durable=git.handle.durable)
-    from clia.app.spaces import check_address
     from clia.backends.postgres_store import PostgresStore
 
     check_address(where)

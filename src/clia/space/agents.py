@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.model import AgentCommit
 
 
 class Agents:
@@ -48,7 +47,7 @@ class Agents:
         made = self._briefing(briefing)
         if parent is not None:
             core.require_head(parent)
-        tree = core.empty_tree() if at is None else self._commit(at).tree
+        tree = core.empty_tree() if at is None else core.objects.commit(at).tree
         with self._envelope.at_work(name):
             self._check_free(name)
             record, files = self._write_record(name, made, profile)
@@ -72,9 +71,6 @@ class Agents:
         if behaviour is not None and self._core.objects.kind(behaviour) != "blob":
             raise NoSuchObject(f"the briefing's behaviour {behaviour} is no object here", fields={"cid": behaviour})
         return made
-
-    def _commit(self, cid: str) -> AgentCommit:
-        return self._core.read(cid)
 
     def _check_free(self, name: str) -> None:
         core = self._core

@@ -1,7 +1,7 @@
 """Is everything that was recorded still there, and does it agree?
 
-Invariant: checking changes nothing. Every finding names the ref or object it is about; what a shallow or partial clone
-cannot see is said, not reported as damage.
+Invariant: checking changes nothing but the index, which catches up with git first. Every finding names the ref or object it
+is about; what a shallow or partial clone cannot see is said, not reported as damage.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class Checks:
         """Every row is backed by git, and git has nothing that the index lacks."""
         self._relations.catch_up()
         edges = self._relations.edges()
-        stated = {(each.src, each.kind, each.dst, each.origin) for each in edges}
+        rows = {each[:4] for each in edges}
         wanted = check.edges()
-        for src, kind, dst, origin in sorted(stated - wanted):
+        for src, kind, dst, origin in sorted(rows - wanted):
             check.found("index-row", f"the index has {src} -{kind}-> {dst}, which git does not say", cid=origin)
-        for src, kind, dst, origin in sorted(wanted - stated):
+        for src, kind, dst, origin in sorted(wanted - rows):
             check.found("index-gap", f"the index lacks {src} -{kind}-> {dst}", cid=origin)
-        return len(stated)
+        return len(rows)
 
 
 class _Check:
@@ -148,17 +148,14 @@ class _Check:
         self.agents += 1
         if record is None:
             self.found("no-record", f"the agent {name!r} has a branch and no record", names.head(name))
-        for ref, look in (
-            (names.head(name), lambda: self._history(name, head)),
-            (names.record(name), lambda: self._record(name, record)),
-            (names.traces(name), lambda: self._notes(name)),
-        ):
-            self._try(ref, look)
+        self._try(names.head(name), self._history, name, head)
+        self._try(names.record(name), self._record, name, record)
+        self._try(names.traces(name), self._notes, name)
 
-    def _try(self, ref: str, look: Callable[[], None]) -> None:
+    def _try(self, ref: str, look: Callable[..., None], *words: str | None) -> None:
         """One look; what is missing or damaged in one place does not hide another."""
         try:
-            look()
+            look(*words)
         except (NoSuchObject, GitError) as err:
             self._broken(err, ref)
 
@@ -232,7 +229,7 @@ class _Check:
             self.traces += 1
             if not self._exists(commit):
                 self._gone(f"a trace is bound to {commit}, which does not exist", ref, commit)
-            self._try(ref, lambda commit=commit, blob=blob: self._note(name, commit, blob))  # type: ignore[misc]
+            self._try(ref, self._note, name, commit, blob)
 
     def _note(self, name: str, commit: str, blob: str) -> None:
         made = parse(self._core.objects.blob(blob))

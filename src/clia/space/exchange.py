@@ -11,6 +11,7 @@ from typing import NamedTuple
 from clia.errors import NotFound, StaleRef
 from clia.kernel import refs as names
 from clia.space.events import PURGED, read_events, unite
+from clia.space.registry import OBJECTS_LOCK, TYPES_LOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from clia.space.envelope import Envelope
 
 NEW, AHEAD, UNITED, DIVERGED, REFUSED = "new", "ahead", "united", "diverged", "purged"
+_LOCKS = {names.SPACE: "@adopt", names.TYPES: TYPES_LOCK, names.OBJECTS: OBJECTS_LOCK}
+"""What is no agent's own has a lock of its own."""
 _KINDS = (("clia/", "refs/clia/"), ("notes/", "refs/notes/clia/"), ("heads/", names.HEADS))
 
 
@@ -60,9 +63,7 @@ class Exchange:
         ours = core.refs.get(ref)
         if ours == theirs or (ours is not None and core.graph.descends(ours, theirs)):
             return None
-        name = ref.rpartition("/")[2]
-        lock = name if names.is_name(name) else "@adopt"
-        with self._envelope.at_work(lock):
+        with self._envelope.at_work(_LOCKS.get(ref) or ref.rpartition("/")[2]):
             try:
                 return self._settle(ref, core.refs.get(ref), theirs)
             except StaleRef:
@@ -108,8 +109,9 @@ class Exchange:
         tip = core.refs.get(names.events(ref.removeprefix(names.TRACES)))
         for event in read_events(core, tip) if tip else ():
             if event.body.get("event") == PURGED and event.body.get("ref") == ref:
-                gone = [cid for cid in event.body.get("gone", ()) if core.objects.kind(cid) == "commit"]
-                if any(core.graph.descends(theirs, cid) for cid in gone):
+                said = event.body.get("gone")
+                gone = [cid for cid in said if names.is_id(cid)] if isinstance(said, list) else []
+                if any(core.objects.kind(cid) == "commit" and core.graph.descends(theirs, cid) for cid in gone):
                     return True
         return False
 
@@ -133,8 +135,7 @@ class Exchange:
             raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=[f"remotes here: {known}"])
         wanted = [names.SPACE, names.TYPES, names.OBJECTS]
         for name in agents:
-            if core.refs.get(names.archived(names.check_name(name))) is None:
-                core.require_head(name)
+            core.require_known(name)
             wanted += [names.head(name), names.archived(name), names.record(name), names.events(name)]
             wanted += [names.traces(name)] if traces else []
         return self._workbench.push(remote, [ref for ref in wanted if core.refs.get(ref) is not None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from itertools import islice
 
 from clia.errors import Ambiguous, NoSuchObject
 from clia.kernel import refs as names
@@ -58,7 +59,7 @@ class History:
         if limit is not None:
             check_count(limit, "limit")
         found = self.own(text) if own else map(agent_commit, self._core.graph.walk([self.find(text)]))
-        return [commit for commit, _ in zip(found, _counter(limit), strict=False)]
+        return list(islice(found, limit))
 
     def own(self, name: str) -> Iterator[AgentCommit]:
         return self._core.own_commits(name, self._agents.any_head(name))
@@ -71,7 +72,7 @@ class History:
     def window(self, texts: Sequence[str], limit: int) -> list[AgentCommit]:
         """The newest commits that any of the heads reaches, for a graph."""
         walked = map(agent_commit, self._core.graph.walk(sorted({self.find(each) for each in texts})))
-        return [commit for commit, _ in zip(walked, range(limit), strict=False)]
+        return list(islice(walked, check_count(limit, "limit")))
 
     def fork_point(self, one: str, other: str) -> str | None:
         return self._core.graph.merge_base(self.find(one), self.find(other))
@@ -161,12 +162,6 @@ class _Origins:
             return dict(enumerate(lines, 1))
         matched = _matched(core.objects.blob(here.cid), core.objects.blob(there.cid))
         return {number: lines[other] for number, other in matched if other < len(lines)}
-
-
-def _counter(limit: int | None) -> Iterator[int]:
-    from itertools import count, islice
-
-    return islice(count(), limit)
 
 
 def _matched(here: bytes, there: bytes) -> Iterator[tuple[int, int]]:

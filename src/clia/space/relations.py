@@ -89,13 +89,13 @@ class Relations:
 
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads what the refs have that the index has not."""
-        tips = self.tips()
         with self._core.store.reading() as view:
-            behind = _behind(dict(view.values.scan(_READ)), tips)
-        if not behind:
-            return
+            if not _behind(dict(view.values.scan(_READ)), self.tips()):
+                return
         with self._core.store.writing() as transaction:
-            known = dict(transaction.values.scan(_READ))
+            # The refs are looked at again in here: what another has read meanwhile must not be taken for a step back.
+            tips, known = self.tips(), dict(transaction.values.scan(_READ))
+            behind = _behind(known, tips)
             for number, source in enumerate(behind):
                 self._read_source(transaction, source, known.get(_READ + source), tips.get(source))
                 if progress:

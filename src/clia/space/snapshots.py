@@ -16,7 +16,7 @@ from clia.space.model import File, Link, Submodule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from clia.ports.repository import Objects
     from clia.space.model import Content
@@ -82,7 +82,7 @@ class Snapshots:
             if mode == SUBMODULE:
                 found[path] = Entry(mode, data.decode("ascii"))
             elif present.get(path) != Entry(mode, self._objects.blob_id(data)):
-                self._check_special(path, mode, lambda data=data: data)  # type: ignore[misc]
+                self._check_special(path, mode, data)
                 waiting[path] = (mode, data)
         for path, (mode, data) in waiting.items():
             found[path] = Entry(mode, self._objects.write_blob(data))
@@ -92,14 +92,15 @@ class Snapshots:
         """Looks at the files of a new tree that git itself reads, where they differ from those of the old one."""
         before = self._objects.entries(old)
         for path, entry in self._objects.entries(new).items():
-            if before.get(path) != entry and entry.mode != SUBMODULE:
-                self._check_special(path, entry.mode, lambda cid=entry.cid: self._objects.blob(cid))  # type: ignore[misc]
+            special = paths.is_gitmodules(path) or paths.is_gitattributes(path)
+            if special and before.get(path) != entry and entry.mode != SUBMODULE:
+                self._check_special(path, entry.mode, self._objects.blob(entry.cid))
 
-    def _check_special(self, path: str, mode: int, data: Callable[[], bytes]) -> None:
+    def _check_special(self, path: str, mode: int, data: bytes) -> None:
         if paths.is_gitmodules(path):
-            self._check_gitmodules(path, mode, data())
+            self._check_gitmodules(path, mode, data)
         elif paths.is_gitattributes(path):
-            _check_gitattributes(path, data())
+            _check_gitattributes(path, data)
 
     def _check_gitmodules(self, path: str, mode: int, data: bytes) -> None:
         """What git's own check of a ``.gitmodules`` file refuses: it could run programs in a clone."""

@@ -50,8 +50,7 @@ class GitNotes:
     def bind(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> bool:
         while True:
             tip = self._refs.get(ref)
-            folders = self._folders(tip, commit)
-            present = _spelled(folders, commit)
+            folders, present = self._found(None if tip is None else self._objects.commit(tip).tree, commit)
             if [cid for _, cid in present] == [blob]:
                 return False
             made = self._over(folders, commit, blob, present)
@@ -62,19 +61,25 @@ class GitNotes:
                 continue  # another writer's note; ours goes on top of it
             return True
 
-    def _folders(self, tip: str | None, commit: str) -> list[pygit2.Tree]:
-        """The tree of the notes, and the folders below it that a commit's note may stand in."""
-        if tip is None:
-            return []
-        with reading(tip):
-            found = [self._handle.repo[tip].peel(pygit2.Tree)]
-            while len(found) <= _DEEPEST:
-                name = commit[2 * len(found) - 2 : 2 * len(found)]
-                inner = found[-1][name] if name in found[-1] else None  # noqa: SIM401  # a tree has no get
+    def _found(self, tree: str | None, commit: str) -> tuple[list[pygit2.Tree], list[tuple[str, str]]]:
+        """The folders that a commit's note may stand in, the notes' own tree first, and (path, blob) of each spelling of it
+        that git may have used, the deepest first."""
+        if tree is None:
+            return [], []
+        with reading(tree):
+            folders = [self._handle.repo[tree].peel(pygit2.Tree)]
+            while len(folders) <= _DEEPEST:
+                name = commit[2 * len(folders) - 2 : 2 * len(folders)]
+                inner = folders[-1][name] if name in folders[-1] else None  # noqa: SIM401  # a tree has no get
                 if not isinstance(inner, pygit2.Tree):
                     break
-                found.append(inner)
-        return found
+                folders.append(inner)
+            present = []
+            for depth in range(len(folders) - 1, -1, -1):
+                name = commit[2 * depth :]
+                if name in folders[depth] and int(folders[depth][name].filemode) != FOLDER:
+                    present.append((_path(commit, depth), str(folders[depth][name].id)))
+        return folders, present
 
     def _over(self, folders: list[pygit2.Tree], commit: str, blob: str, present: Sequence[tuple[str, str]]) -> str:
         """The notes with one more; other spellings of it go."""
@@ -133,20 +138,15 @@ class GitNotes:
         ours = self._of_tree(tree)
         for commit, blob in self._of_tree(self._objects.commit(theirs).tree).items():
             if commit not in ours:
-                folder = self._objects.entry(tree, commit[:2])
-                crowded = folder is not None and folder.mode == FOLDER and self._objects.width(folder.cid) >= CROWDED
-                tree = self._objects.update_tree(tree, {_path(commit, 2 if crowded else 1): Entry(FILE, blob)})
+                folders, present = self._found(tree, commit)
+                tree = self._over(folders, commit, blob, present)
         new = self._objects.write_commit(tree, [tip, theirs], by, by, "Notes of two clones united by clia\n")
         self._refs.move(ref, tip, new, "clia: unite notes")
         return new
 
     def _bound(self, tree: str, commit: str) -> str | None:
-        """The blob of a commit's note, the deepest spelling first."""
-        for depth in range(_DEEPEST, -1, -1):
-            entry = self._objects.entry(tree, _path(commit, depth))
-            if entry is not None and entry.mode != FOLDER:
-                return entry.cid
-        return None
+        _, present = self._found(tree, commit)
+        return present[0][1] if present else None
 
     def _of_tree(self, tree: str) -> dict[str, str]:
         return dict(_notes(self._objects.entries(tree).items()))
@@ -177,16 +177,6 @@ def _place(folders: Sequence[pygit2.Tree], commit: str, present: Sequence[tuple[
         if "/" in path:
             return path
     return _path(commit, 2 if len(folders) > 1 and len(folders[1]) >= CROWDED else 1)
-
-
-def _spelled(folders: Sequence[pygit2.Tree], commit: str) -> list[tuple[str, str]]:
-    """(path, blob) of a commit's note under every fan-out that git may have used, the deepest first."""
-    found = []
-    for depth in range(len(folders) - 1, -1, -1):
-        name = commit[2 * depth :]
-        if name in folders[depth] and int(folders[depth][name].filemode) != FOLDER:
-            found.append((_path(commit, depth), str(folders[depth][name].id)))
-    return found
 
 
 def _notes(entries: Iterable[tuple[str, Entry]]) -> Iterable[tuple[str, str]]:

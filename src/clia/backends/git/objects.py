@@ -154,10 +154,6 @@ class GitObjects:
             builder.insert(name, entry.cid, entry.mode)
             return str(builder.write())
 
-    def width(self, tree: str) -> int:
-        """How much stands directly in a tree."""
-        return sum(1 for _ in self.listing(tree))
-
     @tried_again
     def replace_entries(self, tree: str, entries: Mapping[str, Entry]) -> str:
         """A tree with some of what stands directly in it replaced."""

@@ -54,7 +54,7 @@ def space_of(args: argparse.Namespace) -> Space:
 
 
 def settings_of(args: argparse.Namespace) -> Any:
-    from clia.app.spaces import Settings
+    from clia.app.settings import Settings
 
     store = args.store or os.environ.get("CLIA_STORE") or None
     return Settings(store=store, redact=not getattr(args, "no_redact", False))
