@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.measure import Row, command, has_package, in_turns
+from benchmarks.measure import NOT_INSTALLED, Peer, Row, command, has_package, in_turns
 from benchmarks.trees import plant, size
 from clia import lineage
 
@@ -48,12 +48,11 @@ def _cold(inner: str, rounds: int) -> list[Row]:
     ours = command([program, "agents", "profile", "--slug", "scout", "--path", inner, "--json"])
     version = command([program, "--version"])
     floor, profile, shown = in_turns([bare, ours, version], rounds)
-    peer = None
+    peer = Peer("import langgraph", None, NOT_INSTALLED)
     if has_package("langgraph.graph"):
-        (peer,) = in_turns([command([sys.executable, "-c", "import langgraph.graph"])], max(3, rounds // 5))
+        (cost,) = in_turns([command([sys.executable, "-c", "import langgraph.graph"])], max(3, rounds // 5))
+        peer = Peer(peer.name, cost)
     return [
-        Row(
-            "cold start: clia agents profile --json", profile, floor, "python -c pass", 5.0, peer=peer, peer_name="import langgraph"
-        ),
+        Row("cold start: clia agents profile --json", profile, floor, "python -c pass", 5.0, peers=(peer,)),
         Row("cold start: clia --version", shown, floor, "python -c pass", 5.0),
     ]

@@ -12,16 +12,24 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+NOT_INSTALLED = "not installed (make bench PEERS=1 installs it)"
+
+
+class Peer(NamedTuple):
+    name: str
+    cost: float | None = None  # in the row's unit; None: not measured
+    note: str = ""  # one line below the table: why it was not measured, or what there is to know
+
 
 class Row(NamedTuple):
     work: str
-    ours: float  # milliseconds
+    ours: float  # in `unit`
     floor: float
     floor_name: str
-    bar: float  # the largest ratio, or with `absolute` the largest time in milliseconds
+    bar: float | None  # the largest ratio, or with `absolute` the largest cost; None: nothing was promised
     absolute: bool = False
-    peer: float | None = None
-    peer_name: str = ""
+    peers: tuple[Peer, ...] = ()
+    unit: str = "ms"
 
     @property
     def ratio(self) -> float:
@@ -29,7 +37,7 @@ class Row(NamedTuple):
 
     @property
     def met(self) -> bool:
-        return (self.ours if self.absolute else self.ratio) <= self.bar
+        return self.bar is None or (self.ours if self.absolute else self.ratio) <= self.bar
 
 
 def in_turns(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:

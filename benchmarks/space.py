@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pygit2
 
 import clia
-from benchmarks.measure import Row, in_turns
+from benchmarks.measure import Peer, Row, in_turns
 from clia.backends.git.notes import CROWDED
 from clia.ports.repository import FILE, Entry, Stamp
 from clia.ports.store import Edge
@@ -107,7 +107,7 @@ def _notes(top: Path, rounds: int) -> Iterator[Row]:
     own, theirs = _plain_writer(top / "floor"), _libgit2_notes(top / "peer")
     at_few, at_many, floor, peer = in_turns([few, many, own, theirs], rounds * 6)
     work = "bind a trace note, 1,000 there"
-    yield Row(work, at_few, floor, "one-level writer on libgit2", 1.5, peer=peer, peer_name="libgit2 create_note")
+    yield Row(work, at_few, floor, "one-level writer on libgit2", 1.5, peers=(Peer("libgit2 create_note", peer),))
     yield Row("bind a trace note, 100,000 there", at_many, at_few, "ours at 1,000", 1.5)
 
 
@@ -228,9 +228,9 @@ def _parallel(top: Path) -> Iterator[Row]:
         made = sum(len(space.session_log(name)) - 1 for name in space.agents())
         where = "all on one agent" if shared else "an agent each"
         lost = _lost_notes(top / f"git-{shared}") if shared else None
-        peer = f"`git notes add`: {lost} of {WRITERS} lost" if lost is not None else ""
+        peers = () if lost is None else (Peer("git notes add", None, f"{lost} of {WRITERS} parallel notes lost"),)
         work = f"40 processes x 10 durable commits, {where}: {WRITERS * 10 - made} lost"
-        yield Row(work, elapsed / made, _alone(space), "one process alone", 1.5 if made == WRITERS * 10 else 0, peer_name=peer)
+        yield Row(work, elapsed / made, _alone(space), "one process alone", 1.5 if made == WRITERS * 10 else 0, peers=peers)
 
 
 def _race(path: Path, *, shared: bool, count: int) -> float:

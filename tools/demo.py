@@ -1,4 +1,7 @@
-"""``make demo``: makes a demo tree and a demo space, and shows what clia says about them. Both stay for you to play with."""
+"""``make demo``: makes a demo tree and a demo space, and shows what clia says about them. Both stay for you to play with.
+
+Invariant: at the end two agents wait for an answer, and the last lines printed say how to give it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import demo_sessions
 import demo_space
 from demo_tree import plant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 PROGRAM = Path(sys.executable).parent / "clia"
 TOUR = (
@@ -40,11 +44,21 @@ def main() -> int:
     show("Who is this agent, here? (lineage)", here, TOUR)
     repository = top / "space" / "shop"
     names = demo_space.plant(repository)
-    show("What did it do, and why? (space)", repository, [(title, words.format(**names)) for title, words in demo_space.TOUR])
+    show("What did it do, and why? (space)", repository, filled(demo_space.TOUR, names))
+    flows = demo_sessions.plant(repository)
+    show("Where is it, what does it wait for? (sessions)", repository, filled(demo_sessions.TOUR, flows))
     program = shlex.quote(str(PROGRAM))
     for place, words in ((here, "agents --help"), (repository, "--help")):
         print(f"\nYours to try things on:\n  cd {shlex.quote(str(place))}\n  {program} {words}")
+    print(f"\nTwo agents wait for you. Answer them:\n  cd {shlex.quote(str(repository))}")
+    for what, words in demo_sessions.ANSWERS:
+        print(f"  {program} {words}    # {what}")
     return 0
+
+
+def filled(tour: Sequence[tuple[str, str]], names: Mapping[str, str]) -> list[tuple[str, str]]:
+    """A tour with the names of its files in place."""
+    return [(title, words.format(**names)) for title, words in tour]
 
 
 def show(heading: str, directory: Path, tour: Sequence[tuple[str, str]]) -> None:

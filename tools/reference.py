@@ -20,6 +20,7 @@ import clia
 from clia import errors
 from clia.backends import local_files, sqlite_store
 from clia.cli import agent_program, main, registry
+from clia.cli.sessions import ask
 from clia.kernel import documents, names
 from clia.triads import consolidate, contexts, diagnostics, mirrors, rules, schemas, targets
 from clia.triads.exports import formats, manifest, plan
@@ -67,7 +68,12 @@ def _read(path: Path) -> str | None:
 
 def index() -> str:
     listed = "\n".join(f"- [{title}]({name})" for name, (title, _) in CONTENTS.items())
-    return page("# Reference", f"Made from the code of clia {clia.__version__}. It is complete, and says nothing twice.", listed)
+    return page(
+        "# Reference",
+        f"Made from the code of clia {clia.__version__}. It is complete, and says nothing twice.",
+        listed,
+        "Written by hand: the [operator's configuration](../configuration.md).",
+    )
 
 
 # Commands
@@ -288,6 +294,7 @@ def errors_page() -> str:
                 (str(main.DONE), "done"),
                 (str(main.REFUSED), "refused, or a check found something; also when the system refuses, or clia has a bug"),
                 (str(main.BAD_INPUT), "bad input: what was asked for or read cannot be used, or does not exist"),
+                (str(ask.NOT_ANSWERED), "`ask --wait`: the answer did not come in time, or the question was cancelled"),
                 ("130", "interrupted"),
             ],
         ),
@@ -375,6 +382,7 @@ def files() -> str:
         ("COLUMNS", "how wide output for people is"),
         ("GITHUB_WORKSPACE", "`lint --format github`: what paths are relative to"),
         ("CLIA_STORE", "the address of the [store](space.md#settings), over `clia.store`"),
+        ("CLIA_CONFIG", "the operator's configuration, over `.git/clia/config.toml`"),
         ("GIT_COMMITTER_NAME", "with `GIT_COMMITTER_EMAIL`: who is accountable, over `user.name` and `user.email`"),
         ("CLIA_DEBUG", "shows the traceback of a bug in clia"),
     ]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from clia.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
 
 _COMMIT = {
     "cid": "the commit",
@@ -35,12 +35,17 @@ _COMMIT = {
     **{f"{who}.at": "seconds since the epoch" for who in ("author", "committer")},
     "briefing": "id of its briefing",
     "profile": "id of its profile, or null",
-    "behaviour": "id of its prompt, or null",
+    "behaviour": "id of the flow whose session was live, else of its prompt, or null",
     "parent": "in a spawn: whose sub-agent",
     "merged": "in a session-merge: whose session",
     "landed": "in a landing: whose work",
     "range": "in a landing: `base..head`",
     "decisions": "in a landing: ids of decisions",
+    "request": "in a decision: the request that it answers",
+    "tag": "in a decision: the request's tag, if it has one",
+    "value": "in a decision: the answer, as JSON text",
+    "by": "in a decision: who decided",
+    "forked": "in a spawn by `session fork`: the run that was copied",
     "meta": "open fields",
 }
 _CONFLICTS = {
@@ -148,6 +153,8 @@ TOLD: dict[str, dict[str, str]] = {
         "landings[].head": "the agent's head then",
         "landings[].base": "the branch's head before",
         "landings[].how": "`fast-forward`, `merge` or `squash`",
+        "session": "the live [session](#session-start), else the last one; null: it never had one",
+        "asks": "open [questions](#ask) beside its session",
     },
     "Show a commit": {
         **_COMMIT,
@@ -253,6 +260,7 @@ TOLD: dict[str, dict[str, str]] = {
         "space": "null: none here; with `error` in the place of the others: it cannot be opened",
         "space.id": "the space's id",
         "space.agents": "how many are at work",
+        "space.ailments": "what is wrong with sessions: objects with `code`, `message`, `agent`, `session` and `repaired`",
         "agents": "as `clia agents doctor`",
     },
 }
@@ -265,15 +273,15 @@ _PERSON = {"NAME": "Ada", "EMAIL": "ada@example.org"}
 def examples() -> list[tuple[str, str, Any]]:
     with tempfile.TemporaryDirectory() as directory:
         top = Path(directory).resolve()
-        with _newcomer(top), chdir(_plant(top)):
-            found = [(title, f"clia {words} --json", _printed(words)) for title, words in _tour()]
+        with newcomer(top), chdir(plant(top)):
+            found = [(title, f"clia {words} --json", printed(words)) for title, words in _tour()]
         shown = json.dumps([each for each in found if each[0]], ensure_ascii=False).replace(f"{top}/", "/")
-    loaded: list[tuple[str, str, Any]] = json.loads(_made_up(shown))
+    loaded: list[tuple[str, str, Any]] = json.loads(made_up(shown))
     return loaded
 
 
 @contextmanager
-def _newcomer(home: Path) -> Iterator[None]:
+def newcomer(home: Path) -> Iterator[None]:
     """Somebody with a name and no settings."""
     before = dict(os.environ)
     for key in [key for key in before if key.startswith(("GIT_", "CLIA_"))]:
@@ -287,17 +295,17 @@ def _newcomer(home: Path) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _plant(top: Path) -> Path:
+def plant(top: Path) -> Path:
     """A repository with a remote, and drafts of what agents will commit."""
     shop = top / "shop"
     for name, text in (("four", "apples 4\n"), ("nine", "apples 9\n"), ("both", "apples 13\n")):
         (top / f"{name}.txt").write_text(text, encoding="utf-8")
     (top / "seen.txt").write_text("seen afterwards\n", encoding="utf-8")
-    _git("init", "--quiet", "--bare", str(top / "hub.git"))
-    _git("init", "--quiet", "--initial-branch", "main", str(shop))
+    git("init", "--quiet", "--bare", str(top / "hub.git"))
+    git("init", "--quiet", "--initial-branch", "main", str(shop))
     (shop / "stock.txt").write_text("apples 3\n", encoding="utf-8")
     for words in (("add", "."), ("commit", "--quiet", "--message", "Stock"), ("remote", "add", "origin", "../hub.git")):
-        _git("-C", str(shop), *words)
+        git("-C", str(shop), *words)
     return shop
 
 
@@ -317,7 +325,7 @@ def _tour() -> Iterator[tuple[str, str]]:
     yield "", "resolve lead reviewer --file stock.txt=../both.txt"
     yield "Land", "land lead --onto main --squash"
     yield "Publish", "publish scout"
-    _git("clone", "--quiet", "../hub.git", "../bea")
+    git("clone", "--quiet", "../hub.git", "../bea")
     yield "Init", "init ../bea"
     yield "Agents", "list"
     yield "Log", "log scout --own --trace --number 1"
@@ -337,30 +345,32 @@ def _tour() -> Iterator[tuple[str, str]]:
     yield "Trace purge", "trace purge reviewer --text afterwards --yes"
     yield "Types", "types"
     yield "Rebuild", "rebuild"
-    squashed = _git("commit-tree", "agents/scout^{tree}", "-p", "main~1", "-m", "Counted")
-    _git("branch", "tidy", squashed)
+    squashed = git("commit-tree", "agents/scout^{tree}", "-p", "main~1", "-m", "Counted")
+    git("branch", "tidy", squashed)
     yield "Relink", "relink --onto tidy"
     yield "Archive", "archive reviewer"
-    _git("update-ref", "-d", "refs/clia/agents/reviewer")
+    git("update-ref", "-d", "refs/clia/agents/reviewer")
     yield "Verify", "verify"
     yield "Maintain", "maintain --archive-idle 30"
     yield "Doctor", "doctor"
 
 
-def _git(*words: str) -> str:
+def git(*words: str) -> str:
     return subprocess.run(["git", *words], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _printed(words: str) -> Any:
+def printed(words: str, refused: Container[str] = _REFUSED) -> Any:
+    """What a command prints; of several lines the last one."""
     out = io.StringIO()
     with redirect_stdout(out):
         code = main.main([*shlex.split(words), "--json"])
-    if code != (main.REFUSED if words in _REFUSED else main.DONE):
+    if code != (main.REFUSED if words in refused else main.DONE):
         raise SystemExit(f"reference: clia {words} exits {code}")
-    return json.loads(out.getvalue())
+    text = out.getvalue()
+    return json.loads(text if text[:2] in ("{\n", "[\n") or text.count("\n") == 1 else text.splitlines()[-1])
 
 
-def _made_up(text: str) -> str:
+def made_up(text: str) -> str:
     """The same text, with what differs from run to run replaced by what does not."""
     known: dict[str, str] = {}
 
@@ -370,6 +380,6 @@ def _made_up(text: str) -> str:
     text = re.sub(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "5b1c0e5c-6f0e-4f6a-9d55-6a1f0c1d2e3f", text)
     text = re.sub(r"\b[0-9a-f]{40}\b", stand_in, text)
     text = re.sub(r'"at": \d+', '"at": 1769850000', text)
-    text = re.sub(r'"at": "[^"]*"', '"at": "2026-01-31T09:00:00Z"', text)
+    text = re.sub(r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"', '"2026-01-31T09:00:00Z"', text)
     text = re.sub(r'"(before|after)": \d+', r'"\1": 10240', text)
     return re.sub(r'"(clia|python|git)": "[\d.]+"', r'"\1": "1.2.3"', text)

@@ -11,10 +11,12 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app import lineage, settings, space, spaces
+from clia.app import lineage, session_verbs, settings, space, spaces
 from clia.cli import agent_program
 from clia.kernel import typed_objects
-from clia.ports import repository, store, workbench
+from clia.ports import engine, queue, repository, store, workbench
+from clia.sessions import health as session_health
+from clia.sessions import model as session_model
 from clia.space import checks, exchange, model, purging, relinking, upkeep
 from clia.triads import contexts, diagnostics, origins, view
 from reference_markdown import code, fenced, page, prose, table
@@ -31,6 +33,8 @@ ANSWERS = (
     *(model.Spawned, model.AgentCommit, repository.Stamp, model.Merged, model.UpToDate, model.Conflicts, model.ConflictPath),
     *(model.Landed, model.BlamedLine, workbench.FileChange, store.Edge),
     *(model.BoundTrace, model.TraceChange, model.TraceHit, purging.Purged, upkeep.AgentState),
+    *(session_model.Request, session_model.Decision, session_model.Flow, engine.Problem, queue.Waiting, queue.Task),
+    *(session_health.Ailment,),
     *(checks.Report, checks.Finding, upkeep.Maintained, relinking.Relinked, workbench.Pushed, exchange.Adopted),
 )
 
@@ -50,7 +54,8 @@ def python_page() -> str:
         *functions,
         *(_class(each) for each in (view.Lineage, view.MergedDocument)),
         *(_record(each) for each in records),
-        _class(space.Space),
+        _class(space.Space, session_verbs.SessionVerbs),
+        _class(session_model.Session),
         *(_record(each) for each in (*GIVEN, *ANSWERS)),
     )
 
@@ -72,11 +77,12 @@ def _docstring(what: Any) -> str:
     return page(text.strip(), fenced("text", f">>> {example.strip()}") if found else "")
 
 
-def _class(kind: type) -> str:
+def _class(kind: type, *bases: type) -> str:
+    """A class, with the methods of those bases that users know only through it."""
     node = _class_node(kind)
     attributes = [f"- {code(f'{name}: {shown}')}" for name, shown in _attributes(node)]
     methods = []
-    for each in node.body:
+    for each in [*node.body, *(each for base in bases for each in _class_node(base).body)]:
         if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
             told = prose(ast.get_docstring(each) or "")
             if each.decorator_list and each.returns:  # a property

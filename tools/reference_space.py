@@ -27,7 +27,8 @@ REFS = {
     "TYPES": ("", "a chain of events: types registered here"),
     "OBJECTS": ("", "a tree that keeps typed objects, as `<2 hex>/<38 hex>.json`"),
     "TRACES": ("<name>", "notes: commit to console trace"),
-    "SESSIONS": ("<name>", "notes: commit to session; reserved"),
+    "SESSIONS": ("<name>", "notes: commit to checkpoint, the session as it was at that commit"),
+    "BEHAVIOURS": ("<name>", "a chain of definitions of a flow: every version under its id, and which one is current"),
     "TRACKING": ("<remote>/{clia,notes,heads}/…", "what was fetched from a remote and is not yet adopted"),
 }
 TRAILERS = {
@@ -35,7 +36,7 @@ TRAILERS = {
     "Clia-Type": "its kind: a type below `agent-commit`",
     "Clia-Briefing": "id of the briefing the agent works under",
     "Clia-Profile": "id of the profile that was merged when it was spawned",
-    "Clia-Behaviour": "id of the prompt that its briefing was made from",
+    "Clia-Behaviour": "id of the flow whose session was live, else of the prompt that its briefing was made from",
     "Clia-Parent": "in a spawn: the agent it is a sub-agent of",
     "Clia-Merged": "in a session-merge: the agent whose session was merged",
     "Clia-Meta": "open fields, as canonical JSON",
@@ -43,6 +44,11 @@ TRAILERS = {
     "Clia-Landed": "in a landing: whose work it is",
     "Clia-Range": "in a landing: `base..head` of the agent's commits",
     "Clia-Decision": "in a landing: id of a decision among them; may be repeated",
+    "Clia-Request": "in a decision: the request that it answers",
+    "Clia-Tag": "in a decision: the request's tag",
+    "Clia-Value": "in a decision: the answer, as canonical JSON",
+    "Clia-By": "in a decision: who decided",
+    "Clia-Forked": "in a spawn by `session fork`: the run that was copied",
 }
 FINDINGS = {
     "unfinished": "a verb was begun and neither finished nor undone, and no process is at it",
@@ -56,6 +62,7 @@ FINDINGS = {
     "unknown-kind": "a commit is of a kind that is not registered here",
     "missing-object": "a commit or a trace names an object that is not there",
     "not-a-merge": "a session-merge has not two parents",
+    "not-a-decision": "a decision changes files, or does not say what was answered, how and by whom",
     "record-differs": "the record does not hold the briefing or profile that the commits name",
     "not-typed": "a file of the record is no typed object",
     "misbound": "a trace is bound to another commit than it is of",
@@ -104,6 +111,11 @@ def space_page() -> str:
                 (code(".git/clia/space.db"), "the store, with `-wal` and `-shm` beside it while it is open"),
                 (code(".git/clia/space.db.lock"), "where writers of the store queue"),
                 (
+                    code(".git/clia/config.toml"),
+                    "the [operator's configuration](../configuration.md)",
+                ),
+                (code(".git/clia/work/<agent>"), "the worktree that a worker runs `command` requests of an agent in"),
+                (
                     code(".git/clia/locks/<name>"),
                     "a lock of an agent; `@space` that of the whole space. They stay, and mean nothing by themselves",
                 ),
@@ -138,7 +150,7 @@ def _type(name: str, parent: str | None) -> tuple[str, str, str]:
     by = {
         types.SPAWN: "spawn",
         types.SESSION_MERGE: "merge, resolve",
-        types.DECISION: "reserved",
+        types.DECISION: "decide",
         types.AGENT_COMMIT: "nothing: it is the base",
     }
     return code(name), code(parent) if parent else "", by.get(name, "commit" if parent else "")

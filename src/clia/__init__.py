@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from clia.app.spaces import open_space as open  # noqa: A004  # clia.open is the promised name
     from clia.cli.agent_program import agent_cli
     from clia.kernel.typed_objects import Behaviour, Briefing, ConsoleTrace
+    from clia.sessions.model import Decision, Flow, Request, Session
     from clia.space.model import Conflicts, File, Landed, Link, Merged, Submodule, UpToDate
 
 __version__ = "0.1.0"
@@ -26,10 +27,14 @@ __all__ = [
     "Briefing",
     "Conflicts",
     "ConsoleTrace",
+    "Decision",
     "File",
+    "Flow",
     "Landed",
     "Link",
     "Merged",
+    "Request",
+    "Session",
     "Settings",
     "Space",
     "Submodule",
@@ -42,16 +47,20 @@ __all__ = [
     "open",
 ]
 
-_OBJECTS, _MODEL = "clia.kernel.typed_objects", "clia.space.model"
+_OBJECTS, _MODEL, _SESSIONS = "clia.kernel.typed_objects", "clia.space.model", "clia.sessions.model"
 _HOMES = {
     "Behaviour": _OBJECTS,
     "Briefing": _OBJECTS,
     "Conflicts": _MODEL,
     "ConsoleTrace": _OBJECTS,
+    "Decision": _SESSIONS,
     "File": _MODEL,
+    "Flow": _SESSIONS,
     "Landed": _MODEL,
     "Link": _MODEL,
     "Merged": _MODEL,
+    "Request": _SESSIONS,
+    "Session": _SESSIONS,
     "Settings": "clia.app.settings",
     "Space": "clia.app.space",
     "Submodule": _MODEL,

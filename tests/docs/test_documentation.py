@@ -60,7 +60,7 @@ def test_the_tutorial_and_every_guide_are_run() -> None:
     run = {name_of(page) for page in PAGES if pages.steps(text_of(page))}
     guides = {name_of(page) for page in (pages.ROOT / "docs" / "how-to").glob("*.md")}
     assert guides
-    others = {"README.md", "docs/index.md", "docs/tutorial.md", "docs/tutorial-space.md"}
+    others = {"README.md", "docs/index.md", "docs/tutorial.md", "docs/tutorial-space.md", "docs/tutorial-sessions.md"}
     assert guides | others | {"docs/explanation/lineage.md", "docs/explanation/space.md"} <= run
 
 

@@ -607,7 +607,8 @@ def test_show_tells_all_about_an_agent(told: Told) -> None:
     assert "pending     1 entry of its trace" in out
     found = told.place.json("show", "scout")
     assert list(found) == [
-        *("agent", "archived", "branch", "head", "genesis", "parent", "sub_agents", "briefing", "profile", "pending", "landings")
+        *("agent", "archived", "branch", "head", "genesis", "parent", "sub_agents", "briefing", "profile", "pending", "landings"),
+        *("session", "asks"),
     ]
     assert (found["branch"], found["parent"], found["pending"], found["profile"]) == ("agents/scout", None, 1, None)
     gone = told.place.json("show", "gone")

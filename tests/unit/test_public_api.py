@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 def test_the_exported_names_are_frozen() -> None:
-    classes = ["Behaviour", "Briefing", "Conflicts", "ConsoleTrace", "File", "Landed", "Link", "Merged", "Settings", "Space"]
+    classes = ["Behaviour", "Briefing", "Conflicts", "ConsoleTrace", "Decision", "File", "Flow", "Landed", "Link", "Merged"]
+    classes += ["Request", "Session", "Settings", "Space", "Submodule", "UpToDate"]
     functions = ["__version__", "agent_cli", "errors", "init", "lineage", "open"]
-    assert clia.__all__ == [*classes, "Submodule", "UpToDate", *functions]
+    assert clia.__all__ == [*classes, *functions]
     assert all(getattr(clia, name) is not None for name in clia.__all__)
     assert dir(clia) == sorted(clia.__all__)
     with pytest.raises(AttributeError, match="nothing"):
@@ -44,8 +45,37 @@ def test_the_signatures_are_frozen() -> None:
 
 
 def test_the_verbs_of_a_space_are_frozen() -> None:
-    verbs = {name: list(inspect.signature(value).parameters)[1:] for name, value in vars(clia.Space).items() if callable(value)}
-    assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE
+    found = inspect.getmembers(clia.Space, inspect.isfunction)
+    verbs = {name: list(inspect.signature(value).parameters)[1:] for name, value in found}
+    assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE | SESSIONS
+
+
+def test_a_session_and_a_request_answer_by_their_documented_names() -> None:
+    assert clia.Request._fields == ("agent", "id", "kind", "tag", "payload", "since", "line", "session", "flow")
+    assert clia.Decision._fields == ("cid", "agent", "request", "value", "by", "session")
+    assert clia.Flow._fields == ("name", "cid", "source", "versions", "by", "at", "why")
+
+
+SESSIONS = {
+    "ask": ["agent", "payload"],
+    "attempts": [],
+    "cancel": ["agent", "reason", "session_id"],
+    "check_flow": ["source", "types"],
+    "choices": ["request"],
+    "decide": ["agent", "value", "rationale", "by", "request_id"],
+    "define": ["name", "source", "why"],
+    "doctor": ["repair"],
+    "flow": ["text"],
+    "flows": [],
+    "fork": ["agent", "as_agent", "at"],
+    "give_up": ["agent", "reason", "request_id", "by"],
+    "journal": ["agent", "session_id"],
+    "pending": ["agent"],
+    "resume": ["agent", "value", "request_id", "by"],
+    "session": ["agent", "session_id"],
+    "sessions": ["agent", "live"],
+    "start": ["agent", "flow", "input", "timezone"],
+}
 
 
 SPACE = {

@@ -1,7 +1,7 @@
 """Checks on agents: list, lint, smoke, doctor, schemas.
 
-Invariant: nothing here writes, save that opening a space settles what a dead process left; the caller's identity enters
-here, and the environment is handed in for git alone.
+Invariant: nothing here writes, save that opening a space settles what a dead process left, and that ``health`` repairs
+sessions where it is told to; the caller's identity enters here, and the environment is handed in for git alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from clia.triads.schemas import schema
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from clia.app.settings import Settings
+    from clia.sessions.health import Ailment
     from clia.triads.diagnostics import Diagnostic
     from clia.triads.lint.report import Report
     from clia.triads.places import Place
@@ -69,14 +71,22 @@ def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None =
 
 
 class SpaceHealth(NamedTuple):
-    """The space at a path: which one it is and how many agents are at work in it, or why it cannot be opened."""
+    """The space at a path: which one it is, who is at work in it and what ails sessions, or why it cannot be opened."""
 
     id: str | None = None
     agents: int = 0
     error: CliaError | None = None
+    ailments: tuple[Ailment, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong, or no longer."""
+        return self.error is None and all(each.repaired for each in self.ailments)
 
     def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "agents": self.agents} if self.error is None else {"error": self.error.to_json()}
+        if self.error is not None:
+            return {"error": self.error.to_json()}
+        return {"id": self.id, "agents": self.agents, "ailments": [each._asdict() for each in self.ailments]}
 
 
 class Health(NamedTuple):
@@ -98,19 +108,26 @@ class Health(NamedTuple):
         }
 
 
-def health(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None, store: str | None = None) -> Health:
+def health(
+    path: Path,
+    *,
+    environment: Mapping[str, str],
+    ceiling: Path | None = None,
+    settings: Settings | None = None,
+    repair: bool = False,
+) -> Health:
+    """``repair``: puts right what ails sessions, as far as that can be done."""
     python = ".".join(str(part) for part in sys.version_info[:3])
     report = doctor(path, environment=environment, ceiling=ceiling)
-    return Health(python, GitHistory(environment).version(), report, _space(path, environment, store))
+    return Health(python, GitHistory(environment).version(), report, _space(path, settings, repair=repair))
 
 
-def _space(path: Path, environment: Mapping[str, str], store: str | None) -> SpaceHealth | None:
-    from clia.app.settings import Settings
+def _space(path: Path, settings: Settings | None, *, repair: bool) -> SpaceHealth | None:
     from clia.app.spaces import open_space  # libgit2 and a store, which no other check needs
 
     try:
-        with open_space(path, settings=Settings(store=store, environment=environment)) as space:
-            return SpaceHealth(space.id, len(space.agents()))
+        with open_space(path, settings=settings) as space:
+            return SpaceHealth(space.id, len(space.agents()), ailments=tuple(space.doctor(repair=repair)))
     except NotFound as err:
         return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
     except CliaError as err:

@@ -29,6 +29,7 @@ class Settings(NamedTuple):
     clock: Clock | None = None
     environment: Mapping[str, str] | None = None
     reached: Callable[[str], None] | None = None
+    config: str | None = None  # the operator's file; default: clia/config.toml in the git directory
 
 
 def check_address(store: str | None) -> None:

@@ -9,11 +9,13 @@ import os
 import re
 from typing import NamedTuple
 
+from clia.app.session_verbs import SessionVerbs
 from clia.errors import AgentNotFound, FileError, InvalidInput
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 from clia.kernel.names import check_slug, is_slug
 from clia.kernel.refs import is_id
+from clia.sessions.checkpoints import Checkpoints
 from clia.space.agents import Agents
 from clia.space.checks import Checks
 from clia.space.commits import Commits
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from clia.app.session_verbs import Running
     from clia.kernel.typed_objects import Briefing, ConsoleTrace, TypedObject
     from clia.ports.store import Edge
     from clia.ports.workbench import Checkout, FileChange, Pushed, Workbench
@@ -71,9 +74,10 @@ class Parts(NamedTuple):
     redact_chunk: Chunks
     entry_max: int
     place: str  # where lineage is asked who an agent is
+    running: Running  # what sessions need
 
 
-class Space:
+class Space(SessionVerbs):
     """A git repository with agents in it. Made by ``clia.open`` and ``clia.init``; usable as a context manager."""
 
     def __init__(self, core: Core, parts: Parts) -> None:
@@ -81,9 +85,10 @@ class Space:
         self._place = parts.place
         self._envelope = envelope = Envelope(core, parts.workbench)
         self._registry = Registry(core, envelope)
-        self._agents = Agents(core, envelope)
+        companion = Checkpoints(core)
+        self._agents = Agents(core, envelope, companion)
         self._traces = Traces(core, envelope, parts.redact_chunk, parts.entry_max)
-        self._commits = Commits(core, envelope, self._registry, self._traces)
+        self._commits = Commits(core, envelope, self._registry, self._traces, companion)
         self._merging = Merging(core, envelope, self._commits)
         self._landing = Landing(core, envelope, self._merging)
         self._relations = Relations(core, envelope)
@@ -94,6 +99,7 @@ class Space:
         self._upkeep = Upkeep(core, self._agents, self._landing, parts.workbench)
         self._relinking = Relinking(core, self._traces, parts.workbench)
         self._purging = Purging(core, envelope, parts.workbench)
+        self._set_up_sessions(companion, parts.running)
         envelope.recover_all()
 
     @property
@@ -102,7 +108,9 @@ class Space:
         return self._core.space_id
 
     def close(self) -> None:
-        """Lets go of the store."""
+        """Lets go of the store, and of the run that is held."""
+        self._replay.close()
+        self._running.engine.close()
         self._core.store.close()
 
     def __enter__(self) -> Self:

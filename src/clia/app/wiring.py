@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cache
+from secrets import token_hex
 from typing import NamedTuple
 from uuid import uuid4
 
+from clia.app.config import read_config
+from clia.app.session_verbs import Running
 from clia.app.settings import check_address, clock_of, person_of
 from clia.app.space import Parts, Space
 from clia.backends.file_locks import FileLocks
@@ -18,6 +22,7 @@ from clia.backends.git.objects import GitObjects
 from clia.backends.git.refs import GitRefs
 from clia.backends.git.workbench import GitWorkbench
 from clia.backends.local_files import WritableLocalFiles
+from clia.backends.store_queue import StoreQueue
 from clia.errors import AlreadyExists, InvalidInput
 from clia.kernel import secrets
 from clia.space.core import Cleaner, Core
@@ -28,7 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from clia.app.config import FlowLimits
     from clia.app.settings import Settings
+    from clia.ports.engine import Call, Engine, Problem, Program, Run
     from clia.ports.store import Store
 
 
@@ -79,7 +86,53 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     )
     chunks = _redact_chunk if settings.redact else _keep_chunk
     entry_max = settings.entry_max or _number(git, "clia.traceEntryMax") or ENTRY_MAX
-    return Space(core, Parts(git.workbench, chunks, entry_max, place))
+    config = read_config(_config_path(git, settings), required=settings.config is not None)
+    place_of_work = os.path.join(git.handle.common_dir, "clia", "work")
+    running = Running(_Lazily(config.flows), StoreQueue(core.store), lambda: token_hex(16), config, place_of_work)
+    return Space(core, Parts(git.workbench, chunks, entry_max, place, running))
+
+
+def _config_path(git: Git, settings: Settings) -> str | None:
+    """The operator's own file: beside the store, where no agent's commit can reach."""
+    if settings.config is not None:
+        return settings.config
+    path = os.path.join(git.handle.common_dir, "clia", "config.toml")
+    return path if os.path.exists(path) else None
+
+
+@cache
+def _engine(limits: FlowLimits) -> Engine:
+    """One engine for all spaces of a process: its workers take milliseconds to start, and stay until the process ends."""
+    from clia.backends.monty.engine import MontyEngine
+    from clia.backends.monty.limits import Limits
+
+    return MontyEngine(Limits(limits.turn_seconds, limits.memory_mb * 1024 * 1024))
+
+
+class _Lazily:
+    """The engine, loaded when the first flow runs: it takes a hundred milliseconds, and most commands run none."""
+
+    def __init__(self, limits: FlowLimits) -> None:
+        self._limits = limits
+
+    def _loaded(self) -> Engine:
+        return _engine(self._limits)
+
+    @property
+    def version(self) -> str:
+        return self._loaded().version
+
+    def start(self, program: Program, *, patient: bool = False) -> Run:
+        return self._loaded().start(program, patient=patient)
+
+    def load(self, program: Program, dump: bytes, pending: Sequence[Call]) -> Run:
+        return self._loaded().load(program, dump, pending)
+
+    def check(self, source: str, *, types: bool = False) -> list[Problem]:
+        return self._loaded().check(source, types=types)
+
+    def close(self) -> None:
+        """Other spaces may run flows on it."""
 
 
 def _store(git: Git, space_id: str, settings: Settings) -> Store:

@@ -55,7 +55,10 @@ def reachable(step: str) -> str:
 
 
 _END = "SELECT last FROM clia_streams WHERE space = ? AND stream = ?"
-_SET_END = "INSERT INTO clia_streams VALUES (?, ?, ?) ON CONFLICT (space, stream) DO UPDATE SET last = excluded.last"
+_MOVE_END = (
+    "INSERT INTO clia_streams VALUES (?, ?, ?)"
+    " ON CONFLICT (space, stream) DO UPDATE SET last = clia_streams.last + excluded.last RETURNING last"
+)
 _APPEND = "INSERT INTO clia_entries VALUES (?, ?, ?, ?)"
 _READ = "SELECT position, body FROM clia_entries WHERE space = ? AND stream = ? AND position > ? ORDER BY position LIMIT ?"
 _REPLACE = "UPDATE clia_entries SET body = ? WHERE space = ? AND stream = ? AND position = ?"
@@ -68,6 +71,10 @@ _GET = "SELECT version, value FROM clia_values WHERE space = ? AND key = ?"
 _PUT = (
     "INSERT INTO clia_values VALUES (?, ?, ?, ?)"
     " ON CONFLICT (space, key) DO UPDATE SET version = excluded.version, value = excluded.value"
+)
+_PUT_NEXT = (
+    "INSERT INTO clia_values VALUES (?, ?, 1, ?)"
+    " ON CONFLICT (space, key) DO UPDATE SET version = clia_values.version + 1, value = excluded.value RETURNING version"
 )
 _SCAN = "SELECT key, value FROM clia_values WHERE space = ? AND key BETWEEN ? AND ? AND value IS NOT NULL ORDER BY key"
 _ADD = "INSERT INTO clia_edges VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -225,12 +232,15 @@ class _Streams:
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
         self._db.changing()
         texts = [rules.encode(body) for body in bodies]
-        end = self.end(stream)
-        if expected is not None and expected != end:
-            raise rules.stale_position(stream, expected, end)
-        last = end + len(texts)
-        self._db.write_many(_APPEND, [(self._space, stream, end + number, text) for number, text in enumerate(texts, 1)])
-        self._db.write_many(_SET_END, [(self._space, stream, last)] if texts else [])
+        if expected is not None or not texts:
+            end = self.end(stream)
+            if expected is not None and expected != end:
+                raise rules.stale_position(stream, expected, end)
+            if not texts:
+                return end
+        last = int(self._db.fetch(_MOVE_END, self._space, rules.check_name(stream), len(texts))[0][0])
+        first = last - len(texts) + 1
+        self._db.write_many(_APPEND, [(self._space, stream, position, text) for position, text in enumerate(texts, first)])
         return last
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
@@ -266,6 +276,8 @@ class _Values:
     def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
         self._db.changing()
         text = rules.encode(value)
+        if expected == ANY_VERSION:
+            return int(self._db.fetch(_PUT_NEXT, self._space, rules.check_name(key), text)[0][0])
         version, _ = self._expect(key, expected)
         self._db.write(_PUT, self._space, key, version + 1, text)
         return version + 1
@@ -277,8 +289,7 @@ class _Values:
         return text is not None
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        rows = self._db.fetch(_SCAN, self._space, *rules.prefix_range(prefix))
-        return [(key, rules.decode(text, key)) for key, text in rows]
+        return rules.decode_all(self._db.fetch(_SCAN, self._space, *rules.prefix_range(prefix)))
 
     def _row(self, key: str) -> tuple[int, str | None]:
         """The last version, and the text where it was not deleted."""

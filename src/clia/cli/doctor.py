@@ -1,4 +1,4 @@
-"""``clia doctor``: what clia runs on, and everything that ``clia agents doctor`` says."""
+"""``clia doctor``: what clia runs on, how sessions are, and everything that ``clia agents doctor`` says."""
 
 from __future__ import annotations
 
@@ -7,33 +7,42 @@ import os
 from clia import __version__
 from clia.cli.agents.doctor import show_report
 from clia.cli.arguments import add_json, add_path
-from clia.cli.output import console, counted, emit_json, one_line, plain
+from clia.cli.output import console, counted, emit_json, one_line, plain, write
 from clia.triads.diagnostics import has_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from clia.app.checks import Health, SpaceHealth
+    from clia.sessions.health import Ailment
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
     add_path(parser)
+    parser.add_argument("--repair", action="store_true", help="put right what is wrong with sessions, as far as that can be done")
     add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Exit 1 where there is an error."""
+    """Exit 1 where there is an error, or something about a session is wrong and not repaired."""
     from clia.app.checks import health
+    from clia.app.settings import Settings
 
-    found = health(args.path, environment=os.environ, ceiling=args.ceiling, store=os.environ.get("CLIA_STORE") or None)
+    store, config = (os.environ.get(name) or None for name in ("CLIA_STORE", "CLIA_CONFIG"))
+    settings = Settings(store=store, environment=os.environ, config=config)
+    found = health(args.path, environment=os.environ, ceiling=args.ceiling, settings=settings, repair=args.repair)
     if args.json:
         emit_json({"clia": __version__, **found.to_json()})
     else:
         _show(found)
+        _show_ailments(found.space.ailments if found.space else ())
+        if found.space is not None and not found.space.sound and not found.space.error and not args.repair:
+            write("clia doctor --repair puts right what can be\n")
         show_report(found.agents)
-    broken = found.space is not None and found.space.error is not None
+    broken = found.space is not None and not found.space.sound
     return 1 if broken or has_errors(found.agents.all_findings()) else 0
 
 
@@ -55,9 +64,22 @@ def _show(found: Health) -> None:
     console().print(table)
 
 
+def _show_ailments(ailments: Sequence[Ailment]) -> None:
+    """What is wrong with sessions, and what became of it."""
+    from rich.text import Text
+
+    for each in ailments:
+        mark = ("✓ repaired", "green") if each.repaired else ("✗ wrong", "bold red")
+        where = f"{each.agent}, session {each.session}" if each.session else each.agent
+        line = Text.assemble(mark, f"  {one_line(where)}: ", (each.code, "bold"), f": {one_line(each.message)}")
+        console().print(line, soft_wrap=True)
+
+
 def _space_row(space: SpaceHealth | None) -> tuple[str, str, bool]:
     if space is None:
         return "space", "none: clia init makes a repository one", True  # a repository need not be one
     if space.error is not None:
         return "space", one_line(f"{space.error.code}: {space.error.message}"), False
-    return "space", f"{space.id}, {counted(space.agents, 'agent', 'agents')} at work", True
+    wrong = sum(not each.repaired for each in space.ailments)
+    more = f", {counted(wrong, 'thing', 'things')} wrong with sessions" if wrong else ""
+    return "space", f"{space.id}, {counted(space.agents, 'agent', 'agents')} at work{more}", not wrong

@@ -23,6 +23,10 @@ def _space(name: str, text: str) -> Command:
     return Command(f"clia.cli.space.{name}", text)
 
 
+def _sessions(name: str, text: str) -> Command:
+    return Command(f"clia.cli.sessions.{name}", text)
+
+
 TREE = Group(
     "The system of record for AI agents, kept in the git repository they work in.",
     {
@@ -56,6 +60,30 @@ TREE = Group(
                 "purge": _space("trace_purge", "take a leaked text out of traces and their history"),
             },
         ),
+        "flow": Group(
+            "Programs that sessions run: sandboxed Python that stops wherever it asks for something.",
+            {
+                "define": _sessions("flow_define", "make a source the current version of a flow"),
+                "list": _sessions("flow_list", "every flow that is defined here"),
+                "show": _sessions("flow_show", "a flow, its versions and its source"),
+                "check": _sessions("flow_check", "what cannot work in a flow, in its own lines"),
+            },
+        ),
+        "session": Group(
+            "Where agents are, and what they wait for.",
+            {
+                "start": _sessions("start", "run a flow for an agent, up to its first request"),
+                "show": _sessions("show", "an agent's session: where it is, what it waits for, what it was told"),
+                "resume": _sessions("resume", "answer a request that is no question to people"),
+                "fork": _sessions("fork", "a new agent whose session is where another's is, or was at a commit"),
+                "cancel": _sessions("cancel", "end a session that nobody needs any more"),
+                "list": _sessions("list_sessions", "every session, live ones first"),
+            },
+        ),
+        "inbox": _sessions("inbox", "the questions that wait for you, oldest first"),
+        "decide": _sessions("decide", "answer a question: a commit, and the session goes on"),
+        "ask": _sessions("ask", "put a question to people for an agent"),
+        "worker": _sessions("worker", "answer the requests that are no questions to people"),
         "types": _space("types", "kinds of commits and objects; register another"),
         "verify": _space("verify", "is everything recorded still there, and does it agree?"),
         "rebuild": _space("rebuild", "make the index anew from git"),

@@ -10,18 +10,35 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_EXACT = 2**53 - 1
+
+
 def canonical_bytes(value: Any) -> bytes:
     """JCS bytes of ``value``.
 
     JCS has no form for integers beyond 2**53; those are written in full, so that values which differ never
     share a digest.
     """
+    if _is_plain(value):
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
     import rfc8785  # 6 ms at start-up, and reading lineage does not need it
 
     try:
         return rfc8785.dumps(value)
     except rfc8785.IntegerDomainError:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether the standard library spells a value as JCS does, thirty times as fast: no floats, and keys in ASCII."""
+    kind = type(value)
+    if kind is str or value is None or kind is bool:
+        return True
+    if kind is int:
+        return bool(-_EXACT <= value <= _EXACT)
+    if kind is dict:
+        return all(type(key) is str and key.isascii() and _is_plain(each) for key, each in value.items())
+    return (kind is list or kind is tuple) and all(map(_is_plain, value))
 
 
 def digest(value: Any) -> str:

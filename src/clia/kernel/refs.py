@@ -26,6 +26,7 @@ ARCHIVE = "refs/clia/archive/agents/"
 NOTES = "refs/notes/clia/"
 TRACES = "refs/notes/clia/trace/"
 SESSIONS = "refs/notes/clia/session/"
+BEHAVIOURS = "refs/clia/behaviours/"
 BRANCHES = "refs/heads/"
 TRACKING = "refs/clia-tracking/"
 """What was fetched from a remote and not yet adopted. Outside ``refs/clia``, so that pruning it can lose nothing."""
@@ -70,6 +71,19 @@ def archived(name: str) -> str:
 
 def traces(name: str) -> str:
     return TRACES + name
+
+
+def sessions(name: str) -> str:
+    return SESSIONS + name
+
+
+def behaviour(name: str) -> str:
+    return BEHAVIOURS + name
+
+
+def behaviour_lock(name: str) -> str:
+    """The lock of a behaviour's chain: an agent may have the same name."""
+    return f"@behaviour-{name}"
 
 
 def branch(name: str) -> str:

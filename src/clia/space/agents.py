@@ -15,16 +15,20 @@ from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from clia.space.companion import Companion
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
+    Along = Callable[[str], Intent]
+
 
 class Agents:
-    def __init__(self, core: Core, envelope: Envelope) -> None:
+    def __init__(self, core: Core, envelope: Envelope, companion: Companion) -> None:
         self._core = core
+        self._companion = companion
         self._envelope = envelope
 
     def names(self, *, archived: bool = False) -> list[str]:
@@ -40,8 +44,13 @@ class Agents:
         at: str | None = None,
         parent: str | None = None,
         profile: Mapping[str, Any] | None = None,
+        trailers: Sequence[tuple[str, str]] = (),
+        along: Along | None = None,
     ) -> Spawned:
-        """A new agent over a commit's tree, or over the empty tree."""
+        """A new agent over a commit's tree, or over the empty tree.
+
+        ``along``: what is to be there at once with the agent; given its genesis, an intent whose notes and store changes count.
+        """
         core = self._core
         names.check_name(name)
         made = self._briefing(briefing)
@@ -56,9 +65,11 @@ class Agents:
             said += [(PROFILE, profile_cid)] if profile_cid else []
             said += [(BEHAVIOUR, made["behaviour"])] if "behaviour" in made else []
             said += [(PARENT, parent)] if parent else []
+            said += trailers
             genesis = core.write_commit(name, tree, [at] if at else [], f"spawn: {made['title']}", said, "spawn")
             branch = RefMove(names.head(name), None, genesis)
-            self._envelope.carry_out(Intent(name, SPAWN, branch, before=(RefMove(names.record(name), None, record),)))
+            intent = Intent(name, SPAWN, branch) if along is None else along(genesis)
+            self._envelope.carry_out(intent._replace(verb=SPAWN, point=branch, before=(RefMove(names.record(name), None, record),)))
         return Spawned(name, f"agents/{name}", files["briefing.json"].cid, genesis, profile_cid)
 
     def _briefing(self, briefing: Briefing) -> dict[str, Any]:
@@ -148,6 +159,7 @@ class Agents:
             if source == names.head(name):
                 core.own_head(name)
                 self._check_not_followed(name)
+                self._check_at_rest(name)
             head = core.refs.get(source)
             if head is None:
                 raise NoSuchAgent(f"there is no agent {name!r} to {verb}", fields={"agent": name})
@@ -163,6 +175,20 @@ class Agents:
                 core.refs.move(target, there, head, f"clia: {verb}")
             core.reached("secondary-refs")
             core.refs.move(source, head, None, f"clia: {verb}")  # its head is kept: the other ref holds it
+
+    def is_at_work(self, name: str) -> bool:
+        """Whether something goes along with the agent that must end first."""
+        return self._companion.at_work(name) is not None
+
+    def _check_at_rest(self, name: str) -> None:
+        reason = self._companion.at_work(name)
+        if reason is not None:
+            raise Conflict(
+                f"the agent {name!r} is at work: {reason}",
+                code="session-live",
+                hints=[f"end it first: clia session cancel {name}"],
+                fields={"agent": name},
+            )
 
     def _check_not_followed(self, name: str) -> None:
         place = self._core.refs.followed_by(names.head(name))

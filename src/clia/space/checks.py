@@ -11,13 +11,14 @@ from typing import NamedTuple
 from clia.errors import CliaError, FileError, GitError, NoSuchObject
 from clia.kernel import refs as names
 from clia.kernel.typed_objects import parse
-from clia.kernel.types import AGENT_COMMIT, SPAWN
+from clia.kernel.types import AGENT_COMMIT, DECISION, SPAWN
 from clia.space.events import event_of
 from clia.space.relations import retracted, stated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
     from clia.kernel.types import Types
     from clia.ports.workbench import Workbench
@@ -80,7 +81,7 @@ class Checks:
         )
 
     def _names(self) -> list[str]:
-        prefixes = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES)
+        prefixes = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS)
         found = {ref.removeprefix(prefix) for prefix in prefixes for ref, _ in self._core.refs.under(prefix)}
         return sorted(found)
 
@@ -151,6 +152,7 @@ class _Check:
         self._try(names.head(name), self._history, name, head)
         self._try(names.record(name), self._record, name, record)
         self._try(names.traces(name), self._notes, name)
+        self._try(names.sessions(name), self._checkpoints, name)
 
     def _try(self, ref: str, look: Callable[..., None], *words: str | None) -> None:
         """One look; what is missing or damaged in one place does not hide another."""
@@ -192,6 +194,17 @@ class _Check:
             self._stated.add((name, "merges", commit.merged, commit.cid))
             if len(commit.parents) != 2:
                 self._cut_off("not-a-merge", f"{commit.cid} is a session-merge without two parents", ref, commit.cid)
+        elif commit.kind == DECISION:
+            self._decision(ref, commit)
+
+    def _decision(self, ref: str, commit: AgentCommit) -> None:
+        """A decision says what it answered, and changes no file."""
+        if commit.request is None or commit.value is None or commit.by is None:
+            self.found(
+                "not-a-decision", f"the decision {commit.cid} does not say what was answered, how and by whom", ref, commit.cid
+            )
+        if self._core.objects.commit(commit.parents[0]).tree != commit.tree:
+            self.found("not-a-decision", f"the decision {commit.cid} changes files", ref, commit.cid)
 
     def _exists(self, cid: str) -> bool:
         if cid not in self._present and self._core.objects.kind(cid) is not None:
@@ -237,6 +250,27 @@ class _Check:
             return  # a note that someone wrote with git; it is theirs
         if made["commit"] != commit or made["agent"] != name:
             self.found("misbound", f"the trace of {made['commit']} is bound to {commit}", names.traces(name), blob)
+
+    def _checkpoints(self, name: str) -> None:
+        core = self._core
+        ref = names.sessions(name)
+        bound = core.notes.all(ref)
+        made = {blob: parse(core.objects.blob(blob)) for blob in sorted(set(bound.values()))}
+        for commit, blob in bound.items():
+            if not self._exists(commit):
+                self._gone(f"a session's checkpoint is bound to {commit}, which does not exist", ref, commit)
+            said = made[blob] or {}
+            if said.get("type") == "session":
+                self._checkpoint(ref, blob, said, bound)
+
+    def _checkpoint(self, ref: str, blob: str, said: Mapping[str, Any], bound: Mapping[str, str]) -> None:
+        """What a checkpoint stands on is there: another one, or the flow."""
+        base, origin = said.get("base"), said.get("origin")
+        if base is not None and base not in bound:
+            self._gone(f"the checkpoint {blob} stands on that of {base}, which is not there", ref, blob)
+        flow = origin.get("flow") if isinstance(origin, dict) else None
+        if base is None and not (isinstance(flow, str) and self._exists(flow)):
+            self._gone(f"the checkpoint {blob} is of the flow {flow}, which does not exist", ref, blob)
 
     def chain(self, ref: str, tip: str) -> None:
         name = ref.removeprefix(names.EVENTS)

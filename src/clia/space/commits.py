@@ -19,6 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clia.space.companion import Companion
     from clia.space.core import Core, Words
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 
 class Commits:
-    def __init__(self, core: Core, envelope: Envelope, registry: Registry, traces: Traces) -> None:
+    def __init__(self, core: Core, envelope: Envelope, registry: Registry, traces: Traces, companion: Companion) -> None:
         self._core = core
+        self._companion = companion
         self._envelope = envelope
         self._registry = registry
         self._traces = traces
@@ -70,30 +72,37 @@ class Commits:
         self._snapshots.check_tree(old, new)
 
     def identity(self, name: str, kind: str, head: str) -> list[tuple[str, str]]:
-        """The trailers that carry over from the agent's last commit, and the behaviour of its briefing."""
+        """The trailers that carry over from the agent's last commit, and the behaviour: of its session, else of its briefing."""
         last = self._core.last_own(name, head)
         said = [(AGENT, name), (TYPE, kind)]
         said += [(BRIEFING, last.briefing)] if last.briefing else []
         said += [(PROFILE, last.profile)] if last.profile else []
-        behaviour = self._prompt(last)
+        behaviour = self._companion.behaviour(name) or self._prompt(last)
         return said + ([(BEHAVIOUR, behaviour)] if behaviour else [])
 
     def advance(self, name: str, verb: str, head: str, new: str, with_trace: bool) -> None:
-        """Moves the agent's branch; with its pending trace bound to the new commit, where asked."""
-        move = RefMove(names.head(name), head, new)
-        bound = self._traces.drained(name, new) if with_trace else None
-        follow = self._envelope.followers(move.ref, head, new)
-        if bound is None and not follow:
+        """Moves the agent's branch, with what goes along; with its pending trace bound to the new commit, where asked."""
+        intent = self.intent(name, verb, head, new, with_trace=with_trace)
+        if not intent.notes and not intent.follow:
             self._core.reached("objects-written")
-            self._core.refs.move(*move, f"clia: {verb}")  # one ref, no note: no intent is needed
+            self._core.refs.move(*intent.point, f"clia: {verb}")  # one ref, no note: no intent is needed
             self._core.reached("committed")
             return
-        intent = Intent(name, verb, move, follow=follow)
-        if bound is not None:
-            ref = names.traces(name)
-            self._core.notes.get(ref, new)  # notes that cannot be read are found out before anything moves
-            intent = intent._replace(notes=(Binding(ref, new, bound[0]),), drain=bound[1])
         self._envelope.carry_out(intent)
+
+    def intent(self, name: str, verb: str, head: str, new: str, *, with_trace: bool) -> Intent:
+        """How the branch moves to a commit that is written."""
+        move = RefMove(names.head(name), head, new)
+        bound = self._traces.drained(name, new) if with_trace else None
+        beside = self._companion.beside(name, new)
+        notes = beside.notes
+        drain = None
+        if bound is not None:
+            notes, drain = (Binding(names.traces(name), new, bound[0]), *notes), bound[1]
+        for each in notes:
+            self._core.notes.get(each.ref, new)  # notes that cannot be read are found out before anything moves
+        follow = self._envelope.followers(move.ref, head, new)
+        return Intent(name, verb, move, notes=notes, follow=follow, drain=drain, puts=beside.puts)
 
     def _prompt(self, last: AgentCommit) -> str | None:
         """The prompt that the agent's briefing was rendered from."""

@@ -59,6 +59,7 @@ class Intent(NamedTuple):
     drain: tuple[str, int] | None = None  # a stream, and how far it went into a note
     appends: tuple[Append, ...] = ()
     puts: tuple[tuple[str, Any], ...] = ()
+    deletes: tuple[str, ...] = ()
 
 
 class Envelope:
@@ -173,14 +174,14 @@ class Envelope:
         by = core.person_stamp()
         for binding in intent.notes:
             blob = core.objects.write_blob(binding.text.encode("utf-8"))
-            core.notes.bind(binding.ref, binding.commit, blob, by, f"{intent.verb}: trace of {binding.commit}\n")
+            core.notes.bind(binding.ref, binding.commit, blob, by, f"{intent.verb}: note of {binding.commit}\n")
         for move in intent.after:
             self._follow_up(move)
         complaints = [each for each in (self._bring_along(*follow) for follow in intent.follow) if each is not None]
         core.reached("notes-bound")
         with core.store.writing() as transaction:
             if transaction.values.delete(INTENT + intent.agent):
-                _settle(transaction, intent)
+                settle(transaction, intent)
         core.reached("finished")
         return complaints
 
@@ -216,13 +217,16 @@ class Envelope:
             transaction.values.delete(INTENT + intent.agent)
 
 
-def _settle(transaction: Transaction, intent: Intent) -> None:
+def settle(transaction: Transaction, intent: Intent) -> None:
+    """The last step's changes of the store."""
     if intent.drain is not None:
         transaction.streams.forget(*intent.drain)
     for each in intent.appends:
         transaction.streams.append(each.stream, each.bodies)
     for key, value in intent.puts:
         transaction.values.put(key, value)
+    for key in intent.deletes:
+        transaction.values.delete(key)
 
 
 def _from_json(row: dict[str, Any]) -> Intent:
@@ -237,4 +241,5 @@ def _from_json(row: dict[str, Any]) -> Intent:
         drain=None if row["drain"] is None else (row["drain"][0], row["drain"][1]),
         appends=tuple(Append(each[0], tuple(each[1])) for each in row["appends"]),
         puts=tuple((each[0], each[1]) for each in row["puts"]),
+        deletes=tuple(row.get("deletes", ())),
     )

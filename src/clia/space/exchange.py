@@ -63,7 +63,7 @@ class Exchange:
         ours = core.refs.get(ref)
         if ours == theirs or (ours is not None and core.graph.descends(ours, theirs)):
             return None
-        with self._envelope.at_work(_LOCKS.get(ref) or ref.rpartition("/")[2]):
+        with self._envelope.at_work(_lock_of(ref)):
             try:
                 return self._settle(ref, core.refs.get(ref), theirs)
             except StaleRef:
@@ -85,8 +85,8 @@ class Exchange:
         if ref.startswith(names.NOTES):
             core.notes.unite(ref, theirs, core.person_stamp())
             return UNITED
-        if ref == names.OBJECTS:
-            self._unite_objects(ours, theirs)
+        if ref == names.OBJECTS or ref.startswith(names.BEHAVIOURS):
+            self._unite_files(ref, ours, theirs)
             return UNITED
         if ref == names.TYPES or ref.startswith(names.EVENTS):
             unite(core, ref, theirs)
@@ -115,8 +115,8 @@ class Exchange:
                     return True
         return False
 
-    def _unite_objects(self, ours: str, theirs: str) -> None:
-        """Objects are named by their content, so two trees of them never disagree."""
+    def _unite_files(self, ref: str, ours: str, theirs: str) -> None:
+        """Objects are named by their content, so two trees of them never disagree; which behaviour is current stays ours."""
         core = self._core
         tree = core.objects.commit(ours).tree
         here = core.objects.entries(tree)
@@ -125,19 +125,22 @@ class Exchange:
         both = core.objects.write_commit(
             core.objects.update_tree(tree, new), [ours, theirs], by, by, "Objects of two clones united by clia\n"
         )
-        core.refs.move(names.OBJECTS, ours, both, "clia: unite objects")
+        core.refs.move(ref, ours, both, "clia: unite objects")
 
     def publish(self, agents: Sequence[str], remote: str, *, traces: bool = True) -> list[Pushed]:
-        """Sends agents to a remote: branch, record, events, types and, where wanted, traces. All or nothing; no force."""
+        """Sends agents to a remote: branch, record, events, types, flows and, where wanted, traces and checkpoints of sessions.
+
+        All or nothing; no force.
+        """
         core = self._core
         if remote not in self._workbench.remotes():
             known = ", ".join(self._workbench.remotes()) or "none"
             raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=[f"remotes here: {known}"])
-        wanted = [names.SPACE, names.TYPES, names.OBJECTS]
+        wanted = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
         for name in agents:
             core.require_known(name)
             wanted += [names.head(name), names.archived(name), names.record(name), names.events(name)]
-            wanted += [names.traces(name)] if traces else []
+            wanted += [names.traces(name), names.sessions(name)] if traces else []
         return self._workbench.push(remote, [ref for ref in wanted if core.refs.get(ref) is not None])
 
     def set_up(self, remote: str) -> list[str]:
@@ -148,9 +151,15 @@ class Exchange:
         self._workbench.fetch(remote, fetch_rules(remote))
 
 
+def _lock_of(ref: str) -> str:
+    if ref.startswith(names.BEHAVIOURS):
+        return names.behaviour_lock(ref.removeprefix(names.BEHAVIOURS))
+    return _LOCKS.get(ref) or ref.rpartition("/")[2]
+
+
 def _is_known(ref: str) -> bool:
     """Whether a ref of another clone is of a kind that is shared; what a remote makes up stays where it was fetched to."""
     if ref in (names.SPACE, names.TYPES, names.OBJECTS):
         return True
-    prefixes = (names.HEADS, names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS)
+    prefixes = (names.HEADS, names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.BEHAVIOURS)
     return any(ref.startswith(prefix) and names.is_name(ref.removeprefix(prefix)) for prefix in prefixes)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 AGENT, TYPE, BRIEFING, PROFILE, BEHAVIOUR = "Clia-Agent", "Clia-Type", "Clia-Briefing", "Clia-Profile", "Clia-Behaviour"
 PARENT, MERGED, META, EVENT = "Clia-Parent", "Clia-Merged", "Clia-Meta", "Clia-Event"
 LANDED, RANGE, DECISION = "Clia-Landed", "Clia-Range", "Clia-Decision"
+REQUEST, TAG, VALUE, BY, FORKED = "Clia-Request", "Clia-Tag", "Clia-Value", "Clia-By", "Clia-Forked"
 
 
 class AgentCommit(NamedTuple):
@@ -39,6 +40,11 @@ class AgentCommit(NamedTuple):
     landed: str | None = None  # the agent whose work it brought to a branch of people
     range: str | None = None  # base..head of what was landed
     decisions: tuple[str, ...] = ()
+    request: str | None = None  # what a decision answered
+    tag: str | None = None
+    value: str | None = None  # the answer, as JSON text
+    by: str | None = None  # who decided
+    forked: str | None = None  # the run that an agent was forked from
     meta: Mapping[str, Any] = {}
 
     @property
@@ -178,6 +184,11 @@ def agent_commit(found: Commit) -> AgentCommit:
         landed=said.get(LANDED),
         range=said.get(RANGE),
         decisions=tuple(value for key, value in trailers if key == DECISION),
+        request=said.get(REQUEST),
+        tag=said.get(TAG),
+        value=said.get(VALUE),
+        by=said.get(BY),
+        forked=said.get(FORKED),
         meta=_object(said.get(META)),
     )
 

@@ -69,6 +69,12 @@ class Traces:
                 entry["data"] = self._data(data)
             return transaction.streams.append(stream(name), [entry])
 
+    def made(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """An entry by itself, cleaned, for whoever appends it together with something else. ``data`` is small and clean."""
+        clean, count, _ = self._redact_chunk(text, None)
+        entry = self._entry(timestamp(self._core.clock()), kind, clean, count)
+        return entry if data is None else entry | {"data": dict(data)}
+
     def _data(self, data: Mapping[str, Any]) -> Any:
         if not isinstance(data, dict):
             raise _invalid("data", "has data that is an object")

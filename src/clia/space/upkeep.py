@@ -84,7 +84,7 @@ class Upkeep:
         # One walk over everything: a head that is some commit's parent is held by whatever holds that commit.
         tips = [cid for _, cid in core.refs.under(names.BRANCHES)]
         held = {parent for commit in core.graph.walk(tips) for parent in commit.parents}
-        return [each.agent for each in idle if each.landed or each.head in held]
+        return [each.agent for each in idle if (each.landed or each.head in held) and not self._agents.is_at_work(each.agent)]
 
     def _put_away(self, name: str) -> bool:
         try:

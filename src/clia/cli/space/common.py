@@ -57,7 +57,8 @@ def settings_of(args: argparse.Namespace) -> Any:
     from clia.app.settings import Settings
 
     store = args.store or os.environ.get("CLIA_STORE") or None
-    return Settings(store=store, redact=not getattr(args, "no_redact", False))
+    config = getattr(args, "config", None) or os.environ.get("CLIA_CONFIG") or None
+    return Settings(store=store, redact=not getattr(args, "no_redact", False), config=config)
 
 
 def message_of(args: argparse.Namespace) -> str:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from clia.cli.output import console, counted, emit_json, one_line, plain
 from clia.cli.space.common import add_space, moment, short, space_of
 from clia.errors import NotFound
+from clia.sessions.records import ASK
 from clia.space.model import as_json
 
 TYPE_CHECKING = False
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from clia.kernel.typed_objects import Briefing
     from clia.ports.repository import Stamp
     from clia.ports.workbench import FileChange
+    from clia.sessions.model import Request
     from clia.space.model import AgentCommit
 
 
@@ -40,6 +42,8 @@ class _Agent(NamedTuple):
     profile: dict[str, Any] | None
     pending: int
     landings: Sequence[dict[str, Any]]
+    session: dict[str, Any] | None
+    asks: Sequence[Request]  # questions beside its session
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -79,7 +83,16 @@ def _agent(space: Space, name: str, archived: bool) -> _Agent:
         profile=record.get("profile.json"),
         pending=0 if archived else len(space.trace_pending(name)),
         landings=space.landings(name),
+        session=_session(space, name),
+        asks=[each for each in space.pending(name) if each.session.startswith(ASK)],
     )
+
+
+def _session(space: Space, name: str) -> dict[str, Any] | None:
+    """The live session, else the last one."""
+    with suppress(NotFound):
+        return space.session(name).to_json()
+    return None
 
 
 def _show_agent(agent: _Agent) -> None:
@@ -92,6 +105,7 @@ def _show_agent(agent: _Agent) -> None:
     facts: list[tuple[str, object]] = [("head", agent.head), ("genesis", agent.genesis), ("branch", agent.branch)]
     facts += [("parent", agent.parent), ("sub-agents", ", ".join(agent.sub_agents))]
     facts += [("pending", agent.pending and counted(agent.pending, "entry of its trace", "entries of its trace"))]
+    facts += _session_facts(agent)
     facts += [("landed on", f"{each['onto']} as {short(each['cid'])} ({each.get('how')})") for each in agent.landings]
     terminal.print(_facts(facts))
     if agent.briefing:
@@ -99,6 +113,15 @@ def _show_agent(agent: _Agent) -> None:
         _show_block(agent.briefing.text)
         if agent.briefing.meta:
             terminal.print(_facts(_meta(agent.briefing.meta)))
+
+
+def _session_facts(agent: _Agent) -> list[tuple[str, object]]:
+    facts: list[tuple[str, object]] = []
+    if agent.session is not None:
+        waits = ", ".join(f"{each['kind']} ({each['id']})" for each in agent.session["pending"])
+        said = f"{agent.session['id']} ({agent.session['flow']}): {agent.session['status']}"
+        facts.append(("session", f"{said}, waits for {waits}" if waits else said))
+    return facts + [("asks", each.id) for each in agent.asks]
 
 
 def _show_profile(profile: dict[str, Any]) -> None:
@@ -136,6 +159,7 @@ def _show_commit(commit: AgentCommit, files: Sequence[FileChange], entries: int)
         (name.replace("_", "-"), getattr(commit, name))
         for name in ("agent", "kind", "briefing", "profile", "behaviour", "parent", "merged", "landed", "range")
     ]
+    facts += [(name, getattr(commit, name)) for name in ("forked", "request", "tag", "value", "by")]
     facts += [("decision", each) for each in commit.decisions]
     facts += [(role, _stamp(getattr(commit, role))) for role in ("author", "committer")]
     facts += [("on top of", each) for each in commit.parents]

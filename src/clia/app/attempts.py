@@ -1,0 +1,129 @@
+"""One attempt at a request, from its claim to what becomes of it.
+
+Invariant: an attempt has one end. Whoever takes it first (its handler that returned, its time that ran out, the worker
+that stops) says how it ended, and what comes later is dropped. An answer is offered to the session also where the claim
+was lost meanwhile: the session takes one answer, and only it knows whether it has one.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple, TypeVar
+
+from clia.app.effects.context import is_away
+from clia.errors import BackendError, CliaError, Nondeterminism, StaleRequest
+from clia.sessions import hand_over
+from clia.sessions.hand_over import GiveUp, Gone, Resume, Retry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clia.app.effects.context import Context
+    from clia.app.space import Space
+    from clia.ports.queue import Claim, Queue
+    from clia.sessions.hand_over import Outcome, Patience
+
+T = TypeVar("T")
+ANSWERED, RETRIED, GIVEN_UP, GONE, DROPPED = "answered", "retried", "given-up", "gone", "dropped"
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0
+_TRIES = 5
+
+
+class Attempt:
+    """One try of one task. Its context is the handler's; the rest is the worker's."""
+
+    def __init__(self, claim: Claim, ends: tuple[float, float] | None, context: Callable[[Attempt], Context]) -> None:
+        self.claim = claim
+        self.ends = ends  # after how long, and when in seconds since the epoch
+        self.context = context(self)
+        self.said = ""
+        self.lost = False  # someone else has the task now
+        self.gone = False  # nobody waits for the answer
+        self.thread: threading.Thread | None = None
+        self._mutex = threading.Lock()
+        self._taken = False
+
+    def take(self) -> bool:
+        """Whether the caller is the first to end this attempt."""
+        with self._mutex:
+            first, self._taken = not self._taken, True
+        return first
+
+    @property
+    def overdue_at(self) -> float | None:
+        """When it is given up; None where nothing is waited for: it has no such time, or has ended and is being handed in."""
+        return None if self.ends is None or self._taken else self.ends[1]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.claim.task.agent, self.claim.task.request
+
+
+class Desk(NamedTuple):
+    """Where outcomes are handed in."""
+
+    space: Space
+    queue: Queue
+    patience: Patience
+    now: Callable[[], float]
+    pause: Callable[[float], bool]  # waits; whether it is to be given up, because the worker stops at once
+    reached: Callable[[str], None]
+    worker: str
+
+    def hand_in(self, attempt: Attempt, outcome: Outcome) -> str:
+        """Does what an outcome says, and says what it was. A store that is away is waited for."""
+        claim = attempt.claim
+        try:
+            if isinstance(outcome, Retry):
+                self._insist(lambda: self.queue.retry(claim, outcome.at, outcome.error))
+                return RETRIED
+            try:
+                word = GONE if isinstance(outcome, Gone) else self._insist(lambda: self._tell_session(attempt, outcome))
+            except CliaError as err:  # it cannot be told now: later, and not at once for ever
+                later, said = self.now() + self.patience.backoff_max, hand_over.describe(err)
+                self._insist(lambda: self.queue.retry(claim, later, said))
+                return RETRIED
+            self.reached("answered")
+            self._insist(lambda: self.queue.done(claim))
+        except _Halted:
+            return DROPPED  # the claim runs out, and someone tries again
+        return word
+
+    def _tell_session(self, attempt: Attempt, outcome: Resume | GiveUp) -> str:
+        agent, request = attempt.place
+        try:
+            if isinstance(outcome, Resume):
+                self.space.resume(agent, outcome.value, request, by=self.worker)
+                return ANSWERED
+            self.space.give_up(agent, outcome.reason, request, by=self.worker)
+        except Nondeterminism:
+            return GONE  # the session has diverged, and is over
+        except CliaError as err:
+            instead = hand_over.after_refusal(err)
+            if isinstance(err, StaleRequest) and err.answered_by == self.worker:
+                return ANSWERED  # by this very call, whose end was lost
+            if isinstance(instead, Gone):
+                return GONE
+            if instead is None or isinstance(outcome, GiveUp):
+                raise
+            return self._tell_session(attempt, instead)
+        return GIVEN_UP
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """The call's value; as often as needed where the store is away, a few times where another part below fails."""
+        tries, pause = 1, _FIRST_PAUSE
+        while True:
+            try:
+                return call()
+            except BackendError as err:
+                if not is_away(err) and tries >= _TRIES:
+                    raise
+                tries += not is_away(err)
+            if self.pause(pause):
+                raise _Halted
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+class _Halted(Exception):
+    """The worker stops at once; never leaves this module."""

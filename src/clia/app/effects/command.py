@@ -1,0 +1,167 @@
+"""``command``: a program that the operator listed, such as a coding agent, run in a worktree of the asking agent.
+
+``{"program": NAME, "args": […], "stdin": …, "message": …, "kind": …}``. What it prints becomes the agent's trace as it
+comes, what it changed becomes a commit. The value is ``{"exit_code", "output", "commit"}``.
+
+Invariant: nothing runs that the operator has not listed, nor sees more of the environment than is listed. Nothing of an
+attempt that did not end gets into a commit. What an earlier attempt committed for the request is the answer: the program
+is not run again for it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+from clia.app.effects.output import Output
+from clia.app.effects.payloads import Payload
+from clia.errors import BackendError, Conflict, GitError, NotAllowed, StaleRef
+from clia.kernel.messages import check_text
+from clia.kernel.types import Types
+from clia.ports.programs import CANCELLED, TIMED_OUT, Order
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from clia.app.config import Config, ProgramRule
+    from clia.app.effects.context import Context
+    from clia.space.model import AgentCommit
+
+_SEEN = ("PATH", "HOME", "LANG")
+_QUIET = ("git", "--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+_GIT_SECONDS = 300.0
+
+
+class Job(NamedTuple):
+    """What is to be run, and how its changes are called."""
+
+    name: str
+    rule: ProgramRule
+    words: Sequence[str]
+    stdin: bytes
+    message: str
+    kind: str
+
+
+def seconds(config: Config, payload: Any) -> float | None:
+    """The program's own time counts from when it starts; waiting for the agent's worktree is not held against it."""
+    del config, payload
+    return None
+
+
+def handle(context: Context, payload: Any) -> dict[str, Any]:
+    job = _job(context, payload)
+    place = os.path.join(context.tools.workplace, f"{context.agent}.lock")
+    with context.tools.programs.alone(place, context.cancelled.is_set) as held:
+        if not held:
+            raise _cancelled(job)
+        earlier = context.marked()
+        return _recorded(context, earlier) if earlier is not None else _Run(context, job, place).carried_out()
+
+
+def _job(context: Context, payload: Any) -> Job:
+    said = Payload("command", payload, "program", "args", "stdin", "message", "kind")
+    name = said.text("program")
+    rule = context.config.programs.get(name)
+    if rule is None:
+        raise NotAllowed(
+            f"command: the program {name!r} is not among those that the operator lists",
+            code="program-not-listed",
+            hints=[f'list it in the configuration: [effects.command.programs.{name}] with run = ["…"]'],
+            fields={"program": name, "listed": sorted(context.config.programs)},
+        )
+    words = [*rule.run, *said.texts("args")]
+    message, kind = said.text("message", "") or f"{name}: request {context.request.id}", said.text("kind", rule.kind)
+    # What could not be committed is refused before an hour's work is done for it.
+    check_text(message, "message")
+    Types((type_, parent) for type_, parent in context.space.types().items() if parent is not None).check_commit_kind(kind)
+    return Job(name, rule, words, said.text("stdin", "").encode("utf-8"), message, kind)
+
+
+def _recorded(context: Context, commit: AgentCommit) -> dict[str, Any]:
+    """The outcome of an attempt whose worker died between its commit and its answer."""
+    trace = context.space.trace_for(commit.cid)
+    said = [each for each in (trace.entries if trace else ()) if (each.get("data") or {}).get("request") == context.request.id]
+    output = Output.tail_of("".join(str(each["text"]) for each in said if each.get("kind") == "console"))
+    return {"exit_code": commit.meta.get("exit_code"), "output": output, "commit": commit.cid}
+
+
+class _Run:
+    """One run of a program, in a place that is held."""
+
+    def __init__(self, context: Context, job: Job, place: str) -> None:
+        self._context = context
+        self._job = job
+        self._place = place
+        self._directory = os.path.join(context.tools.workplace, context.agent)
+
+    def carried_out(self) -> dict[str, Any]:
+        context, job = self._context, self._job
+        base = self._fresh_worktree()
+        output = Output(context.trace)
+        context.progress(job.name)
+        order = Order(job.words, self._directory, self._environment(), job.stdin, job.rule.timeout_seconds)
+        ended = context.tools.programs.run(order, self._place, output.add, context.cancelled.is_set)
+        output.end()
+        if ended.how == CANCELLED:
+            raise _cancelled(job)
+        if ended.how == TIMED_OUT:
+            message = f"command: {job.name} was ended after {job.rule.timeout_seconds:g} s"
+            raise BackendError(message, code="program-timed-out", fields={"program": job.name})
+        commit = self._commit(base, ended.code) if self._has_changed(base) else None
+        return {"exit_code": ended.code, "output": output.tail(), "commit": commit}
+
+    def _environment(self) -> dict[str, str]:
+        given = self._context.tools.environment
+        return {name: given[name] for name in (*_SEEN, *self._job.rule.environment) if name in given}
+
+    def _fresh_worktree(self) -> str:
+        """The agent's files as its head has them, without what an attempt that did not end left there; the head."""
+        space, agent = self._context.space, self._context.agent
+        found = space.checkout_at(self._directory)
+        ours = found is not None and found.agent == agent and found.directory == self._directory
+        if ours and self._git("reset", "--quiet", "--hard") == 0 and self._git("clean", "-ffdq") == 0:
+            with suppress(Conflict):  # files that git ignores, left in the way of new ones
+                return space.checkout(agent, self._directory)
+        self._context.tools.programs.clear(self._directory)
+        return space.checkout(agent, self._directory)
+
+    def _has_changed(self, base: str) -> bool:
+        """Compared with the base: the program may have made commits of its own in the worktree."""
+        compared = self._git("diff", "--quiet", "--no-ext-diff", "--no-textconv", base, "--")
+        printed = bytearray()
+        listed = self._git("ls-files", "--others", "--exclude-standard", "-z", said=printed)
+        if compared > 1 or listed:
+            raise GitError(f"git cannot compare the files in {self._directory}", fields={"path": self._directory})
+        return bool(compared or printed)
+
+    def _commit(self, base: str, code: int) -> str:
+        space, agent, job = self._context.space, self._context.agent, self._job
+        meta: Mapping[str, Any] = {**self._context.mark(), "program": job.name, "exit_code": code}
+        try:
+            return space.commit_dir(agent, job.kind, self._directory, message=job.message, meta=meta, base=base, with_trace=True)
+        except StaleRef:
+            head = space.head(agent)
+            if space.show(head).tree != space.show(base).tree:
+                raise
+            # Decisions were made meanwhile: they change no file.
+            return space.commit_dir(agent, job.kind, self._directory, message=job.message, meta=meta, base=head, with_trace=True)
+
+    def _git(self, *words: str, said: bytearray | None = None) -> int:
+        """The exit code of stock git in the worktree, away from hooks."""
+        given = self._context.tools.environment
+        kept = {name: given[name] for name in _SEEN if name in given}
+        environment = {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+        order = Order((*_QUIET, *words), self._directory, environment, b"", _GIT_SECONDS)
+        into = bytearray() if said is None else said
+        ended = self._context.tools.programs.run(order, self._place, into.extend, self._context.cancelled.is_set)
+        if ended.how == CANCELLED:
+            raise _cancelled(self._job)
+        return ended.code
+
+
+def _cancelled(job: Job) -> Conflict:
+    return Conflict(f"command: {job.name} was cancelled", code="cancelled", fields={"program": job.name})

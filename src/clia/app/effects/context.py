@@ -1,0 +1,109 @@
+"""What a handler is given: the request, the space, and ways to say how it goes.
+
+Invariant: a handler may be called more than once for one request, also while an earlier call still hangs; ``key`` is the
+same each time, so that what must happen once can be known again. ``cancelled`` is set when nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import BackendError, CliaError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from clia.app.config import Config
+    from clia.app.space import Space
+    from clia.kernel.clock import Clock
+    from clia.ports.http import Http
+    from clia.ports.programs import Programs
+    from clia.sessions.model import Request
+    from clia.space.model import AgentCommit
+
+    Handler = Callable[["Context", Any], Any]
+
+_PAUSE, _LONGEST_PAUSE, _PAUSES = 0.25, 4.0, 12
+_FIRST_LOOK = 32
+
+
+class Tools(NamedTuple):
+    """Through what effects reach the world."""
+
+    clock: Clock
+    environment: Mapping[str, str]
+    http: Http
+    programs: Programs
+    workplace: str  # the directory for worktrees
+
+
+class Context(NamedTuple):
+    """One attempt at one request."""
+
+    space: Space
+    request: Request
+    attempt: int  # from 1
+    config: Config
+    options: Mapping[str, Any]  # the operator's table for this kind: [effects.KIND]
+    tools: Tools
+    cancelled: threading.Event
+    tell: Callable[[str], None]
+
+    @property
+    def agent(self) -> str:
+        return self.request.agent
+
+    @property
+    def session(self) -> str:
+        return self.request.session
+
+    @property
+    def key(self) -> str:
+        """The same for every attempt at this request, and for no other request anywhere."""
+        return f"{self.space.id}/{self.agent}/{self.request.id}"
+
+    def trace(self, text: str, kind: str = "console") -> None:
+        """Adds to the agent's trace. A store that is away for a moment is waited for."""
+        said = {"request": self.request.id}
+        patiently(lambda: self.space.trace(self.agent, kind, text, data=said), self.cancelled)
+
+    def progress(self, text: str) -> None:
+        """Shows a line to whoever looks at the worker; nothing is kept."""
+        self.tell(" ".join(text.split())[:200])
+
+    def mark(self) -> dict[str, str]:
+        """What a commit made for this request carries. A request's number comes again where a store was lost; its time not."""
+        return {"request": self.request.id, "asked": self.request.since}
+
+    def marked(self) -> AgentCommit | None:
+        """The commit that an earlier attempt made for this request."""
+        looked, limit = 0, _FIRST_LOOK
+        while True:
+            found = self.space.log(self.agent, own=True, limit=limit)
+            for commit in found[looked:]:
+                if self.mark().items() <= commit.meta.items():
+                    return commit
+            if len(found) < limit:
+                return None
+            looked, limit = limit, limit * 8
+
+
+def is_away(error: CliaError) -> bool:
+    """Whether a store is away, or was lost just then: the same again may work."""
+    return isinstance(error, BackendError) and (error.retryable or error.code == "store-unsure")
+
+
+def patiently(call: Callable[[], Any], cancelled: threading.Event) -> Any:
+    """The call's value; a store that is away is asked again for half a minute, unless cancelled."""
+    pause = _PAUSE
+    for _ in range(_PAUSES):
+        try:
+            return call()
+        except BackendError as err:
+            if not err.retryable or cancelled.wait(pause):
+                raise
+        pause = min(pause * 2, _LONGEST_PAUSE)
+    return call()

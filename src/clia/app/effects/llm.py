@@ -1,0 +1,139 @@
+"""``llm``: one answer of a language model, from the endpoint that the operator configured.
+
+``{"prompt": …}`` or ``{"messages": […]}``, with ``model`` and whatever else the endpoint takes (``temperature``,
+``max_tokens``, ``response_format``). The value is ``{"text", "model", "finish_reason", "usage"}``.
+
+Invariant: a flow chooses what is asked, never where: address and key are the operator's. The key is in no error, trace or
+answer. What may pass is tried again, what the endpoint refuses is not.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+from clia.app.effects.payloads import Payload
+from clia.errors import InvalidInput, NotAllowed, TransportError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from typing import Any
+
+    from clia.app.config import Config, Llm
+    from clia.app.effects.context import Context
+    from clia.ports.http import HttpAnswer
+
+ANSWER_MAX = 10 * 1024 * 1024
+_OURS = ("stream", "stream_options")  # they would change what comes back
+_SHOWN = 300
+
+
+def problem(config: Config, environment: Mapping[str, str]) -> str | None:
+    """Why no request of this kind can be answered here."""
+    if config.llm is None:
+        return "no endpoint is configured: [effects.llm] with a url"
+    name = config.llm.api_key_env
+    if name is not None and not environment.get(name):
+        return f"the variable {name} is not set: [effects.llm] api_key_env names it"
+    return None
+
+
+def seconds(config: Config, payload: Any) -> float | None:
+    """How long an attempt may take."""
+    del payload
+    return None if config.llm is None else config.llm.timeout_seconds + 10.0
+
+
+def handle(context: Context, payload: Any) -> dict[str, Any]:
+    llm, key = _endpoint(context)
+    body = _body(llm, payload)
+    headers = {"Content-Type": "application/json", "Accept": "application/json", "Idempotency-Key": context.key}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    context.progress(f"{body['model']} at {urlsplit(llm.url).hostname}")
+    data = json.dumps(body).encode("ascii")
+    answer = context.tools.http.post(f"{llm.url}/chat/completions", headers, data, seconds=llm.timeout_seconds, limit=ANSWER_MAX)
+    if answer.status != 200:
+        raise _refused(answer, key, context.tools.clock())
+    value = _value(answer, str(body["model"]))
+    usage = value["usage"]
+    context.trace(f"{value['model']} answered ({value['finish_reason']}); usage: {json.dumps(usage, sort_keys=True)}", "llm")
+    return value
+
+
+def _endpoint(context: Context) -> tuple[Llm, str]:
+    llm, environment = context.config.llm, context.tools.environment
+    why = problem(context.config, environment)
+    if llm is None or why is not None:
+        raise NotAllowed(f"llm: {why}", code="llm-not-configured", hints=["see the operator's configuration"])
+    return llm, environment.get(llm.api_key_env, "") if llm.api_key_env else ""
+
+
+def _body(llm: Llm, payload: Any) -> dict[str, Any]:
+    said = Payload("llm", payload)
+    made = {key: value for key, value in payload.items() if key != "prompt"}
+    for field in _OURS:
+        if field in made:
+            raise said.refusal(field, "cannot be asked for")
+    if said.has("prompt") == said.has("messages"):
+        raise said.refusal("prompt", "or messages: one of the two is needed")
+    if said.has("prompt"):
+        made["messages"] = [{"role": "user", "content": said.text("prompt")}]
+    elif not isinstance(made["messages"], list) or not made["messages"]:
+        raise said.refusal("messages", "is a list, and not empty")
+    made["model"] = said.text("model", llm.model or "")
+    if not made["model"]:
+        raise said.refusal("model", "is needed: neither the request nor the configuration names one")
+    return made
+
+
+def _value(answer: HttpAnswer, asked: str) -> dict[str, Any]:
+    try:
+        said = json.loads(answer.body)
+        choice = said["choices"][0]
+        message = choice["message"]
+        text = message.get("content")
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        raise TransportError("llm: the endpoint's answer is no chat completion", code="llm-bad-answer") from None
+    if text is not None and not isinstance(text, str):
+        raise TransportError("llm: the endpoint's answer holds no text", code="llm-bad-answer")
+    made = {
+        "text": text or "",
+        "model": str(said.get("model") or asked),
+        "finish_reason": choice.get("finish_reason"),
+        "usage": said.get("usage"),
+    }
+    return {**made, "tool_calls": message["tool_calls"]} if message.get("tool_calls") else made
+
+
+def _refused(answer: HttpAnswer, key: str, now: datetime) -> InvalidInput | NotAllowed | TransportError:
+    """The error for a status that is no success: whether trying again can help is what its type says."""
+    words = " ".join(answer.body[: 4 * _SHOWN].decode("utf-8", "replace").split())
+    if key:
+        words = words.replace(key, "***")
+    message = f"llm: the endpoint answers {answer.status}: {words[:_SHOWN]}"
+    status = answer.status
+    if status in (408, 429) or status >= 500:
+        return TransportError(message, code="llm-unavailable", fields={"status": status, **_pause(answer, now)})
+    if 300 <= status < 400:
+        return NotAllowed(f"llm: the endpoint answers {status}: redirects are not followed", code="llm-redirected")
+    if status in (401, 403):
+        return NotAllowed(message, code="llm-denied", fields={"status": status})
+    return InvalidInput(message, code="llm-refused", fields={"status": status})
+
+
+def _pause(answer: HttpAnswer, now: datetime) -> dict[str, float]:
+    """How long the server asks to be left alone: in seconds, or until a time."""
+    said = answer.headers.get("retry-after", "").strip()
+    if said.isascii() and said.isdigit():
+        return {"retry_after": float(said[:9])}
+    try:
+        until = parsedate_to_datetime(said)
+    except (TypeError, ValueError, IndexError):
+        return {}
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return {"retry_after": max(0.0, (until - now).total_seconds())}

@@ -1,0 +1,60 @@
+"""What a program prints, on its way into a trace.
+
+Invariant: the trace has every line in order, in entries of some lines each, up to a limit that is said where it is
+reached; the end of it all is at hand afterwards. Bytes that are no UTF-8 do not stop it.
+"""
+
+from __future__ import annotations
+
+import codecs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TAIL = 64 * 1024
+ENTRY = 16 * 1024
+TRACED_MAX = 8 * 1024 * 1024
+
+
+class Output:
+    def __init__(self, trace: Callable[[str], None], limit: int = TRACED_MAX) -> None:
+        self._trace = trace
+        self._left = limit
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._waiting = ""
+        self._tail = ""
+
+    def add(self, data: bytes) -> None:
+        """What was printed; nothing while the program is silent, which is when whole lines are traced."""
+        text = self._decoder.decode(data)
+        self._waiting += text
+        self._tail = (self._tail + text)[-TAIL:]
+        whole = self._waiting.rfind("\n") + 1
+        if len(self._waiting) >= ENTRY:
+            self._flush(whole or len(self._waiting))
+        elif whole and not data:
+            self._flush(whole)
+
+    def end(self) -> None:
+        self.add(self._decoder.decode(b"", final=True).encode("utf-8"))
+        self._flush(len(self._waiting))
+
+    def tail(self) -> str:
+        return self.tail_of(self._tail)
+
+    @staticmethod
+    def tail_of(text: str) -> str:
+        """The last 64 kB."""
+        return text.encode("utf-8", "replace")[-TAIL:].decode("utf-8", "ignore")
+
+    def _flush(self, upto: int) -> None:
+        text, self._waiting = self._waiting[:upto], self._waiting[upto:]
+        if not text or not self._left:
+            return
+        if len(text) > self._left:
+            text = f"{text[: self._left]}\n[cut: the program printed more than is kept]\n"
+            self._left = 0
+        else:
+            self._left -= len(text)
+        self._trace(text)

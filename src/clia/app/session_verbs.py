@@ -1,0 +1,157 @@
+"""The verbs of a space that are about sessions: flows, requests, decisions, forks.
+
+Invariant: nothing is decided here. A verb's rules live in the module of ``clia.sessions`` that its line names.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.kernel.messages import check_text
+from clia.ports.engine import Answer
+from clia.sessions.answers import choices_of
+from clia.sessions.decisions import Decisions
+from clia.sessions.flows import ASK, Flows
+from clia.sessions.forks import Forks
+from clia.sessions.health import Health
+from clia.sessions.lifecycle import Lifecycle
+from clia.sessions.replay import Replay
+from clia.sessions.transitions import Transitions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from clia.app.config import Config
+    from clia.ports.engine import Engine, Problem
+    from clia.ports.queue import Queue, Waiting
+    from clia.sessions.checkpoints import Checkpoints
+    from clia.sessions.health import Ailment
+    from clia.sessions.model import Decision, Flow, Request, Session
+    from clia.space.agents import Agents
+    from clia.space.commits import Commits
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.history import History
+    from clia.space.traces import Traces
+
+
+class Running(NamedTuple):
+    """What sessions need beside the space."""
+
+    engine: Engine
+    queue: Queue
+    seed: Callable[[], str]  # another one for each session
+    config: Config  # the operator's
+    workplace: str  # the directory for worktrees that workers make
+
+
+class SessionVerbs:
+    """Half of ``Space``."""
+
+    _core: Core
+    _envelope: Envelope
+    _agents: Agents
+    _traces: Traces
+    _commits: Commits
+    _history: History
+
+    def _set_up_sessions(self, checkpoints: Checkpoints, running: Running) -> None:
+        core, envelope = self._core, self._envelope
+        self._running = running
+        self._flows = Flows(core, envelope, running.engine)
+        self._replay = replay = Replay(running.engine, core.store, self._flows.source)
+        transitions = Transitions(core, envelope, self._traces)
+        self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed)
+        self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, running.config.answers)
+        self._health = Health(core, envelope, self._agents, checkpoints, replay, transitions)
+        self._forks = Forks(core, envelope, self._agents, self._traces, checkpoints, self._lifecycle, (replay, transitions))
+
+    @property
+    def running(self) -> Running:
+        """What its sessions run on: for workers."""
+        return self._running
+
+    # Flows
+
+    def define(self, name: str, source: str, *, why: str = "") -> Flow:
+        """Makes a source the current version of a flow; ``InvalidFlow`` says what in it cannot work."""
+        return self._flows.define(name, source, why)
+
+    def flows(self) -> list[Flow]:
+        """Every flow that is defined here, sorted by name."""
+        return self._flows.all()
+
+    def flow(self, text: str) -> Flow:
+        """A flow by its name, or one version of it by its id."""
+        return self._flows.get(text)
+
+    def check_flow(self, source: str, *, types: bool = True) -> list[Problem]:
+        """What cannot work in a flow, in its own lines; nothing is run or kept."""
+        return self._flows.check(source, types=types)
+
+    # Sessions
+
+    def start(self, agent: str, flow: str, input: Any = None, *, timezone: str = "UTC") -> Session:  # noqa: A002  # as the flow calls it
+        """Runs a flow for an agent up to its first request. An agent has at most one live session."""
+        return self._lifecycle.start(agent, flow, input, timezone)
+
+    def session(self, agent: str, session_id: str | None = None) -> Session:
+        """An agent's session: the live one, else the last."""
+        return self._lifecycle.session(agent, session_id)
+
+    def sessions(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
+        """Every session, live ones first."""
+        return self._lifecycle.sessions(agent, live=live)
+
+    def journal(self, agent: str, session_id: str | None = None) -> list[dict[str, Any]]:
+        """What is recorded of a session, event by event."""
+        return self._lifecycle.journal(agent, session_id)
+
+    def resume(self, agent: str, value: Any, request_id: str | None = None, *, by: str | None = None) -> Session:
+        """Answers a request; the id may be left out while just one is pending. A person's question takes a decision instead."""
+        return self._lifecycle.resume(agent, Answer(value), request_id, by)
+
+    def give_up(self, agent: str, reason: str, request_id: str | None = None, *, by: str | None = None) -> Session:
+        """Answers a request with an error: it raises ``RuntimeError`` in the flow, which may catch it."""
+        text = self._core.clean.text(check_text(reason, "reason"), "reason")
+        return self._lifecycle.resume(agent, Answer(error=text), request_id, by)
+
+    def cancel(self, agent: str, reason: str = "", *, session_id: str | None = None) -> Session:
+        """Ends a session that nobody needs any more."""
+        return self._lifecycle.cancel(agent, reason, session_id)
+
+    def fork(self, agent: str, as_agent: str, at: str | None = None) -> Session:
+        """A new agent whose session is where this one is, or was at a commit."""
+        return self._forks.fork(agent, as_agent, None if at is None else self._history.find(check_text(at, "at")))
+
+    # People
+
+    def pending(self, agent: str | None = None) -> list[Request]:
+        """Every request that waits for an answer, the oldest first."""
+        return self._lifecycle.pending(agent)
+
+    def choices(self, request: Request) -> list[Any]:
+        """The answers that a request lets people choose from; none where it takes others too."""
+        return choices_of(self._running.config.answers, request.kind, request.payload)
+
+    def ask(self, agent: str, payload: Mapping[str, Any]) -> Request:
+        """Puts one question to people, beside the agent's session if it has one."""
+        return self._lifecycle.start(agent, ASK, payload).pending[0]
+
+    def decide(
+        self, agent: str, value: Any, rationale: str = "", *, by: str | None = None, request_id: str | None = None
+    ) -> Decision:
+        """A person's answer: a commit on the agent's branch, then a resume."""
+        return self._decisions.decide(agent, value, rationale, by, request_id)
+
+    # Upkeep
+
+    def attempts(self) -> list[Waiting]:
+        """What workers have tried and not yet answered: how often, who has it, and what the last attempt said."""
+        return self._running.queue.waiting()
+
+    def doctor(self, *, repair: bool = False) -> list[Ailment]:
+        """What is wrong with sessions; with ``repair``, what can be put right is."""
+        return self._health.examine(repair=repair)

@@ -1,0 +1,142 @@
+"""What a person must know of a request, and what they mean by an answer.
+
+Invariant: everything here is a function of its arguments. A choice is recognised by its text before anything is taken for
+JSON, so that the answer ``1`` to the choices "1" and "2" is the text.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import UTC, datetime
+
+from clia.errors import InvalidInput
+from clia.sessions.model import SUSPEND, is_human
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from clia.ports.queue import Waiting
+    from clia.sessions.model import Request
+
+_QUESTIONS = ("question", "prompt", "title")
+_UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
+
+
+def is_for_people(request: Request) -> bool:
+    """Whether nobody but a person will answer: a question to people, or a flow that just stopped."""
+    return is_human(request.kind) or request.kind == SUSPEND
+
+
+def question_of(request: Request) -> str:
+    """What is asked, in one text."""
+    payload = request.payload
+    if isinstance(payload, str) and payload.strip():
+        return payload
+    key = _question_key(payload)
+    return str(payload[key]) if key is not None else request.tag or request.kind
+
+
+def context_of(request: Request) -> list[tuple[str, Any]]:
+    """What a request says beside its question and its choices."""
+    payload = request.payload
+    found = [("tag", request.tag)] if request.tag and question_of(request) != request.tag else []
+    if isinstance(payload, dict):
+        told = {_question_key(payload), "choices", "schema"}
+        return found + [(key, value) for key, value in payload.items() if key not in told]
+    if payload is None or question_of(request) == payload:
+        return found
+    return [*found, ("payload", payload)]
+
+
+def _question_key(payload: Any) -> str | None:
+    if not isinstance(payload, dict):
+        return None
+    return next((key for key in _QUESTIONS if isinstance(payload.get(key), str) and payload[key].strip()), None)
+
+
+def age(since: str, now: datetime) -> str:
+    """How long ago a moment was, as people say it."""
+    try:
+        then = datetime.fromisoformat(since)
+    except ValueError:
+        return since
+    seconds = (now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds()
+    for size, name in _UNITS:
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {name}{'s' if count != 1 else ''}"
+    return "less than a minute"
+
+
+def answer_of(text: str, choices: Sequence[Any], *, as_text: bool = False) -> Any:
+    """The value that a text stands for: the choice that reads so, else JSON where it is JSON, else the text itself."""
+    if as_text or text in choices:
+        return text
+    for each in choices:
+        if not isinstance(each, str) and json_text(each) == text.strip():
+            return each
+    return json_or_text(text)
+
+
+def chosen(text: str, choices: Sequence[Any], *, as_text: bool = False) -> Any:
+    """As ``answer_of``, for a person who was shown numbered choices: a number that is no choice itself names one."""
+    word = text.strip()
+    reads_so = any(word == (each if isinstance(each, str) else json_text(each)) for each in choices)
+    if not as_text and not reads_so and word.isascii() and word.isdigit() and 1 <= int(word) <= len(choices):
+        return choices[int(word) - 1]
+    return answer_of(word if reads_so else text, choices, as_text=as_text)
+
+
+def json_or_text(text: str) -> Any:
+    try:
+        return _loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def json_of(text: str, field: str) -> Any:
+    """JSON that an option gives; ``InvalidInput`` names the option."""
+    try:
+        return _loads(text)
+    except (ValueError, RecursionError) as err:
+        raise InvalidInput(
+            f"{field} is not JSON: {err}",
+            code="invalid-json",
+            hints=["a text needs its quotes: '\"text\"'"],
+            fields={"field": field},
+        ) from None
+
+
+def _loads(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse)
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def as_words(value: Any) -> str:
+    """A value as people read it: a text without quotes, anything else as JSON."""
+    return value if isinstance(value, str) else json_text(value)
+
+
+def decide_command(request: Request, value: str | None = None, *, path: str = ".") -> str:
+    """What to type to answer a request: without a value, to be asked for one."""
+    words = ["clia", "decide", request.agent, *(() if value is None else (value,)), "--request", request.id]
+    words += ["-m", "WHY"] if value is not None else []
+    words += ["--path", path] if path != "." else []
+    return shlex.join(words)
+
+
+def question_json(request: Request, choices: Sequence[Any], tried: Waiting | None = None) -> dict[str, Any]:
+    """A request as a program reads it."""
+    known = None if tried is None else {key: value for key, value in tried._asdict().items() if key != "task"}
+    asked = {"question": question_of(request), "choices": list(choices), "for_people": is_for_people(request), "tried": known}
+    return {**request._asdict(), **asked}

@@ -1,0 +1,1 @@
+"""Sessions: where an agent is, and what it waits for."""

@@ -1,0 +1,219 @@
+"""Sessions in git: with each commit of an agent, where its session stood.
+
+Invariant: a checkpoint holds all that a run depends on, so that it can be rebuilt with the store gone. Most are deltas: the
+resumes since another commit's checkpoint, which itself is whole or a delta; a chain is never long. A state that did not
+change is the same blob again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import CorruptJournal, NotFound
+from clia.kernel import refs as names
+from clia.kernel.typed_objects import as_bytes, parse
+from clia.kernel.types import DECISION
+from clia.sessions import records
+from clia.sessions.model import FAILED, FINISHED
+from clia.sessions.records import CHECKPOINT, COUNTS, ENDED, LIVE, Journal, Resumed, origin_from, resumed_json
+from clia.space.companion import Beside
+from clia.space.envelope import Binding
+from clia.space.events import read_events
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from clia.ports.store import Transaction
+    from clia.sessions.records import Origin
+    from clia.space.core import Core
+
+CHAIN = 50
+"""How many deltas may follow one another."""
+
+
+class Last(NamedTuple):
+    """The newest checkpoint of an agent: of which session, at which commit, after how many resumes, how far from a whole one."""
+
+    session: str
+    commit: str
+    done: int
+    depth: int
+
+
+class Found(NamedTuple):
+    """A session as it was at a commit."""
+
+    session: str
+    journal: Journal
+
+
+class Checkpoints:
+    """``Companion`` of an agent's commits."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def behaviour(self, name: str) -> str | None:
+        with self._core.store.reading() as view:
+            live = live_row(view, name)
+        return None if live is None else live[1]["flow"]
+
+    def at_work(self, name: str) -> str | None:
+        """A session, or a question that is open."""
+        with self._core.store.reading() as view:
+            rows = view.values.scan(f"{LIVE}{name}/")
+        return f"session {records.split(rows[0][0].removeprefix(LIVE))[1]} is {rows[0][1]['status']}" if rows else None
+
+    def beside(self, name: str, commit: str) -> Beside:
+        core = self._core
+        with core.store.reading() as view:
+            live = live_row(view, name)
+            if live is None:
+                return Beside()
+            session, row = live
+            before = view.values.get(CHECKPOINT + name)
+            last = Last(*before.value) if before is not None and before.value[0] == session else None
+            blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
+            if last is not None and blob is not None and last.done == row["done"]:
+                text = core.objects.blob(blob).decode("utf-8")
+                return Beside((Binding(names.sessions(name), commit, text),))
+            if last is None or blob is None or last.depth >= CHAIN:
+                return self._kept(name, session, commit, self._whole(view, name, session, row))
+            tail = _tail(view, name, session, row, row["done"] - last.done)
+        made = {"base": last.commit, "resumes": [resumed_json(each) for each in tail], "depth": last.depth + 1}
+        return self._kept(name, session, commit, made | {"done": row["done"]})
+
+    def _whole(self, view: Transaction, name: str, session: str, row: Mapping[str, Any]) -> dict[str, Any]:
+        journal = records.read_journal(view, name, session)
+        return whole(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
+
+    def _kept(self, name: str, session: str, commit: str, made: Mapping[str, Any]) -> Beside:
+        return kept(name, session, commit, made)
+
+    def find(self, name: str, commit: str) -> Found:
+        """The session as it was at a commit of the agent: by the commit's checkpoint, or because it started there."""
+        found = self.at(name, commit) or self._begun_on(name, commit)
+        if found is not None:
+            return found
+        raise NotFound(
+            f"{name!r} had no session at {commit[:12]}",
+            code="no-checkpoint",
+            hints=[
+                "checkpoints are bound to the commits that clia makes while a session is live",
+                f"without a session: clia spawn NAME --at {commit[:12]}",
+            ],
+            fields={"agent": name, "commit": commit},
+        )
+
+    def at(self, name: str, commit: str) -> Found | None:
+        """What the commit's own checkpoint says; None where it has none."""
+        made = self._note(name, commit)
+        if made is None:
+            return None
+        session, last = made["session"], made
+        parts: list[list[Any]] = []
+        for _ in range(CHAIN + 2):
+            parts.append(last["resumes"])
+            if "base" not in last:
+                return Found(session, self._joined(name, commit, last, parts))
+            base = self._note(name, last["base"])
+            if base is None:
+                break
+            last = base
+        raise _broken(name, commit, "stands on another one that is not there")
+
+    def _joined(self, name: str, commit: str, first: Mapping[str, Any], parts: Sequence[Sequence[Any]]) -> Journal:
+        try:
+            resumes = [Resumed(*each) for part in reversed(parts) for each in part]
+            return Journal(origin_from(first["origin"]), resumes)
+        except (KeyError, TypeError):
+            raise _broken(name, commit, "cannot be read") from None
+
+    def _note(self, name: str, commit: str) -> dict[str, Any] | None:
+        """A checkpoint; None where there is none, or something that is not ours."""
+        core = self._core
+        blob = core.notes.get(names.sessions(name), commit)
+        made = None if blob is None else parse(core.objects.blob(blob))
+        return made if made is not None and _is_sound(made) else None
+
+    def _begun_on(self, name: str, commit: str) -> Found | None:
+        """The session that started when this commit was the agent's head, at its start; a later checkpoint says so too."""
+        core = self._core
+        with core.store.reading() as view:
+            for prefix in (LIVE, ENDED):
+                for key, row in view.values.scan(f"{prefix}{name}/"):
+                    session = records.split(key.removeprefix(prefix))[1]
+                    if row.get("on") == commit and not session.startswith(records.ASK) and _waited(row) and not row.get("forked"):
+                        return Found(session, Journal(records.read_origin(view, name, session), []))
+        for other in core.notes.all(names.sessions(name)):
+            made = self._note(name, other)
+            if made is not None and made.get("on") == commit and "origin" in made:
+                return Found(made["session"], Journal(origin_from(made["origin"]), []))
+        return None
+
+
+def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
+    """The agent's live session and its row; what is only asked does not count."""
+    counts = view.values.get(COUNTS + name)
+    session = str(counts.value["last"]) if counts is not None else "0"
+    row = None if session == "0" else view.values.get(records.key(LIVE, name, session))
+    return None if row is None else (session, row.value)
+
+
+def whole(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[str, Any]:
+    """What a checkpoint says that stands on no other."""
+    made: dict[str, Any] = {"origin": origin._asdict(), "resumes": [resumed_json(each) for each in resumes], "depth": 0}
+    made["done"] = len(resumes)
+    return made | ({"on": on} if on is not None else {})
+
+
+def kept(name: str, session: str, commit: str, made: Mapping[str, Any]) -> Beside:
+    """A checkpoint to be bound to a commit, and what is remembered of it."""
+    text = as_bytes({"type": "session", "agent": name, "session": session, **made}).decode("utf-8")
+    last = Last(session, commit, made["done"], made["depth"])
+    return Beside((Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),))
+
+
+def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wanted: int) -> list[Resumed]:
+    stream = records.stream(name, session)
+    return records.resumes_in(view.streams.read(stream, after=row["end"] - wanted), stream)
+
+
+def _waited(row: Mapping[str, Any]) -> bool:
+    """Whether there is a point to fork from: a session may end before it asks for anything."""
+    return row["done"] > 0 or row["status"] not in (FINISHED, FAILED)
+
+
+def _is_sound(made: Mapping[str, Any]) -> bool:
+    kinds = made.get("type") == "session" and isinstance(made.get("session"), str) and isinstance(made.get("resumes"), list)
+    return kinds and (names.is_id(made.get("base")) or isinstance(made.get("origin"), dict))
+
+
+def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
+    return CorruptJournal(
+        f"the checkpoint of {name!r} at {commit[:12]} {problem}",
+        hints=[f"git fetch the notes of the agent: {names.sessions(name)}"],
+        fields={"agent": name, "commit": commit},
+    )
+
+
+def numbers(core: Core, name: str) -> tuple[int, int]:
+    """The highest numbers that git knows sessions and questions of an agent by: a lost store must give none out again."""
+    found = [0]
+    tip = core.refs.get(names.events(name))
+    for event in read_events(core, tip) if tip is not None else ():
+        if event.body.get("event") == "session-ended":
+            found.append(_number(event.body.get("session")))
+    if core.refs.get(names.sessions(name)) is not None:
+        notes = (parse(core.objects.blob(blob)) for blob in set(core.notes.all(names.sessions(name)).values()))
+        found += [_number(made.get("session")) for made in notes if made is not None and made["type"] == "session"]
+    said = [commit.request or "" for commit in core.own_commits(name, core.require_head(name)) if commit.kind == DECISION]
+    found += [_number(each.partition(".")[0]) for each in said]
+    asks = [_number(each.partition(".")[0].removeprefix(records.ASK)) for each in said if each.startswith(records.ASK)]
+    return max(found), max(asks, default=0)
+
+
+def _number(session: Any) -> int:
+    return int(session) if isinstance(session, str) and session.isascii() and session.isdigit() and len(session) < 10 else 0

@@ -1,0 +1,102 @@
+"""Decisions: a person's answer is a commit, and then a resume.
+
+Invariant: the decision's commit is the point of no return; what follows from it was worked out before and written down with
+the intent, so that recovery finishes it, once, without running anything. Who loses a race leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+
+from clia.kernel import refs as names
+from clia.kernel.canonical import canonical_bytes
+from clia.kernel.types import DECISION
+from clia.sessions.answers import check_answer
+from clia.sessions.model import Decision
+from clia.sessions.records import Resumed, asked
+from clia.space.model import BY, REQUEST, TAG, VALUE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+    from clia.sessions.lifecycle import Asked, Lifecycle
+    from clia.sessions.transitions import Step, Transitions
+    from clia.space.commits import Commits
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+
+
+class Decisions:
+    def __init__(
+        self,
+        core: Core,
+        envelope: Envelope,
+        commits: Commits,
+        lifecycle: Lifecycle,
+        transitions: Transitions,
+        schemas: Mapping[str, Any],
+    ) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._commits = commits
+        self._lifecycle = lifecycle
+        self._transitions = transitions
+        self._schemas = schemas
+
+    def decide(self, agent: str, value: Any, rationale: str, by: str | None, request_id: str | None) -> Decision:
+        core = self._core
+        names.check_name(agent)
+        who = self._lifecycle.by(by)
+        text = core.clean.text(rationale, "rationale")
+        given = self._lifecycle.crossed(value, "value")
+        with self._envelope.at_work(agent):
+            head = core.own_head(agent)
+            found = self._lifecycle.find(agent, request_id, for_people=True)
+            check_answer(self._schemas, found.call, found.id, given)
+            commit = self._write(agent, head, found, given, (text, who))
+            with self._step(found, given, who, commit) as step:
+                self._carry_out(agent, head, commit, step)
+        session = self._lifecycle.made(agent, found.standing.session, dict(step.row))
+        return Decision(commit, agent, found.id, given, who, session)
+
+    def _write(self, agent: str, head: str, found: Asked, value: Any, said: tuple[str, str]) -> str:
+        """The commit: the parent's tree as it is, since a decision changes the session and not the files."""
+        core = self._core
+        text, who = said
+        trailers = [*self._commits.identity(agent, DECISION, head), (REQUEST, found.id)]
+        tag = _line(found.call.tag or "")
+        trailers += [(TAG, tag)] if tag else []
+        trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, who)]
+        default = f"decision: {_short(value)} ({found.call.kind} {found.id})"
+        return core.write_commit(agent, core.objects.commit(head).tree, [head], text, trailers, default)
+
+    def _step(self, found: Asked, value: Any, who: str, commit: str) -> AbstractContextManager[Step]:
+        now = self._transitions.now()
+        resumed = Resumed(found.call.number, asked(found.call), value, None, commit, who, now)
+        text = f"session {found.standing.session} resumed: {who} decided {_short(value)} on {found.call.kind} ({found.id})"
+        return self._lifecycle.answered(found, resumed, text, {"request": found.id, "decision": commit})
+
+    def _carry_out(self, agent: str, head: str, commit: str, step: Step) -> None:
+        intent = self._commits.intent(agent, DECISION, head, commit, with_trace=True)
+        after = (self._transitions.end_move(agent, step.ending),) if step.ending is not None else ()
+        self._envelope.carry_out(
+            intent._replace(
+                after=after,
+                appends=step.intent.appends,
+                puts=(*intent.puts, *step.intent.puts),
+                deletes=step.intent.deletes,
+            )
+        )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _line(text: str) -> str:
+    """As a trailer can hold it; git cuts a message at a NUL."""
+    return " ".join(text.replace("\0", " ").split())

@@ -1,0 +1,157 @@
+"""Forks: a new agent whose session is where another's is, or was at a commit.
+
+Invariant: a fork copies what the run depends on whole, seed and clock included, so it asks what the original asked; from
+there on the two know nothing of each other. The agent and its session are there together, or neither is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import InvalidInput
+from clia.kernel import refs as names
+from clia.ports.engine import Turn
+from clia.sessions import records
+from clia.sessions.checkpoints import Found, kept, live_row, whole
+from clia.sessions.lifecycle import no_session
+from clia.sessions.model import SUSPENDED
+from clia.sessions.records import COUNTS, LIVE, SNAPSHOT, Journal, resumed_event, row_from, snapshot_from
+from clia.sessions.replay import EVERY, nondeterminism
+from clia.sessions.transitions import NOWHERE, first_row
+from clia.space.envelope import Append, Intent
+from clia.space.model import FORKED
+from clia.space.traces import stream as trace_stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from clia.ports.engine import Call
+    from clia.sessions.checkpoints import Checkpoints
+    from clia.sessions.lifecycle import Lifecycle
+    from clia.sessions.model import Session
+    from clia.sessions.replay import Replay
+    from clia.sessions.transitions import Transitions
+    from clia.space.agents import Agents
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.traces import Traces
+
+    Find = Callable[[str], str]
+
+FIRST = "1"
+
+
+class Copy(NamedTuple):
+    """A run to be copied: where from, and how it stands."""
+
+    agent: str
+    session: str
+    commit: str
+    journal: Journal
+    pending: tuple[Call, ...]
+    snapshot: list[Any] | None
+
+
+class Forks:
+    def __init__(
+        self,
+        core: Core,
+        envelope: Envelope,
+        agents: Agents,
+        traces: Traces,
+        checkpoints: Checkpoints,
+        lifecycle: Lifecycle,
+        parts: tuple[Replay, Transitions],
+    ) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._agents = agents
+        self._traces = traces
+        self._checkpoints = checkpoints
+        self._lifecycle = lifecycle
+        self._replay, self._transitions = parts
+
+    def fork(self, agent: str, as_agent: str, at: str | None) -> Session:
+        """``at``: a commit of the agent, by its full id."""
+        names.check_name(agent)
+        names.check_name(as_agent)
+        if agent == as_agent:
+            raise InvalidInput("a fork needs a name of its own", code="same-agent", fields={"agent": agent})
+        copy = self._now(agent) if at is None else self._then(agent, at)
+        row = self._row(copy)
+        record = self._agents.record(agent)
+        profile = record.get("profile.json")
+        self._agents.spawn(
+            as_agent,
+            self._agents.briefing_of(agent),
+            at=copy.commit,
+            parent=agent if self._core.head(agent) is not None else None,  # an archived one takes no children
+            profile={key: each for key, each in profile.items() if key != "type"} if isinstance(profile, dict) else None,
+            trailers=[(FORKED, f"{agent} session {copy.session} after {len(copy.journal.resumes)} resumes")],
+            along=lambda genesis: self._along(as_agent, copy, row, genesis),
+        )
+        return self._lifecycle.made(as_agent, FIRST, row | {"on": self._core.require_head(as_agent)})
+
+    def _now(self, agent: str) -> Copy:
+        """The run as it is; its snapshot is copied, nothing is run."""
+        core = self._core
+        with self._envelope.at_work(agent):
+            head = core.require_head(agent)
+            with core.store.reading() as view:
+                live = live_row(view, agent)
+                if live is None:
+                    raise no_session(agent, None)
+                row = row_from(live[1])
+                journal = records.read_journal(view, agent, live[0])
+                snapshot = view.values.get(records.key(SNAPSHOT, agent, live[0]))
+        sound = snapshot is not None and snapshot_from(snapshot.value) is not None
+        return Copy(agent, live[0], head, journal, row.pending, snapshot.value if snapshot is not None and sound else None)
+
+    def _then(self, agent: str, commit: str) -> Copy:
+        """The run as it was at a commit, rebuilt."""
+        with self._envelope.at_work(agent):
+            head = self._agents.any_head(agent)
+            if not self._core.graph.descends(head, commit):
+                raise InvalidInput(
+                    f"{commit[:12]} is no commit of {agent!r}",
+                    code="not-in-history",
+                    hints=[f"clia log {agent}"],
+                    fields={"agent": agent, "commit": commit},
+                )
+            found: Found = self._checkpoints.find(agent, commit)
+        with self._replay.run(found.journal) as run:
+            if run.turn.ended:
+                raise nondeterminism(len(found.journal.resumes), "a suspended run", run.turn)
+            long = len(found.journal.resumes) >= EVERY
+            snapshot = self._replay.snapshot(run, found.journal.origin.flow, len(found.journal.resumes)) if long else None
+            return Copy(agent, found.session, commit, found.journal, run.turn.pending, snapshot)
+
+    def _row(self, copy: Copy) -> dict[str, Any]:
+        forked = {"agent": copy.agent, "session": copy.session, "commit": copy.commit, "at": self._transitions.now()}
+        row = first_row(copy.journal.origin, len(copy.journal.resumes), len(self._events(copy, {})), {"forked": forked})
+        return self._transitions.row(row._replace(kept=0 if copy.snapshot is None else copy.snapshot[0]), Turn(copy.pending))
+
+    def _events(self, copy: Copy, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The copied events; what came after the snapshot one by one, as the snapshot expects it."""
+        resumes = copy.journal.resumes
+        cut = len(resumes) if copy.snapshot is None else copy.snapshot[0]
+        return records.opening(copy.journal.origin, resumes[:cut], extra) + [resumed_event(each) for each in resumes[cut:]]
+
+    def _along(self, name: str, copy: Copy, row: Mapping[str, Any], genesis: str) -> Intent:
+        """The session, bound to the new agent's first commit."""
+        beside = kept(name, FIRST, genesis, whole(copy.journal.origin, copy.journal.resumes, genesis))
+        where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row['done']} resumes"
+        data = {"session": FIRST, "status": SUSPENDED, "forked": row["forked"]}
+        puts: list[tuple[str, Any]] = [
+            (COUNTS + name, {"last": 1, "asks": 0}),
+            (records.key(LIVE, name, FIRST), {**row, "on": genesis}),
+            *beside.puts,
+        ]
+        puts += [(records.key(SNAPSHOT, name, FIRST), copy.snapshot)] if copy.snapshot is not None else []
+        appends = (
+            Append(records.stream(name, FIRST), tuple(self._events(copy, {"on": genesis, "forked": row["forked"]}))),
+            Append(trace_stream(name), (self._traces.made("session", where, data),)),
+        )
+        return Intent(name, "fork", NOWHERE, notes=beside.notes, appends=appends, puts=tuple(puts))

@@ -1,0 +1,280 @@
+"""Are the sessions as they should be, and what can be put right?
+
+Invariant: looking changes nothing. Repairing derives rows and snapshots anew from events, and events are never removed; what
+a lost store took with it comes back as far as git has it, and what is missing then is said.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from clia.errors import CliaError, Nondeterminism
+from clia.kernel import refs as names
+from clia.kernel.types import DECISION
+from clia.sessions import records
+from clia.sessions.model import DIVERGED
+from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT, Resumed, asked, asked_all, row_from
+from clia.sessions.replay import Standing, read_way
+from clia.sessions.transitions import first_row
+from clia.space.events import read_events
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from clia.ports.engine import Turn
+    from clia.ports.store import StreamEntry
+    from clia.sessions.checkpoints import Checkpoints
+    from clia.sessions.replay import Replay
+    from clia.sessions.transitions import Transitions
+    from clia.space.agents import Agents
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+
+REOPENED = "reopened"
+
+
+class Ailment(NamedTuple):
+    """Something about a session that is not as it should be; ``repaired`` where it was put right just now."""
+
+    code: str
+    message: str
+    agent: str
+    session: str
+    repaired: bool = False
+
+
+class Health:
+    def __init__(
+        self,
+        core: Core,
+        envelope: Envelope,
+        agents: Agents,
+        checkpoints: Checkpoints,
+        replay: Replay,
+        transitions: Transitions,
+    ) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._agents = agents
+        self._checkpoints = checkpoints
+        self._replay = replay
+        self._transitions = transitions
+
+    def examine(self, *, repair: bool = False) -> list[Ailment]:
+        """Every ailment, by agent and session; with ``repair``, after what could be put right was."""
+        found = [each for agent, session in self._known() for each in self._session(agent, session, repair=repair)]
+        return found + [each for agent in self._agents.names() for each in self._lost(agent, repair=repair)]
+
+    def _known(self) -> list[tuple[str, str]]:
+        """Every session that the store knows of, by its events or its row."""
+        with self._core.store.reading() as view:
+            found = {records.split(each.removeprefix("session/")) for each in view.streams.names("session/")}
+            for prefix in (LIVE, ENDED):
+                found.update(records.split(key.removeprefix(prefix)) for key, _ in view.values.scan(prefix))
+        return sorted(found)
+
+    def _session(self, agent: str, session: str, *, repair: bool) -> Iterator[Ailment]:
+        with self._core.store.reading() as view:
+            live = view.values.get(records.key(LIVE, agent, session))
+            ended = view.values.get(records.key(ENDED, agent, session))
+        if live is not None and self._core.refs.get(names.head(agent)) is None:
+            message = f"the session waits, and the agent's branch is gone; git branch agents/{agent} COMMIT brings it back"
+            yield Ailment("no-branch", message, agent, session)
+            return
+        try:
+            rows = (None if live is None else live.value, None if ended is None else ended.value)
+            yield from self._compared(agent, session, *rows, repair=repair)
+        except CliaError as err:
+            yield Ailment(err.code, err.message, agent, session)
+
+    def _compared(
+        self, agent: str, session: str, live: dict[str, Any] | None, ended: dict[str, Any] | None, *, repair: bool
+    ) -> Iterator[Ailment]:
+        """The rows against the events."""
+        with self._core.store.reading() as view:
+            events = view.streams.read(records.stream(agent, session))
+        over = bool(events) and _kind(events[-1]) == OVER
+        if over and live is None and ended is not None:
+            if ended["status"] == DIVERGED:
+                yield from self._diverged(agent, session, repair=repair)
+            return
+        if over:
+            done = repair and self._put_ended(agent, session, events)
+            yield Ailment("row-differs", "the session is over, and its row does not say so", agent, session, done)
+            return
+        row = self._derived(agent, session, events)
+        if live is None or _essence(live) != _essence(row):
+            done = repair and self._put_live(agent, session, row)
+            yield Ailment("row-differs", "what the list shows is not what the events say", agent, session, done)
+        yield from self._snapshot(agent, session, row, repair=repair)
+
+    def _derived(self, agent: str, session: str, events: list[StreamEntry]) -> dict[str, Any]:
+        """A live session's row, from its events alone."""
+        with self._core.store.reading() as view:
+            journal = records.read_journal(view, agent, session)
+            before = view.values.get(records.key(LIVE, agent, session))
+        with self._replay.run(journal) as run:
+            turn = run.turn
+        if turn.ended:
+            raise Nondeterminism(
+                "the events say that the session waits, and a replay of them ends",
+                fields={"position": len(journal.resumes), "recorded": "a suspended run", "actual": "an end"},
+            )
+        first = events[0].body
+        since = {each[0]: each[5] for each in before.value.get("pending", ())} if before is not None else {}
+        row = first_row(journal.origin, len(journal.resumes), events[-1].position, first)
+        kept = before.value.get("kept", 0) if before is not None else 0
+        return self._transitions.row(row._replace(since=since, kept=kept), turn)
+
+    def _put_live(self, agent: str, session: str, row: Mapping[str, Any]) -> bool:
+        with self._envelope.at_work(agent), self._core.store.writing() as transaction:
+            if transaction.streams.end(records.stream(agent, session)) != row["end"]:
+                return False  # it went on meanwhile
+            transaction.values.put(records.key(LIVE, agent, session), dict(row))
+            transaction.values.delete(records.key(ENDED, agent, session))
+            _count(transaction, agent, session)
+        return True
+
+    def _put_ended(self, agent: str, session: str, events: list[StreamEntry]) -> bool:
+        with self._core.store.reading() as view:
+            journal = records.read_journal(view, agent, session)
+        over, first = events[-1].body, events[0].body
+        row: dict[str, Any] = {"flow": journal.origin.flow, "name": journal.origin.name, "started_at": journal.origin.started_at}
+        row |= {key: over[key] for key in ("status", "result", "failure") if key in over}
+        row |= {key: first[key] for key in ("on", "forked") if first.get(key) is not None}
+        row |= {"done": len(journal.resumes), "end": events[-1].position, "pending": [], "ended_at": over.get("at")}
+        with self._envelope.at_work(agent), self._core.store.writing() as transaction:
+            transaction.values.put(records.key(ENDED, agent, session), row)
+            for prefix in (LIVE, SNAPSHOT):
+                transaction.values.delete(records.key(prefix, agent, session))
+            _count(transaction, agent, session)
+        return True
+
+    def _snapshot(self, agent: str, session: str, row: Mapping[str, Any], *, repair: bool) -> Iterator[Ailment]:
+        """A snapshot that cannot be used is no harm: it is a cache. It is thrown away."""
+        key = records.key(SNAPSHOT, agent, session)
+        with self._core.store.reading() as view:
+            kept = view.values.get(key)
+            if kept is None:
+                return
+            standing = Standing(agent, session, row_from(row))
+            way = read_way(view, standing)
+        if self._replay.can_use(standing, way):
+            return
+        done = False
+        if repair:
+            with self._envelope.at_work(agent), self._core.store.writing() as transaction:
+                transaction.values.delete(key)
+            done = True
+        yield Ailment("snapshot", "its snapshot is damaged or another engine's, and every resume replays", agent, session, done)
+
+    def _diverged(self, agent: str, session: str, *, repair: bool) -> Iterator[Ailment]:
+        """A session that departed from its record once may be replayed well by the engine that is here now."""
+        with self._core.store.reading() as view:
+            events = view.streams.read(records.stream(agent, session))
+        try:
+            derived = self._derived(agent, session, events)
+        except Nondeterminism as err:
+            yield Ailment(err.code, f"diverged: {err.message}", agent, session)
+            return
+        done = repair and self._reopen(agent, session, derived)
+        yield Ailment("replays-again", "it diverged, and the engine that is here replays it well", agent, session, done)
+
+    def _reopen(self, agent: str, session: str, row: dict[str, Any]) -> bool:
+        with self._envelope.at_work(agent), self._core.store.writing() as transaction:
+            counts = transaction.values.get(COUNTS + agent)
+            if session.startswith(ASK) or counts is None or str(counts.value["last"]) != session:
+                return False  # a later one has taken its place
+            event = {"event": REOPENED, "at": self._transitions.now()}
+            end = transaction.streams.append(records.stream(agent, session), [event], row["end"])
+            transaction.values.put(records.key(LIVE, agent, session), row | {"end": end})
+            transaction.values.delete(records.key(ENDED, agent, session))
+        return True
+
+    # What only git remembers
+
+    def _lost(self, agent: str, *, repair: bool) -> Iterator[Ailment]:
+        """A session that was live at the agent's head, and of which the store knows nothing."""
+        head = self._core.refs.get(names.head(agent))
+        if head is None or self._core.refs.get(names.sessions(agent)) is None:
+            return
+        try:
+            found = self._checkpoints.at(agent, head)
+            if found is None or not self._is_lost(agent, found.session):
+                return
+            done = repair and self._restore(agent, head)
+        except CliaError as err:
+            yield Ailment(err.code, err.message, agent, "")
+            return
+        message = f"git has it as it was at {head[:12]}, and the store knows nothing of it; answers since then are lost"
+        yield Ailment("lost-session", message, agent, found.session, done)
+
+    def _is_lost(self, agent: str, session: str) -> bool:
+        with self._core.store.reading() as view:
+            if view.streams.end(records.stream(agent, session)) or view.values.get(COUNTS + agent) is not None:
+                return False
+            if view.values.get(f"foreign/{agent}") is not None:
+                return False
+        tip = self._core.refs.get(names.events(agent))
+        ended = (event.body for event in read_events(self._core, tip)) if tip else ()
+        return not any(body.get("event") == "session-ended" and body.get("session") == session for body in ended)
+
+    def _decided(self, head: str, session: str, turn: Turn) -> Resumed | None:
+        """The answer that the head itself is: a decision's checkpoint is the state before it."""
+        commit = self._core.read(head)
+        if commit.kind != DECISION or commit.request is None or commit.value is None:
+            return None
+        number = _number(commit.request, session)
+        for call in turn.pending:
+            if call.number == number:
+                return Resumed(number, asked(call), json.loads(commit.value), None, head, commit.by, None)
+        return None
+
+    def _restore(self, agent: str, head: str) -> bool:
+        found = self._checkpoints.at(agent, head)
+        if found is None:
+            return False
+        origin, resumes = found.journal
+        with self._replay.run(found.journal) as run:
+            decided = self._decided(head, found.session, run.turn)
+            if decided is not None:
+                resumes = [*resumes, decided]
+                run.answer(decided.call, decided.answer())
+            turn = run.turn
+        if turn.ended:
+            return False
+        events = records.opening(origin, resumes, {"restored": head})
+        row = self._transitions.row(first_row(origin, len(resumes), len(events), {}), turn)
+        with self._envelope.at_work(agent), self._core.store.writing() as transaction:
+            transaction.streams.append(records.stream(agent, found.session), events, 0)
+            transaction.values.put(records.key(LIVE, agent, found.session), row)
+            _count(transaction, agent, found.session)
+        return True
+
+
+def _number(request: str, session: str) -> int:
+    """The call that a request of a session names."""
+    own, _, number = request.rpartition(".")
+    return int(number) if own == session and number.isascii() and number.isdigit() else 0
+
+
+def _count(transaction: Any, agent: str, session: str) -> None:
+    """The agent's counts reach at least this session."""
+    kept = transaction.values.get(COUNTS + agent)
+    counts = {"last": 0, "asks": 0} if kept is None else dict(kept.value)
+    which, number = ("asks", session.removeprefix(ASK)) if session.startswith(ASK) else ("last", session)
+    counts[which] = max(counts[which], int(number) if number.isdigit() else 0)
+    transaction.values.put(COUNTS + agent, counts)
+
+
+def _kind(entry: StreamEntry) -> str | None:
+    return entry.body.get("event") if isinstance(entry.body, dict) else None
+
+
+def _essence(row: Mapping[str, Any]) -> Any:
+    """What must agree: all but the times."""
+    pending = asked_all(row_from(row).pending) if "pending" in row else None
+    return [row.get(key) for key in ("flow", "name", "status", "started_at", "done", "end")], pending

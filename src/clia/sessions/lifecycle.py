@@ -1,0 +1,334 @@
+"""Starting, resuming, cancelling and reading sessions.
+
+Invariant: an agent has at most one live session; a request takes one answer, and whoever comes later learns who gave it.
+Every step happens under the agent's lock, and is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+from clia.errors import (
+    Ambiguous,
+    Conflict,
+    InvalidAnswer,
+    InvalidInput,
+    Nondeterminism,
+    NotAllowed,
+    NotFound,
+    StaleRequest,
+)
+from clia.kernel import refs as names
+from clia.kernel.canonical import canonical_bytes
+from clia.kernel.json_values import CannotCross, inward
+from clia.kernel.messages import check_text
+from clia.sessions import records
+from clia.sessions.checkpoints import live_row, numbers
+from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, is_human, requests_of
+from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, row_from
+from clia.sessions.replay import Standing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+    from clia.ports.engine import Answer, Call
+    from clia.ports.store import Transaction
+    from clia.sessions.flows import Flows
+    from clia.sessions.replay import Replay
+    from clia.sessions.transitions import Step, Transitions
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+
+
+class Asked(NamedTuple):
+    """One pending call of a live session."""
+
+    standing: Standing
+    call: Call
+
+    @property
+    def id(self) -> str:
+        return f"{self.standing.session}.{self.call.number}"
+
+
+class Lifecycle:
+    def __init__(
+        self,
+        core: Core,
+        envelope: Envelope,
+        flows: Flows,
+        replay: Replay,
+        transitions: Transitions,
+        seed: Callable[[], str],
+    ) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._flows = flows
+        self._replay = replay
+        self._transitions = transitions
+        self._seed = seed
+
+    # Reading
+
+    def session(self, agent: str, session: str | None = None) -> Session:
+        self._core.require_known(agent)
+        with self._core.store.reading() as view:
+            chosen = self._last(view, agent) if session is None else check_text(session, "session")
+            found = None if chosen is None else _any_row(view, agent, chosen)
+        if chosen is None or found is None:
+            raise no_session(agent, session)
+        return self.made(agent, chosen, found)
+
+    def made(self, agent: str, session: str, row: dict[str, Any]) -> Session:
+        loaded: list[tuple[Any, list[Resumed]]] = []
+
+        def load() -> tuple[Any, list[Resumed]]:
+            if not loaded:
+                with self._core.store.reading() as view:
+                    journal = records.read_journal(view, agent, session)
+                loaded.append((journal.origin.input, journal.resumes[: row["done"]]))
+            return loaded[0]
+
+        return Session(agent, session, row, load)
+
+    def _last(self, view: Transaction, agent: str) -> str | None:
+        counts = view.values.get(COUNTS + agent)
+        return str(counts.value["last"]) if counts is not None and counts.value["last"] else None
+
+    def sessions(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
+        """Every session, or an agent's, live ones first; without what is only asked."""
+        if agent is not None:
+            self._core.require_known(agent)
+        below = "" if agent is None else f"{agent}/"
+        with self._core.store.reading() as view:
+            prefixes = (LIVE,) if live else (LIVE, ENDED)
+            found = [(prefix, *each) for prefix in prefixes for each in view.values.scan(prefix + below)]
+        made = [self.made(*records.split(key.removeprefix(prefix)), row) for prefix, key, row in found]
+        return [each for each in made if not each.id.startswith(ASK)]
+
+    def pending(self, agent: str | None = None) -> list[Request]:
+        """Every request that waits for an answer, the oldest first."""
+        if agent is not None:
+            self._core.require_known(agent)
+        below = LIVE if agent is None else f"{LIVE}{agent}/"
+        cut = len(LIVE)
+        with self._core.store.reading() as view:
+            rows = view.values.scan(below)
+        found = [request for key, row in rows for request in requests_of(*records.split(key[cut:]), row)]
+        found.sort(key=_age)
+        return found
+
+    def journal(self, agent: str, session: str | None = None) -> list[dict[str, Any]]:
+        """The recorded events of a session, in order."""
+        chosen = self.session(agent, session).id
+        with self._core.store.reading() as view:
+            return [each.body for each in view.streams.read(records.stream(agent, chosen))]
+
+    # Starting
+
+    def start(self, agent: str, flow: str, value: Any, timezone: str = "UTC") -> Session:
+        core = self._core
+        names.check_name(agent)
+        given = self.crossed(value, "input")
+        check_text(timezone, "timezone")
+        cid, name = self._flows.resolve(check_text(flow, "flow"))
+        only_asks = cid == self._flows.ask()
+        with self._envelope.at_work(agent):
+            head = core.own_head(agent)
+            session, counts = self._next(agent, only_asks=only_asks)
+            origin = Origin(cid, name, given, self._seed(), self._transitions.now(), timezone, self._replay.version)
+            extra = {"on": head, "by": self.by(None)}
+            turn = self._replay.begin(origin)
+            step = self._transitions.opened(agent, session, origin, turn, extra, [(COUNTS + agent, counts)])
+            self._transitions.write(step, 0)
+        return self.made(agent, session, dict(step.row))
+
+    def _next(self, agent: str, *, only_asks: bool) -> tuple[str, dict[str, int]]:
+        with self._core.store.reading() as view:
+            live = live_row(view, agent)
+            before = view.values.get(COUNTS + agent)
+        counts = dict(zip(("last", "asks"), numbers(self._core, agent), strict=True)) if before is None else dict(before.value)
+        if only_asks:
+            counts["asks"] += 1
+            return f"{ASK}{counts['asks']}", counts
+        if live is not None:
+            raise Conflict(
+                f"the agent {agent!r} has a live session already: {live[0]} ({live[1]['name']})",
+                code="session-live",
+                hints=[f"clia session show {agent}", f"clia session cancel {agent}", f"clia session fork {agent} NEW"],
+                fields={"agent": agent, "session": live[0]},
+            )
+        counts["last"] += 1
+        return str(counts["last"]), counts
+
+    # Answering
+
+    def resume(self, agent: str, answer: Answer, request_id: str | None, by: str | None) -> Session:
+        """Goes on with an answer that is no person's decision."""
+        names.check_name(agent)
+        who = self.by(by)
+        clean = answer._replace(value=self.crossed(answer.value, "value"))
+        with self._envelope.at_work(agent):
+            self._core.own_head(agent)
+            found = self.find(agent, request_id, for_people=False)
+            if is_human(found.call.kind):
+                raise NotAllowed(
+                    f"{found.id} is a question to people: only a decision answers it",
+                    code="human-request",
+                    hints=[f"clia decide {agent} VALUE --request {found.id} -m WHY"],
+                    fields={"agent": agent, "request": found.id, "kind": found.call.kind},
+                )
+            text = f"session {found.standing.session} resumed: {found.call.kind} ({found.id}) answered by {who}"
+            if clean.error is not None:
+                text = f"session {found.standing.session} resumed: {found.call.kind} ({found.id}) given up: {clean.error}"
+            resumed = Resumed(found.call.number, asked(found.call), clean.value, clean.error, None, who, self._transitions.now())
+            with self.answered(found, resumed, text, {"request": found.id}) as step:
+                self._transitions.write(step, found.standing.row.end)
+        return self.made(agent, found.standing.session, dict(step.row))
+
+    @contextmanager
+    def answered(self, found: Asked, resumed: Resumed, text: str, data: dict[str, Any]) -> Iterator[Step]:
+        """The step that an answer leads to; the block writes it. A replay that departs from the record ends the session."""
+        with ExitStack() as stack:
+            try:
+                going_on = self._replay.going_on(found.standing, resumed.call, resumed.answer())
+                turn, snapshot = stack.enter_context(going_on)
+            except Nondeterminism as err:
+                self._diverged(found.standing, err)
+                raise
+            yield self._transitions.moved(found.standing, resumed, turn, snapshot, (text, data))
+
+    def _diverged(self, standing: Standing, err: Nondeterminism) -> None:
+        reason = {"reason": "diverged", "message": err.message, **err.fields}
+        step = self._transitions.stopped(standing, DIVERGED, reason, f"session {standing.session} diverged")
+        self._transitions.write(step, standing.row.end)
+
+    def find(self, agent: str, request_id: str | None, *, for_people: bool) -> Asked:
+        """The pending call that an answer is for."""
+        wanted = None if request_id is None else check_text(request_id, "request")
+        below = len(LIVE) + len(agent) + 1
+        with self._core.store.reading() as view:
+            rows = {key[below:]: row for key, row in view.values.scan(f"{LIVE}{agent}/")}
+            if wanted is None:
+                wanted = _only(agent, rows, for_people=for_people)
+            session, _, number = wanted.rpartition(".")
+        standing = Standing(agent, session, row_from(rows[session])) if session in rows else None
+        for call in standing.row.pending if standing else ():
+            if str(call.number) == number:
+                return Asked(standing, call)  # type: ignore[arg-type]  # there are calls, so there is a standing
+        raise self._gone(agent, session, number, wanted)
+
+    def _gone(self, agent: str, session: str, number: str, request_id: str) -> StaleRequest | NotFound:
+        """Why a request does not wait: it was answered, its session is over, or it never was."""
+        fields: dict[str, Any] = {"agent": agent, "request": request_id}
+        with self._core.store.reading() as view:
+            row = _any_row(view, agent, session) if session else None
+            resumes = records.read_journal(view, agent, session).resumes if row is not None else []
+        for each in resumes:
+            if str(each.call) == number:
+                fields |= {"answered_by": each.by, "value": each.value, "decision": each.decision, "at": each.at}
+                by = f" by {each.by}" if each.by else ""
+                return StaleRequest(f"the request {request_id} of {agent!r} was answered{by} already", fields=fields)
+        if row is not None and row["status"] != SUSPENDED:
+            fields |= {"status": row["status"]}
+            return StaleRequest(f"session {session} of {agent!r} is {row['status']}: nothing of it waits any more", fields=fields)
+        return NotFound(
+            f"{agent!r} has no request {request_id!r}", code="no-such-request", hints=["clia inbox shows what waits"], fields=fields
+        )
+
+    # Ending
+
+    def cancel(self, agent: str, reason: str, session: str | None) -> Session:
+        names.check_name(agent)
+        why = self._core.clean.text(reason, "reason")
+        with self._envelope.at_work(agent):
+            self._core.own_head(agent)
+            with self._core.store.reading() as view:
+                chosen = self._last(view, agent) if session is None else check_text(session, "session")
+                row = None if chosen is None else view.values.get(records.key(LIVE, agent, chosen))
+            standing = None if chosen is None or row is None else Standing(agent, chosen, row_from(row.value))
+            if standing is None:
+                raise self._not_live(agent, chosen)
+            said = {"reason": CANCELLED, "message": why, "by": self.by(None)}
+            step = self._transitions.stopped(standing, CANCELLED, said, f"session {standing.session} cancelled by {said['by']}")
+            self._transitions.write(step, standing.row.end)
+        return self.made(agent, standing.session, dict(step.row))
+
+    def _not_live(self, agent: str, session: str | None) -> NotFound | Conflict:
+        if session is None:
+            return no_session(agent, None)
+        found = self.session(agent, session)  # says so where there is none
+        return Conflict(
+            f"session {found.id} of {agent!r} is {found.status} already",
+            code="session-over",
+            fields={"agent": agent, "session": found.id, "status": found.status},
+        )
+
+    # Values
+
+    def crossed(self, value: Any, field: str) -> Any:
+        """A value as the flow gets it: JSON, without secrets, its keys in the order that a record in git has them."""
+        try:
+            return json.loads(canonical_bytes(self._core.clean.value(inward(value, field))))
+        except CannotCross as err:
+            kind = InvalidAnswer if field == "value" else InvalidInput
+            raise kind(str(err), code=None if field == "value" else "invalid-json", fields={"field": field}) from None
+
+    def by(self, who: str | None) -> str:
+        """Who answers: as told, else the person that is accountable here; one line."""
+        if who is None:
+            return f"{self._core.person.name} <{self._core.person.email}>"
+        text = check_text(who, "by").strip()
+        if not text or "\n" in text or "\r" in text:
+            raise InvalidInput("who decides is named in one line", code="invalid-by", fields={"field": "by"})
+        return self._core.clean.text(text, "by")
+
+
+def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
+    """The one request that can be meant where none is named."""
+    every = [each for session, row in rows.items() for each in requests_of(agent, session, row)]
+    candidates = [each for each in every if for_people or not each.session.startswith(ASK)]
+    human = [each for each in candidates if is_human(each.kind)]
+    candidates = human if for_people and human else candidates
+    if len(candidates) == 1:
+        return candidates[0].id
+    if candidates:
+        raise Ambiguous(
+            f"{agent!r} has {len(candidates)} requests pending; say which one is answered",
+            code="several-requests",
+            hints=[f"{each.id}: {each.kind}" for each in candidates],
+            fields={"agent": agent, "matches": [each.id for each in candidates]},
+        )
+    raise NotFound(
+        f"nothing of {agent!r} waits for an answer",
+        code="nothing-pending",
+        hints=["clia inbox shows what waits"],
+        fields={"agent": agent},
+    )
+
+
+def no_session(agent: str, session: str | None) -> NotFound:
+    which = "no session" if session is None else f"no session {session!r}"
+    return NotFound(
+        f"the agent {agent!r} has {which}",
+        code="no-such-session",
+        hints=[f"start one: clia session start {agent} FLOW"],
+        fields={"agent": agent, "session": session},
+    )
+
+
+def _any_row(view: Transaction, agent: str, session: str) -> dict[str, Any] | None:
+    for prefix in (LIVE, ENDED):
+        found = view.values.get(records.key(prefix, agent, session))
+        if found is not None:
+            row: dict[str, Any] = found.value
+            return row
+    return None
+
+
+def _age(request: Request) -> tuple[str, str, str]:
+    return request.since, request.agent, request.id

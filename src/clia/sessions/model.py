@@ -1,0 +1,119 @@
+"""What sessions answer with: plain records, in the words that users know."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.space.model import as_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from clia.sessions.records import Resumed
+
+RUNNING, SUSPENDED, FINISHED, FAILED = "running", "suspended", "finished", "failed"
+DIVERGED, CANCELLED = "diverged", "cancelled"
+STATUSES = (RUNNING, SUSPENDED, FINISHED, FAILED, DIVERGED, CANCELLED)
+"""``running`` is a session whose flow computes at this moment; it is never what a store holds."""
+
+HUMAN, SUSPEND = "human", "suspend"
+
+
+def is_human(kind: str) -> bool:
+    """Whether a kind of request is a question to people: only a decision answers it."""
+    return kind == HUMAN or kind.startswith(f"{HUMAN}-")
+
+
+class Request(NamedTuple):
+    """What a suspended session asks for. ``id`` names the session and the call: an answer names what it answers."""
+
+    agent: str
+    id: str
+    kind: str
+    tag: str | None
+    payload: Any
+    since: str
+    line: int  # in the flow's source
+    session: str
+    flow: str
+
+
+class Decision(NamedTuple):
+    """A person's answer: the commit that records it, and the session it led to."""
+
+    cid: str
+    agent: str
+    request: str
+    value: Any
+    by: str
+    session: Session
+
+
+class Flow(NamedTuple):
+    """A flow as it is defined now, or one version of it."""
+
+    name: str
+    cid: str
+    source: str
+    versions: tuple[str, ...]  # oldest first
+    by: str
+    at: int  # seconds since the epoch
+    why: str
+
+
+_SHOWN = ("agent", "id", "status", "flow", "flow_cid", "started_at", "ended_at", "pending", "result", "failure", "forked")
+
+
+class Session:
+    """One run of a flow by one agent, as it was when it was asked for."""
+
+    def __init__(self, agent: str, session_id: str, row: Mapping[str, Any], load: Callable[[], tuple[Any, list[Resumed]]]) -> None:
+        self.agent = agent
+        self.id = session_id
+        self.status: str = row["status"]
+        self.flow: str = row["name"]
+        self.flow_cid: str = row["flow"]
+        self.started_at: str = row["started_at"]
+        self.ended_at: str | None = row.get("ended_at")
+        self.forked: Mapping[str, Any] | None = row.get("forked")
+        self.pending = requests_of(agent, session_id, row)
+        self.result: Any = row.get("result")
+        self.failure: Mapping[str, Any] | None = row.get("failure")
+        self._load = load
+
+    @property
+    def live(self) -> bool:
+        return self.status in (RUNNING, SUSPENDED)
+
+    @property
+    def input(self) -> Any:
+        return self._load()[0]
+
+    @property
+    def resumes(self) -> list[Any]:
+        """The values that the flow was resumed with, in order; ``{"error": …}`` where a request was given up."""
+        return [each.value if each.error is None else {"error": each.error} for each in self._load()[1]]
+
+    @property
+    def decisions(self) -> list[tuple[int, str]]:
+        """Which of the resumes were decisions: their index, and the decision's commit."""
+        return [(index, each.decision) for index, each in enumerate(self._load()[1]) if each.decision is not None]
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: as_json(getattr(self, name)) for name in _SHOWN}
+
+    def __repr__(self) -> str:
+        return f"Session(agent={self.agent!r}, id={self.id!r}, flow={self.flow!r}, status={self.status!r})"
+
+
+def requests_of(agent: str, session_id: str, row: Mapping[str, Any]) -> tuple[Request, ...]:
+    """The pending requests in a session's row."""
+    name = row["name"]
+    return tuple(
+        [
+            Request(agent, f"{session_id}.{call}", kind, tag, payload, since, line, session_id, name)
+            for call, kind, tag, payload, line, since in row.get("pending", ())
+        ]
+    )

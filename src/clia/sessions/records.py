@@ -1,0 +1,210 @@
+"""What is recorded of a session, and where.
+
+Invariant: the stream of a session's events is its truth; the row beside it, its snapshot and its place in a list are
+derived, and written in the same transaction. One row an agent's live session, under ``live/``; it moves to ``ended/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import NamedTuple
+
+from clia.errors import CorruptJournal
+from clia.ports.engine import Answer, Call, Program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from clia.ports.store import StreamEntry, Transaction
+
+LIVE, ENDED, COUNTS, SNAPSHOT, CHECKPOINT = "live/", "ended/", "sessions/", "snapshot/", "checkpoint/"
+STARTED, COPIED, RESUMED, OVER = "started", "copied", "resumed", "ended"
+ASK = "ask-"
+"""Sessions of the built-in ``ask`` are numbered apart: they do not count as the agent's session."""
+
+
+class Origin(NamedTuple):
+    """What a run depends on, apart from its answers; forks and checkpoints copy it whole."""
+
+    flow: str
+    name: str
+    input: Any
+    seed: str
+    started_at: str
+    timezone: str
+    engine: str
+
+    def program(self, source: str) -> Program:
+        return Program(source, self.input, self.seed, self.started_at, self.timezone)
+
+
+class Resumed(NamedTuple):
+    """One answer that a flow was resumed with. ``asked`` is the hash of the request that it answered."""
+
+    call: int
+    asked: str
+    value: Any
+    error: str | None = None
+    decision: str | None = None
+    by: str | None = None
+    at: str | None = None
+
+    def answer(self) -> Answer:
+        return Answer(self.value, self.error)
+
+
+class Snapshot(NamedTuple):
+    """The engine's dump after a number of resumes: a cache, worth nothing unless everything about it is as expected."""
+
+    done: int
+    engine: str
+    flow: str
+    digest: str
+    data: str  # base64
+    pending: tuple[Call, ...]
+
+
+class Row(NamedTuple):
+    """A live session as far as a list shows it."""
+
+    flow: str
+    name: str
+    status: str
+    started_at: str
+    done: int  # resumes so far
+    end: int  # the position of the last event in its stream
+    pending: tuple[Call, ...]
+    since: Mapping[int, str]
+    forked: Mapping[str, Any] | None = None
+    on: str | None = None  # the agent's head when it started
+    kept: int = 0  # after how many resumes the last snapshot was made
+
+    def to_json(self) -> dict[str, Any]:
+        made = self._asdict() | {"pending": [[*call, self.since[call.number]] for call in self.pending]}
+        del made["since"]
+        if not self.kept:
+            del made["kept"]
+        return {key: value for key, value in made.items() if value is not None}
+
+
+def stream(agent: str, session: str) -> str:
+    return f"session/{agent}/{session}"
+
+
+def key(prefix: str, agent: str, session: str) -> str:
+    return f"{prefix}{agent}/{session}"
+
+
+def split(text: str) -> tuple[str, str]:
+    """The agent and the session of a key without its prefix."""
+    agent, _, session = text.partition("/")
+    return agent, session
+
+
+def asked(call: Call) -> str:
+    """What a recorded answer remembers of the request: another request at its place means another run."""
+    text = json.dumps([call.number, call.kind, call.tag, call.payload], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
+
+
+def asked_all(calls: Iterable[Call]) -> list[str]:
+    return [asked(call) for call in calls]
+
+
+def row_from(made: Mapping[str, Any]) -> Row:
+    calls = made["pending"]
+    return Row(
+        made["flow"],
+        made["name"],
+        made["status"],
+        made["started_at"],
+        made["done"],
+        made["end"],
+        tuple(Call(*each[:5]) for each in calls),
+        {each[0]: each[5] for each in calls},
+        made.get("forked"),
+        made.get("on"),
+        made.get("kept", 0),
+    )
+
+
+def snapshot_from(made: Any) -> Snapshot | None:
+    try:
+        done, engine, flow, digest, data, pending = made
+        sound = type(done) is int and isinstance(data, str) and data.isascii()
+        return Snapshot(done, engine, flow, digest, data, tuple(Call(*each) for each in pending)) if sound else None
+    except (TypeError, ValueError):
+        return None  # a cache that cannot be read is none
+
+
+def resumed_json(each: Resumed) -> list[Any]:
+    """As short as it goes: nothing at the end that is None."""
+    made = list(each)
+    while made[-1] is None and len(made) > 3:
+        made.pop()
+    return made
+
+
+def opening(origin: Origin, resumes: Sequence[Resumed], extra: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The first events of a session; a fork begins with the resumes of the run that it copies."""
+    made: list[dict[str, Any]] = [{"event": STARTED, **origin._asdict(), **extra}]
+    return made + ([{"event": COPIED, "resumes": [resumed_json(each) for each in resumes]}] if resumes else [])
+
+
+def resumed_event(each: Resumed) -> dict[str, Any]:
+    return {"event": RESUMED, "resume": resumed_json(each)}
+
+
+class Journal(NamedTuple):
+    """A session's events, read."""
+
+    origin: Origin
+    resumes: list[Resumed]
+
+
+def read_origin(transaction: Transaction, agent: str, session: str) -> Origin:
+    name = stream(agent, session)
+    return _started(transaction.streams.read(name, limit=1), name)
+
+
+def read_journal(transaction: Transaction, agent: str, session: str) -> Journal:
+    name = stream(agent, session)
+    entries = transaction.streams.read(name)
+    return Journal(_started(entries, name), resumes_in(entries[1:], name))
+
+
+def resumes_in(entries: Sequence[StreamEntry], name: str) -> list[Resumed]:
+    """The resumes that some events of a session record, in order."""
+    found: list[Resumed] = []
+    for each in entries:
+        try:
+            if each.body["event"] == RESUMED:
+                found.append(Resumed(*each.body["resume"]))
+            elif each.body["event"] == COPIED:
+                found.extend(Resumed(*made) for made in each.body["resumes"])
+        except (KeyError, TypeError):
+            raise _corrupt(name, each.position) from None
+    return found
+
+
+def _started(entries: Sequence[StreamEntry], name: str) -> Origin:
+    try:
+        body = entries[0].body
+        return origin_from(body if body["event"] == STARTED else {})
+    except (KeyError, TypeError, IndexError):
+        raise _corrupt(name, 1) from None
+
+
+def origin_from(made: Mapping[str, Any]) -> Origin:
+    return Origin(*(made[field] for field in Origin._fields))
+
+
+def _corrupt(name: str, position: int) -> CorruptJournal:
+    return CorruptJournal(
+        f"the journal {name} cannot be read at entry {position}",
+        hints=["fork the run from the last commit that has a checkpoint: clia session fork AGENT NEW --at COMMIT"],
+        fields={"stream": name, "position": position},
+    )

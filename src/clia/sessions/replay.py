@@ -1,0 +1,270 @@
+"""Bringing a run back to where it was.
+
+Invariant: replay is the truth. A snapshot only saves the way there, and is used only where engine, flow, position and bytes
+are those it was written with; whatever is wrong with it, the run is replayed from its first event. A replay that asks for
+something else than what was recorded is no replay: ``Nondeterminism``, and nothing is changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from clia.errors import EngineError, Nondeterminism
+from clia.ports.engine import INHERITED, LIMIT, LOST, Failure, Turn
+from clia.sessions import records
+from clia.sessions.records import Journal, Snapshot, asked, asked_all, snapshot_from
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from clia.ports.engine import Answer, Engine, Program, Run
+    from clia.ports.store import Store, Transaction
+    from clia.sessions.records import Origin, Resumed, Row
+
+EVERY = 4
+"""A snapshot each so many resumes: replaying fewer costs about as much as loading one."""
+
+
+class Standing(NamedTuple):
+    """A live session as its row shows it."""
+
+    agent: str
+    session: str
+    row: Row
+
+
+class Way(NamedTuple):
+    """How to get to where a session is: by its snapshot and the resumes since, where there is one."""
+
+    origin: Origin
+    snapshot: Snapshot | None
+    tail: Sequence[Resumed]
+
+
+class Replay:
+    """Keeps the run it went on with last, in case that the next answer is for the same session."""
+
+    def __init__(self, engine: Engine, store: Store, source: Callable[[str], str]) -> None:
+        self._engine = engine
+        self._store = store
+        self._source = source
+        self._held: dict[tuple[str, str], tuple[int, Run]] = {}
+        self._mutex = threading.Lock()  # threads share a space: a run has one owner at a time
+
+    @property
+    def version(self) -> str:
+        return self._engine.version
+
+    def close(self) -> None:
+        """Lets the run go that is held."""
+        self._keep({})
+
+    def program(self, origin: Origin) -> Program:
+        return origin.program(self._source(origin.flow))
+
+    def begin(self, origin: Origin) -> Turn:
+        """A new run, up to its first requests."""
+
+        def begun() -> tuple[Run, Turn]:
+            run = self._engine.start(self.program(origin))
+            return run, run.turn
+
+        run, turn = _despite_losses(begun)
+        _release(run)
+        return turn
+
+    @contextmanager
+    def going_on(self, standing: Standing, number: int, answer: Answer) -> Iterator[tuple[Turn, list[Any] | None]]:
+        """Where an answer leads to, and a snapshot of it where one is due. The block writes it down; then the run is kept."""
+
+        def answered() -> tuple[Run, Turn]:
+            run = self.at(standing)
+            try:
+                return run, run.answer(number, answer)
+            except BaseException:
+                _release(run)
+                raise
+
+        run, turn = _despite_losses(answered)
+        try:
+            done = standing.row.done + 1
+            due = run is not None and not turn.ended and done - standing.row.kept >= EVERY
+            yield turn, self.snapshot(run, standing.row.flow, done) if run is not None and due else None
+        except BaseException:
+            _release(run)
+            raise
+        if run is not None:
+            self._hold(standing, run)
+
+    def _hold(self, standing: Standing, run: Run) -> None:
+        if run.turn.ended:
+            return _release(run)
+        self._keep({(standing.agent, standing.session): (standing.row.end + 1, run)})
+        return None
+
+    def _keep(self, runs: dict[tuple[str, str], tuple[int, Run]]) -> None:
+        with self._mutex:
+            before, self._held = self._held, runs
+        for _, run in before.values():
+            _release(run)
+
+    def at(self, standing: Standing) -> Run:
+        """The run of a live session, waiting for what its row says."""
+        with self._mutex:
+            end, held = self._held.pop((standing.agent, standing.session), (0, None))
+        if held is not None:
+            if end == standing.row.end and asked_all(held.turn.pending) == asked_all(standing.row.pending):
+                return held
+            _release(held)  # someone else went on with the session
+        with self._store.reading() as view:
+            way = read_way(view, standing)
+        return self._quick(standing, way) or _waiting(self._whole(standing), standing.row)
+
+    def _quick(self, standing: Standing, way: Way) -> Run | None:
+        """By the snapshot; None where there is none that can be used."""
+        made = way.snapshot
+        if made is None or not self._is_usable(made, standing, way):
+            return None
+        try:
+            run = self._engine.load(self.program(way.origin), base64.b64decode(made.data), made.pending)
+            return _waiting(_on(run, way.tail, made.done), standing.row)
+        except (EngineError, Nondeterminism, _TooSlow, ValueError):
+            return None  # only the record can say that a run departs from it
+
+    def can_use(self, standing: Standing, way: Way) -> bool:
+        """Whether a live session's snapshot leads to where the session is."""
+        run = self._quick(standing, way)
+        _release(run)
+        return run is not None
+
+    def _is_usable(self, made: Snapshot, standing: Standing, way: Way) -> bool:
+        known = made.engine == self._engine.version and made.flow == way.origin.flow
+        return known and made.done + len(way.tail) == standing.row.done and made.digest == _digest(made.data)
+
+    def _whole(self, standing: Standing) -> Run:
+        with self._store.reading() as view:
+            journal = records.read_journal(view, standing.agent, standing.session)
+        return self.run(journal)
+
+    def run(self, journal: Journal) -> Run:
+        """A run rebuilt from its events. A limit that strikes on the way says the machine is slow, not that the flow failed."""
+        try:
+            return self._run(journal, patient=False)
+        except _TooSlow:
+            pass
+        try:
+            return self._run(journal, patient=True)
+        except _TooSlow as err:
+            hints = ["try again on a machine that is less busy"]
+            raise EngineError(f"the run could not be rebuilt here: {err}", code="replay-too-slow", hints=hints) from None
+
+    def _run(self, journal: Journal, *, patient: bool) -> Run:
+        run = self._engine.start(self.program(journal.origin), patient=patient)
+        _no_limit(run)
+        return _on(run, journal.resumes, 0)
+
+    def snapshot(self, run: Run, flow: str, count: int) -> list[Any] | None:
+        """The dump of a run as it is kept; None where the engine cannot make one, since it is only a cache."""
+        try:
+            data = base64.b64encode(run.dump()).decode("ascii")
+        except EngineError:
+            return None
+        return [count, self._engine.version, flow, _digest(data), data, [list(call) for call in run.turn.pending]]
+
+
+def read_way(view: Transaction, standing: Standing) -> Way:
+    agent, session, row = standing
+    kept = view.values.get(records.key(records.SNAPSHOT, agent, session))
+    snapshot = snapshot_from(kept.value) if kept is not None else None
+    behind = 0 if snapshot is None else row.done - snapshot.done
+    tail: Sequence[Resumed] = ()
+    if behind > 0:
+        stream = records.stream(agent, session)
+        tail = records.resumes_in(view.streams.read(stream, after=row.end - behind), stream)
+    return Way(records.read_origin(view, agent, session), snapshot, tail)
+
+
+def _despite_losses(step: Callable[[], tuple[Run, Turn]]) -> tuple[Run | None, Turn]:
+    """A worker may be lost to anything, and the step is taken again; a flow that two workers died of has failed."""
+    try:
+        return step()
+    except EngineError as err:
+        if err.code not in (LOST, INHERITED):
+            raise
+    try:
+        return step()
+    except EngineError as err:
+        if err.code != LOST:
+            raise
+        return None, Turn(failure=Failure(LIMIT, f"engine: two workers died of it ({err.message})", None))
+
+
+def _release(run: Run | None) -> None:
+    if run is not None:
+        run.__exit__(None, None, None)
+
+
+class _TooSlow(Exception):
+    """A limit struck in a turn that was once within it."""
+
+
+def _digest(data: str) -> str:
+    return hashlib.sha256(data.encode("ascii")).hexdigest()
+
+
+def _no_limit(run: Run) -> None:
+    failure = run.turn.failure
+    if failure is not None and failure.reason == LIMIT:
+        _release(run)
+        raise _TooSlow(failure.message)
+
+
+def _on(run: Run, resumes: Sequence[Resumed], before: int) -> Run:
+    """The run after some more recorded resumes, each of which must answer the very request that it answered."""
+    try:
+        for position, each in enumerate(resumes, before):
+            open_calls = {call.number: call for call in run.turn.pending}
+            call = open_calls.get(each.call)
+            if call is None or asked(call) != each.asked:
+                raise nondeterminism(position, f"an answer to call {each.call}", run.turn)
+            run.answer(each.call, each.answer())
+            _no_limit(run)
+    except BaseException:
+        _release(run)
+        raise
+    return run
+
+
+def _waiting(run: Run, row: Row) -> Run:
+    """The run, which must wait for what the session's row says."""
+    if asked_all(row.pending) != asked_all(run.turn.pending):
+        _release(run)
+        raise nondeterminism(row.done, describe(Turn(pending=row.pending)), run.turn)
+    return run
+
+
+def nondeterminism(position: int, recorded: str, turn: Turn) -> Nondeterminism:
+    actual = describe(turn)
+    return Nondeterminism(
+        f"the replay departs from the record after {position} resumes: recorded was {recorded}, now there is {actual}",
+        hints=[
+            "nothing is lost: the record is whole, and a replay with the engine that wrote it goes on",
+            "clia session show AGENT tells flow and engine; clia session fork AGENT NEW --at COMMIT starts over from a checkpoint",
+        ],
+        fields={"position": position, "recorded": recorded, "actual": actual},
+    )
+
+
+def describe(turn: Turn) -> str:
+    """Where a run stands, in a few words."""
+    if turn.failure is not None:
+        return f"a failure: {turn.failure.message}"
+    if turn.ended:
+        return "an end"
+    return " and ".join(f"call {call.number} ({call.kind}, {asked(call)[:8]})" for call in turn.pending)

@@ -1,0 +1,196 @@
+"""What one step of a session writes: events, its row, its trace; all of it or nothing.
+
+Invariant: a step is one transaction of the store. Where it ends the session, the end is also an event in git, which is the
+point of no return then, and the transaction follows it as in every verb of several steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import StaleRef
+from clia.kernel import refs as names
+from clia.kernel.clock import timestamp
+from clia.ports.engine import LIMIT
+from clia.sessions import records
+from clia.sessions.model import FAILED, FINISHED, SUSPENDED
+from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, Row, resumed_event
+from clia.space.envelope import Append, Intent, RefMove, settle
+from clia.space.events import write_event
+from clia.space.traces import stream as trace_stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from clia.ports.engine import Failure, Turn
+    from clia.sessions.records import Origin, Resumed
+    from clia.sessions.replay import Standing
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.traces import Traces
+
+NOWHERE = RefMove("", None, "")
+
+
+class Ending(NamedTuple):
+    """How a session ended, for git: statistics see what never committed."""
+
+    body: Mapping[str, Any]
+    subject: str
+
+
+class Step(NamedTuple):
+    """One transition, ready to be written: changes of the store as an intent carries them, and the end if it is one."""
+
+    intent: Intent
+    row: Mapping[str, Any]  # as it is afterwards
+    ending: Ending | None = None
+
+
+class Transitions:
+    def __init__(self, core: Core, envelope: Envelope, traces: Traces) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._traces = traces
+
+    def now(self) -> str:
+        return timestamp(self._core.clock())
+
+    def opened(
+        self, agent: str, session: str, origin: Origin, turn: Turn, extra: Mapping[str, Any], puts: Sequence[tuple[str, Any]]
+    ) -> Step:
+        """A session that has just started."""
+        events = records.opening(origin, (), extra)
+        text = f"session {session} started: flow {origin.name} ({origin.flow[:12]})"
+        row = self.row(first_row(origin, 0, len(events), extra), turn)
+        return self._step(agent, session, events, row, turn, (text, {}), puts=puts)
+
+    def moved(self, standing: Standing, resumed: Resumed, turn: Turn, snapshot: Any, said: tuple[str, Mapping[str, Any]]) -> Step:
+        """A session after an answer; with a new snapshot, where there is one."""
+        row = standing.row
+        after = self.row(
+            row._replace(done=row.done + 1, end=row.end + 1, kept=row.done + 1 if snapshot is not None else row.kept), turn
+        )
+        puts = [(records.key(SNAPSHOT, standing.agent, standing.session), snapshot)] if snapshot is not None else []
+        return self._step(standing.agent, standing.session, [resumed_event(resumed)], after, turn, said, puts=puts)
+
+    def stopped(self, standing: Standing, status: str, reason: Mapping[str, Any], text: str) -> Step:
+        """A session that ends without another answer: cancelled, or diverged."""
+        row = standing.row.to_json() | {"status": status, "failure": dict(reason)}
+        return self._over(standing.agent, standing.session, [], row, (text, {}))
+
+    def row(self, row: Row, turn: Turn) -> dict[str, Any]:
+        """A row that waits for what a turn waits for; since now, unless it did so before."""
+        now = self.now()
+        since = {call.number: row.since.get(call.number, now) for call in turn.pending}
+        return row._replace(pending=turn.pending, since=since).to_json()
+
+    def _step(
+        self,
+        agent: str,
+        session: str,
+        events: list[dict[str, Any]],
+        row: dict[str, Any],
+        turn: Turn,
+        said: tuple[str, Mapping[str, Any]],
+        *,
+        puts: Sequence[tuple[str, Any]] = (),
+    ) -> Step:
+        if turn.ended:
+            row = row | _outcome(turn)
+            return self._over(agent, session, events, row, said, turn.printed, puts)
+        waits = ", ".join(f"{call.kind} ({session}.{call.number})" for call in turn.pending)
+        text = f"{said[0]}; waits for {waits}"
+        appends = (
+            Append(records.stream(agent, session), tuple(events)),
+            self._trace(agent, session, SUSPENDED, (text, said[1]), turn.printed),
+        )
+        intent = Intent(agent, "session", NOWHERE, appends=appends, puts=((records.key(LIVE, agent, session), row), *puts))
+        return Step(intent, row)
+
+    def _over(
+        self,
+        agent: str,
+        session: str,
+        events: list[dict[str, Any]],
+        row: dict[str, Any],
+        said: tuple[str, Mapping[str, Any]],
+        printed: str = "",
+        puts: Sequence[tuple[str, Any]] = (),
+    ) -> Step:
+        status, at = row["status"], self.now()
+        failure = self._core.clean.value(row.get("failure"))  # a flow puts its message together itself, and it goes into git
+        row = row | {"failure": failure} if failure else row
+        over = {"event": OVER, "status": status, "at": at}
+        over |= {key: row[key] for key in ("result", "failure") if key in row}
+        after = row | {"pending": [], "ended_at": at, "end": row["end"] + 1}
+        why = f": {failure['message']}" if failure and failure.get("message") else ""
+        appends = (
+            Append(records.stream(agent, session), (*events, over)),
+            self._trace(agent, session, status, (f"{said[0]}; {status}{why}", said[1]), printed),
+        )
+        gone = tuple(records.key(prefix, agent, session) for prefix in (LIVE, SNAPSHOT))
+        kept = [put for put in puts if put[0] not in gone]
+        intent = Intent(
+            agent, "session", NOWHERE, appends=appends, puts=((records.key(ENDED, agent, session), after), *kept), deletes=gone
+        )
+        return Step(intent, after, None if session.startswith(ASK) else _ending(agent, session, after))
+
+    def _trace(self, agent: str, session: str, status: str, said: tuple[str, Mapping[str, Any]], printed: str) -> Append:
+        data = {"session": session, "status": status, **said[1]}
+        entries = [self._traces.made("flow", printed)] if printed else []
+        return Append(trace_stream(agent), (*entries, self._traces.made("session", said[0], data)))
+
+    def write(self, step: Step, expected: int) -> None:
+        """Writes a step that moves no branch. ``expected``: how far the session's stream went when it was read."""
+        core = self._core
+        agent = step.intent.agent
+        if step.ending is None:
+            core.reached("engine-ran")
+            with core.store.writing() as transaction:
+                events = step.intent.appends[0]
+                transaction.streams.append(events.stream, events.bodies, expected)
+                settle(transaction, step.intent._replace(appends=step.intent.appends[1:]))
+            core.reached("finished")
+            return
+        while True:
+            try:
+                self._envelope.carry_out(step.intent._replace(point=self.end_move(agent, step.ending)))
+            except StaleRef:
+                continue  # plain git moved the chain
+            return
+
+    def end_move(self, agent: str, ending: Ending) -> RefMove:
+        """The end, appended to the agent's events."""
+        core = self._core
+        ref = names.events(agent)
+        tip = core.refs.get(ref)
+        return RefMove(ref, tip, write_event(core, tip, core.agent_stamp(agent), ending.body, ending.subject))
+
+
+def first_row(origin: Origin, done: int, end: int, extra: Mapping[str, Any]) -> Row:
+    """The row of a session that goes on from here; what it waits for is to be said."""
+    return Row(origin.flow, origin.name, SUSPENDED, origin.started_at, done, end, (), {}, extra.get("forked"), extra.get("on"))
+
+
+def _outcome(turn: Turn) -> dict[str, Any]:
+    if turn.failure is None:
+        return {"status": FINISHED, "result": turn.result}
+    return {"status": FAILED, "failure": failure_json(turn.failure)}
+
+
+def failure_json(failure: Failure) -> dict[str, Any]:
+    made: dict[str, Any] = {"reason": failure.reason, "message": failure.message}
+    made |= {"line": failure.line} if failure.line else {}
+    return made | ({"trace": failure.trace} if failure.trace and failure.reason != LIMIT else {})
+
+
+def _ending(agent: str, session: str, row: Mapping[str, Any]) -> Ending:
+    body = {"event": "session-ended", "agent": agent, "session": session, "status": row["status"]}
+    body |= {"flow": row["flow"], "name": row["name"], "started_at": row["started_at"], "ended_at": row["ended_at"]}
+    body["resumes"] = row["done"]
+    if row.get("failure"):
+        body["reason"] = row["failure"].get("message", "")
+    return Ending(body, f"session {session} of {agent} {row['status']}: flow {row['name']}")

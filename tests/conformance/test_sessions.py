@@ -1,0 +1,1102 @@
+"""What sessions promise, verb by verb, on each store: flows, requests, answers, forks, and decisions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import clia
+from clia import errors
+from support import git
+from support.session_flows import APPROVAL, CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, QUESTION
+from support.session_spaces import STORES, Place, asked, ends, events, place, root_of, with_agents
+from support.spaces import BRIEFING, refused, settings, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(params=STORES)
+def here(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return place(request, tmp_path, request.param)
+
+
+@pytest.fixture
+def space(here: Place) -> Iterator[clia.Space]:
+    with here.open() as made:
+        yield made
+
+
+@pytest.fixture
+def scout(space: clia.Space) -> clia.Space:
+    return with_agents(space, "scout", product=PRODUCT, approval=APPROVAL, parts=PARTS)
+
+
+def told(space: clia.Space, agent: str = "scout") -> dict[str, Any]:
+    """All that is recorded of an agent's sessions, to see that nothing changed."""
+    return {
+        "sessions": [(each.to_json(), each.resumes, each.decisions) for each in space.sessions(agent)],
+        "pending": space.pending(),
+        "head": space.head(agent),
+        "journals": [space.journal(agent, each.id) for each in space.sessions(agent)],
+        "trace": space.trace_pending(agent),
+        "refs": git("for-each-ref", cwd=root_of(space)),
+    }
+
+
+# Flows
+
+
+def test_a_flow_is_kept_under_its_name_with_every_version(space: clia.Space) -> None:
+    first = space.define("product", PRODUCT, why="the first")
+    assert (first.name, first.source, first.versions, first.why) == ("product", PRODUCT, (first.cid,), "the first")
+    assert first.by == "Tess <tess@example.org>"
+    second = space.define("product", PRODUCT.replace("one * two", "one + two"))
+    assert second.versions == (first.cid, second.cid)
+    assert space.flow("product") == second
+    assert space.flow(first.cid).source == PRODUCT
+    space.define("approval", APPROVAL)
+    assert [each.name for each in space.flows()] == ["approval", "product"]
+    assert space.read(first.cid) == clia.Behaviour("product", "session-flow", PRODUCT)
+
+
+def test_what_is_current_already_is_not_written_again_and_an_old_version_can_be_current_again(here: Place) -> None:
+    with here.open() as space:
+        first = space.define("product", PRODUCT)
+        refs = git("for-each-ref", cwd=here.root)
+        assert space.define("product", PRODUCT, why="again") == first
+        assert git("for-each-ref", cwd=here.root) == refs
+        second = space.define("product", PRODUCT + "\n")
+        assert space.define("product", PRODUCT).cid == first.cid
+        assert set(space.flow("product").versions) == {first.cid, second.cid}
+        assert space.flow(second.cid).source == PRODUCT + "\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("def main(input):\n    return (\n", None),
+        ("def other(input):\n    return 1\n", None),
+        ("", None),
+        ("def main(input):\n    yield 1\n", 2),
+        ("class A:\n    pass\n\nclass B(A):\n    pass\n\ndef main(input):\n    return 1\n", 4),
+        ("def main(input):\n    x = [1]\n    del x[0]\n    return x\n", 3),
+        ("def main():\n    return 1\n", 1),
+    ],
+    ids=["syntax", "no main", "empty", "yield", "inheritance", "del", "no input"],
+)
+def test_a_flow_that_cannot_work_is_not_defined_and_the_line_is_named(scout: clia.Space, source: str, line: int | None) -> None:
+    before = git("for-each-ref", cwd=root_of(scout))
+    error = refused("invalid-flow", lambda: scout.define("broken", source))
+    assert isinstance(error, errors.InvalidFlow)
+    assert isinstance(error.fields["line"], int)
+    assert line in (None, error.fields["line"])
+    assert f"broken:{error.fields['line']}:" in error.message
+    assert git("for-each-ref", cwd=root_of(scout)) == before
+    refused("no-such-flow", lambda: scout.start("scout", "broken"))
+    assert [each.message for each in scout.check_flow(source) if each.severity == "error"]
+
+
+def test_names_and_texts_of_flows_that_cannot_be_are_refused(scout: clia.Space) -> None:
+    for name in ("", "Product", "a/b", "../x", "a b", "a" * 101):
+        refused("invalid-name", lambda name=name: scout.define(name, PRODUCT))  # type: ignore[misc]
+    refused("already-exists", lambda: scout.define("ask", PRODUCT))
+    refused("invalid-flow", lambda: scout.define("long", PRODUCT + "#" * 300_000))
+    for bad in (3, None, b"def main(input): pass"):
+        assert isinstance(refused_with(lambda bad=bad: scout.define("odd", bad)), errors.InvalidInput)
+    assert [each.name for each in scout.flows()] == ["approval", "parts", "product"]
+
+
+def refused_with(call: Any) -> errors.CliaError:
+    with pytest.raises(errors.CliaError) as caught:
+        call()
+    return caught.value
+
+
+# The seed's own case
+
+
+def test_one_session_forked_after_a_shared_prefix_ends_with_45_in_one_and_1500_in_the_other(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    scout.resume("scout", 15)
+    forked = scout.fork("scout", "other")
+    assert (forked.agent, forked.status, forked.resumes) == ("other", "suspended", [15])
+    assert scout.resume("scout", 3).result == 45
+    assert scout.resume("other", 100).result == 1500
+    assert [scout.session(name).resumes for name in ("scout", "other")] == [[15, 3], [15, 100]]
+    assert scout.verify().clean
+
+
+# Sessions
+
+
+def test_a_session_tells_where_it_is(scout: clia.Space) -> None:
+    made = scout.start("scout", "approval", {"goal": "tidy up"})
+    assert (made.agent, made.id, made.status, made.flow, made.live) == ("scout", "1", "suspended", "approval", True)
+    assert made.flow_cid == scout.flow("approval").cid
+    assert made.input == {"goal": "tidy up"}
+    (request,) = made.pending
+    assert request == clia.Request(
+        "scout", "1.1", "llm", None, {"prompt": "tidy up"}, request.since, 3, "1", "approval"
+    )  # line 3 is where it asks
+    made = scout.resume("scout", "sweep", "1.1")
+    (request,) = made.pending
+    assert (request.id, request.kind, request.tag, request.line) == ("1.2", "human", "go-on", 4)
+    assert request.payload == {"question": "Go on?", "plan": "sweep", "choices": ["approve", "reject"]}
+    done = scout.decide("scout", "approve", "it is a good plan").session
+    assert (done.status, done.result, done.pending, done.failure) == ("finished", {"status": "done", "plan": "sweep"}, (), None)
+    assert done.ended_at is not None
+    again = scout.session("scout")
+    assert again.to_json() == done.to_json()
+    assert json.loads(json.dumps(again.to_json()))["result"] == {"status": "done", "plan": "sweep"}
+    assert again.resumes == ["sweep", "approve"]
+
+
+def test_a_fresh_handle_sees_a_suspended_session_and_resumes_it(here: Place, scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    with here.open() as other:
+        assert other.session("scout").to_json() == scout.session("scout").to_json()
+        other.resume("scout", 6)
+    with here.open() as third:
+        assert third.resume("scout", 7).result == 42
+    assert scout.session("scout").result == 42
+
+
+def test_an_agent_has_one_live_session_and_its_past_ones_stay_readable(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    before = told(scout)
+    error = refused("session-live", lambda: scout.start("scout", "approval", {"goal": "x"}))
+    assert isinstance(error, errors.Conflict)
+    assert error.fields == {"agent": "scout", "session": "1"}
+    assert told(scout) == before
+    scout.resume("scout", 2)
+    scout.resume("scout", 3)
+    assert scout.start("scout", "product").id == "2"
+    scout.cancel("scout")
+    assert scout.start("scout", "product").id == "3"
+    assert [(each.id, each.status) for each in scout.sessions("scout")] == [
+        ("3", "suspended"),
+        ("1", "finished"),
+        ("2", "cancelled"),
+    ]
+    assert [each.id for each in scout.sessions(live=True)] == ["3"]
+    assert (scout.session("scout", "1").result, scout.session("scout").id) == (6, "3")
+    assert [each["event"] for each in scout.journal("scout", "1")] == ["started", "resumed", "resumed", "ended"]
+
+
+def test_a_session_that_was_read_stays_as_it_was_then(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    before = scout.resume("scout", 2)
+    made = scout.decide("scout", 3)
+    assert (before.status, before.resumes, before.decisions) == ("suspended", [2], [])
+    assert (made.session.resumes, made.session.decisions) == ([2, 3], [(1, made.cid)])
+
+
+def test_a_session_keeps_the_version_of_the_flow_that_it_started_with(scout: clia.Space) -> None:
+    old = scout.start("scout", "product").flow_cid
+    scout.define("product", PRODUCT.replace("*", "+"))
+    scout.resume("scout", 5)
+    done = scout.resume("scout", 6)
+    assert (done.result, done.flow_cid) == (30, old)
+    assert scout.start("scout", "product").flow_cid != old
+    scout.cancel("scout")
+    assert scout.start("scout", old).flow_cid == old
+
+
+def test_what_is_not_there_is_said_by_name(scout: clia.Space) -> None:
+    for call in (
+        lambda: scout.start("nobody", "product"),
+        lambda: scout.session("nobody"),
+        lambda: scout.sessions("nobody"),
+        lambda: scout.pending("nobody"),
+        lambda: scout.journal("nobody"),
+        lambda: scout.resume("nobody", 1),
+        lambda: scout.give_up("nobody", "x"),
+        lambda: scout.decide("nobody", 1),
+        lambda: scout.ask("nobody", {}),
+        lambda: scout.cancel("nobody"),
+        lambda: scout.fork("nobody", "new"),
+    ):
+        assert isinstance(refused("no-such-agent", call), errors.NoSuchAgent)
+    for call in (
+        lambda: scout.session("scout"),
+        lambda: scout.journal("scout"),
+        lambda: scout.cancel("scout"),
+        lambda: scout.cancel("scout", session_id="7"),
+        lambda: scout.fork("scout", "new"),
+        lambda: scout.session("scout", "1"),
+        lambda: scout.session("scout", ""),
+    ):
+        assert isinstance(refused("no-such-session", call), errors.NotFound)
+    refused("no-such-flow", lambda: scout.start("scout", "nothing"))
+    refused("no-such-object", lambda: scout.start("scout", "0" * 40))
+    refused("not-a-flow", lambda: scout.start("scout", scout.write(clia.Behaviour("p", "prompt", "be kind"))))
+    refused("nothing-pending", lambda: scout.resume("scout", 1))
+    for name in ("", "Scout", "a/b", "../a"):
+        refused("invalid-name", lambda name=name: scout.start(name, "product"))  # type: ignore[misc]
+        refused("invalid-name", lambda name=name: scout.fork("scout", name))  # type: ignore[misc]
+    assert scout.sessions() == []
+    assert scout.agents() == ["scout"]
+
+
+@pytest.mark.parametrize("bad", [3, None, b"1.1", ["1.1"], "\ud800", "a\0b"], ids=repr)
+def test_names_of_the_wrong_type_are_clear_errors(scout: clia.Space, bad: Any) -> None:
+    scout.start("scout", "product")
+    before = told(scout)
+    calls = [
+        lambda: scout.start("scout", bad),
+        lambda: scout.define("x", PRODUCT, why=bad),
+        lambda: scout.cancel("scout", bad),
+        lambda: scout.give_up("scout", bad),
+        lambda: scout.fork("scout", bad),
+        lambda: scout.fork(bad, "new"),
+        lambda: scout.resume(bad, 1),
+    ]
+    if bad is not None:
+        calls += [
+            lambda: scout.resume("scout", 1, bad),
+            lambda: scout.resume("scout", 1, by=bad),
+            lambda: scout.session("scout", bad),
+            lambda: scout.fork("scout", "new", bad),
+            lambda: scout.pending(bad),
+        ]
+    for call in calls:
+        assert isinstance(refused_with(call), (errors.InvalidInput, errors.NotFound))
+    assert told(scout) == before
+
+
+def test_an_archived_agents_sessions_can_be_read_and_not_moved(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    error = refused("session-live", lambda: scout.archive("scout"))
+    assert isinstance(error, errors.Conflict)
+    scout.cancel("scout", "enough")
+    question = scout.ask("scout", {"question": "sure?"})
+    refused("session-live", lambda: scout.archive("scout"))
+    scout.decide("scout", True, request_id=question.id)
+    scout.archive("scout")
+    assert scout.session("scout").status == "cancelled"
+    assert [each.id for each in scout.sessions("scout")] == ["1"]
+    for call in (
+        lambda: scout.start("scout", "product"),
+        lambda: scout.resume("scout", 1),
+        lambda: scout.decide("scout", 1),
+        lambda: scout.ask("scout", {}),
+        lambda: scout.cancel("scout"),
+    ):
+        refused("no-such-agent", call)
+    scout.restore("scout")
+    assert scout.start("scout", "product").id == "2"
+
+
+def test_an_agent_of_another_clone_is_read_only(here: Place, scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    scout._core.mark_foreign("scout")
+    before = told(scout)
+    for call in (
+        lambda: scout.start("scout", "product"),
+        lambda: scout.resume("scout", 1),
+        lambda: scout.give_up("scout", "x"),
+        lambda: scout.decide("scout", 1),
+        lambda: scout.ask("scout", {}),
+        lambda: scout.cancel("scout"),
+    ):
+        refused("foreign-agent", call)
+    assert told(scout) == before
+
+
+# What may cross
+
+
+def deep(levels: int) -> Any:
+    made: Any = 1
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+def endless() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+BAD_VALUES: dict[str, Any] = {
+    "nan": math.nan,
+    "infinity": math.inf,
+    "inner infinity": {"a": [-math.inf]},
+    "set": {1, 2},
+    "key": {1: "a"},
+    "bytes": b"bytes",
+    "object": object(),
+    "large": 2**53,
+    "huge": -(2**70),
+    "deep": deep(1000),
+    "cycle": endless(),
+    "half": "\ud800",
+    "half in a key": {"\udfff": 1},
+    "long": "x" * (1024 * 1024 + 1),
+    "complex": 1j,
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_a_value_that_cannot_cross_is_refused_everywhere_and_nothing_changes(scout: clia.Space, name: str) -> None:
+    bad = BAD_VALUES[name]
+    refused("invalid-json", lambda: scout.start("scout", "product", bad))
+    assert scout.sessions() == []
+    scout.start("scout", "product")
+    scout.ask("scout", {"question": "sure?"})
+    before = told(scout)
+    assert isinstance(refused("invalid-answer", lambda: scout.resume("scout", bad, "1.1")), errors.InvalidAnswer)
+    assert isinstance(refused("invalid-answer", lambda: scout.decide("scout", bad, request_id="ask-1.1")), errors.InvalidAnswer)
+    refused("invalid-json", lambda: scout.ask("scout", bad))
+    assert told(scout) == before
+    scout.resume("scout", 4)
+    assert scout.resume("scout", 5).result == 20
+
+
+@pytest.mark.parametrize("expression", ["{1, 2}", "2 ** 60", "float('nan')", "main", "b'x'", "{1: 2}"])
+def test_asking_with_or_returning_what_cannot_cross_fails_with_a_reason_in_the_flows_own_lines(
+    scout: clia.Space, expression: str
+) -> None:
+    scout.define("odd", f"def main(input):\n    if input:\n        return {expression}\n    return request('x', {expression})\n")
+    for given, line in ((True, None), (False, 4)):
+        done = scout.start("scout", "odd", given)
+        assert done.status == "failed"
+        assert done.failure is not None
+        assert done.failure.get("line") == line
+        assert done.failure["message"]
+        assert done.failure["reason"] == ("result" if given else "raised")
+    assert ends(root_of(scout), "scout") == [("1", "failed"), ("2", "failed")]
+
+
+def test_a_flow_may_catch_that_a_payload_cannot_cross(scout: clia.Space) -> None:
+    scout.define(
+        "odd", "def main(input):\n    try:\n        request('x', {1})\n    except TypeError:\n        return request('y')\n"
+    )
+    (request,) = scout.start("scout", "odd").pending
+    assert request.kind == "y"
+    assert scout.resume("scout", "fine").result == "fine"
+
+
+# Limits
+
+
+LIMITS = {
+    "endless": ("def main(input):\n    request('go')\n    while True:\n        pass\n", "limit", "time"),
+    "bomb": ("def main(input):\n    request('go')\n    x = [0]\n    while True:\n        x = x + x\n", "limit", "memory"),
+    "recursion": (
+        "def main(input):\n    request('go')\n    return main(input) + deeper(1)\n\ndef deeper(n):\n    return deeper(n)\n",
+        "raised",
+        "",
+    ),
+    "deep": (
+        "def deeper(n):\n    return deeper(n + 1)\n\ndef main(input):\n    request('go')\n    return deeper(0)\n",
+        "raised",
+        "Recursion",
+    ),
+    "raises": ("def main(input):\n    request('go')\n    raise ValueError('no plan')\n", "raised", "ValueError: no plan"),
+}
+
+
+@pytest.mark.parametrize("name", ["endless", "bomb", "deep", "raises"])
+def test_a_flow_that_goes_wrong_ends_as_failed_with_a_clear_reason_and_harms_no_other(here: Place, name: str) -> None:
+    source, reason, message = LIMITS[name]
+    with here.configured("[flows]\nturn_seconds = 0.3\nmemory_mb = 16\n").open() as space:
+        with_agents(space, "scout", "other", flow=source, product=PRODUCT)
+        space.start("other", "product")
+        space.resume("other", 6)
+        space.start("scout", "flow")
+        done = space.resume("scout", None)
+        assert done.status == "failed"
+        assert done.failure is not None
+        assert done.failure["reason"] == reason
+        assert message in done.failure["message"]
+        assert done.resumes == [None]
+        assert space.session("scout").failure == done.failure
+        assert space.resume("other", 7).result == 42
+        assert ends(here.root, "scout") == [("1", "failed")]
+        assert events(here.root, "scout")[0]["reason"] == done.failure["message"]
+        assert space.start("scout", "product").id == "2", "the agent can go on"
+        assert space.verify().clean
+
+
+def test_a_flow_that_goes_wrong_before_it_asks_is_a_failed_session_too(here: Place) -> None:
+    with here.configured("[flows]\nturn_seconds = 0.3\n").open() as space:
+        with_agents(space, "scout", endless="def main(input):\n    while True:\n        pass\n")
+        done = space.start("scout", "endless")
+        assert (done.status, done.pending) == ("failed", ())
+        assert [each["event"] for each in space.journal("scout")] == ["started", "ended"]
+        assert ends(here.root, "scout") == [("1", "failed")]
+
+
+# Answers
+
+
+def test_a_request_takes_one_answer_and_who_comes_later_learns_who_gave_it(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    scout.resume("scout", 5, "1.1", by="the first")
+    before = told(scout)
+    error = refused("stale-request", lambda: scout.resume("scout", 6, "1.1"))
+    assert isinstance(error, errors.StaleRequest)
+    assert error.answered_by == "the first"
+    assert error.fields["value"] == 5
+    assert error.fields["decision"] is None
+    assert error.fields["at"] == scout.journal("scout")[1]["resume"][6]
+    assert told(scout) == before
+    scout.resume("scout", 7)
+    assert refused("stale-request", lambda: scout.resume("scout", 6, "1.1")).fields["answered_by"] == "the first"
+
+
+def test_a_request_that_is_gone_or_never_was_is_said(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    for wrong in ("1.2", "2.1", "1", "", ".1", "1.", "1.01", "x.y", "1.1.1", "ask-1.1", " 1.1", "a/1.1"):
+        error = refused_with(lambda wrong=wrong: scout.resume("scout", 6, wrong))
+        assert (error.code, error.fields["request"]) == ("no-such-request", wrong)
+        refused("no-such-request", lambda wrong=wrong: scout.decide("scout", 6, request_id=wrong))  # type: ignore[misc]
+    scout.cancel("scout")
+    error = refused("stale-request", lambda: scout.resume("scout", 6, "1.1"))
+    assert (error.fields["status"], error.fields.get("answered_by")) == ("cancelled", None)
+    scout.start("scout", "product")
+    assert refused("stale-request", lambda: scout.resume("scout", 6, "1.1")).fields["status"] == "cancelled"
+    refused("nothing-pending", lambda: with_agents(scout, "idle").resume("idle", 6))
+
+
+def test_resume_refuses_what_only_people_answer(scout: clia.Space) -> None:
+    scout.define("question", QUESTION)
+    for kind in ("human", "human-review"):
+        scout.start("scout", "question", {"kind": kind, "payload": {"question": "?"}})
+        before = told(scout)
+        for call in (
+            lambda: scout.resume("scout", "yes"),
+            lambda: scout.resume("scout", "yes", scout.pending()[0].id),
+            lambda: scout.give_up("scout", "nobody is there"),
+        ):
+            error = refused("human-request", call)
+            assert isinstance(error, errors.NotAllowed)
+            assert error.fields["kind"] == kind
+        assert told(scout) == before
+        assert scout.decide("scout", "yes").session.result == "yes"
+    scout.start("scout", "question", {"kind": "humane", "payload": None})
+    assert scout.resume("scout", "only a name").result == "only a name"
+
+
+def test_decide_answers_what_machines_could_answer_too(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    made = scout.decide("scout", 5)
+    assert (made.request, made.session.decisions) == ("1.1", [(0, made.cid)])
+
+
+def test_a_request_that_is_given_up_raises_in_the_flow(here: Place, scout: clia.Space) -> None:
+    scout.define("careful", CAREFUL)
+    scout.start("scout", "careful", "cats")
+    made = scout.give_up("scout", "no network", by="worker 1")
+    assert (made.resumes, made.pending[0].payload) == ([{"error": "no network"}], "no network")
+    with here.open() as other:  # replayed
+        assert other.resume("scout", "done").result == {"found": "no network", "next": "done"}
+    scout.start("scout", "product")
+    failed = scout.give_up("scout", "no numbers left")
+    assert failed.status == "failed"
+    assert failed.failure is not None
+    assert (failed.failure["reason"], failed.failure["message"]) == ("raised", "RuntimeError: no numbers left")
+    assert failed.failure["line"] == 2
+    assert refused("stale-request", lambda: scout.resume("scout", 1, "2.1")).fields["answered_by"] == "Tess <tess@example.org>"
+
+
+def test_a_sleep_is_a_timer_and_a_suspension_has_a_tag(scout: clia.Space) -> None:
+    scout.define("slow", "import time\n\ndef main(input):\n    time.sleep(2.5)\n    return suspend('later')\n")
+    (timer,) = scout.start("scout", "slow").pending
+    assert (timer.kind, timer.payload) == ("timer", {"seconds": 2.5})
+    (later,) = scout.resume("scout", None).pending
+    assert (later.kind, later.tag, later.payload) == ("suspend", "later", None)
+    assert scout.resume("scout", "now").result == "now"
+
+
+def test_cancelling_ends_a_session_once_and_says_why(here: Place, scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    done = scout.cancel("scout", "not needed any more")
+    assert (done.status, done.pending, done.live) == ("cancelled", (), False)
+    assert done.failure == {"reason": "cancelled", "message": "not needed any more", "by": "Tess <tess@example.org>"}
+    error = refused("session-over", lambda: scout.cancel("scout"))
+    assert error.fields["status"] == "cancelled"
+    refused("session-over", lambda: scout.cancel("scout", session_id="1"))
+    assert scout.pending() == []
+    (event,) = events(here.root, "scout")
+    assert (event["status"], event["reason"], event["resumes"], event["name"]) == ("cancelled", "not needed any more", 0, "product")
+    question = scout.ask("scout", {"question": "?"})
+    scout.cancel("scout", session_id=question.session)
+    assert scout.pending() == []
+    assert ends(here.root, "scout") == [("1", "cancelled")], "what is only asked is no session of the agent"
+
+
+# Several at once
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])), ids=str)
+def test_requests_made_at_once_are_answered_in_any_order_with_the_same_result(
+    here: Place, scout: clia.Space, order: tuple[int, ...]
+) -> None:
+    made = scout.start("scout", "parts", 3)
+    assert [(each.id, each.payload) for each in made.pending] == [("1.1", {"n": 0}), ("1.2", {"n": 1}), ("1.3", {"n": 2})]
+    error = refused("several-requests", lambda: scout.resume("scout", "x"))
+    assert isinstance(error, errors.Ambiguous)
+    assert error.fields["matches"] == ["1.1", "1.2", "1.3"]
+    for number in order:
+        with here.open() as other:
+            other.resume("scout", f"part {number}", f"1.{number}")
+        refused("stale-request", lambda number=number: scout.resume("scout", "again", f"1.{number}"))  # type: ignore[misc]
+    made = scout.session("scout")
+    assert asked(made) == [("4", "last", ["part 1", "part 2", "part 3"], 5)]
+    assert made.resumes == [f"part {number}" for number in order]
+    assert scout.resume("scout", "end").result == {"parts": ["part 1", "part 2", "part 3"], "last": "end"}
+
+
+def test_what_waits_keeps_the_time_since_when_it_waits(scout: clia.Space) -> None:
+    first = scout.start("scout", "parts", 2).pending
+    after = scout.resume("scout", "x", "1.2").pending
+    assert after == (first[0],)
+
+
+# People
+
+
+def test_pending_lists_every_request_oldest_first(scout: clia.Space) -> None:
+    with_agents(scout, "another", "zoe")
+    scout.start("zoe", "product")
+    scout.start("scout", "parts", 2)
+    scout.start("another", "approval", {"goal": "x"})
+    question = scout.ask("zoe", {"question": "?"})
+    found = scout.pending()
+    assert [(each.agent, each.id) for each in found] == [
+        ("zoe", "1.1"),
+        ("scout", "1.1"),
+        ("scout", "1.2"),
+        ("another", "1.1"),
+        ("zoe", "ask-1.1"),
+    ]
+    assert found == sorted(found, key=lambda each: each.since)
+    assert [each.id for each in scout.pending("zoe")] == ["1.1", "ask-1.1"]
+    assert found[-1] == question
+    scout.resume("zoe", 1)
+    assert [(each.agent, each.id) for each in scout.pending()][-1] == ("zoe", "1.2")
+
+
+def test_an_agent_asks_beside_its_session_and_without_one(here: Place, scout: clia.Space) -> None:
+    first = scout.ask("scout", {"question": "May I?", "choices": ["yes", "no"]})
+    assert (first.id, first.kind, first.session, first.flow) == ("ask-1.1", "human", "ask-1", "ask")
+    assert first.payload == {"question": "May I?", "choices": ["yes", "no"]}
+    assert scout.sessions() == []
+    refused("no-such-session", lambda: scout.session("scout"))
+    scout.start("scout", "product")
+    second = scout.ask("scout", {"question": "And now?"})
+    assert [each.id for each in scout.pending()] == ["ask-1.1", "1.1", "ask-2.1"]
+    refused("several-requests", lambda: scout.decide("scout", "yes"))
+    assert scout.resume("scout", 5).id == "1", "questions beside it do not make an answer ambiguous"
+    refused("invalid-answer", lambda: scout.decide("scout", "maybe", request_id=first.id))
+    made = scout.decide("scout", "yes", "go", request_id=first.id)
+    assert (made.session.id, made.session.result, made.session.status) == ("ask-1", "yes", "finished")
+    assert scout.session("scout", "ask-1").decisions == [(0, made.cid)]
+    assert scout.session("scout").id == "1"
+    assert scout.resume("scout", 6).result == 30
+    assert scout.decide("scout", ["anything"]).request == second.id
+    assert ends(here.root, "scout") == [("1", "finished")]
+
+
+def test_a_decision_is_a_commit_over_the_parents_tree_and_then_a_resume(here: Place, scout: clia.Space) -> None:
+    head = scout.commit("scout", "finding", {"a": b"1", "b/c": b"2"})
+    scout.start("scout", "approval", {"goal": "tidy"})
+    scout.resume("scout", "sweep")
+    scout.trace("scout", "console", "said before")
+    made = scout.decide("scout", "approve", "A good plan.\n\nIt is short.", by="Ann <ann@example.org>")
+    assert scout.head("scout") == made.cid
+    assert (made.agent, made.request, made.value, made.by) == ("scout", "1.2", "approve", "Ann <ann@example.org>")
+    assert made.session.status == "finished"
+    commit = scout.show(made.cid)
+    assert (commit.kind, commit.parents, commit.message) == ("decision", (head,), "A good plan.\n\nIt is short.")
+    assert (commit.request, commit.tag, commit.value, commit.by) == ("1.2", "go-on", '"approve"', "Ann <ann@example.org>")
+    assert commit.behaviour == scout.flow("approval").cid
+    assert (commit.author.name, commit.committer.name) == ("scout", "Tess")
+    assert git("rev-parse", f"{made.cid}^{{tree}}", cwd=here.root) == git("rev-parse", f"{head}^{{tree}}", cwd=here.root)
+    bound = scout.trace_for(made.cid)
+    assert bound is not None
+    said = texts(bound.entries)
+    assert said[-1] == "said before"
+    assert [text for text in said if "waits for human (1.2)" in text]
+    (entry,) = scout.trace_pending("scout")
+    assert entry["data"] == {"session": "1", "status": "finished", "request": "1.2", "decision": made.cid}
+    assert made.session.decisions == [(1, made.cid)]
+    assert made.session.resumes == ["sweep", "approve"]
+    assert ends(here.root, "scout") == [("1", "finished")]
+    assert scout.verify().clean
+
+
+def test_a_decision_without_a_reason_has_a_message_of_its_own(scout: clia.Space) -> None:
+    scout.ask("scout", {"question": "?"})
+    assert scout.show(scout.decide("scout", {"a": 1}).cid).message == 'decision: {"a": 1} (human ask-1.1)'
+
+
+def test_the_checkpoint_of_a_decision_is_the_state_before_its_answer(scout: clia.Space) -> None:
+    scout.start("scout", "approval", {"goal": "tidy"})
+    scout.resume("scout", "sweep")
+    before = asked(scout.session("scout"))
+    made = scout.decide("scout", "reject")
+    assert made.session.result == {"status": "rejected"}
+    forked = scout.fork("scout", "again", made.cid)
+    assert asked(forked) == before
+    assert forked.resumes == ["sweep"]
+    assert scout.decide("again", "approve").session.result == {"status": "done", "plan": "sweep"}
+
+
+def test_who_decides_second_learns_who_decided_and_leaves_nothing_behind(scout: clia.Space) -> None:
+    scout.start("scout", "approval", {"goal": "tidy"})
+    scout.resume("scout", "sweep")
+    made = scout.decide("scout", "approve", by="Ann", request_id="1.2")
+    before = told(scout)
+    error = refused("stale-request", lambda: scout.decide("scout", "reject", by="Bob", request_id="1.2"))
+    assert isinstance(error, errors.StaleRequest)
+    assert error.answered_by == "Ann"
+    assert (error.fields["value"], error.fields["decision"]) == ("approve", made.cid)
+    assert told(scout) == before
+
+
+@pytest.mark.parametrize("by", ["", "  ", "two\nlines", "a\rb"], ids=repr)
+def test_who_decides_is_named_in_one_line(scout: clia.Space, by: str) -> None:
+    scout.ask("scout", {"question": "?"})
+    before = told(scout)
+    refused("invalid-by", lambda: scout.decide("scout", 1, by=by))
+    assert told(scout) == before
+
+
+def test_a_decision_without_a_request_named_answers_the_one_question_to_people(scout: clia.Space) -> None:
+    source = "import asyncio\n\nasync def main(input):\n    return await asyncio.gather(request('machine'), request('human'))\n"
+    scout.define("both", source)
+    scout.start("scout", "both")
+    refused("several-requests", lambda: scout.resume("scout", 1))
+    assert scout.decide("scout", "yes").request == "1.2"
+    assert scout.resume("scout", 1).result == [1, "yes"]
+
+
+@pytest.mark.parametrize("tag", [" ", "two\nlines", "a\0b", "\x1b[1m", "\u2028", "é: x", "Clia-Value: forged"], ids=ascii)
+def test_whatever_tag_a_question_has_it_can_be_decided(scout: clia.Space, tag: str) -> None:
+    scout.define("tagged", "def main(input):\n    return request('human', None, tag=input)\n")
+    (request,) = scout.start("scout", "tagged", tag).pending
+    assert request.tag == tag
+    made = scout.decide("scout", "yes")
+    assert made.session.result == "yes"
+    commit = scout.show(made.cid)
+    assert (commit.value, commit.request) == ('"yes"', "1.1")
+    assert scout.verify().clean
+
+
+@pytest.mark.parametrize("by", ["Ann\x0bB", "Ann\x85B", "Ann\u2028B", "Ann: B", "é" * 200], ids=ascii)
+def test_who_decided_is_read_back_as_it_was_said(scout: clia.Space, by: str) -> None:
+    scout.ask("scout", {"question": "?"})
+    made = scout.decide("scout", 1, by=by)
+    assert scout.show(made.cid).by == made.by == by
+    assert scout.verify().clean
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["two\nlines", "a\0b", "\u2028\x85\x1b", "---", "x" * 500_000, {"deep": [[[[{"er": []}]]]]}, "", [], {}, None, False, 0],
+    ids=lambda each: ascii(each)[:20],
+)
+def test_any_value_can_be_decided_and_is_read_back_from_the_commit(scout: clia.Space, value: Any) -> None:
+    scout.ask("scout", {"question": "?"})
+    made = scout.decide("scout", value)
+    assert made.session.result == made.value == value
+    assert json.loads(scout.show(made.cid).value or "") == value
+    assert scout.verify().clean
+
+
+def test_threads_that_share_a_handle_answer_each_request_once(scout: clia.Space) -> None:
+    scout.start("scout", "parts", 12)
+    together = threading.Barrier(6)
+    heard: set[tuple[int, str | None]] = set()
+
+    def race(number: int) -> list[str]:
+        together.wait()
+        won = []
+        for call in range(1, 13):
+            try:
+                scout.resume("scout", number, f"1.{call}", by=f"thread {number}")
+                won.append(f"1.{call}")
+            except errors.StaleRequest as err:
+                heard.add((number, err.answered_by))
+        return won
+
+    with ThreadPoolExecutor(6) as pool:
+        won = [each for found in pool.map(race, range(6)) for each in found]
+    assert sorted(won) == sorted(f"1.{call}" for call in range(1, 13))
+    assert len(scout.session("scout").resumes) == 12
+    assert not heard & {(number, f"thread {number}") for number in range(6)}
+    assert heard
+    assert scout.verify().clean
+
+
+# Which answers are valid
+
+SCHEMA = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 0}}, "required": ["age"]}
+LOCAL = {"$defs": {"name": {"type": "string"}}, "$ref": "#/$defs/name"}
+
+
+@pytest.mark.parametrize(
+    ("payload", "good", "bad"),
+    [
+        ({"choices": ["a", "b"]}, ["a", "b"], ["c", None, 0, ["a"], "A", "a "]),
+        ({"choices": [1, True, None]}, [1, 1.0, True, None], [False, 0, "1", 2]),
+        ({"choices": [0]}, [0], [False, None, ""]),
+        ({"choices": [{"a": 1}, []]}, [{"a": 1}, []], [{}, {"a": 1, "b": 2}, {"a": True}]),
+        ({"choices": []}, [], ["anything"]),
+        ({"choices": "ab"}, ["anything"], []),
+        ({"schema": SCHEMA}, [{"age": 3}, {"age": 0, "more": "x"}], [{"age": -1}, {}, "3", None, {"age": "3"}, {"age": True}]),
+        ({"schema": SCHEMA, "choices": ["a"]}, [{"age": 3}], ["a"]),
+        ({"schema": LOCAL}, ["x"], [1]),
+        ({"schema": {"enum": ["x"]}}, ["x"], ["y"]),
+        ({"schema": {"type": "boolean"}}, [True, False], [1, 0, "true"]),
+        ({"schema": True}, ["anything"], []),
+        ({"schema": False}, [], ["anything"]),
+        ({"schema": {"type": "nonsense"}}, [], ["anything"]),
+        ({"schema": {"type": 3}}, [], ["anything"]),
+        ({"schema": "text"}, [], ["anything"]),
+        ({"schema": {"pattern": "("}}, [], ["anything"]),
+        ({"schema": {"$ref": "https://schemas.invalid/person.json"}}, [], ["anything"]),
+        ({"schema": {"$ref": "file:///etc/passwd"}}, [], ["anything"]),
+        ({"schema": {"$ref": "#/nowhere"}}, [], ["anything"]),
+        ({"schema": {"$ref": "#"}}, [], ["anything"]),
+        ({"question": "?"}, ["anything", None, [1, {}]], []),
+        (None, ["anything"], []),
+        (["choices"], ["anything"], []),
+    ],
+    ids=lambda each: json.dumps(each)[:40],
+)
+def test_an_answer_must_be_one_that_the_request_takes(scout: clia.Space, payload: Any, good: list[Any], bad: list[Any]) -> None:
+    scout.define("question", QUESTION)
+    scout.start("scout", "question", {"payload": payload})
+    before = told(scout)
+    for value in bad:
+        error = refused("invalid-answer", lambda value=value: scout.decide("scout", value))  # type: ignore[misc]
+        assert isinstance(error, errors.InvalidAnswer)
+        assert error.fields["request"] == "1.1"
+        assert error.fields["problem"]
+    assert told(scout) == before
+    for number, value in enumerate(good, 1):
+        scout.fork("scout", f"fork-{number}")
+        assert scout.decide(f"fork-{number}", value).session.result == value
+
+
+def test_the_operators_schema_counts_before_what_the_request_says(here: Place) -> None:
+    text = '[answers.human]\nschema = { enum = ["approve", "reject"] }\n[answers.human-age]\nschema = { type = "integer" }\n'
+    with here.configured(text).open() as space:
+        with_agents(space, "scout", question=QUESTION)
+        space.start("scout", "question", {"payload": {"choices": ["yes", "no"]}})
+        error = refused("invalid-answer", lambda: space.decide("scout", "yes"))
+        assert "'approve'" in error.hints[0]
+        assert space.decide("scout", "approve").session.result == "approve"
+        space.start("scout", "question", {"kind": "human-age", "payload": {"schema": {"type": "string"}}})
+        refused("invalid-answer", lambda: space.decide("scout", "old"))
+        assert space.decide("scout", 40).session.result == 40
+        space.start("scout", "question", {"kind": "human-other", "payload": {"choices": ["yes"]}})
+        refused("invalid-answer", lambda: space.decide("scout", "approve"))
+        assert space.decide("scout", "yes").session.result == "yes"
+
+
+# Commits, traces, events
+
+
+def test_commits_of_a_live_session_name_its_flow_and_later_ones_do_not(scout: clia.Space) -> None:
+    cid = scout.flow("product").cid
+    assert scout.show(scout.commit("scout", "finding", changes={"a": b"0"})).behaviour is None
+    scout.start("scout", "product")
+    assert scout.show(scout.commit("scout", "finding", changes={"a": b"1"})).behaviour == cid
+    scout.resume("scout", 1)
+    assert scout.show(scout.commit_with_trace("scout", "finding", changes={"a": b"2"})).behaviour == cid
+    scout.resume("scout", 2)
+    assert scout.show(scout.commit("scout", "finding", changes={"a": b"3"})).behaviour is None
+    scout.ask("scout", {"question": "?"})
+    assert scout.show(scout.commit("scout", "finding", changes={"a": b"4"})).behaviour is None, "a question is no session"
+
+
+def test_every_way_to_commit_makes_a_checkpoint_while_a_session_is_live(here: Place, scout: clia.Space) -> None:
+    scout.commit("scout", "finding", {"a": b"1\n"})
+    with_agents(scout)
+    scout.spawn_from("helper", BRIEFING, "scout")
+    scout.commit("helper", "finding", changes={"b": b"1\n"})
+    scout.start("scout", "product")
+    made = {"commit": scout.commit("scout", "finding", changes={"c": b"1\n"})}
+    made["with trace"] = scout.commit_with_trace("scout", "finding", changes={"c": b"2\n"})
+    merged = scout.merge("scout", "helper")
+    assert isinstance(merged, clia.Merged)
+    made["merge"] = merged.cid
+    scout.commit("helper", "finding", changes={"a": b"theirs\n"})
+    made["another"] = scout.commit("scout", "finding", changes={"a": b"ours\n"})
+    conflict = scout.merge("scout", "helper")
+    assert isinstance(conflict, clia.Conflicts)
+    done = scout.resolve("scout", "helper", changes={"a": b"both\n"}, ours=conflict.ours, theirs=conflict.theirs)
+    made["resolve"] = done.cid
+    directory = here.root.parent / "directory"
+    directory.mkdir()
+    (directory / "d").write_text("1\n")
+    made["directory"] = scout.commit_dir("scout", "finding", directory, base=scout.head("scout"))
+    made["decision"] = scout.decide("scout", 5, request_id="1.1").cid
+    noted = set(git("notes", "--ref=clia/session/scout", "list", cwd=here.root).split()[1::2])
+    assert noted == set(made.values())
+    for number, cid in enumerate(made.values()):
+        forked = scout.fork("scout", f"fork-{number}", cid)
+        assert asked(forked) == [("1", "number", {"which": "one"}, 2)]
+        assert scout.files(f"fork-{number}") == scout.files(cid)
+
+
+def test_a_trace_tells_what_a_session_did_and_what_its_flow_printed(scout: clia.Space) -> None:
+    scout.start("scout", "approval", {"goal": "tidy"})
+    scout.resume("scout", "sweep")
+    scout.cancel("scout", "enough")
+    found = scout.trace_pending("scout")
+    assert [(each["kind"], each["text"].split(";")[0]) for each in found] == [
+        ("flow", "planning tidy\n"),
+        ("session", f"session 1 started: flow approval ({scout.flow('approval').cid[:12]})"),
+        ("session", "session 1 resumed: llm (1.1) answered by Tess <tess@example.org>"),
+        ("session", "session 1 cancelled by Tess <tess@example.org>"),
+    ]
+    assert [each.get("data", {}).get("status") for each in found] == [None, "suspended", "suspended", "cancelled"]
+    assert found[-1]["text"].endswith("cancelled: enough")
+    commit = scout.commit_with_trace("scout", "finding", changes={"a": b"1"})
+    bound = scout.trace_for(commit)
+    assert bound is not None
+    assert list(bound.entries) == found
+
+
+def test_replaying_prints_nothing_again(here: Place, scout: clia.Space) -> None:
+    scout.define("loud", "def main(input):\n    for n in range(9):\n        print('turn', n)\n        request('go', n)\n")
+    scout.start("scout", "loud")
+    for _ in range(9):
+        with here.open() as other:
+            other.resume("scout", None)
+    printed = [each["text"] for each in scout.trace_pending("scout") if each["kind"] == "flow"]
+    assert printed == [f"turn {n}\n" for n in range(9)]
+
+
+def test_each_end_of_a_session_is_one_event_in_git(here: Place) -> None:
+    with here.configured("[flows]\nturn_seconds = 0.3\n").open() as space:
+        with_agents(space, "scout", product=PRODUCT, fails="def main(input):\n    return 1 // 0\n")
+        space.start("scout", "product")
+        space.resume("scout", 1)
+        space.resume("scout", 2)
+        space.start("scout", "fails")
+        space.start("scout", "product")
+        space.cancel("scout", "enough")
+        space.start("scout", "product")
+        space.resume("scout", 1)
+        space.decide("scout", 2)
+        space.start("scout", "product")
+        assert ends(here.root, "scout") == [("1", "finished"), ("2", "failed"), ("3", "cancelled"), ("4", "finished")]
+        first, second, *_ = events(here.root, "scout")
+        assert {key: first[key] for key in ("event", "agent", "name", "resumes")} == {
+            "event": "session-ended",
+            "agent": "scout",
+            "name": "product",
+            "resumes": 2,
+        }
+        assert first["flow"] == space.flow("product").cid
+        assert first["started_at"] == space.session("scout", "1").started_at
+        assert first["ended_at"] == space.session("scout", "1").ended_at
+        assert "reason" not in first
+        assert "ZeroDivisionError" in second["reason"]
+
+
+# Forks
+
+
+def test_a_fork_is_an_agent_of_its_own_at_the_same_place(here: Place, scout: clia.Space) -> None:
+    scout.commit("scout", "finding", {"a": b"1"})
+    scout.start("scout", "parts", 2)
+    scout.resume("scout", "x", "1.2")
+    forked = scout.fork("scout", "other")
+    assert asked(forked) == asked(scout.session("scout")) == [("1", "part", {"n": 0}, 4)]
+    assert (forked.input, forked.started_at) == (2, scout.session("scout").started_at)
+    assert forked.forked is not None
+    head = scout.head("scout")
+    assert {key: forked.forked[key] for key in ("agent", "session", "commit")} == {"agent": "scout", "session": "1", "commit": head}
+    genesis = scout.show(scout.head("other"))
+    assert (genesis.kind, genesis.parents, genesis.parent) == ("spawn", (head,), "scout")
+    assert genesis.forked == "scout session 1 after 1 resumes"
+    assert scout.files("other") == {"a": b"1"}
+    assert scout.briefing_of("other") == BRIEFING
+    assert scout.sub_agents("scout") == ["other"]
+    scout.resume("other", "y")
+    assert asked(scout.session("scout")) == [("1", "part", {"n": 0}, 4)]
+    with here.open() as again:
+        assert again.session("other").to_json() == scout.session("other").to_json()
+        assert again.resume("other", "z").result == {"parts": ["y", "x"], "last": "z"}
+    assert scout.verify().clean
+
+
+def test_forks_of_forks_and_several_of_one_know_nothing_of_each_other(scout: clia.Space) -> None:
+    scout.define("counting", COUNTING)
+    scout.start("scout", "counting", 7)
+    for value in range(5):
+        scout.resume("scout", value)
+    scout.fork("scout", "a")
+    scout.fork("scout", "b")
+    scout.resume("a", 100)
+    scout.fork("a", "c")
+    at = scout.commit("a", "finding", changes={"x": b"1"})
+    scout.resume("c", 1000)
+    assert scout.resume("a", 1).result == 111
+    scout.fork("a", "d", at)
+    assert scout.session("d").resumes == [0, 1, 2, 3, 4, 100]
+    assert scout.resume("d", 2).result == 112
+    scout.resume("b", 0)
+    assert scout.resume("b", 0).result == 10
+    assert scout.session("c").result == 1110
+    assert scout.session("scout").resumes == [0, 1, 2, 3, 4]
+
+
+def test_a_fork_that_cannot_be_made_leaves_nothing(scout: clia.Space) -> None:
+    with_agents(scout, "idle")
+    early = scout.commit("scout", "finding", changes={"a": b"1"})
+    scout.start("scout", "product")
+    late = scout.commit("scout", "finding", changes={"a": b"2"})
+    theirs = scout.commit("idle", "finding", changes={"a": b"2"})
+    before = told(scout)
+    refused("already-exists", lambda: scout.fork("scout", "idle"))
+    refused("same-agent", lambda: scout.fork("scout", "scout"))
+    refused("no-such-session", lambda: scout.fork("idle", "new"))
+    refused("not-in-history", lambda: scout.fork("scout", "new", theirs))
+    refused("no-such-object", lambda: scout.fork("scout", "new", "0" * 40))
+    error = refused("no-checkpoint", lambda: scout.fork("scout", "new", scout.genesis("scout")))
+    assert error.fields == {"agent": "scout", "commit": scout.genesis("scout")}
+    refused("no-checkpoint", lambda: scout.fork("idle", "new", theirs))
+    assert scout.agents() == ["idle", "scout"]
+    assert told(scout) == before
+    assert scout.fork("scout", "started", early).resumes == [], "the session started on this commit"
+    assert scout.fork("scout", "later", late[:12]).resumes == []
+
+
+def test_a_session_that_is_over_can_be_forked_from_its_commits_and_not_as_it_is(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    scout.resume("scout", 15)
+    at = scout.commit("scout", "finding", changes={"a": b"1"})
+    scout.resume("scout", 3)
+    refused("no-such-session", lambda: scout.fork("scout", "new"))
+    assert scout.fork("scout", "other", at).resumes == [15]
+    assert scout.resume("other", 100).result == 1500
+    scout.archive("scout")
+    assert scout.fork("scout", "third", at).resumes == [15], "an archived agent's history is still there"
+
+
+def chance_run(space: clia.Space, turns: int = 3) -> dict[str, list[Any]]:
+    """A run with chance, clock and several requests at once, with a commit wherever it stands; by commit what it waited for."""
+    space.commit("scout", "finding", changes={"begun": b""})
+    stood = {str(space.head("scout")): asked(space.start("scout", "chance", {"turns": turns}))}
+
+    def commit() -> None:
+        waits = asked(space.session("scout"))
+        stood[space.commit("scout", "finding", changes={"at": str(len(stood)).encode()})] = waits
+
+    while space.session("scout").live:
+        commit()
+        waits = asked(space.session("scout"))
+        number, kind = waits[-1][:2]  # the last one first: not the order in which they were asked
+        if kind == "human":
+            made = space.decide("scout", answer(kind, number), request_id=f"1.{number}")
+            stood[made.cid] = waits
+        else:
+            space.resume("scout", answer(kind, number), f"1.{number}")
+    return stood
+
+
+def answer(kind: str, number: str) -> Any:
+    return {"kind": kind, "number": number, "share": 0.1 * int(number)}
+
+
+def finished_the_same_way(space: clia.Space, name: str) -> Any:
+    while space.session(name).live:
+        number, kind = asked(space.session(name))[-1][:2]
+        verb = space.decide if kind == "human" else space.resume
+        verb(name, answer(kind, number), request_id=f"1.{number}")
+    return space.session(name).result
+
+
+def test_a_fork_from_every_commit_suspends_as_the_original_did_there_with_the_store_and_all_dumps_gone(here: Place) -> None:
+    with here.open() as space:
+        with_agents(space, "scout", chance=CHANCE)
+        stood = chance_run(space)
+        result = space.session("scout").result
+        assert len(stood) == 1 + 3 * 4
+        assert len({json.dumps(each) for each in stood.values()}) == 3 * 3, "it stood at nine places"
+    here.lose_store()
+    with here.open() as space:
+        assert space.sessions() == []
+        for number, (commit, waits) in enumerate(stood.items()):
+            forked = space.fork("scout", f"fork-{number}", commit)
+            assert asked(forked) == waits
+            assert finished_the_same_way(space, f"fork-{number}") == result
+        assert space.verify().clean
+
+
+# Clones
+
+
+def test_a_session_travels_to_another_clone_and_is_forked_there(here: Place, scout: clia.Space, tmp_path: Path) -> None:
+    scout.start("scout", "product")
+    scout.resume("scout", 15)
+    at = scout.commit("scout", "finding", changes={"a": b"1"})
+    hub = tmp_path / "hub"
+    git("init", "-q", "--bare", str(hub), cwd=tmp_path)
+    git("remote", "add", "origin", str(hub), cwd=here.root)
+    scout.publish(["scout"])
+    git("clone", "-q", str(hub), str(tmp_path / "clone"), cwd=tmp_path)
+    with clia.init(tmp_path / "clone", settings=settings()) as other:
+        assert [each.name for each in other.flows()] == ["approval", "parts", "product"]
+        refused("foreign-agent", lambda: other.start("scout", "product"))
+        forked = other.fork("scout", "mine", at)
+        assert (forked.resumes, asked(forked)) == ([15], asked(scout.session("scout")))
+        assert other.resume("mine", 100).result == 1500
+        assert other.verify().clean
+        other.publish(["mine"])
+    assert scout.resume("scout", 3).result == 45
+    scout.adopt()
+    assert ends(here.root, "mine") == [("1", "finished")]
+    assert scout.fork("mine", "back", scout.genesis("mine")).resumes == [15]
+
+
+def test_an_agent_that_moves_to_another_clone_goes_on_counting_its_sessions(here: Place, scout: clia.Space, tmp_path: Path) -> None:
+    scout.start("scout", "product")
+    scout.cancel("scout")
+    scout.start("scout", "product")
+    scout.decide("scout", 1)
+    scout.cancel("scout")
+    hub = tmp_path / "hub"
+    git("init", "-q", "--bare", str(hub), cwd=tmp_path)
+    git("remote", "add", "origin", str(hub), cwd=here.root)
+    scout.publish(["scout"])
+    git("clone", "-q", str(hub), str(tmp_path / "clone"), cwd=tmp_path)
+    with clia.init(tmp_path / "clone", settings=settings()) as other:
+        other.claim("scout")
+        assert other.sessions("scout") == []
+        assert other.start("scout", "product").id == "3"
+        other.cancel("scout")
+        assert [session for session, _ in ends(tmp_path / "clone", "scout")] == ["1", "2", "3"]
+
+
+def test_what_waits_can_be_listed_where_nothing_may_be_written(
+    here: Place, scout: clia.Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scout.start("scout", "product")
+    scout.ask("scout", {"question": "?"})
+    locks = here.root / ".git/clia/locks"
+    shutil.rmtree(locks)
+    locks.write_text("nobody can lock anything here")
+    assert [each.id for each in scout.pending()] == ["1.1", "ask-1.1"]
+    with here.open() as other:
+        assert [each.id for each in other.pending()] == ["1.1", "ask-1.1"]
+        assert other.session("scout").status == "suspended"

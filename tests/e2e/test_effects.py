@@ -1,0 +1,610 @@
+"""The built-in effects on a real space: real git, real programs, a real server on this machine."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clia.app.config import Config, Llm, ProgramRule
+from clia.app.effects import command, commit, llm, merge, session, spawn, timer
+from clia.app.effects.output import Output
+from clia.backends.http_client import HttpClient
+from clia.errors import AlreadyExists, BackendError, CliaError, Conflict, InvalidInput, NotAllowed, NotFound, TransportError
+from support import git
+from support.effects import Reply, asked, completion, context_for, fake_agent, made_space, model_server, tools_for
+from support.fake_secrets import FAKES
+from support.spaces import texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from http.server import BaseHTTPRequestHandler
+    from pathlib import Path
+
+    from clia.app.effects.context import Context
+
+KEY = "sk-" + "test-0123456789abcdefABCDEF"
+
+
+class Desk:
+    """Calls handlers as a worker would, for requests that a test makes up."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.space = made_space(root, "scout", "helper")
+        self.config = Config(programs={"agent": fake_agent(root.parent)})
+        self.environment: dict[str, str] = {}
+
+    def context(self, kind: str, payload: Any, **more: Any) -> Context:
+        fields = {name: more.pop(name) for name in ("agent", "request", "since") if name in more}
+        request = asked(kind, payload, **fields)
+        return context_for(
+            self.space, request, self.config, more.pop("tools", None) or tools_for(self.root, **self.environment), **more
+        )
+
+    def call(self, effect: Any, payload: Any, **more: Any) -> Any:
+        return effect.handle(self.context(effect.__name__.rpartition(".")[2], payload, **more), payload)
+
+    def commits(self, agent: str = "scout") -> list[str]:
+        return [each.cid for each in self.space.session_log(agent)]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path / "space")
+    yield made
+    made.space.close()
+
+
+def refused(call: Any, code: str) -> CliaError:
+    with pytest.raises(CliaError) as caught:
+        call()
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+# timer, session, commit, merge, spawn
+
+
+def test_a_timer_answers_with_the_time(desk: Desk) -> None:
+    assert desk.call(timer, {"seconds": 5})["at"].endswith("Z")
+    refused(lambda: desk.call(timer, {"seconds": "5"}), "invalid-payload")
+
+
+FLOW = "def main(input):\n    return request('ask', input)\n"
+
+
+def test_a_session_tells_how_another_agents_session_ended(desk: Desk) -> None:
+    desk.space.define("one", FLOW)
+    desk.space.start("helper", "one", 1)
+    stands = desk.call(session, {"agent": "helper", "wait": False})
+    assert stands == {"agent": "helper", "session": "1", "status": "suspended", "result": None}
+    desk.space.resume("helper", {"n": 1})
+    assert desk.call(session, {"agent": "helper"}) == {
+        "agent": "helper",
+        "session": "1",
+        "status": "finished",
+        "result": {"n": 1},
+    }
+
+
+def test_a_session_that_was_cancelled_is_an_answer_and_no_error(desk: Desk) -> None:
+    desk.space.define("one", FLOW)
+    desk.space.start("helper", "one", 1)
+    desk.space.cancel("helper", "not needed")
+    found = desk.call(session, {"agent": "helper"})
+    assert (found["status"], found["error"]) == ("cancelled", "not needed")
+
+
+def test_waiting_for_oneself_for_nobody_or_for_no_session_is_refused(desk: Desk) -> None:
+    refused(lambda: desk.call(session, {"agent": "scout"}), "invalid-payload")
+    refused(lambda: desk.call(session, {"agent": "nobody"}), "no-such-agent")
+    refused(lambda: desk.call(session, {"agent": "helper"}), "no-such-session")
+
+
+def test_a_commit_is_made_once_however_often_it_is_tried(desk: Desk) -> None:
+    payload = {"kind": "test", "changes": {"a.txt": "é", "b.txt": "b"}, "message": "two files"}
+    first = desk.call(commit, payload)
+    assert desk.call(commit, payload, attempt=2) == first == {"commit": desk.space.head("scout")}
+    assert desk.space.files("scout") == {"a.txt": "é".encode(), "b.txt": b"b"}
+    assert desk.call(commit, {"changes": {"a.txt": None}}, request="1.2") != first
+    assert desk.space.files("scout") == {"b.txt": b"b"}
+    assert len(desk.commits()) == 3
+
+
+def test_a_request_of_the_same_number_at_another_time_is_another_one(desk: Desk) -> None:
+    """Where a store was lost, the numbers of sessions begin again."""
+    first = desk.call(commit, {"changes": {"a.txt": "1"}})
+    assert desk.call(commit, {"changes": {"a.txt": "2"}}, since="2026-05-02T12:00:00Z") != first
+
+
+def test_an_earlier_attempts_commit_is_found_behind_many_others(desk: Desk) -> None:
+    first = desk.call(commit, {"changes": {"a.txt": "1"}})
+    for number in range(40):
+        desk.space.commit("scout", "test", changes={"n": str(number).encode()})
+    assert desk.call(commit, {"changes": {"a.txt": "1"}}) == first
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [
+        (None, "invalid-payload"),
+        ({}, "invalid-payload"),
+        ({"changes": []}, "invalid-payload"),
+        ({"changes": {"a": 5}}, "invalid-payload"),
+        ({"changes": {"a": "x"}, "kind": 5}, "invalid-payload"),
+        ({"changes": {"a": "x"}, "author": "me"}, "invalid-payload"),
+        ({"changes": {"../a": "x"}}, "unsafe-path"),
+        ({"changes": {".git/config": "x"}}, "unsafe-path"),
+        ({"changes": {"a": "x"}, "kind": "decision"}, "reserved-kind"),
+        ({"changes": {"a": "x"}, "kind": "no-such-kind"}, "unknown-kind"),
+    ],
+)
+def test_a_bad_commit_is_refused_and_changes_nothing(desk: Desk, payload: Any, code: str) -> None:
+    before = desk.commits()
+    refused(lambda: desk.call(commit, payload), code)
+    assert desk.commits() == before
+
+
+def test_a_merge_is_made_once_and_a_conflict_is_an_answer(desk: Desk) -> None:
+    desk.space.commit("helper", "finding", changes={"a.txt": b"theirs"})
+    first = desk.call(merge, {"from": "helper"})
+    assert first == {"merged": desk.space.head("scout")}
+    assert desk.call(merge, {"from": "helper"}) == first
+    assert desk.call(merge, {"from": "helper"}, request="1.2") == {"up_to_date": first["merged"]}
+    desk.space.commit("helper", "finding", changes={"a.txt": b"more"})
+    head = desk.space.commit("scout", "finding", changes={"a.txt": b"ours"})
+    assert desk.call(merge, {"from": "helper"}, request="1.3") == {"conflicts": ["a.txt"]}
+    assert desk.space.head("scout") == head
+    refused(lambda: desk.call(merge, {"from": "nobody"}, request="1.4"), "no-such-agent")
+    refused(lambda: desk.call(merge, {}), "invalid-payload")
+
+
+def test_a_sub_agent_is_spawned_once_with_its_session(desk: Desk) -> None:
+    desk.space.define("one", FLOW)
+    desk.space.commit("scout", "finding", changes={"a.txt": b"a"})
+    payload = {"name": "sub", "briefing": {"title": "Dig", "text": "deep"}, "flow": "one", "input": {"n": 1}}
+    first = desk.call(spawn, payload)
+    assert first == {"agent": "sub", "genesis": desk.space.genesis("sub"), "session": "1"}
+    assert desk.call(spawn, payload, attempt=2) == first
+    assert desk.space.parent_agent("sub") == "scout"
+    assert desk.space.files("sub") == {"a.txt": b"a"}
+    assert desk.space.briefing_of("sub")[:2] == ("Dig", "deep")
+    assert desk.space.session("sub").input == {"n": 1}
+    assert len(desk.space.sessions("sub")) == 1
+
+
+def test_an_attempt_that_died_before_the_session_is_gone_on_with(desk: Desk) -> None:
+    desk.space.define("one", FLOW)
+    payload = {"name": "sub", "briefing": {"title": "Dig"}}
+    first = desk.call(spawn, payload)
+    assert desk.call(spawn, {**payload, "flow": "one"}) == {**first, "session": "1"}
+
+
+def test_a_sub_agent_may_start_from_another_agents_files_or_from_none(desk: Desk) -> None:
+    desk.space.commit("helper", "finding", changes={"h.txt": b"h"})
+    desk.call(spawn, {"name": "one", "briefing": {"title": "T"}, "from": "helper"}, request="1.1")
+    desk.call(spawn, {"name": "two", "briefing": {"title": "T"}, "from": False}, request="1.2")
+    assert desk.space.files("one") == {"h.txt": b"h"}
+    assert desk.space.parent_agent("one") == "scout"
+    assert desk.space.files("two") == {}
+
+
+def test_a_name_that_someone_else_has_is_refused(desk: Desk) -> None:
+    with pytest.raises(AlreadyExists):
+        desk.call(spawn, {"name": "helper", "briefing": {"title": "T"}})
+    desk.call(spawn, {"name": "sub", "briefing": {"title": "T"}}, request="1.1")
+    with pytest.raises(AlreadyExists):
+        desk.call(spawn, {"name": "sub", "briefing": {"title": "T"}}, request="1.2")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"name": "sub"},
+        {"name": "sub", "briefing": "T"},
+        {"name": "sub", "briefing": {"text": "T"}},
+        {"name": "Sub!", "briefing": {"title": "T"}},
+        {"name": "sub", "briefing": {"title": "T"}, "input": 1},
+        {"name": "sub", "briefing": {"title": "T"}, "from": 5},
+        {"name": "sub", "briefing": {"title": "T"}, "flow": "none"},
+    ],
+)
+def test_a_bad_spawn_makes_no_agent(desk: Desk, payload: Any) -> None:
+    with pytest.raises((InvalidInput, NotFound)):
+        desk.call(spawn, payload)
+    assert desk.space.agents() == ["helper", "scout"]
+
+
+# llm
+
+
+def llm_desk(desk: Desk, url: str, **more: Any) -> Desk:
+    desk.config = Config(llm=Llm(url, **{"model": "small", "api_key_env": "MODELS_KEY", "timeout_seconds": 10.0, **more}))
+    desk.environment = {"MODELS_KEY": KEY}
+    return desk
+
+
+def test_a_prompt_is_put_to_the_endpoint_and_its_answer_comes_back(desk: Desk) -> None:
+    with model_server(completion()) as server:
+        value = llm_desk(desk, server.url).call(llm, {"prompt": "What now?", "temperature": 0.5})
+    assert value == {
+        "text": "Look at the logs.",
+        "model": "small-2026",
+        "finish_reason": "stop",
+        "usage": {"prompt_tokens": 3, "completion_tokens": 4},
+    }
+    (got,) = server.asked
+    assert got.path == "/v1/chat/completions"
+    assert got.body == {"messages": [{"role": "user", "content": "What now?"}], "temperature": 0.5, "model": "small"}
+    assert got.headers["authorization"] == f"Bearer {KEY}"
+    assert got.headers["idempotency-key"] == f"{desk.space.id}/scout/1.1"
+    (said,) = texts(desk.space.trace_pending("scout"))
+    assert "small-2026 answered" in said
+
+
+def test_messages_and_tools_pass_as_they_are_and_need_no_key(desk: Desk) -> None:
+    calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    choice = {"message": {"role": "assistant", "content": None, "tool_calls": calls}, "finish_reason": "tool_calls"}
+    with model_server(completion(choices=[choice])) as server:
+        chosen = llm_desk(desk, server.url, api_key_env=None, model=None)
+        messages = [{"role": "system", "content": "Be brief."}]
+        value = chosen.call(llm, {"messages": messages, "model": "large", "max_tokens": 5})
+    assert (value["text"], value["tool_calls"]) == ("", calls)
+    assert server.asked[0].body == {"messages": messages, "model": "large", "max_tokens": 5}
+    assert "authorization" not in server.asked[0].headers
+
+
+@pytest.mark.parametrize(
+    ("payload", "field"),
+    [
+        ("hello", "payload"),
+        ({}, "prompt"),
+        ({"prompt": "a", "messages": []}, "prompt"),
+        ({"prompt": 5}, "prompt"),
+        ({"messages": []}, "messages"),
+        ({"messages": "a"}, "messages"),
+        ({"prompt": "a", "stream": True}, "stream"),
+        ({"prompt": "a", "model": 5}, "model"),
+    ],
+)
+def test_a_bad_question_is_refused_before_anyone_is_asked(desk: Desk, payload: Any, field: str) -> None:
+    with model_server(completion()) as server, pytest.raises(InvalidInput) as caught:
+        llm_desk(desk, server.url).call(llm, payload)
+    assert caught.value.fields["field"] == field
+    assert server.asked == []
+
+
+def test_without_a_model_nothing_is_asked(desk: Desk) -> None:
+    refused(lambda: llm_desk(desk, "http://127.0.0.1:9", model=None).call(llm, {"prompt": "a"}), "invalid-payload")
+
+
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+def test_what_the_endpoint_refuses_is_not_tried_again(desk: Desk, status: int) -> None:
+    with model_server(Reply(status, b'{"error": {"message": "no such model"}}')) as server, pytest.raises(InvalidInput) as caught:
+        llm_desk(desk, server.url).call(llm, {"prompt": "a"})
+    assert "no such model" in caught.value.message
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_is_refused_shows_nowhere(desk: Desk, status: int) -> None:
+    reply = Reply(status, json.dumps({"error": f"Incorrect API key: {KEY}"}).encode())
+    with model_server(reply) as server, pytest.raises(NotAllowed) as caught:
+        llm_desk(desk, server.url).call(llm, {"prompt": "a"})
+    assert KEY not in json.dumps(caught.value.to_json())
+    assert "***" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("reply", "pause"),
+    [
+        (Reply(429, b"slow down", {"Retry-After": "7"}), 7.0),
+        (Reply(503, b"", {"Retry-After": "Fri, 01 May 2099 12:00:00 GMT"}), None),
+        (Reply(500, b"oops"), 0.0),
+        (Reply(408), 0.0),
+    ],
+)
+def test_what_may_pass_is_tried_again_after_the_time_that_was_asked_for(desk: Desk, reply: Reply, pause: float | None) -> None:
+    with model_server(reply) as server, pytest.raises(TransportError) as caught:
+        llm_desk(desk, server.url).call(llm, {"prompt": "a"})
+    found = caught.value.fields.get("retry_after", 0.0)
+    assert found == pause if pause is not None else found > 10**9
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{"message": {"content": 5}}]}'])
+def test_an_answer_that_makes_no_sense_is_tried_again(desk: Desk, body: bytes) -> None:
+    with model_server(Reply(200, body)) as server:
+        chosen = llm_desk(desk, server.url)
+        assert isinstance(refused(lambda: chosen.call(llm, {"prompt": "a"}), "llm-bad-answer"), TransportError)
+
+
+def test_a_redirect_is_not_followed(desk: Desk) -> None:
+    with model_server(completion()) as other:
+        elsewhere = Reply(307, b"", {"Location": f"{other.url}/chat/completions"})
+        with model_server(elsewhere) as server:
+            refused(lambda: llm_desk(desk, server.url).call(llm, {"prompt": "a"}), "llm-redirected")
+    assert other.asked == []
+
+
+def test_nobody_at_the_address_is_tried_again(desk: Desk) -> None:
+    with model_server(completion()) as server:
+        pass
+    with pytest.raises(TransportError) as caught:
+        llm_desk(desk, server.url).call(llm, {"prompt": "a"})
+    assert caught.value.retryable
+
+
+def test_a_server_that_sends_a_drop_at_a_time_is_cut_when_the_time_is_up() -> None:
+    over = threading.Event()
+
+    def drip(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        while not over.wait(0.02):
+            try:
+                handler.wfile.write(b".")
+            except OSError:
+                return
+
+    with model_server(drip) as server:
+        with pytest.raises(TransportError, match="in time"):
+            HttpClient().post(server.url, {}, b"{}", seconds=0.3, limit=10**6)
+        over.set()
+
+
+def test_more_than_the_limit_is_refused_for_good() -> None:
+    with model_server(Reply(200, b"x" * 101)) as server:
+        assert HttpClient().post(server.url, {}, b"{}", seconds=10, limit=101).body == b"x" * 101
+        with pytest.raises(TransportError, match="more than 100 bytes") as caught:
+            HttpClient().post(server.url, {}, b"{}", seconds=10, limit=100)
+    assert not caught.value.retryable
+
+
+def test_a_server_without_a_good_certificate_is_not_spoken_to() -> None:
+    with model_server(completion()) as server, pytest.raises(TransportError):
+        HttpClient().post(server.url.replace("http:", "https:"), {"Authorization": KEY}, b"{}", seconds=10, limit=100)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("url", ["ftp://x/y", "http:///x", "file:///etc/passwd"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput):
+        HttpClient().post(url, {}, b"", seconds=1, limit=1)
+
+
+# command
+
+
+def agent(*lines: str, **more: Any) -> dict[str, Any]:
+    return {"program": "agent", "stdin": "\n".join(lines), **more}
+
+
+def test_a_program_works_on_the_agents_files_and_its_changes_are_a_traced_commit(desk: Desk) -> None:
+    desk.space.commit("scout", "finding", changes={"old.txt": b"old\n", "gone.txt": b"x"})
+    value = desk.call(
+        command, agent("say one", "complain two", "append old.txt more", "write new.txt new", "remove gone.txt", message="did it")
+    )
+    assert value == {"exit_code": 0, "output": "one\ntwo\n", "commit": desk.space.head("scout")}
+    assert desk.space.files("scout") == {"old.txt": b"old\nmore\n", "new.txt": b"new\n"}
+    made = desk.space.show("scout")
+    assert (made.kind, made.subject, made.meta["request"], made.meta["exit_code"]) == ("finding", "did it", "1.1", 0)
+    bound = desk.space.trace_for("scout")
+    assert bound is not None
+    assert "".join(texts(bound.entries)) == "one\ntwo\n"
+    assert desk.space.verify().clean
+
+
+def test_a_program_that_changes_nothing_makes_no_commit(desk: Desk) -> None:
+    before = desk.commits()
+    assert desk.call(command, agent("say nothing", "exit 3")) == {"exit_code": 3, "output": "nothing\n", "commit": None}
+    assert desk.commits() == before
+
+
+def test_a_failing_programs_changes_are_kept_and_its_code_told(desk: Desk) -> None:
+    value = desk.call(command, agent("write a.txt half", "exit 3", kind="test"))
+    assert value["exit_code"] == 3
+    assert desk.space.show(value["commit"]).kind == "test"
+
+
+def test_commits_that_a_program_makes_itself_become_one_of_the_agents(desk: Desk) -> None:
+    value = desk.call(
+        command,
+        agent("write a.txt a", "git add -A", "git -c user.name=x -c user.email=x commit -q -m own", "git switch -q -c side"),
+    )
+    assert value["commit"] == desk.space.head("scout")
+    assert desk.space.files("scout") == {"a.txt": b"a\n"}
+    assert desk.space.session_log("scout")[1].kind == "spawn"
+    again = desk.call(command, agent("append a.txt b"), request="1.2")
+    assert desk.space.files(again["commit"]) == {"a.txt": b"a\nb\n"}
+
+
+def test_a_program_that_is_not_listed_is_not_run(desk: Desk) -> None:
+    err = refused(lambda: desk.call(command, {"program": "sh", "args": ["-c", "touch /tmp/x"]}), "program-not-listed")
+    assert isinstance(err, NotAllowed)
+    assert "effects.command.programs.sh" in err.hints[0]
+
+
+@pytest.mark.parametrize(
+    "payload", [None, {}, {"program": "agent", "args": "x"}, {"program": "agent", "args": [1]}, {"program": "agent", "cwd": "/"}]
+)
+def test_a_bad_command_is_refused(desk: Desk, payload: Any) -> None:
+    refused(lambda: desk.call(command, payload), "invalid-payload")
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [({"kind": "decision"}, "reserved-kind"), ({"kind": "no-such"}, "unknown-kind"), ({"message": "a\0b"}, "invalid-text")],
+)
+def test_what_could_not_be_committed_is_refused_before_anything_runs(desk: Desk, more: dict[str, str], code: str) -> None:
+    refused(lambda: desk.call(command, agent(f"write {desk.root}/ran yes", **more)), code)
+    assert not (desk.root / "ran").exists()
+
+
+def test_a_program_sees_only_what_is_listed_of_the_environment(desk: Desk) -> None:
+    rule = desk.config.programs["agent"]._replace(environment=("SEEN", "UNSET"))
+    desk.config = Config(programs={"agent": rule})
+    desk.environment = {"SEEN": "1", "HIDDEN": "1"}
+    names = set(json.loads(desk.call(command, agent("environment"))["output"].replace("'", '"')))
+    assert "SEEN" in names
+    assert "PATH" in names
+    assert not names & {"HIDDEN", "UNSET"}
+
+
+def test_arguments_are_words_and_never_a_shells(desk: Desk) -> None:
+    desk.config = Config(programs={"echo": ProgramRule(("echo", "-n"))})
+    assert desk.call(command, {"program": "echo", "args": ["$HOME; ls", "a b"]})["output"] == "$HOME; ls a b"
+
+
+def test_the_outcome_of_an_attempt_that_committed_and_died_is_not_made_again(desk: Desk) -> None:
+    payload = agent("say once", "append log.txt line")
+    first = desk.call(command, payload)
+    assert desk.call(command, payload, attempt=2) == first
+    assert desk.space.files("scout") == {"log.txt": b"line\n"}
+
+
+def test_what_an_attempt_that_did_not_end_left_behind_gets_into_no_commit(desk: Desk) -> None:
+    desk.space.commit("scout", "finding", changes={"kept.txt": b"kept\n", ".gitignore": b"cache\n"})
+    stopped = agent(
+        "write kept.txt spoilt", "write junk.txt junk", "write cache c", "git add -A", "write loose.txt x", "say ready", "hang"
+    )
+    cancel = threading.Event()
+    with pytest.raises(Conflict, match="cancelled"):
+        desk.call(command, stopped, cancelled=cancel, tools=cancelling(desk, cancel))
+    value = desk.call(command, agent("write good.txt good"), request="1.2")
+    assert desk.space.files(value["commit"]) == {"kept.txt": b"kept\n", ".gitignore": b"cache\n", "good.txt": b"good\n"}
+    directory = desk.root / ".git" / "clia" / "work" / "scout"
+    assert (directory / "cache").exists()  # what git ignores is the program's own, and stays
+
+
+def test_ignored_files_of_an_earlier_run_do_not_stand_in_the_way_of_new_ones(desk: Desk) -> None:
+    desk.space.commit("scout", "finding", changes={".gitignore": b"cache\n"})
+    desk.call(command, agent("write cache old"))
+    desk.space.commit("scout", "finding", changes={"cache": b"new\n", ".gitignore": None})
+    value = desk.call(command, agent("append cache more"), request="1.2")
+    assert desk.space.files(value["commit"]) == {"cache": b"new\nmore\n"}
+
+
+def cancelling(desk: Desk, cancel: threading.Event) -> Any:
+    """Tools with which a program is cancelled once it has said that it is ready."""
+    tools = tools_for(desk.root)
+    real = tools.programs
+
+    class Watching:
+        alone, clear = real.alone, real.clear
+
+        @staticmethod
+        def run(order: Any, place: str, said: Any, cancelled: Any) -> Any:
+            def heard(data: bytes) -> None:
+                if b"ready" in data:
+                    cancel.set()
+                said(data)
+
+            return real.run(order, place, heard, cancelled)
+
+    return tools._replace(programs=Watching())
+
+
+@pytest.mark.parametrize("damage", ["not a checkout", "another agent's", "index locked", "git link gone"])
+def test_a_worktree_that_cannot_be_used_is_made_anew(desk: Desk, damage: str) -> None:
+    directory = desk.root / ".git" / "clia" / "work" / "scout"
+    if damage == "not a checkout":
+        directory.mkdir(parents=True)
+        (directory / "junk").write_text("x")
+    elif damage == "another agent's":
+        desk.space.checkout("helper", directory)
+    else:
+        desk.call(command, agent("write a.txt a"), request="1.9")
+        admin = git("rev-parse", "--git-dir", cwd=directory).strip()
+        if damage == "index locked":
+            (desk.root / admin / "index.lock").touch()
+        else:
+            (directory / ".git").unlink()
+    value = desk.call(command, agent("write b.txt b"))
+    assert set(desk.space.files(value["commit"])) - {"a.txt"} == {"b.txt"}
+
+
+def test_a_program_that_takes_too_long_is_ended_and_may_be_tried_again(desk: Desk) -> None:
+    desk.config = Config(programs={"agent": desk.config.programs["agent"]._replace(timeout_seconds=0.5)})
+    err = refused(lambda: desk.call(command, agent("write a.txt a", "hang")), "program-timed-out")
+    assert isinstance(err, BackendError)
+    assert len(desk.commits()) == 1
+
+
+def test_decisions_that_were_made_while_a_program_ran_do_not_spoil_its_work(desk: Desk) -> None:
+    desk.space.ask("scout", {"question": "Go on?"})
+    tools = meanwhile(desk, lambda: desk.space.decide("scout", "yes"))
+    value = desk.call(command, agent("write a.txt a", "say ready"), tools=tools)
+    assert desk.space.head("scout") == value["commit"]
+    assert [each.kind for each in desk.space.session_log("scout")] == ["finding", "decision", "spawn"]
+
+
+def test_work_that_was_committed_while_a_program_ran_is_not_undone(desk: Desk) -> None:
+    tools = meanwhile(desk, lambda: desk.space.commit("scout", "test", changes={"theirs.txt": b"x"}))
+    refused(lambda: desk.call(command, agent("write a.txt a", "say ready"), tools=tools), "stale-ref")
+    assert desk.space.files("scout") == {"theirs.txt": b"x"}
+    desk.call(command, agent("write a.txt a", "say ready"), attempt=2)
+    assert desk.space.files("scout") == {"theirs.txt": b"x", "a.txt": b"a\n"}
+
+
+def meanwhile(desk: Desk, act: Any) -> Any:
+    """Tools with which something happens once, while the program runs."""
+    tools = tools_for(desk.root)
+    real = tools.programs
+    done: list[Any] = []
+
+    class Watching:
+        alone, clear = real.alone, real.clear
+
+        @staticmethod
+        def run(order: Any, place: str, said: Any, cancelled: Any) -> Any:
+            def heard(data: bytes) -> None:
+                if b"ready" in data and not done:
+                    done.append(act())
+                said(data)
+
+            return real.run(order, place, heard, cancelled)
+
+    return tools._replace(programs=Watching())
+
+
+def test_secrets_that_a_program_prints_are_not_in_the_trace(desk: Desk) -> None:
+    fake = next(each for each in FAKES if each.kind == "github-token")
+    desk.call(command, agent(f"say {fake.text}"))
+    (entry,) = desk.space.trace_pending("scout")
+    assert fake.secret not in entry["text"]
+
+
+def test_much_output_is_traced_in_few_entries_and_its_end_comes_back(desk: Desk) -> None:
+    desk.config = Config(programs={"seq": ProgramRule(("seq", "60000"))})
+    value = desk.call(command, {"program": "seq"})
+    entries = desk.space.trace_pending("scout")
+    assert "".join(texts(entries)) == "".join(f"{number}\n" for number in range(1, 60001))
+    assert len(entries) < 100
+    assert value["output"].endswith("59999\n60000\n")
+    assert len(value["output"].encode()) <= 64 * 1024
+
+
+def test_output_of_any_bytes_is_text_and_there_is_a_limit_to_what_is_traced() -> None:
+    traced: list[str] = []
+    output = Output(traced.append, limit=10)
+    for data in (b"caf\xc3", b"\xa9\n", b"\xff\n", b"", b"123456789\n", b"more\n"):
+        output.add(data)
+    output.end()
+    assert "".join(traced) == "café\n\ufffd\n123\n[cut: the program printed more than is kept]\n"
+    assert output.tail() == "café\n\ufffd\n123456789\nmore\n"
+
+
+def test_two_commands_of_one_agent_follow_one_another(desk: Desk) -> None:
+    """They share its worktree: the second starts from what the first committed."""
+    values: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda at=at: values.append(desk.call(command, agent(f"append log.txt {at}"), request=f"1.{at}")))
+        for at in range(3)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert sorted(desk.space.files("scout")["log.txt"].split()) == [b"0", b"1", b"2"]  # type: ignore[union-attr]  # bytes
+    assert len({each["commit"] for each in values}) == 3

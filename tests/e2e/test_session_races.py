@@ -1,0 +1,119 @@
+"""Many processes answer the same requests: each request takes one answer, and who was too late learns whose it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import clia
+from support import git
+from support.session_flows import PARTS
+from support.session_racer import Race, run
+from support.session_spaces import STORES, ends
+from support.space_driver import BRIEFING, Paper, postgres_url, settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PROCESSES = 8
+AGENTS = 10
+REQUESTS = 20  # of each agent
+QUESTIONS = """\
+import asyncio
+
+async def main(input):
+    return await asyncio.gather(*[request("human", {"question": f"number {n}?"}) for n in range(input)])
+"""
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> str | None:
+    return postgres_url(request.getfixturevalue("postgres_address")) if request.param == "postgresql" else None
+
+
+def prepared(root: Path, store: str | None, source: str) -> None:
+    with clia.init(root, settings=settings(store=store)) as space:
+        space.define("many", source)
+        for agent in range(AGENTS):
+            space.spawn(f"a{agent}", BRIEFING)
+            space.start(f"a{agent}", "many", REQUESTS)
+
+
+def raced(root: Path, store: str | None, verb: str) -> dict[tuple[str, str], str]:
+    """Each request was won once and lost by all others, who were told the winner; by request who won."""
+    paper = Paper(str(root.parent / "paper"))
+    wanted = [[[f"a{agent}", f"1.{call}"] for agent in range(AGENTS)] for call in range(1, REQUESTS + 1)]
+    run(Race(str(root), store, paper.path, verb, wanted), PROCESSES)
+    won = {(agent, request): number for agent, request, number in paper.read("won")}
+    assert len(paper.read("won")) == len(won) == AGENTS * REQUESTS
+    lost = Counter((agent, request) for agent, request, *_ in paper.read("lost"))
+    assert set(lost.values()) == {PROCESSES - 1}
+    assert len(lost) == AGENTS * REQUESTS
+    for agent, request, number, by, value in paper.read("lost"):
+        winner = won[agent, request]
+        assert (by, value) == (f"racer {winner}", winner)
+        assert number != winner
+    return won
+
+
+def check_nothing_left(space: clia.Space) -> None:
+    assert space.pending() == []
+    assert not space._envelope.unfinished()
+    with space._core.store.reading() as view:
+        assert view.values.scan("live/") == view.values.scan("snapshot/") == []
+    report = space.verify()
+    assert report.clean, report.findings
+
+
+def test_eight_processes_decide_the_same_200_requests(tmp_path: Path, store: str | None) -> None:
+    root = tmp_path / "repo"
+    prepared(root, store, QUESTIONS)
+    won = raced(root, store, "decide")
+    with clia.open(root, settings=settings(store=store)) as space:
+        for agent in (f"a{number}" for number in range(AGENTS)):
+            done = space.session(agent)
+            assert done.status == "finished"
+            assert done.result == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, REQUESTS + 1)]
+            decisions = [each for each in space.log(agent) if each.kind == "decision"]
+            assert len(decisions) == REQUESTS
+            assert {each.request: each.by for each in decisions} == {
+                request: f"racer {number}" for (who, request), number in won.items() if who == agent
+            }
+            assert [cid for _, cid in done.decisions] == [each.cid for each in reversed(decisions)]
+            assert ends(root, agent) == [("1", "finished")]
+        check_nothing_left(space)
+    # The losers wrote no commit that is merely not reached.
+    words = ["cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)"]
+    there = {cid for kind, cid in (line.split() for line in git(*words, cwd=root).splitlines()) if kind == "commit"}
+    assert there == set(git("rev-list", "--all", cwd=root).split())
+
+
+def test_eight_processes_resume_the_same_200_requests(tmp_path: Path, store: str | None) -> None:
+    root = tmp_path / "repo"
+    prepared(root, store, PARTS)
+    won = raced(root, store, "resume")
+    with clia.open(root, settings=settings(store=store)) as space:
+        for agent in (f"a{number}" for number in range(AGENTS)):
+            parts = space.resume(agent, "end").result["parts"]
+            assert parts == [[int(won[agent, f"1.{call}"]), f"1.{call}"] for call in range(1, REQUESTS + 1)]
+            journal = space.journal(agent)
+            assert Counter(each["resume"][0] for each in journal if each["event"] == "resumed") == Counter(range(1, REQUESTS + 2))
+        check_nothing_left(space)
+
+
+def test_processes_that_start_and_cancel_the_same_sessions_agree_on_each(tmp_path: Path, store: str | None) -> None:
+    root, paper = tmp_path / "repo", Paper(str(tmp_path / "paper"))
+    with clia.init(root, settings=settings(store=store)) as space:
+        space.define("many", PARTS)
+        space.spawn("scout", BRIEFING)
+    run(Race(str(root), store, paper.path, "start", [[["scout", ""]]] * 5), PROCESSES)
+    begun = sorted(int(session) for (session,) in paper.read("started"))
+    over = sorted(int(session) for (session,) in paper.read("cancelled"))
+    assert begun == over == [*range(1, len(begun) + 1)]
+    assert {code for (code,) in paper.read("refused")} <= {"session-live"}
+    assert {code for (code,) in paper.read("late")} <= {"session-over", "no-such-session"}
+    with clia.open(root, settings=settings(store=store)) as space:
+        assert ends(root, "scout") == [(str(number), "cancelled") for number in begun]
+        check_nothing_left(space)

@@ -1,0 +1,313 @@
+"""Sessions whose worker, disk, store or server goes away: a clear error or a second try, nothing half done, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import clia
+from clia.backends.monty import runs
+from clia.errors import CliaError, GitError, StoreError
+from support import git, postgres
+from support.own_postgres import own_server
+from support.session_deaths import NOBODY, nobody_reads_and_is_refused
+from support.session_driver import Place, Template, apart, check_nothing_lost, make_template
+from support.session_verbs import VERBS, check_done
+from support.space_driver import BRIEFING, Paper, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from support.own_postgres import Server
+
+BLOCK, DISK = 4096, 4 << 20
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    home = tmp_path_factory.mktemp("template") / "made"
+    make_template(str(home))
+    return Template(home)
+
+
+@pytest.fixture
+def place(template: Template, tmp_path: Path) -> Place:
+    return template.copied(tmp_path / "here")
+
+
+def refs(root: Path) -> str:
+    return git("for-each-ref", cwd=root)
+
+
+def everything(place: Place, space: clia.Space) -> Any:
+    """All that a verb could have changed: refs, and every row and stream of the store."""
+    with space._core.store.reading() as view:
+        values = view.values.scan("")
+        streams = {name: view.streams.read(name) for name in view.streams.names("")}
+    return refs(place.root), values, streams
+
+
+# The engine's worker
+
+
+NOISY = """\
+def turn(name, endless):
+    print(name)
+    n = 0
+    while n < 100000 or name == endless:
+        n += 1
+
+def main(input):
+    turn("start", input)
+    first = request("work", 1)
+    turn("resume", input)
+    second = request("human", {"question": first})
+    turn("decide", input)
+    return [first, second]
+"""
+
+
+def workers() -> list[int]:
+    """The processes that the engine has started for this one."""
+    tasks = Path("/proc/self/task")
+    children = [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+    return [pid for pid in children if b"monty" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+class Killer:
+    """Kills the worker in the middle of a turn, so often: a flow that prints is heard while it runs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 0
+        original = runs._Printed.take
+
+        def take(printed: Any, stream: Any, text: str) -> None:
+            original(printed, stream, text)
+            if self.left:
+                self.left -= 1
+                found = workers()
+                assert found
+                for pid in found:
+                    os.kill(pid, signal.SIGKILL)
+
+        monkeypatch.setattr(runs._Printed, "take", take)
+
+
+@pytest.fixture
+def killer(monkeypatch: pytest.MonkeyPatch) -> Killer:
+    return Killer(monkeypatch)
+
+
+@pytest.fixture
+def noisy(tmp_path: Path) -> Iterator[tuple[Place, clia.Space]]:
+    """A space whose flow prints in each turn."""
+    place = Place(tmp_path / "noisy", Paper(str(tmp_path / "paper")))
+    with clia.init(place.root, settings=settings()) as space:
+        space.spawn("scout", BRIEFING)
+        space.define("noisy", NOISY)
+        yield place, space
+
+
+TURNS: dict[str, Callable[[clia.Space, str | None], object]] = {
+    "start": lambda s, endless: s.start("scout", "noisy", endless),
+    "resume": lambda s, _: s.resume("scout", "one"),
+    "decide": lambda s, _: s.decide("scout", "two", "because"),
+}
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_verb_whose_worker_dies_once_is_done_all_the_same(noisy: tuple[Place, clia.Space], killer: Killer, name: str) -> None:
+    place, space = noisy
+    for each, act in TURNS.items():
+        killer.left = 1 if each == name else 0
+        act(space, None)
+        assert killer.left == 0
+    assert space.session("scout").result == ["one", "two"]
+    printed = [entry for hit in space.trace_search(".", regex=True) if (entry := hit.entry)["kind"] == "flow"]
+    assert sorted(entry["text"] for entry in printed) == ["decide\n", "resume\n", "start\n"]
+    check_nothing_lost(place, space)
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_flow_that_every_worker_dies_of_has_failed_and_its_record_is_whole(
+    noisy: tuple[Place, clia.Space], killer: Killer, name: str
+) -> None:
+    place, space = noisy
+    for each, act in TURNS.items():
+        killer.left = 100 if each == name else 0
+        act(space, name)  # in that turn it never ends by itself
+        if each == name:
+            break
+    found = space.session("scout")
+    assert found.status == "failed"
+    assert found.failure is not None
+    assert found.failure["reason"] == "limit"
+    assert "two workers died of it" in found.failure["message"]
+    assert killer.left == 98
+    killer.left = 0
+    check_nothing_lost(place, space)
+    assert space.start("scout", "noisy").status == "suspended"
+
+
+# A disk that is full, a repository that may not be changed
+
+
+@contextmanager
+def small_disk(directory: Path) -> Iterator[Path]:
+    directory.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "clia-test", str(directory)]
+    if os.geteuid() or subprocess.run(words, capture_output=True, check=False).returncode:
+        pytest.skip("no small disk can be mounted here; the test with a limit on files stands in")
+    try:
+        yield directory
+    finally:
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Takes all blocks of a disk but some."""
+    filler = disk / "filler"
+    with open(filler, "wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(BLOCK)):
+            pass
+    os.truncate(filler, max(0, filler.stat().st_size - leave * BLOCK))
+    return filler
+
+
+def refusal(place: Place, name: str) -> CliaError | None:
+    """How a verb was refused; None where it found room enough."""
+    try:
+        with place.open("victim") as space:
+            VERBS[name].act(space)
+    except CliaError as err:
+        return err
+    return None
+
+
+def check_whole(place: Place, name: str) -> None:
+    """With room again: the verb was done, or was never begun and works."""
+    with place.open() as space:
+        check_done(place, space, VERBS[name], VERBS[name].done_by(space))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
+    template: Template, tmp_path: Path, name: str, pytestconfig: pytest.Config
+) -> None:
+    refusals = []
+    for leave in range(40) if pytestconfig.getoption("--soak") else (0, 2, 5, 9):
+        with small_disk(tmp_path / str(leave)) as disk:
+            place = template.copied(disk)
+            filler = fill(disk, leave)
+            refusals.append(refusal(place, name))
+            filler.unlink()
+            check_whole(place, name)
+    assert refusals[0] is not None
+    for each in filter(None, refusals):
+        assert "full" in each.message or "No space left" in each.message, each.to_json()
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_where_no_file_may_grow_a_verb_is_refused_and_changes_nothing(place: Place, name: str) -> None:
+    with place.open("victim") as space:
+        before = everything(place, space)  # the store is open
+        with no_file_grows(), pytest.raises((GitError, StoreError)):
+            VERBS[name].act(space)
+        assert everything(place, space) == before
+    check_whole(place, name)
+
+
+@contextmanager
+def no_file_grows() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@contextmanager
+def read_only(home: Path) -> Iterator[None]:
+    modes = {path: path.stat().st_mode for path in (home, *home.rglob("*")) if not path.is_symlink()}
+    for path, mode in modes.items():
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, NOBODY)
+        path.chmod(mode & ~0o222 | 0o444)
+    try:
+        yield
+    finally:
+        for path, mode in modes.items():
+            path.chmod(mode)
+            if os.geteuid() == 0:
+                os.chown(path, 0, 0)
+
+
+def test_a_repository_that_may_not_be_changed_shows_its_sessions_and_refuses_every_verb(template: Template) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        os.chmod(home, 0o711)  # noqa: S103  # for nobody, who has no business in the directory of a test
+        place = template.copied(Path(home) / "here")
+        before = refs(place.root)
+        with read_only(place.root.parent):
+            apart(nobody_reads_and_is_refused, str(place.root))
+        assert refs(place.root) == before
+        check_whole(place, "resume")
+
+
+# A server that is gone for a moment
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    try:
+        with own_server() as made:
+            yield made
+    except postgres.NoPostgres as err:
+        pytest.fail(str(err), pytrace=False)
+
+
+OUTAGES = {
+    "resume": ("engine-ran", False),
+    "decide that ends": ("objects-written", False),
+    "decide": ("committed", True),
+    "resume that ends": ("committed", True),
+    "fork": ("notes-bound", True),
+    "cancel": ("intent-recorded", True),
+}
+"""By verb: the step at which the server goes, and whether the verb is finished when it is back."""
+
+
+def test_a_server_that_goes_away_in_a_verb_is_named_and_nothing_is_lost(server: Server, tmp_path: Path) -> None:
+    home = tmp_path / "made"
+    root = home / "space"
+    make_template(str(home), f"host={server.directory} user=clia dbname=postgres options=''")
+    place = Place(root, Paper(str(home / "paper")), server.url)
+    for name, (step, past) in OUTAGES.items():
+        verb = VERBS[name]
+        armed = [True]
+
+        def reached(each: str, step: str = step, armed: list[bool] = armed) -> None:
+            if each == step and armed:
+                armed.clear()
+                server.stop()
+
+        with place.open("victim", reached) as space:
+            space._core.store._pool().timeout = 0.5  # type: ignore[attr-defined]  # nobody wants to wait half a minute here
+            with pytest.raises(StoreError) as caught:
+                verb.act(space)
+            assert caught.value.retryable, caught.value.to_json()
+            assert not armed
+        server.start()
+        with place.open() as space:
+            assert verb.done_by(space) == ({"victim"} if past else set())
+            if not past:
+                verb.act(space)
+            check_nothing_lost(place, space)

@@ -1,0 +1,181 @@
+"""Whatever is asked and answered, in whichever order: the record leads to the same run again."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clia.kernel.canonical import canonical_bytes
+from clia.kernel.json_values import CannotCross, crossing, inward
+from clia.kernel.secrets import redact_value
+from clia.sessions.answers import _same
+from clia.sessions.records import Resumed, asked, resumed_json
+from support.session_flows import CHANCE, PARTS
+from support.session_spaces import Place, with_agents
+from support.session_spaces import asked as asks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import clia
+
+EXAMPLES = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
+JSON = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4), max_leaves=10)
+ECHO = """\
+def main(input):
+    seen = [repr(input)]
+    for turn in range(4):
+        seen = seen + [repr(request("echo", {"input": input, "seen": seen}))]
+    return seen
+"""
+
+
+def can_cross(value: Any) -> bool:
+    try:
+        inward(value, "value")
+    except CannotCross:
+        return False
+    return True
+
+
+VALUES = JSON.filter(can_cross)
+
+
+@contextmanager
+def a_space() -> Iterator[tuple[Place, clia.Space]]:
+    with tempfile.TemporaryDirectory() as directory:
+        here = Place(Path(directory) / "repo")
+        with here.open() as space:
+            yield here, with_agents(space, "scout", echo=ECHO, parts=PARTS, chance=CHANCE)
+
+
+def spelled(value: Any) -> str:
+    """A value and the type of each number in it."""
+    return json.dumps(value, sort_keys=True)
+
+
+# Values
+
+
+@given(JSON)
+def test_what_is_taken_in_reads_back_the_same_from_every_kind_of_record(value: Any) -> None:
+    try:
+        made = inward(value, "value")
+    except CannotCross:
+        assert any(isinstance(each, float) and 2**53 <= abs(each) < 1e21 for each in leaves(value))
+        return
+    assert spelled(json.loads(canonical_bytes(made))) == spelled(made), "checkpoints"
+    assert spelled(json.loads(json.dumps(made, ensure_ascii=False))) == spelled(made), "streams"
+    assert spelled(inward(made, "value")) == spelled(made), "taken in twice is taken in once"
+    assert made == value
+    assert spelled(crossing(made, "value")) == spelled(made)
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for each in value.values() for leaf in leaves(each)]
+    return [leaf for each in value for leaf in leaves(each)] if isinstance(value, list) else [value]
+
+
+@given(st.recursive(SCALARS | st.floats() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner)))
+def test_a_value_crosses_or_is_refused_with_its_place(value: Any) -> None:
+    bad = [each for each in leaves(value) if cannot(each)]
+    if not bad:
+        assert json.loads(json.dumps(crossing(value, "value"), allow_nan=False)) == value
+        return
+    with pytest.raises(CannotCross) as caught:
+        crossing(value, "value")
+    assert str(caught.value).startswith("value")
+
+
+def cannot(leaf: Any) -> bool:
+    return (isinstance(leaf, float) and not math.isfinite(leaf)) or (isinstance(leaf, int) and abs(leaf) >= 2**53)
+
+
+@given(VALUES, VALUES)
+def test_equal_as_json_is_equal_as_canonical_text(one: Any, other: Any) -> None:
+    one, other = inward(one, "value"), inward(other, "value")
+    assert _same(one, other) == (canonical_bytes(one) == canonical_bytes(other))
+    assert _same(one, one)
+    assert _same([one, {"a": one}], [one, {"a": one}])
+
+
+@given(VALUES)
+def test_a_resume_is_kept_in_its_shortest_form_and_read_back(value: Any) -> None:
+    made = inward(value, "value")
+    for each in (
+        Resumed(1, "a", made),
+        Resumed(1, "a", made, None, None, "Tess"),
+        Resumed(2, "b", None, "gave up"),
+        Resumed(3, "c", made, None, "0" * 40, "Tess", "2026-05-01T00:00:00Z"),
+    ):
+        assert Resumed(*json.loads(json.dumps(resumed_json(each)))) == each
+        assert resumed_json(each)[-1] is not None or len(resumed_json(each)) == 3
+
+
+@given(VALUES, VALUES)
+def test_another_request_has_another_hash(one: Any, other: Any) -> None:
+    from clia.ports.engine import Call
+
+    first = Call(1, "x", None, one, 3)
+    assert asked(first) == asked(first._replace(line=9)), "a line is no part of the question"
+    assert asked(first) == asked(first._replace(payload=json.loads(json.dumps(one))))
+    assert asked(first) != asked(first._replace(number=2))
+    assert asked(first) != asked(first._replace(kind="y"))
+    assert asked(first) != asked(first._replace(tag="t"))
+    if spelled(one) != spelled(other):
+        assert asked(first) != asked(first._replace(payload=other))
+
+
+# Runs
+
+
+@EXAMPLES
+@given(VALUES, st.lists(VALUES, min_size=4, max_size=4), st.lists(st.booleans(), min_size=4, max_size=4))
+def test_any_values_lead_to_the_same_place_with_the_store_gone(first: Any, answers: list[Any], decides: list[bool]) -> None:
+    with a_space() as (here, space):
+        stood = {str(space.head("scout")): asks(space.start("scout", "echo", first))}
+        for value, decide in zip(answers, decides, strict=True):
+            waits = asks(space.session("scout"))
+            stood[space.commit("scout", "finding", changes={"n": str(len(stood)).encode()})] = waits
+            if decide:
+                stood[space.decide("scout", value).cid] = waits
+            else:
+                space.resume("scout", value)
+        done = space.session("scout")
+        assert done.status == "finished"
+        assert spelled(done.resumes) == spelled([redact_value(inward(each, "v"))[0] for each in answers])
+        here.lose_store()
+        with here.open() as again:
+            for number, (commit, waits) in enumerate(stood.items()):
+                assert spelled(asks(again.fork("scout", f"fork-{number}", commit))) == spelled(waits)
+            name = f"fork-{len(stood) - 1}"
+            assert again.resume(name, answers[-1]).result == done.result
+
+
+@EXAMPLES
+@given(st.permutations([1, 2, 3, 4, 5, 6]), st.integers(0, 6), st.booleans())
+def test_answers_in_any_order_with_a_fork_at_any_point_come_to_one_result(order: list[int], cut: int, lose: bool) -> None:
+    with a_space() as (here, space):
+        space.start("scout", "parts", 6)
+        for number in order[:cut]:
+            space.resume("scout", number * 10, f"1.{number}")
+        at = space.commit("scout", "finding", changes={"a": b"1"})
+        if lose:
+            here.lose_store()
+        with here.open() as again:
+            again.fork("scout", "other", at)
+            for number in sorted(order[cut:]):
+                again.resume("other", number * 10, f"1.{number}")
+            assert again.resume("other", "end", "1.7").result == {"parts": [10, 20, 30, 40, 50, 60], "last": "end"}
+            assert again.session("other").resumes == [*(n * 10 for n in order[:cut]), *(n * 10 for n in sorted(order[cut:])), "end"]

@@ -1,0 +1,43 @@
+"""A PostgreSQL server of one test's own, which it may stop and start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from support import postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Server:
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.url = f"postgresql://clia@/postgres?host={directory}"
+
+    def stop(self) -> None:
+        self._control("stop", "-m", "fast")
+
+    def start(self) -> None:
+        self._control("start", "-l", f"{self.directory}/log", "-o", f"{postgres._SETTINGS} -k {self.directory}")
+
+    def _control(self, *words: str) -> None:
+        program = str(postgres.binaries() / "pg_ctl")
+        postgres._run([program, *words, "-w", "-D", f"{self.directory}/data"], self.directory)
+
+
+@contextmanager
+def own_server() -> Iterator[Server]:
+    directory = f"/tmp/clia-pg-{uuid.uuid4().hex[:12]}"  # short: the path of a socket has 107 bytes
+    os.mkdir(directory, 0o700)
+    try:
+        postgres._start(directory)
+        server = Server(directory)
+        yield server
+        server.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,338 @@
+"""Sessions under test: flows whose ends are known, one space copied on either store, and what must agree afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+# Not needed here, but by every process that is forked off: loaded once, before.
+import psycopg
+import psycopg_pool  # noqa: F401
+import pydantic_monty  # noqa: F401
+import pytest
+
+import clia
+import clia.app.wiring
+import clia.backends.monty.engine
+import clia.backends.sqlite_store
+from clia.kernel import refs as names
+from clia.kernel.typed_objects import parse
+from clia.sessions import records
+from clia.sessions.checkpoints import Checkpoints
+from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
+from clia.space.events import read_events
+from support import git, postgres
+from support.space_driver import BRIEFING, Paper, head_ref, postgres_url, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clia.ports.store import StreamEntry, Transaction
+    from clia.sessions.model import Session
+    from clia.space.model import AgentCommit
+
+WORTH = {"tess": 1, "victim": 2, "second": 30, "next": 400}
+"""Who is at work, and what their answers to a request for work are worth: a sum tells who gave them."""
+CHOICES = [*WORTH, "fine"]
+FINE = 5000
+"""What every answer is worth that is given while a session is brought to its end."""
+
+SUM = """\
+def main(input):
+    total = 0
+    for number in range(input["times"]):
+        try:
+            total += request("work", {"total": total, "number": number})
+        except RuntimeError as err:
+            print("lost:", err)
+            total -= 1
+    if not input["choices"]:
+        return {"total": total}
+    verdicts = []
+    for question in ("Is it right?", "Is it really?"):
+        verdicts.append(request("human", {"question": question, "total": total, "choices": input["choices"]}))
+    return {"total": total, "verdicts": verdicts}
+"""
+STRICT = 'def main(input):\n    return request("work", {"only": input})\n'
+AT_ONCE = "def main(input):\n    return [input, input]\n"
+FLOWS = {"sum": SUM, "strict": STRICT, "at-once": AT_ONCE}
+AT_TWO = "after two answers"
+"""The message of scout's commit that has a checkpoint after two answers."""
+
+
+class Place(NamedTuple):
+    """A space, the store it is on where that is no file beside it, and what was acknowledged in it."""
+
+    root: Path
+    paper: Paper
+    store: str | None = None
+
+    @contextmanager
+    def open(self, who: str = "next", reached: Callable[[str], None] | None = None) -> Iterator[clia.Space]:
+        chosen = settings(reached=reached, store=self.store, person=(who, f"{who}@example.org"))
+        with clia.open(self.root, settings=chosen) as space:
+            yield space
+
+
+class Template(NamedTuple):
+    """A space to be copied; in PostgreSQL its rows are copied with it."""
+
+    home: Path
+    address: str | None = None
+
+    def copied(self, to: Path) -> Place:
+        shutil.copytree(self.home, to, symlinks=True, dirs_exist_ok=True)
+        place = Place(to / "space", Paper(str(to / "paper")), None if self.address is None else postgres_url(self.address))
+        if self.address is not None:
+            _copy_rows(self.address, place.root / ".git/clia/clone")
+        return place
+
+
+def _copy_rows(address: str, clone: Path) -> None:
+    """The copy is another clone, so its state is under another name."""
+    old, new = clone.read_text(), str(uuid.uuid4())
+    columns = {
+        "clia_streams": "stream, last",
+        "clia_entries": "stream, position, body",
+        "clia_values": "key, version, value",
+        "clia_edges": "src, kind, dst, origin, source",
+        "clia_retractions": "origin, source",
+    }
+    with psycopg.connect(address) as connection:
+        for table, rest in columns.items():
+            copy: Any = (
+                f"INSERT INTO {table} (space, {rest}) SELECT replace(space, %s, %s), {rest} FROM {table} WHERE space LIKE %s"  # noqa: S608  # constants
+            )
+            connection.execute(copy, [old, new, f"%{old}"])
+    clone.write_text(new)
+
+
+def make_template(home: str, address: str | None = None) -> None:
+    """Agents whose sessions stand wherever a verb may find them."""
+    root, store = Path(home) / "space", None if address is None else postgres_url(address)
+    root.mkdir(parents=True)
+    git("init", "--quiet", "--initial-branch=main", "--template=", cwd=root)
+    with clia.init(root, settings=settings(store=store, person=("tess", "tess@example.org"))) as space:
+        for flow, source in FLOWS.items():
+            space.define(flow, source)
+        for name in ("idle", "scout", "closer", "judge", "chair", "asker"):
+            space.spawn(name, BRIEFING)
+        space.start("scout", "sum", {"times": 5, "choices": CHOICES})
+        for number in range(3):
+            space.resume("scout", WORTH["tess"])
+            if number == 1:
+                space.commit("scout", "finding", changes={"two.txt": b"2\n"}, message=AT_TWO)
+        space.start("closer", "strict", "x")
+        for name in ("judge", "chair"):
+            space.start(name, "sum", {"times": 1, "choices": CHOICES})
+            space.resume(name, WORTH["tess"])
+        space.decide("chair", "tess", "so far so good")
+        space.ask("asker", {"question": "May I?", "choices": CHOICES})
+
+
+def apart(job: Callable[..., None], *words: Any) -> str:
+    """Runs a job of this package in an interpreter of its own, where no flow has run yet, so that it may fork; what it said."""
+    code = f"import sys, json; from {job.__module__} import {job.__name__} as job; job(*json.loads(sys.argv[1]))"
+    path = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
+    command = [sys.executable, "-c", code, json.dumps(words)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def postgres_or_fail() -> str:
+    try:
+        return postgres.fresh()
+    except postgres.NoPostgres as err:
+        pytest.fail(str(err), pytrace=False)
+
+
+def brought_to_its_end(space: clia.Space, agent: str) -> Session:
+    """Every request of a session answered, until it is over."""
+    while (found := space.session(agent)).pending:
+        for each in found.pending:
+            if each.kind == "human":
+                space.decide(agent, "fine", request_id=each.id)
+            else:
+                space.resume(agent, FINE, each.id)
+    return found
+
+
+# What must agree
+
+
+def check_nothing_lost(place: Place, space: clia.Space) -> None:
+    """Every acknowledged commit and entry is there once, the space is sound, and all that tells of a session agrees."""
+    report = space.verify()
+    assert report.clean, report.findings
+    assert not space._envelope.unfinished()
+    for name, cid in place.paper.read("commit"):
+        assert cid in git("rev-list", head_ref(place.root, name), cwd=place.root).split(), f"{name} lost {cid}"
+    said = Counter(hit.entry["text"] for hit in space.trace_search(".", regex=True) if hit.entry["kind"] == "console")
+    assert set(said.values()) <= {1}, said
+    assert not {text for (text,) in place.paper.read("entry")} - said.keys()
+    for agent, request, by in place.paper.read("answer"):
+        assert answers(space, agent)[request] == by
+    check_sessions(space)
+
+
+def answers(space: clia.Space, agent: str) -> dict[str, str]:
+    """By request: who answered it."""
+    found: dict[str, str] = {}
+    with space._core.store.reading() as view:
+        for prefix in (LIVE, ENDED):
+            for key, _ in view.values.scan(f"{prefix}{agent}/"):
+                session = records.split(key.removeprefix(prefix))[1]
+                for each in records.read_journal(view, agent, session).resumes:
+                    found[f"{session}.{each.call}"] = (each.by or "").partition(" <")[0]
+    return found
+
+
+def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
+    """For each agent: rows, streams, counts, commits, notes, events and traces tell the same of its sessions.
+
+    After a store was lost, git remembers more than the store does: events and traces are not compared then.
+    """
+    with space._core.store.reading() as view:
+        found = {agent: list(_sessions(view, agent)) for agent in space.agents()}
+        kept = {agent: view.values.get(COUNTS + agent) for agent in found}
+        counts = {agent: each.value if each else {"last": 0, "asks": 0} for agent, each in kept.items()}
+    for agent, sessions in found.items():
+        for each in sessions:
+            each.check(space)
+        _check_numbers(sessions, counts[agent], store_was_lost)
+        own = space.session_log(agent)
+        _check_checkpoints(space, agent, own, sessions, store_was_lost)
+        if not store_was_lost:
+            _check_commits(sessions, own)
+            _check_events(space, agent, sessions)
+            _check_traces(space, agent, sessions)
+
+
+class Recorded(NamedTuple):
+    """One session as the store holds it."""
+
+    agent: str
+    session: str
+    live: bool
+    row: dict[str, Any]
+    entries: list[StreamEntry]
+    journal: records.Journal
+    has_snapshot: bool
+
+    def check(self, space: clia.Space) -> None:
+        row, bodies = self.row, [each.body for each in self.entries]
+        assert [each.position for each in self.entries] == list(range(1, row["end"] + 1))
+        assert row["done"] == len(self.journal.resumes)
+        calls = [each.call for each in self.journal.resumes]
+        assert len(set(calls)) == len(calls), "a request was answered twice"
+        over = [body for body in bodies if body["event"] == OVER]
+        assert over == ([] if self.live else bodies[-1:])
+        assert (row["status"] == "suspended") == self.live == bool(row["pending"])
+        if not self.live:
+            assert not self.has_snapshot
+            assert {key: over[0].get(key) for key in ("status", "result", "failure")} == {
+                key: row.get(key) for key in ("status", "result", "failure")
+            }
+        by_limit = (row.get("failure") or {}).get("reason") == "limit"  # which strikes where it likes
+        if row["status"] != "diverged" and not by_limit:
+            self._replayed(space)
+
+    def _replayed(self, space: clia.Space) -> None:
+        """The recorded answers lead where the row says."""
+        with space._lifecycle._replay.run(self.journal) as run:
+            if self.live:
+                assert [list(call) for call in run.turn.pending] == [each[:5] for each in self.row["pending"]]
+            elif self.row["status"] == "cancelled":
+                assert not run.turn.ended
+            elif self.row["status"] == "finished":
+                assert (run.turn.failure, run.turn.result) == (None, self.row["result"])
+            else:
+                assert run.turn.failure is not None
+                assert run.turn.failure.message == self.row["failure"]["message"]
+
+    def steps(self, space: clia.Space) -> int:
+        """How many steps were its own: what it copied from another run happened there."""
+        copied = 0
+        if self.row.get("forked"):
+            note = space._core.notes.get(names.sessions(self.agent), self.row["on"])
+            assert note is not None
+            made = parse(space._core.objects.blob(note))
+            assert made is not None
+            copied = made["done"]
+        return int(1 + self.row["done"] - copied + (self.row["status"] in ("cancelled", "diverged")))
+
+
+def _sessions(view: Transaction, agent: str) -> Iterator[Recorded]:
+    for prefix in (LIVE, ENDED):
+        for key, row in view.values.scan(f"{prefix}{agent}/"):
+            session = records.split(key.removeprefix(prefix))[1]
+            entries = view.streams.read(records.stream(agent, session))
+            journal = records.read_journal(view, agent, session)
+            has_snapshot = view.values.get(records.key(SNAPSHOT, agent, session)) is not None
+            yield Recorded(agent, session, prefix == LIVE, row, entries, journal, has_snapshot)
+
+
+def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool) -> None:
+    """Numbered without a gap, each once, and at most one of them live: the last. A lost store took the first ones along."""
+    plain = sorted(int(each.session) for each in sessions if not each.session.startswith(ASK))
+    asks = sorted(int(each.session.removeprefix(ASK)) for each in sessions if each.session.startswith(ASK))
+    assert plain == list(range(counts["last"] - len(plain) + 1 if lost else 1, counts["last"] + 1))
+    assert asks == list(range(counts["asks"] - len(asks) + 1 if lost else 1, counts["asks"] + 1))
+    assert [each.session for each in sessions if each.live and not each.session.startswith(ASK)] in ([], [str(counts["last"])])
+
+
+def _check_commits(sessions: list[Recorded], own: list[AgentCommit]) -> None:
+    """A decision is one commit and one resume, of the same request, with the same value."""
+    resumes = [
+        (each.decision, f"{session.session}.{each.call}", each.value, each.by)
+        for session in sessions
+        for each in session.journal.resumes
+        if each.decision is not None and each.decision in {commit.cid for commit in own}
+    ]
+    decided = [commit for commit in own if commit.kind == "decision"]
+    commits = [(each.cid, each.request, json.loads(each.value or ""), each.by) for each in decided]
+    assert sorted(resumes, key=str) == sorted(commits, key=str)
+
+
+def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], sessions: list[Recorded], lost: bool) -> None:
+    """Each commit that was made beside a session says where that session stood: at a point that it really passed."""
+    checkpoints = Checkpoints(space._core)
+    by_id = {each.session: each for each in sessions}
+    for commit in own:
+        if commit.behaviour is None or commit.kind == "spawn":
+            continue
+        found = checkpoints.find(agent, commit.cid)
+        assert found.journal.origin.flow == commit.behaviour
+        if lost:
+            continue
+        whole = by_id[found.session].journal
+        count = len(found.journal.resumes)
+        assert found.journal == records.Journal(whole.origin, whole.resumes[:count])
+        if commit.kind == "decision" and not (commit.request or "").startswith(ASK):
+            assert whole.resumes[count].decision == commit.cid
+
+
+def _check_events(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
+    """Each end is one event in git, and no session that lives has one."""
+    tip = space._core.refs.get(names.events(agent))
+    events = [] if tip is None else [dict(each.body) for each in read_events(space._core, tip)]
+    told = [(each["session"], each["status"], each["resumes"]) for each in events if each.get("event") == "session-ended"]
+    ended = [each for each in sessions if not each.live and not each.session.startswith(ASK)]
+    assert sorted(told) == sorted((each.session, each.row["status"], each.row["done"]) for each in ended)
+
+
+def _check_traces(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
+    """Each step of a session is one entry, bound or pending."""
+    bound = [entry for trace in space.session_traces(agent) for entry in trace.trace.entries]
+    every = [entry for entry in (*bound, *space.trace_pending(agent)) if entry["kind"] == "session"]
+    assert Counter(entry["data"]["session"] for entry in every) == {each.session: each.steps(space) for each in sessions}

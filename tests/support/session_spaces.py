@@ -1,0 +1,193 @@
+"""Spaces with sessions in them: on either store, opened again and again, with the store lost, with another engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import clia
+from support import git
+from support.space_driver import postgres_url
+from support.spaces import BRIEFING, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Self
+
+    import pytest
+
+    from clia.ports.engine import Answer, Call, Engine, Problem, Program, Run, Turn
+
+STORES = ("sqlite", "postgresql")
+
+
+class Place(NamedTuple):
+    """A space's repository and where its store is."""
+
+    root: Path
+    store: str | None = None
+    config: str | None = None
+
+    def open(self, **more: Any) -> clia.Space:
+        """One more handle on the space, as another process would have."""
+        return clia.init(self.root, settings=settings(store=self.store, config=self.config, **more))
+
+    def lose_store(self) -> None:
+        """All live state is gone, dumps and journals with it; git is as it was."""
+        directory = self.root / ".git/clia"
+        for each in [*directory.glob("space.db*"), *directory.glob("clone")]:
+            each.unlink()
+
+    def configured(self, text: str) -> Place:
+        """With an operator's file."""
+        path = self.root.parent / "config.toml"
+        path.write_text(text)
+        return self._replace(config=str(path))
+
+
+def place(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> Place:
+    """Where a test's space is to be; PostgreSQL is started only for who asks for it."""
+    address = postgres_url(request.getfixturevalue("postgres_address")) if store == "postgresql" else None
+    return Place(tmp_path.resolve() / "repo", address)
+
+
+def with_agents(space: clia.Space, *names: str, **flows: str) -> clia.Space:
+    """Agents, and flows by name."""
+    for name in names:
+        space.spawn(name, BRIEFING)
+    for name, source in flows.items():
+        space.define(name, source)
+    return space
+
+
+def root_of(space: clia.Space) -> Path:
+    """The repository of a space."""
+    return Path(space._core.locks._directory).parent.parent  # type: ignore[attr-defined]  # white box: the port does not tell
+
+
+def forget_runs(space: clia.Space) -> None:
+    """The handle knows no more of runs than the store does, as a fresh one."""
+    space._replay.close()
+
+
+def use_engine(space: clia.Space, wrap: Callable[[Engine], Engine]) -> Any:
+    """From now on the space's sessions run on another engine, made from its own."""
+    forget_runs(space)
+    made = wrap(space._running.engine)
+    space._set_up_sessions(space._forks._checkpoints, space._running._replace(engine=made))
+    return made
+
+
+class Spy:
+    """An engine that counts what it is asked for, and passes it on."""
+
+    def __init__(self, engine: Engine, version: str | None = None) -> None:
+        self._engine = engine
+        self._version = version
+        self.started = self.loaded = self.answered = 0
+
+    @property
+    def version(self) -> str:
+        return self._version or self._engine.version
+
+    def start(self, program: Program, *, patient: bool = False) -> Run:
+        self.started += 1
+        return SpiedRun(self._engine.start(program, patient=patient), self)
+
+    def load(self, program: Program, dump: bytes, pending: Iterable[Call]) -> Run:
+        run = self._engine.load(program, dump, list(pending))
+        self.loaded += 1
+        return SpiedRun(run, self)
+
+    def check(self, source: str, *, types: bool = False) -> list[Problem]:
+        return self._engine.check(source, types=types)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def counts(self) -> tuple[int, int, int]:
+        """Runs started from the beginning, runs loaded from a dump, answers given; counted anew from here."""
+        found = self.started, self.loaded, self.answered
+        self.started = self.loaded = self.answered = 0
+        return found
+
+
+class SpiedRun:
+    def __init__(self, run: Run, spy: Spy) -> None:
+        self._run = run
+        self._spy = spy
+
+    @property
+    def turn(self) -> Turn:
+        return self._run.turn
+
+    def answer(self, number: int, answer: Answer) -> Turn:
+        self._spy.answered += 1
+        return self._run.answer(number, answer)
+
+    def dump(self) -> bytes:
+        return self._run.dump()
+
+    def __enter__(self) -> Self:
+        self._run.__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._run.__exit__(*exc)
+
+
+class Liar(Spy):
+    """An engine that asks for something else from some answer on, as another version of it might; its dumps load no more."""
+
+    def __init__(self, engine: Engine, after: int) -> None:
+        super().__init__(engine, version="liar 1")
+        self._after = after
+
+    def start(self, program: Program, *, patient: bool = False) -> Run:
+        return LyingRun(self._engine.start(program, patient=patient), self, self._after)
+
+
+class LyingRun(SpiedRun):
+    def __init__(self, run: Run, spy: Spy, after: int) -> None:
+        super().__init__(run, spy)
+        self._after = after
+        self._given = 0
+
+    @property
+    def turn(self) -> Turn:
+        turn = self._run.turn
+        if self._given < self._after:
+            return turn
+        return turn._replace(pending=tuple(call._replace(payload={"not": call.payload}) for call in turn.pending))
+
+    def answer(self, number: int, answer: Answer) -> Turn:
+        self._given += 1
+        super().answer(number, answer)
+        return self.turn
+
+
+def asked(session: clia.Session) -> list[tuple[str, str, Any, int]]:
+    """What a session waits for, without whose it is and since when."""
+    return [(each.id.rpartition(".")[2], each.kind, each.payload, each.line) for each in session.pending]
+
+
+def events(root: Path, agent: str) -> list[dict[str, Any]]:
+    """The events of an agent as stock git shows them, oldest first."""
+    ref = f"refs/clia/events/{agent}"
+    if not git("for-each-ref", ref, cwd=root):
+        return []
+    lines = git("log", "--reverse", "--format=%(trailers:key=Clia-Event,valueonly)", ref, cwd=root).splitlines()
+    return [json.loads(line) for line in lines if line]
+
+
+def ends(root: Path, agent: str) -> list[tuple[str, str]]:
+    """Which sessions ended how, as git tells."""
+    return [(each["session"], each["status"]) for each in events(root, agent) if each.get("event") == "session-ended"]
+
+
+def all_of_git(root: Path) -> bytes:
+    """The content of every object there is, reachable or not."""
+    words = ["git", "cat-file", "--batch-all-objects", "--batch"]
+    return subprocess.run(words, cwd=root, capture_output=True, check=True).stdout

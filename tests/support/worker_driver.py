@@ -1,0 +1,82 @@
+"""A worker as a process of its own, which may be told to die at a step. Started by ``start``, as a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import clia
+from clia.app.config import Config
+from support.effects import QUICK, fake_agent, worker_for
+from support.space_driver import BRIEFING, Paper, settings
+
+if TYPE_CHECKING:
+    from clia.app.effects.context import Context
+
+CHAIN = """
+def main(input):
+    found = []
+    for n in range(input):
+        try:
+            found.append(request("work", n))
+        except RuntimeError as err:
+            found.append(str(err))
+    return found
+"""
+IMPATIENT = {"lease_seconds": 0.5, "attempts": 4}
+
+
+class Place(NamedTuple):
+    """A space that any process can open by itself."""
+
+    root: str
+    store: str | None
+    paper: str
+
+    def open(self) -> clia.Space:
+        return clia.open(self.root, settings=settings(store=self.store))
+
+    def made(self, sessions: int, requests: int) -> Place:
+        """With so many agents, each with a session that asks for so much work."""
+        with clia.init(self.root, settings=settings(store=self.store)) as space:
+            space.define("chain", CHAIN)
+            for number in range(sessions):
+                space.spawn(f"a{number}", BRIEFING)
+                space.start(f"a{number}", "chain", requests)
+        return self
+
+    def tried(self) -> list[tuple[str, ...]]:
+        """Agent and request of every call of a handler."""
+        return Paper(self.paper).read("tried")
+
+
+def start(place: Place, name: str, dies_at: str = "", **options: Any) -> subprocess.Popen[bytes]:
+    """A process that works until nothing is left to do."""
+    words = json.dumps([list(place), name, dies_at, {**IMPATIENT, **options}])
+    path = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen([sys.executable, "-m", "support.worker_driver", words], env=os.environ | {"PYTHONPATH": path})
+
+
+def work(place: Place, name: str, dies_at: str, options: dict[str, Any]) -> None:
+    def reached(step: str) -> None:
+        if step == dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def handle(context: Context, payload: Any) -> Any:
+        Paper(place.paper).note("tried", context.agent, context.request.id)
+        reached("handling")
+        return payload * 10
+
+    config = Config(worker=QUICK._replace(**options), programs={"agent": fake_agent(Path(place.root).parent)})
+    with place.open() as space:
+        worker_for(space, Path(place.root), {"work": handle}, config, name=name, reached=reached).run(until_idle=True)
+
+
+if __name__ == "__main__":
+    where, *others = json.loads(sys.argv[1])
+    work(Place(*where), *others)

@@ -1,0 +1,143 @@
+"""The operator's configuration: what it says is taken whole, or refused by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clia.app.config import Config, FlowLimits, Llm, ProgramRule, WorkerOptions, read_config
+from clia.errors import InvalidDocument, NotFound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WHOLE = """
+[answers.human]
+schema = { type = "string", enum = ["yes", "no"] }
+
+[flows]
+turn_seconds = 2
+memory_mb = 32
+
+[worker]
+lease_seconds = 10
+attempts = 3
+backoff_seconds = 0.5
+backoff_max_seconds = 60
+concurrency = 8
+poll_seconds = 0.1
+grace_seconds = 2
+timeout_seconds = 30
+
+[effects.llm]
+url = "https://models.example/v1/"
+model = "small"
+api_key_env = "MODELS_KEY"
+timeout_seconds = 20
+
+[effects.command.programs.claude]
+run = ["claude", "-p"]
+timeout_seconds = 900
+environment = ["ANTHROPIC_BASE_URL"]
+kind = "refactor"
+
+[effects.command.programs.tests]
+run = ["make", "test"]
+
+[effects.mail]
+server = "mail.example"
+timeout_seconds = 5
+"""
+
+
+def written(tmp_path: Path, text: str | bytes) -> str:
+    path = tmp_path / "config.toml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return str(path)
+
+
+def test_everything_that_a_file_says_is_taken(tmp_path: Path) -> None:
+    path = written(tmp_path, WHOLE)
+    made = read_config(path)
+    assert made.answers == {"human": {"type": "string", "enum": ["yes", "no"]}}
+    assert made.flows == FlowLimits(2.0, 32)
+    assert made.worker == WorkerOptions(10.0, 3, 0.5, 60.0, 8, 0.1, 2.0, 30.0)
+    assert made.llm == Llm("https://models.example/v1", "small", "MODELS_KEY", 20.0)
+    assert made.programs == {
+        "claude": ProgramRule(("claude", "-p"), 900.0, ("ANTHROPIC_BASE_URL",), "refactor"),
+        "tests": ProgramRule(("make", "test")),
+    }
+    assert made.effects == {"mail": {"server": "mail.example", "timeout_seconds": 5}}
+    assert made.path == path
+
+
+def test_without_a_file_the_defaults_hold_unless_it_was_asked_for(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.toml")
+    assert read_config(None) == read_config(missing) == Config()
+    with pytest.raises(NotFound) as caught:
+        read_config(missing, required=True)
+    assert caught.value.code == "no-such-config"
+    assert caught.value.fields == {"path": missing}
+
+
+def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
+    assert read_config(written(tmp_path, "")) == Config(path=str(tmp_path / "config.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("colour = 1", "colour"),
+        ("[worker]\nlease = 3", "worker.lease"),
+        ("[worker]\nattempts = 0", "worker.attempts"),
+        ("[worker]\nattempts = 2.0", "worker.attempts"),
+        ("[worker]\nattempts = true", "worker.attempts"),
+        ("[worker]\nlease_seconds = -1", "worker.lease_seconds"),
+        ("[worker]\nlease_seconds = nan", "worker.lease_seconds"),
+        ("[worker]\nlease_seconds = inf", "worker.lease_seconds"),
+        ('[worker]\nlease_seconds = "3"', "worker.lease_seconds"),
+        ("worker = 3", "worker"),
+        ("[flows]\nturn = 3", "flows.turn"),
+        ("answers = []", "answers"),
+        ("[answers]\nhuman = 1", "answers.human"),
+        ("[answers.human]", "answers.human.schema"),
+        ("[answers.human]\nschema = true", "answers.human.schema"),
+        ("[answers.human]\nschema = {}\nkind = 1", "answers.human.kind"),
+        ("[effects.llm]", "effects.llm.url"),
+        ('[effects.llm]\nurl = "ftp://x"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "https://me:secret@x"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "https://x/?key=1"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "http://x"\napi_key = "sk"', "effects.llm.api_key"),
+        ('[effects.llm]\nurl = "http://x"\nmodel = ""', "effects.llm.model"),
+        ('[effects.command.programs.x]\nrun = "ls"', "effects.command.programs.x.run"),
+        ("[effects.command.programs.x]\nrun = []", "effects.command.programs.x.run"),
+        ("[effects.command.programs.x]\nrun = [1]", "effects.command.programs.x.run"),
+        ('[effects.command.programs.x]\nrun = ["ls"]\nshell = true', "effects.command.programs.x.shell"),
+        ("[effects.command]\nprogram = 1", "effects.command.program"),
+        ("[effects.mail]\ntimeout_seconds = 0", "effects.mail.timeout_seconds"),
+        ("[effects]\nmail = 1", "effects.mail"),
+    ],
+)
+def test_what_is_wrong_is_refused_by_name(tmp_path: Path, text: str, field: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InvalidDocument) as caught:
+        read_config(path)
+    assert caught.value.code == "invalid-config"
+    assert caught.value.fields == {"path": path, "field": field}
+    assert path in caught.value.message
+    assert field in caught.value.message
+    assert "secret" not in caught.value.message
+
+
+@pytest.mark.parametrize("data", [b"[worker", b"\xff\xfe", b"a = 1\na = 2", b"x" * (1024 * 1024 + 1)])
+def test_what_is_no_toml_is_refused_with_its_path(tmp_path: Path, data: bytes) -> None:
+    path = written(tmp_path, data)
+    with pytest.raises(InvalidDocument) as caught:
+        read_config(path)
+    assert caught.value.fields == {"path": path}
+
+
+def test_a_directory_in_its_place_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidDocument, match="cannot be read"):
+        read_config(str(tmp_path))

@@ -1,0 +1,189 @@
+"""What is handed to workers, when, and what becomes of what they bring."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from clia.errors import (
+    AlreadyExists,
+    CliaError,
+    InvalidAnswer,
+    InvalidInput,
+    NoSuchAgent,
+    NotAllowed,
+    NotFound,
+    StaleRef,
+    StaleRequest,
+    StoreError,
+    TransportError,
+)
+from clia.ports.queue import Task
+from clia.sessions import hand_over
+from clia.sessions.hand_over import GiveUp, Gone, Patience, Resume, Retry
+from clia.sessions.model import Request
+
+SINCE = "2026-05-01T12:00:00Z"
+AT = 1777636800.0
+TASK = Task("scout", "1.3", "llm")
+
+
+def asked(kind: str, payload: Any = None, agent: str = "scout", request: str = "1.1", since: str = SINCE) -> Request:
+    return Request(agent, request, kind, None, payload, since, 1, request.partition(".")[0], "plan")
+
+
+def tasks(*requests: Request, kinds: tuple[str, ...] = ("llm", "timer", "session", "human"), live: str = "") -> list[Task]:
+    return hand_over.tasks(requests, kinds, lambda agent: agent == live)
+
+
+def test_requests_of_the_kinds_that_are_handled_are_tasks() -> None:
+    assert tasks(asked("llm"), asked("other"), asked("suspend")) == [Task("scout", "1.1", "llm", 0.0)]
+
+
+@pytest.mark.parametrize("kind", ["human", "human-review"])
+def test_a_question_to_people_is_never_handed_over(kind: str) -> None:
+    assert tasks(asked(kind), kinds=(kind,)) == []
+
+
+def test_a_timer_is_due_when_its_seconds_are_over_and_never_before() -> None:
+    assert tasks(asked("timer", {"seconds": 90})) == [Task("scout", "1.1", "timer", AT + 91)]  # asked within that second
+    assert tasks(asked("timer", {"seconds": 0.25}, since="2026-05-01T12:00:00.500Z"))[0].not_before == AT + 0.75
+
+
+@pytest.mark.parametrize("until", ["2026-05-01T12:00:00Z", "2026-05-01T14:00:00+02:00"])
+def test_a_timer_is_due_at_the_time_it_names(until: str) -> None:
+    assert tasks(asked("timer", {"until": until}))[0].not_before == AT
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        None,
+        5,
+        {},
+        {"seconds": "5"},
+        {"seconds": -1},
+        {"seconds": True},
+        {"seconds": float("nan")},
+        {"seconds": float("inf")},
+        {"seconds": 1e18},
+        {"seconds": 10**400},
+        {"until": "soon"},
+        {"until": 5},
+        {"until": "2026-05-01T12:00:00"},
+        {"seconds": 1, "until": SINCE},
+    ],
+)
+def test_a_timer_that_says_nothing_sensible_is_due_at_once_so_that_its_handler_can_say_so(payload: Any) -> None:
+    assert tasks(asked("timer", payload))[0].not_before == 0.0
+    with pytest.raises(InvalidInput) as caught:
+        hand_over.timer_due(asked("timer", payload))
+    assert caught.value.code == "invalid-payload"
+
+
+def test_waiting_for_a_live_session_is_no_task_until_it_has_ended() -> None:
+    waits = asked("session", {"agent": "helper"})
+    assert tasks(waits, live="helper") == []
+    assert tasks(waits, live="") == [Task("scout", "1.1", "session", 0.0)]
+
+
+@pytest.mark.parametrize("payload", [{"agent": "helper", "wait": False}, {"agent": 5}, None, {"agent": "scout"}])
+def test_a_request_that_waits_for_no_other_session_is_due(payload: Any) -> None:
+    assert len(hand_over.tasks([asked("session", payload)], ("session",), lambda _: True)) == 1
+
+
+def test_the_wait_doubles_up_to_a_limit_and_is_the_same_every_time() -> None:
+    patience = Patience(attempts=9, backoff=1.0, backoff_max=20.0)
+    waits = [hand_over.backoff("scout/1.3", attempt, patience) for attempt in range(1, 9)]
+    assert waits == [hand_over.backoff("scout/1.3", attempt, patience) for attempt in range(1, 9)]
+    for attempt, wait in enumerate(waits, 1):
+        longest = min(20.0, 2.0 ** (attempt - 1))
+        assert longest / 2 <= wait <= longest
+    assert hand_over.backoff("scout/1.3", 10**6, patience) <= 20.0
+
+
+def test_requests_that_fail_together_do_not_come_back_together() -> None:
+    waits = {hand_over.backoff(f"scout/1.{number}", 1, Patience()) for number in range(20)}
+    assert len(waits) == 20
+
+
+@pytest.mark.parametrize("value", [None, 5, 1.5, "text", [1, {"a": [True]}], {"text": "é"}])
+def test_json_is_an_answer(value: Any) -> None:
+    assert hand_over.after_value(value) == Resume(value)
+
+
+def deep() -> Any:
+    made: Any = []
+    for _ in range(5000):
+        made = [made]
+    return made
+
+
+@pytest.mark.parametrize("value", [object(), {1: 2}, {1, 2}, b"x", float("nan"), "\ud800", 2**60, "x" * (1024 * 1024 + 1), deep()])
+def test_nonsense_is_given_up_at_once(value: Any) -> None:
+    found = hand_over.after_value(value)
+    assert isinstance(found, GiveUp)
+    assert "the handler's answer cannot be used" in found.reason
+    assert len(found.reason) < 3000
+
+
+@pytest.mark.parametrize("kind", [InvalidInput, InvalidAnswer, NotAllowed, NoSuchAgent, AlreadyExists])
+def test_what_cannot_change_is_not_tried_again(kind: type[CliaError]) -> None:
+    assert hand_over.after_error(kind("no"), TASK, 1, AT, Patience()) == GiveUp("no")
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), StaleRef("no"), StoreError("no"), TransportError("no"), TimeoutError("no")])
+def test_everything_else_is_tried_again_until_the_attempts_are_used_up(error: Exception) -> None:
+    patience = Patience(attempts=3)
+    for attempt in (1, 2):
+        found = hand_over.after_error(error, TASK, attempt, AT, patience)
+        assert isinstance(found, Retry)
+        assert found.at == AT + hand_over.backoff("scout/1.3", attempt, patience)
+        assert found.error.endswith("no")
+    last = hand_over.after_error(error, TASK, 3, AT, patience)
+    assert isinstance(last, GiveUp)
+    assert last.reason.startswith("given up after 3 attempts: ")
+
+
+def test_where_one_attempt_is_all_its_error_is_the_reason() -> None:
+    assert hand_over.after_error(ValueError("no"), TASK, 1, AT, Patience(attempts=1)) == GiveUp("ValueError: no")
+
+
+def test_a_server_that_asks_for_time_gets_it_within_bounds() -> None:
+    def pause(asked_for: Any) -> float:
+        error = TransportError("busy", fields={"retry_after": asked_for})
+        found = hand_over.after_error(error, TASK, 1, AT, Patience())
+        assert isinstance(found, Retry)
+        return found.at - AT
+
+    assert pause(120) == 120.0
+    assert pause(10**9) == 3600.0
+    assert pause("soon") <= 1.0
+    assert pause(0) >= 0.5
+
+
+@pytest.mark.parametrize("error", [StaleRequest("late"), NotFound("none", code="no-such-request")])
+def test_a_request_that_is_gone_is_let_go(error: CliaError) -> None:
+    assert hand_over.after_error(error, TASK, 1, AT, Patience()) == Gone()
+    assert hand_over.after_refusal(error) == Gone()
+
+
+def test_an_answer_that_the_session_refuses_is_given_up_and_a_broken_part_is_not() -> None:
+    refused = hand_over.after_refusal(InvalidAnswer("not a choice"))
+    assert refused == GiveUp("the answer was refused: not a choice")
+    assert hand_over.after_refusal(NoSuchAgent("archived")) is None
+    assert hand_over.after_refusal(StoreError("away")) is None
+
+
+def test_a_request_whose_workers_all_died_is_given_up() -> None:
+    patience = Patience(attempts=2)
+    assert hand_over.used_up(2, patience) is None
+    assert hand_over.used_up(3, patience) == GiveUp("given up after 2 attempts: whoever tried it did not come back")
+
+
+def test_a_long_error_is_cut_and_put_on_one_line() -> None:
+    found = hand_over.after_error(ValueError("a\nb" + "x" * 9000), TASK, 1, AT, Patience(attempts=1))
+    assert isinstance(found, GiveUp)
+    assert found.reason.startswith("ValueError: a bx")
+    assert len(found.reason) <= 2001
