@@ -38,6 +38,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
+def soak(pytestconfig: pytest.Config) -> bool:
+    """Whether the long version of a test is wanted."""
+    return bool(pytestconfig.getoption("--soak"))
+
+
+@pytest.fixture
 def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path.resolve())
 

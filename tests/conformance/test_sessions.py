@@ -1046,16 +1046,21 @@ def test_a_fork_from_every_commit_suspends_as_the_original_did_there_with_the_st
 # Clones
 
 
+def another_clone(here: Place, scout: clia.Space, home: Path) -> clia.Space:
+    """The space of someone else, who cloned what was published of scout."""
+    hub = home / "hub"
+    git("init", "-q", "--bare", str(hub), cwd=home)
+    git("remote", "add", "origin", str(hub), cwd=here.root)
+    scout.publish(["scout"])
+    git("clone", "-q", str(hub), str(home / "clone"), cwd=home)
+    return clia.init(home / "clone", settings=settings())
+
+
 def test_a_session_travels_to_another_clone_and_is_forked_there(here: Place, scout: clia.Space, tmp_path: Path) -> None:
     scout.start("scout", "product")
     scout.resume("scout", 15)
     at = scout.commit("scout", "finding", changes={"a": b"1"})
-    hub = tmp_path / "hub"
-    git("init", "-q", "--bare", str(hub), cwd=tmp_path)
-    git("remote", "add", "origin", str(hub), cwd=here.root)
-    scout.publish(["scout"])
-    git("clone", "-q", str(hub), str(tmp_path / "clone"), cwd=tmp_path)
-    with clia.init(tmp_path / "clone", settings=settings()) as other:
+    with another_clone(here, scout, tmp_path) as other:
         assert [each.name for each in other.flows()] == ["approval", "parts", "product"]
         refused("foreign-agent", lambda: other.start("scout", "product"))
         forked = other.fork("scout", "mine", at)
@@ -1075,12 +1080,7 @@ def test_an_agent_that_moves_to_another_clone_goes_on_counting_its_sessions(here
     scout.start("scout", "product")
     scout.decide("scout", 1)
     scout.cancel("scout")
-    hub = tmp_path / "hub"
-    git("init", "-q", "--bare", str(hub), cwd=tmp_path)
-    git("remote", "add", "origin", str(hub), cwd=here.root)
-    scout.publish(["scout"])
-    git("clone", "-q", str(hub), str(tmp_path / "clone"), cwd=tmp_path)
-    with clia.init(tmp_path / "clone", settings=settings()) as other:
+    with another_clone(here, scout, tmp_path) as other:
         other.claim("scout")
         assert other.sessions("scout") == []
         assert other.start("scout", "product").id == "3"

@@ -29,11 +29,6 @@ def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return made
 
 
-@pytest.fixture
-def soak(pytestconfig: pytest.Config) -> bool:
-    return bool(pytestconfig.getoption("--soak"))
-
-
 @pytest.mark.parametrize("name", VERBS)
 def test_a_verb_killed_at_any_step_is_done_or_was_never_begun(template: Template, tmp_path: Path, name: str, soak: bool) -> None:
     """Alone, or beside another process that wants to do the same."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
-import subprocess
 import tempfile
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +14,9 @@ import clia
 from clia.backends.monty import runs
 from clia.errors import CliaError, GitError, StoreError
 from support import git, postgres
+from support.disks import fill, no_file_beyond, read_only, small_disk
 from support.own_postgres import own_server
-from support.session_deaths import NOBODY, nobody_reads_and_is_refused
+from support.session_deaths import nobody_reads_and_is_refused
 from support.session_driver import Place, Template, apart, check_nothing_lost, make_template
 from support.session_verbs import VERBS, check_done
 from support.space_driver import BRIEFING, Paper, settings
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     from support.own_postgres import Server
 
-BLOCK, DISK = 4096, 4 << 20
+DISK = 4 << 20
 
 
 @pytest.fixture(scope="module")
@@ -160,28 +158,6 @@ def test_a_flow_that_every_worker_dies_of_has_failed_and_its_record_is_whole(
 # A disk that is full, a repository that may not be changed
 
 
-@contextmanager
-def small_disk(directory: Path) -> Iterator[Path]:
-    directory.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "clia-test", str(directory)]
-    if os.geteuid() or subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("no small disk can be mounted here; the test with a limit on files stands in")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", "--lazy", str(directory)], check=True)
-
-
-def fill(disk: Path, leave: int) -> Path:
-    """Takes all blocks of a disk but some."""
-    filler = disk / "filler"
-    with open(filler, "wb", buffering=0) as file, suppress(OSError):
-        while file.write(bytes(BLOCK)):
-            pass
-    os.truncate(filler, max(0, filler.stat().st_size - leave * BLOCK))
-    return filler
-
-
 def refusal(place: Place, name: str) -> CliaError | None:
     """How a verb was refused; None where it found room enough."""
     try:
@@ -200,11 +176,11 @@ def check_whole(place: Place, name: str) -> None:
 
 @pytest.mark.parametrize("name", VERBS)
 def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
-    template: Template, tmp_path: Path, name: str, pytestconfig: pytest.Config
+    template: Template, tmp_path: Path, name: str, soak: bool
 ) -> None:
     refusals = []
-    for leave in range(40) if pytestconfig.getoption("--soak") else (0, 2, 5, 9):
-        with small_disk(tmp_path / str(leave)) as disk:
+    for leave in range(40) if soak else (0, 2, 5, 9):
+        with small_disk(tmp_path / str(leave), DISK) as disk:
             place = template.copied(disk)
             filler = fill(disk, leave)
             refusals.append(refusal(place, name))
@@ -219,36 +195,10 @@ def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
 def test_where_no_file_may_grow_a_verb_is_refused_and_changes_nothing(place: Place, name: str) -> None:
     with place.open("victim") as space:
         before = everything(place, space)  # the store is open
-        with no_file_grows(), pytest.raises((GitError, StoreError)):
+        with no_file_beyond(0), pytest.raises((GitError, StoreError)):
             VERBS[name].act(space)
         assert everything(place, space) == before
     check_whole(place, name)
-
-
-@contextmanager
-def no_file_grows() -> Iterator[None]:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-@contextmanager
-def read_only(home: Path) -> Iterator[None]:
-    modes = {path: path.stat().st_mode for path in (home, *home.rglob("*")) if not path.is_symlink()}
-    for path, mode in modes.items():
-        if os.geteuid() == 0:
-            os.chown(path, NOBODY, NOBODY)
-        path.chmod(mode & ~0o222 | 0o444)
-    try:
-        yield
-    finally:
-        for path, mode in modes.items():
-            path.chmod(mode)
-            if os.geteuid() == 0:
-                os.chown(path, 0, 0)
 
 
 def test_a_repository_that_may_not_be_changed_shows_its_sessions_and_refuses_every_verb(template: Template) -> None:

@@ -18,6 +18,7 @@ import pytest
 import clia
 from clia.errors import AlreadyExists, Conflict, NotFound
 from support import git
+from support.mortal import Mortal, Point
 from support.space_driver import FORK, Paper, Writer, check_nothing_lost, died_of, run_all, settings, started
 
 if TYPE_CHECKING:
@@ -36,13 +37,6 @@ class Verb(NamedTuple):
     agent: str
     act: Callable[[clia.Space], object]
     done: Callable[[clia.Space], bool]
-
-
-class Point(NamedTuple):
-    """A step, and the how-manieth time it is reached."""
-
-    step: str
-    number: int
 
 
 class Death(NamedTuple):
@@ -165,32 +159,6 @@ def copied(template: Path, to: Path) -> Place:
     return Place(to / "space", Paper(str(to / "paper")))
 
 
-@pytest.fixture
-def soak(pytestconfig: pytest.Config) -> bool:
-    return bool(pytestconfig.getoption("--soak"))
-
-
-class Mortal:
-    """Told each step; from when it is armed, remembers them, and dies at one."""
-
-    def __init__(self, at: Point | int | None = None, *, armed: bool = False, first: Callable[[], object] | None = None) -> None:
-        self._at = at
-        self._first = first
-        self._counts: Counter[str] = Counter()
-        self.armed = armed
-        self.seen: list[Point] = []
-
-    def __call__(self, step: str) -> None:
-        if not self.armed:
-            return
-        if self._first and not self.seen:
-            self._first()
-        self._counts[step] += 1
-        self.seen.append(Point(step, self._counts[step]))
-        if self._at in (self.seen[-1], len(self.seen)):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
 def do_and_die(place: Place, verb: Verb, mortal: Mortal) -> None:
     """Something that is acknowledged, then the verb."""
     with place.open(mortal) as space:
@@ -253,7 +221,7 @@ def die_beside_another(place: Place, death: Death) -> None:
     ready, go = os.pipe(), os.pipe()
     second, said = started(lambda: carry_on(place, death.verb, ready[1], go[0]))
     assert os.read(ready[0], 1) == b"x"
-    die(place, death, Mortal(death.at, first=lambda: os.write(go[1], b"x")))
+    die(place, death, Mortal(death.at, told={1: lambda: os.write(go[1], b"x")}))
     assert said.recv() == ""
     second.join()
     with place.open() as space:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sqlite3
-import subprocess
 import tempfile
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import pygit2
 import pytest
-from pygit2.enums import ConfigLevel
 
 import clia
 from clia.errors import CliaError, GitError, NoSuchAgent, NoSuchObject, StoreError, UnsupportedFormat
 from support import git
+from support.disks import become_nobody, fill, no_file_beyond, read_only, small_disk
 from support.space_driver import BRIEFING, Paper, Writer, check_nothing_lost, run_all, settings
 
 if TYPE_CHECKING:
@@ -27,8 +24,7 @@ if TYPE_CHECKING:
     Act = Callable[[clia.Space], object]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
-NOBODY = 65534
-BLOCK, DISK = 4096, 2 << 20
+DISK = 2 << 20
 TEXT = "x" * 6000  # does not compress to nothing, and fills more than a block with its neighbours
 WRITES: dict[str, Act] = {
     "spawn": lambda s: s.spawn("fresh", BRIEFING),
@@ -94,11 +90,6 @@ def place(template: Path, tmp_path: Path) -> Place:
     return copied(template, tmp_path / "here")
 
 
-@pytest.fixture
-def soak(pytestconfig: pytest.Config) -> bool:
-    return bool(pytestconfig.getoption("--soak"))
-
-
 def refs(root: Path) -> str:
     return git("for-each-ref", cwd=root)
 
@@ -109,28 +100,6 @@ def still_reads(space: clia.Space) -> None:
     assert [commit.kind for commit in space.session_log("scout")] == ["finding", "spawn"]
     assert [trace.trace.entries[0]["text"] for trace in space.session_traces("scout")] == ["scout bound"]
     assert space.briefing_of("scout") == BRIEFING
-
-
-@contextmanager
-def small_disk(directory: Path) -> Iterator[Path]:
-    directory.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "clia-test", str(directory)]
-    if os.geteuid() or subprocess.run(words, capture_output=True, check=False).returncode:
-        pytest.skip("no small disk can be mounted here; the test with a limit on files stands in")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", "--lazy", str(directory)], check=True)
-
-
-def fill(disk: Path, leave: int) -> Path:
-    """Takes all blocks of a disk but some."""
-    filler = disk / "filler"
-    with open(filler, "wb", buffering=0) as file, suppress(OSError):
-        while file.write(bytes(BLOCK)):
-            pass
-    os.truncate(filler, filler.stat().st_size - leave * BLOCK)
-    return filler
 
 
 def refusal(place: Place, name: str) -> CliaError | None:
@@ -160,7 +129,7 @@ def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
 ) -> None:
     refusals = []
     for leave in range(40) if soak else (0, 1, 3, 6, 10):
-        with small_disk(tmp_path / str(leave)) as disk:
+        with small_disk(tmp_path / str(leave), DISK) as disk:
             place = copied(template, disk)
             before = refs(place.root)
             filler = fill(disk, leave)
@@ -175,7 +144,7 @@ def test_on_a_full_disk_a_verb_is_refused_and_leaves_nothing_half_done(
 
 def test_white_box_a_commit_that_the_disk_did_not_take_is_not_acknowledged(template: Path, tmp_path: Path) -> None:
     """White box: libgit2 itself says nothing, and by chance a verb fails before or after in another way."""
-    with small_disk(tmp_path / "disk") as disk:
+    with small_disk(tmp_path / "disk", DISK) as disk:
         place = copied(template, disk)
         with place.open() as space:
             head = space.show("scout")
@@ -191,10 +160,10 @@ def test_where_no_file_may_grow_a_verb_is_refused_and_leaves_nothing_half_done(p
     def attempt() -> None:
         with place.open() as space:
             space.trace_pending("scout")  # the store is open
-            resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-            with pytest.raises((GitError, StoreError)):
-                WRITES[name](space)
-            still_reads(space)
+            with no_file_beyond(0):
+                with pytest.raises((GitError, StoreError)):
+                    WRITES[name](space)
+                still_reads(space)
 
     run_all([attempt])
     check_whole(place, name, before, None)
@@ -208,13 +177,7 @@ def as_nobody(act: Callable[[], None]) -> None:
     """In a process without root's rights, which no permission of a file stops."""
 
     def run() -> None:
-        if os.geteuid() == 0:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-        os.environ["HOME"] = os.devnull  # root's own configuration is closed to nobody
-        for level in (ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.SYSTEM):
-            pygit2.settings.search_path[level] = os.devnull
+        become_nobody()
         act()
 
     run_all([run])
@@ -228,23 +191,6 @@ def open_place(template: Path) -> Iterator[Place]:
         yield copied(template, Path(home) / "here")
 
 
-@contextmanager
-def read_only(place: Place) -> Iterator[None]:
-    home = place.root.parent
-    modes = {path: path.stat().st_mode for path in (home, *home.rglob("*")) if not path.is_symlink()}
-    for path, mode in modes.items():
-        if os.geteuid() == 0:
-            os.chown(path, NOBODY, NOBODY)
-        path.chmod(mode & ~0o222 | 0o444)
-    try:
-        yield
-    finally:
-        for path, mode in modes.items():
-            path.chmod(mode)
-            if os.geteuid() == 0:
-                os.chown(path, 0, 0)
-
-
 def test_a_repository_that_may_not_be_changed_can_be_read(open_place: Place) -> None:
     def read() -> None:
         with open_place.open() as space:
@@ -253,7 +199,7 @@ def test_a_repository_that_may_not_be_changed_can_be_read(open_place: Place) -> 
             assert [each[:3] for each in space.relations()] == [("scout", "advises", "helper")]
             assert space.verify().clean
 
-    with read_only(open_place):
+    with read_only(open_place.root.parent):
         as_nobody(read)
 
 
@@ -267,7 +213,7 @@ def test_a_repository_that_may_not_be_changed_refuses_to_be(open_place: Place, n
         assert refused.code in ("file-error", "git-error", "store-read-only"), refused.to_json()
         assert "Permission denied" in refused.message or "read" in refused.message, refused.to_json()
 
-    with read_only(open_place):
+    with read_only(open_place.root.parent):
         as_nobody(attempt)
     check_whole(open_place, name, before, None)
     assert refs(open_place.root) == before
@@ -282,7 +228,7 @@ def test_one_folder_that_may_not_be_changed_is_named_at_once(open_place: Place, 
         assert "ermission" in refused.message or "read" in refused.message, refused.to_json()
 
     where = open_place.root / ".git" / folder
-    with read_only(open_place):
+    with read_only(open_place.root.parent):
         for path in (open_place.root.parent, *open_place.root.parent.rglob("*")):
             path.chmod(path.stat().st_mode | 0o200)
         for path in (where, *where.rglob("*")):

@@ -36,11 +36,6 @@ class Load(NamedTuple):
         return clia.open(self.root, settings=settings(store=self.store, durable=self.durable))
 
 
-@pytest.fixture
-def soak(pytestconfig: pytest.Config) -> bool:
-    return bool(pytestconfig.getoption("--soak"))
-
-
 def new_load(tmp_path: Path, rounds: int, store: str | None = None, *, durable: bool = False) -> Load:
     load = Load(tmp_path / "space", Paper(str(tmp_path / "paper")), rounds, store, durable)
     with clia.init(load.root, settings=settings(store=store)) as space:

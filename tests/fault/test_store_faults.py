@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-import multiprocessing
 import os
-import resource
 import signal
 import sqlite3
 import subprocess
@@ -23,13 +21,13 @@ from clia.backends.postgres_store import PostgresStore
 from clia.backends.sqlite_store import SqliteStore
 from clia.errors import Conflict, StoreError, UnsupportedFormat
 from clia.ports.store import Edge, Store
+from support.disks import NOBODY, no_file_beyond
+from support.space_driver import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PROCESSES, APPENDS = 8, 40
-FORK = multiprocessing.get_context("fork")
-NOBODY = 65534
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 
 
@@ -277,12 +275,8 @@ def broken(where: Where) -> Iterator[None]:
         hang_up(where.address)
         yield
         return
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000_000, limits[1]))
-    try:
+    with no_file_beyond(4_000_000):
         yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def hang_up(address: str) -> None:

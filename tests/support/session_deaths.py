@@ -6,61 +6,28 @@ import json
 import os
 import random
 import signal
-from collections import Counter
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pygit2
-from pygit2.enums import ConfigLevel
-
 from clia.errors import CliaError, Conflict, NotFound, StaleRequest
+from support.disks import become_nobody
+from support.mortal import Mortal, Point
 from support.session_driver import CHOICES, Place, Template, brought_to_its_end, check_nothing_lost
 from support.session_verbs import VERBS, Verb, check_done, me, person
 from support.space_driver import FORK, Paper, died_of, run_all, started
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import clia
 
 MOST_STEPS = 5  # of a recovery: inside the locks of two notes and of the events, notes bound, finished
-
-
-class Point(NamedTuple):
-    """A step, and the how-manieth time it is reached."""
-
-    step: str
-    number: int
 
 
 class Death(NamedTuple):
     verb: Verb
     at: Point
     past: bool  # the point of no return
-
-
-class Mortal:
-    """Told each step; from when it is armed, remembers them, and dies at one."""
-
-    def __init__(
-        self, at: Point | int | None = None, *, armed: bool = False, told: dict[Point, Callable[[], object]] | None = None
-    ) -> None:
-        self._at = at
-        self._told = told or {}
-        self._counts: Counter[str] = Counter()
-        self.armed = armed
-        self.seen: list[Point] = []
-
-    def __call__(self, step: str) -> None:
-        if not self.armed:
-            return
-        self._counts[step] += 1
-        self.seen.append(Point(step, self._counts[step]))
-        self._told.get(self.seen[-1], lambda: None)()
-        if self._at in (self.seen[-1], len(self.seen)):
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def do_and_die(place: Place, verb: Verb, mortal: Mortal) -> None:
@@ -290,18 +257,10 @@ def everyone_comes_to_an_end(place: Place, *, last: bool) -> None:
 
 # Without rights
 
-NOBODY = 65534
-
 
 def nobody_reads_and_is_refused(root: str) -> None:
     """In a process without root's rights, which no permission of a file stops."""
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-    os.environ["HOME"] = os.devnull  # root's own configuration is closed to nobody
-    for level in (ConfigLevel.GLOBAL, ConfigLevel.XDG, ConfigLevel.SYSTEM):
-        pygit2.settings.search_path[level] = os.devnull
+    become_nobody()
     with Place(Path(root), Paper(os.devnull)).open("victim") as space:
         assert space.session("scout").resumes == [1, 1, 1]
         assert len(space.pending()) == 5

@@ -317,29 +317,12 @@ class NoDumps(Spy):
     """An engine that cannot dump."""
 
     def start(self, program: Program, *, patient: bool = False) -> Run:
-        return _NoDump(super().start(program, patient=patient), self)
+        return _NoDump(self._engine.start(program, patient=patient), self)
 
 
-class _NoDump:
-    def __init__(self, run: Run, spy: Spy) -> None:
-        self._run = run
-        self._spy = spy
-
-    @property
-    def turn(self) -> Turn:
-        return self._run.turn
-
-    def answer(self, number: int, answer: Answer) -> Turn:
-        return self._run.answer(number, answer)
-
+class _NoDump(SpiedRun):
     def dump(self) -> bytes:
         raise errors.EngineError("cannot dump")
-
-    def __enter__(self) -> _NoDump:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._run.__exit__(*exc)
 
 
 def test_an_engine_that_cannot_dump_is_slow_and_right(space: clia.Space) -> None:

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     Clock = Callable[[], datetime]
 
 
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC with a ``Z``, to the second."""
+def timestamp(moment: datetime, precision: str = "seconds") -> str:
+    """RFC 3339 in UTC with a ``Z``, to the second or, with ``milliseconds``, closer."""
     if moment.tzinfo is None:
         raise ValueError("a clock must give aware times")
     from datetime import UTC  # only writers come here
 
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")

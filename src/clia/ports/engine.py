@@ -107,7 +107,7 @@ class Run(Protocol):
 
 
 class Engine(Protocol):
-    """Threads may share it; a process that was forked off makes workers of its own."""
+    """Threads may share it. A process that is forked off after a flow has run cannot run one: ``EngineError`` (engine-forked)."""
 
     @property
     def version(self) -> str:

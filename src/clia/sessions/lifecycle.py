@@ -6,7 +6,6 @@ Every step happens under the agent's lock, and is there whole or not at all.
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
@@ -21,8 +20,7 @@ from clia.errors import (
     StaleRequest,
 )
 from clia.kernel import refs as names
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.json_values import CannotCross, inward
+from clia.kernel.json_values import CannotCross, crossing, inward
 from clia.kernel.messages import check_text
 from clia.sessions import records
 from clia.sessions.checkpoints import live_row, numbers
@@ -273,7 +271,7 @@ class Lifecycle:
     def crossed(self, value: Any, field: str) -> Any:
         """A value as the flow gets it: JSON, without secrets, its keys in the order that a record in git has them."""
         try:
-            return json.loads(canonical_bytes(self._core.clean.value(inward(value, field))))
+            return inward(self._core.clean.value(crossing(value, field)), field)
         except CannotCross as err:
             kind = InvalidAnswer if field == "value" else InvalidInput
             raise kind(str(err), code=None if field == "value" else "invalid-json", fields={"field": field}) from None

@@ -83,7 +83,7 @@ class Transitions:
 
     def row(self, row: Row, turn: Turn) -> dict[str, Any]:
         """A row that waits for what a turn waits for; since now, unless it did so before."""
-        now = self.now()
+        now = timestamp(self._core.clock(), "milliseconds")  # a timer counts from here
         since = {call.number: row.since.get(call.number, now) for call in turn.pending}
         return row._replace(pending=turn.pending, since=since).to_json()
 

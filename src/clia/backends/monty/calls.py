@@ -11,7 +11,8 @@ import difflib
 import re
 from typing import NamedTuple
 
-from clia.backends.monty.values import Refused, coming_out
+from clia.backends.monty.values import coming_out
+from clia.kernel.json_values import CannotCross
 from clia.ports.engine import REQUEST, SLEEP, SUSPEND, TIMER, Call
 
 TYPE_CHECKING = False
@@ -61,7 +62,7 @@ def read_call(snapshot: FunctionSnapshot, site: Site) -> Call | Unheard:
             return _raising("NameError", _unknown(name))
         _check_awaited(name, site)
         return _asked(name, snapshot, site)
-    except Refused as refused:
+    except CannotCross as refused:
         return _raising(refused.error, refused.problem)
 
 
@@ -76,7 +77,7 @@ def _of_the_system(name: str, snapshot: FunctionSnapshot, site: Site) -> Call | 
 def _sleep(name: str, snapshot: FunctionSnapshot, site: Site) -> Call | Unheard:
     seconds = float(snapshot.args[0])
     if name == "time.sleep" and site.is_async:
-        raise Refused("RuntimeError", "time.sleep() would hold up everything else: write `await asyncio.sleep(…)`")
+        raise CannotCross("RuntimeError", "time.sleep() would hold up everything else: write `await asyncio.sleep(…)`")
     if name == "asyncio.sleep":
         _check_awaited(name, site)
     if seconds <= 0:
@@ -95,34 +96,36 @@ def bound_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     """The arguments by name, as a Python function with this signature would take them."""
     names, required = _SIGNATURES[name]
     if len(args) > len(names):
-        raise Refused("TypeError", f"{name}() takes at most {len(names)} arguments ({', '.join(names)}), {len(args)} were given")
+        raise CannotCross(
+            "TypeError", f"{name}() takes at most {len(names)} arguments ({', '.join(names)}), {len(args)} were given"
+        )
     given = dict(zip(names, args, strict=False))
     for key, value in kwargs.items():
         if key not in names:
-            raise Refused("TypeError", f"{name}() got an unexpected keyword argument '{key}'; it takes {', '.join(names)}")
+            raise CannotCross("TypeError", f"{name}() got an unexpected keyword argument '{key}'; it takes {', '.join(names)}")
         if key in given:
-            raise Refused("TypeError", f"{name}() got multiple values for argument '{key}'")
+            raise CannotCross("TypeError", f"{name}() got multiple values for argument '{key}'")
         given[key] = value
     for key in names[:required]:
         if key not in given:
-            raise Refused("TypeError", f"{name}() missing its argument '{key}'")
+            raise CannotCross("TypeError", f"{name}() missing its argument '{key}'")
     return given
 
 
 def label(field: str, value: object) -> str:
     """A kind or a tag as it may be."""
     if not isinstance(value, str):
-        raise Refused("TypeError", f"{field} must be a string, not {type(value).__name__}")
+        raise CannotCross("TypeError", f"{field} must be a string, not {type(value).__name__}")
     if not 1 <= len(value) <= MAX_NAME:
-        raise Refused("ValueError", f"{field} must have 1 to {MAX_NAME} characters, not {len(value)}")
+        raise CannotCross("ValueError", f"{field} must have 1 to {MAX_NAME} characters, not {len(value)}")
     if field == "kind" and not _KIND.fullmatch(value):
-        raise Refused("ValueError", "kind must consist of letters, digits and . _ / -")
+        raise CannotCross("ValueError", "kind must consist of letters, digits and . _ / -")
     return str(coming_out(value, field))
 
 
 def _check_awaited(name: str, site: Site) -> None:
     if site.is_async and site.discarded:
-        raise Refused("RuntimeError", f"{name}() is never awaited: in an async flow write `await {name}(…)`")
+        raise CannotCross("RuntimeError", f"{name}() is never awaited: in an async flow write `await {name}(…)`")
 
 
 def _unknown(name: str) -> str:

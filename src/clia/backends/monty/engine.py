@@ -12,8 +12,8 @@ from datetime import datetime
 from clia.backends.monty import forks
 from clia.backends.monty.limits import Limits
 from clia.backends.monty.runs import Job, MontyRun
-from clia.backends.monty.values import Refused, going_in
 from clia.errors import CliaError, EngineError, InvalidFlow, InvalidInput
+from clia.kernel.json_values import CannotCross, copied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ class MontyEngine:
     def _job(self, program: Program, *, patient: bool = False) -> Job:
         try:
             program.source.encode()
-            value = going_in(program.input, "input")
+            value = copied(program.input, "input")
         except UnicodeEncodeError:
             raise InvalidFlow("the flow's text holds half of a surrogate pair", fields={"field": "source"}) from None
-        except Refused as refused:
+        except CannotCross as refused:
             raise InvalidInput(refused.problem, fields={"field": "input"}) from None
         return Job(program._replace(input=value), self.version, self._limits, patient=patient)
 

@@ -13,7 +13,7 @@ from itertools import chain
 from clia.backends.monty import catalog
 from clia.backends.monty.calls import bound_arguments, label
 from clia.backends.monty.text import HOST, STOPS, Text, calls_in
-from clia.backends.monty.values import Refused
+from clia.kernel.json_values import CannotCross
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _host_calls(text: Text) -> Iterator[Problem]:
                 optional = field == "tag" and name == HOST[0]
                 if isinstance(value, ast.Constant) and not (optional and value.value is None):
                     label(field, value.value)
-        except Refused as refused:
+        except CannotCross as refused:
             yield text.problem("bad-call", refused.problem, call)
 
 

@@ -14,8 +14,9 @@ from clia.backends.monty import forks
 from clia.backends.monty.calls import Site, Unheard, read_call
 from clia.backends.monty.failures import FLOW_FILE, failure_of
 from clia.backends.monty.source import form_of
-from clia.backends.monty.values import Refused, coming_out, going_in
+from clia.backends.monty.values import coming_out
 from clia.errors import EngineError, InvalidAnswer, InvalidInput
+from clia.kernel.json_values import CannotCross, copied
 from clia.ports.engine import LIMIT, LOST, RESULT, Answer, Call, Failure, Turn
 
 TYPE_CHECKING = False
@@ -248,8 +249,8 @@ def _reply_to(call: Call, answer: Answer) -> Settled:
     if answer.error is not None:
         return {"exc_type": "RuntimeError", "message": answer.error.encode("utf-8", "replace").decode()}
     try:
-        return {"return_value": going_in(answer.value, "the answer")}
-    except Refused as refused:
+        return {"return_value": copied(answer.value, "the answer")}
+    except CannotCross as refused:
         raise InvalidAnswer(refused.problem, fields={"number": call.number}) from None
 
 
@@ -265,7 +266,7 @@ def _resumed(snapshot: FunctionSnapshot | FutureSnapshot | None, number: int, re
 def _result_of(complete: Any) -> Turn:
     try:
         return Turn(result=coming_out(complete.output, "the result"))
-    except Refused as refused:
+    except CannotCross as refused:
         return Turn(failure=Failure(RESULT, refused.problem, None))
 
 
