@@ -30,7 +30,7 @@ _TABLE = "CREATE TABLE sessions (id INTEGER PRIMARY KEY, dump BLOB, result INTEG
 class MontyFloor:
     def __init__(self, path: Path, *, durable: bool) -> None:
         self._path = path
-        self._synchronous = "FULL" if durable else "OFF"
+        self._synchronous = "FULL" if durable else "NORMAL"
         self._pool = pydantic_monty.Monty()
         self._pool.__enter__()
         self._connection = self._open()
@@ -42,10 +42,10 @@ class MontyFloor:
         self._pool.__exit__(None, None, None)
 
     def once(self) -> None:
-        """Starts a session that suspends; a fresh handle resumes it to its end."""
-        session = self._start(1)
+        """Starts a session that suspends; a fresh handle resumes it to its next request."""
+        session = self._start(2)
         fresh = self._open()
-        assert self._resume(fresh, session) == 3
+        assert self._resume(fresh, session) is None
         fresh.close()
 
     def long_session(self, count: int) -> Callable[[int], None]:

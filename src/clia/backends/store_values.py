@@ -12,7 +12,7 @@ from clia.errors import Conflict, InvalidInput, NotFound, StoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from typing import Any
 
 NAME_BYTES = 400
@@ -60,16 +60,13 @@ def encode(value: Any) -> str:
 _raw_decode = json.JSONDecoder().raw_decode
 
 
-def decode_all(rows: Iterable[tuple[str, str]]) -> list[tuple[str, Any]]:
+def decode_all(rows: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
     """Names with what stands at them; without the care that ``json.loads`` takes of every text, in half its time."""
-    found = []
-    for where, text in rows:
-        try:
-            value, end = _raw_decode(text)
-        except (ValueError, RecursionError):
-            value, end = None, -1
-        found.append((where, value if end == len(text) else decode(text, where)))
-    return found
+    try:
+        made = [(where, text, *_raw_decode(text)) for where, text in rows]
+    except (ValueError, RecursionError):
+        return [(where, decode(text, where)) for where, text in rows]  # says where
+    return [(where, value if end == len(text) else decode(text, where)) for where, text, value, end in made]
 
 
 def decode(text: str, where: str) -> Any:

@@ -15,7 +15,7 @@ from clia.kernel.typed_objects import as_bytes, parse
 from clia.kernel.types import DECISION
 from clia.sessions import records
 from clia.sessions.model import FAILED, FINISHED
-from clia.sessions.records import CHECKPOINT, COUNTS, ENDED, LIVE, Journal, Resumed, origin_from, resumed_json
+from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, Journal, Resumed, origin_from, resumed_json
 from clia.space.companion import Beside
 from clia.space.envelope import Binding
 from clia.space.events import read_events
@@ -145,7 +145,7 @@ class Checkpoints:
             for prefix in (LIVE, ENDED):
                 for key, row in view.values.scan(f"{prefix}{name}/"):
                     session = records.split(key.removeprefix(prefix))[1]
-                    if row.get("on") == commit and not session.startswith(records.ASK) and _waited(row) and not row.get("forked"):
+                    if row.get("on") == commit and not session.startswith(ASK) and _waited(row) and not row.get("forked"):
                         return Found(session, Journal(records.read_origin(view, name, session), []))
         for other in core.notes.all(names.sessions(name)):
             made = self._note(name, other)
@@ -157,7 +157,7 @@ class Checkpoints:
 def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
     """The agent's live session and its row; what is only asked does not count."""
     counts = view.values.get(COUNTS + name)
-    session = str(counts.value["last"]) if counts is not None else "0"
+    session = str(counts.value.get("last", 0)) if counts is not None else "0"
     row = None if session == "0" else view.values.get(records.key(LIVE, name, session))
     return None if row is None else (session, row.value)
 
@@ -199,8 +199,8 @@ def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
     )
 
 
-def numbers(core: Core, name: str) -> tuple[int, int]:
-    """The highest numbers that git knows sessions and questions of an agent by: a lost store must give none out again."""
+def last_number(core: Core, name: str) -> int:
+    """The highest number that git knows a session of an agent by: a lost store must give none out again."""
     found = [0]
     tip = core.refs.get(names.events(name))
     for event in read_events(core, tip) if tip is not None else ():
@@ -209,10 +209,13 @@ def numbers(core: Core, name: str) -> tuple[int, int]:
     if core.refs.get(names.sessions(name)) is not None:
         notes = (parse(core.objects.blob(blob)) for blob in set(core.notes.all(names.sessions(name)).values()))
         found += [_number(made.get("session")) for made in notes if made is not None and made["type"] == "session"]
-    said = [commit.request or "" for commit in core.own_commits(name, core.require_head(name)) if commit.kind == DECISION]
-    found += [_number(each.partition(".")[0]) for each in said]
-    asks = [_number(each.partition(".")[0].removeprefix(records.ASK)) for each in said if each.startswith(records.ASK)]
-    return max(found), max(asks, default=0)
+    return max(found)
+
+
+def last_ask(core: Core, name: str) -> int:
+    """The same of questions, which git knows by the decisions on them."""
+    said = (commit.request or "" for commit in core.own_commits(name, core.require_head(name)) if commit.kind == DECISION)
+    return max((_number(each.partition(".")[0].removeprefix(ASK)) for each in said if each.startswith(ASK)), default=0)
 
 
 def _number(session: Any) -> int:

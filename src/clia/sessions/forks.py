@@ -145,7 +145,7 @@ class Forks:
         where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row['done']} resumes"
         data = {"session": FIRST, "status": SUSPENDED, "forked": row["forked"]}
         puts: list[tuple[str, Any]] = [
-            (COUNTS + name, {"last": 1, "asks": 0}),
+            (COUNTS + name, {"last": 1}),
             (records.key(LIVE, name, FIRST), {**row, "on": genesis}),
             *beside.puts,
         ]

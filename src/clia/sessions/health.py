@@ -186,7 +186,7 @@ class Health:
     def _reopen(self, agent: str, session: str, row: dict[str, Any]) -> bool:
         with self._envelope.at_work(agent), self._core.store.writing() as transaction:
             counts = transaction.values.get(COUNTS + agent)
-            if session.startswith(ASK) or counts is None or str(counts.value["last"]) != session:
+            if session.startswith(ASK) or counts is None or str(counts.value.get("last")) != session:
                 return False  # a later one has taken its place
             event = {"event": REOPENED, "at": self._transitions.now()}
             end = transaction.streams.append(records.stream(agent, session), [event], row["end"])
@@ -264,9 +264,9 @@ def _number(request: str, session: str) -> int:
 def _count(transaction: Any, agent: str, session: str) -> None:
     """The agent's counts reach at least this session."""
     kept = transaction.values.get(COUNTS + agent)
-    counts = {"last": 0, "asks": 0} if kept is None else dict(kept.value)
+    counts = {} if kept is None else dict(kept.value)
     which, number = ("asks", session.removeprefix(ASK)) if session.startswith(ASK) else ("last", session)
-    counts[which] = max(counts[which], int(number) if number.isdigit() else 0)
+    counts[which] = max(counts.get(which, 0), int(number) if number.isdigit() else 0)
     transaction.values.put(COUNTS + agent, counts)
 
 

@@ -7,6 +7,7 @@ Every step happens under the agent's lock, and is there whole or not at all.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from operator import attrgetter
 from typing import NamedTuple
 
 from clia.errors import (
@@ -23,7 +24,7 @@ from clia.kernel import refs as names
 from clia.kernel.json_values import CannotCross, crossing, inward
 from clia.kernel.messages import check_text
 from clia.sessions import records
-from clia.sessions.checkpoints import live_row, numbers
+from clia.sessions.checkpoints import last_ask, last_number, live_row
 from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, is_human, requests_of
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, row_from
 from clia.sessions.replay import Standing
@@ -95,7 +96,7 @@ class Lifecycle:
 
     def _last(self, view: Transaction, agent: str) -> str | None:
         counts = view.values.get(COUNTS + agent)
-        return str(counts.value["last"]) if counts is not None and counts.value["last"] else None
+        return str(counts.value["last"]) if counts is not None and counts.value.get("last") else None
 
     def sessions(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
         """Every session, or an agent's, live ones first; without what is only asked."""
@@ -116,8 +117,11 @@ class Lifecycle:
         cut = len(LIVE)
         with self._core.store.reading() as view:
             rows = view.values.scan(below)
-        found = [request for key, row in rows for request in requests_of(*records.split(key[cut:]), row)]
-        found.sort(key=_age)
+        found: list[Request] = []
+        for key, row in rows:
+            agent_name, _, session = key[cut:].partition("/")
+            found += requests_of(agent_name, session, row)
+        found.sort(key=_AGE)
         return found
 
     def journal(self, agent: str, session: str | None = None) -> list[dict[str, Any]]:
@@ -149,9 +153,9 @@ class Lifecycle:
         with self._core.store.reading() as view:
             live = live_row(view, agent)
             before = view.values.get(COUNTS + agent)
-        counts = dict(zip(("last", "asks"), numbers(self._core, agent), strict=True)) if before is None else dict(before.value)
+        counts = {} if before is None else dict(before.value)
         if only_asks:
-            counts["asks"] += 1
+            counts["asks"] = 1 + (counts["asks"] if "asks" in counts else last_ask(self._core, agent))
             return f"{ASK}{counts['asks']}", counts
         if live is not None:
             raise Conflict(
@@ -160,7 +164,7 @@ class Lifecycle:
                 hints=[f"clia session show {agent}", f"clia session cancel {agent}", f"clia session fork {agent} NEW"],
                 fields={"agent": agent, "session": live[0]},
             )
-        counts["last"] += 1
+        counts["last"] = 1 + (counts["last"] if "last" in counts else last_number(self._core, agent))
         return str(counts["last"]), counts
 
     # Answering
@@ -328,5 +332,4 @@ def _any_row(view: Transaction, agent: str, session: str) -> dict[str, Any] | No
     return None
 
 
-def _age(request: Request) -> tuple[str, str, str]:
-    return request.since, request.agent, request.id
+_AGE = attrgetter("since", "agent", "id")

@@ -122,9 +122,11 @@ class Replay:
             if end == standing.row.end and asked_all(held.turn.pending) == asked_all(standing.row.pending):
                 return held
             _release(held)  # someone else went on with the session
-        with self._store.reading() as view:
-            way = read_way(view, standing)
-        return self._quick(standing, way) or _waiting(self._whole(standing), standing.row)
+        way = None
+        if standing.row.kept:
+            with self._store.reading() as view:
+                way = read_way(view, standing)
+        return (way and self._quick(standing, way)) or _waiting(self._whole(standing), standing.row)
 
     def _quick(self, standing: Standing, way: Way) -> Run | None:
         """By the snapshot; None where there is none that can be used."""

@@ -39,10 +39,14 @@ class GitCommand:
 
     def __init__(self, git_dir: str, environment: Mapping[str, str], *, durable: bool = True) -> None:
         self._git_dir = git_dir
-        self._environment = {key: value for key, value in environment.items() if not key.startswith("GIT_")}
-        self._environment.update(GIT_TERMINAL_PROMPT="0", LC_ALL="C")
+        self._given = environment
         self.reaching = {key: environment[key] for key in _REACHING if key in environment}
         self._settings = (*_QUIET, "-c", f"core.fsync={'all' if durable else 'none'}")
+
+    def _environment(self) -> dict[str, str]:
+        """What git sees: nothing that would point it to another repository."""
+        kept = {key: value for key, value in self._given.items() if not key.startswith("GIT_")}
+        return kept | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
     def run(
         self,
@@ -74,7 +78,7 @@ class GitCommand:
                 ["git", *where, *locks, *self._settings, *words],
                 input=data,
                 cwd=cwd or self._git_dir,
-                env={**self._environment, **(more or {})},
+                env={**self._environment(), **(more or {})},
                 capture_output=True,
                 check=False,
             )
