@@ -42,6 +42,7 @@ _ASKED = {
     **_REQUEST,
     "question": "what to show a person: `question`, `prompt` or `title` of the payload, else the tag, else the kind",
     "choices": "the answers to choose from; empty: it cannot be told, or any will do",
+    "schema": "the JSON Schema that an answer must meet: the operator's, else the request's own; null: any will do",
     "for_people": "whether nobody but a person answers it",
     "tried": "with `--all`, what workers made of it: `attempts`, `worker` and `until` of who has it, `next_at`, `error`; else null",
 }
@@ -116,12 +117,13 @@ TOLD: dict[str, dict[str, str]] = {
         "gone": "how many were answered by others, or their session ended",
         "hanging": "how many handlers ran out of time and have not returned",
         "trouble": "why nothing goes on at this moment, or null",
+        "last": "what became of the last attempt that brought no answer, or null",
         "problems": "what cannot be answered here",
         "problems[].kind": "the kind of request",
         "problems[].why": "why not",
     },
 }
-CLOSED = {"payload", "failure", "forked", "session", "journal", "input", "result"}
+CLOSED = {"payload", "schema", "tried", "failure", "forked", "session", "journal", "input", "result"}
 _FLOW_SOURCE = """\
 def main(input):
     plan = request("plan", {"boxes": input["boxes"]})

@@ -19,6 +19,7 @@ from clia.backends.monty.engine import MontyEngine
 from clia.errors import Nondeterminism
 from clia.kernel.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from clia.sessions import records
+from clia.sessions.held import Shelf
 from clia.sessions.replay import Replay
 from clia.sessions.transitions import failure_json
 from support.flows import FLOWS
@@ -72,7 +73,7 @@ def engine() -> Iterator[MontyEngine]:
 
 
 def replay(engine: MontyEngine, found: Golden) -> Replay:
-    return Replay(engine, MemoryStore(), lambda _: found.source)
+    return Replay(engine, MemoryStore(), lambda _: found.source, Shelf())
 
 
 def check_turn(turn: Turn, found: Golden, count: int) -> None:

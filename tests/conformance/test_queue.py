@@ -74,6 +74,17 @@ def test_the_one_longest_due_comes_first_and_equals_in_the_order_given(queue: Qu
     assert claimed_in_turn(queue, [SECOND, FIRST]) == [SECOND, FIRST]
 
 
+def test_what_waits_again_comes_before_what_was_asked_later(queue: Queue) -> None:
+    """However much new work keeps coming: an attempt that is to be repeated, a claim that ran out and a timer get their turn."""
+    again, lost, timer = Task("a", "1.1", "x", 10.0), Task("b", "1.1", "x", 20.0), Task("c", "1.1", "timer", 120.0)
+    before, between, after = (Task("z", f"1.{number}", "x", asked) for number, asked in enumerate((109.0, 125.0, 131.0)))
+    queue.retry(claimed(queue, again), 110.0, "no route")
+    claimed(queue, lost)  # until 130
+    tasks = [after, between, before, timer, lost, again]
+    found = [queue.claim(tasks, "w2", 200.0, LEASE) for _ in tasks]
+    assert [each.task for each in found if each is not None] == [before, again, timer, between, lost, after]
+
+
 def claimed_in_turn(queue: Queue, tasks: list[Task]) -> list[Task]:
     found = [queue.claim(tasks, "w1", 100.0, LEASE) for _ in tasks]
     assert queue.claim(tasks, "w1", 100.0, LEASE) is None

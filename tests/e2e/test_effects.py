@@ -585,9 +585,13 @@ def test_much_output_is_traced_in_few_entries_and_its_end_comes_back(desk: Desk)
     assert len(value["output"].encode()) <= 64 * 1024
 
 
+def as_it_is(text: str, state: Any) -> Any:
+    return text, state
+
+
 def test_output_of_any_bytes_is_text_and_there_is_a_limit_to_what_is_traced() -> None:
     traced: list[str] = []
-    output = Output(traced.append, limit=10)
+    output = Output(traced.append, as_it_is, limit=10)
     for data in (b"caf\xc3", b"\xa9\n", b"\xff\n", b"", b"123456789\n", b"more\n"):
         output.add(data)
     output.end()

@@ -17,6 +17,7 @@ import clia as library
 from clia.cli.main import main
 from support import Ran, clia, git, program
 from support.session_flows import APPROVAL, CAREFUL, PARTS, PRODUCT, QUESTION
+from support.space_driver import postgres_url
 from support.terminal import PATIENCE, Terminal
 
 if TYPE_CHECKING:
@@ -213,6 +214,23 @@ def test_a_flow_that_works_checks_clean(here: Here) -> None:
     assert here.fed(PRODUCT, "flow", "check", "-", "--no-types").out == "-: nothing found\n"
 
 
+def test_a_flow_is_checked_outside_any_repository_also_as_some_editors_save_it(tmp_path: Path) -> None:
+    outside = Here(tmp_path / "nowhere")
+    outside.root.mkdir()
+    file = tmp_path / "flow.py"
+    file.write_bytes(b"\xef\xbb\xbf" + PRODUCT.encode())
+    assert outside("flow", "check", str(file)).out == f"{file}: nothing found\n"
+    assert outside.fed(file.read_bytes(), "flow", "check", "-").out == "-: nothing found\n"
+    assert list(outside.root.iterdir()) == []
+
+
+def test_an_awaitable_that_is_used_without_await_is_told_by_the_types(here: Here) -> None:
+    source = "def main(input):\n    asked = request('n')\n    return asked + 1\n"
+    found = here.json("flow", "check", here.file("forgotten.py", f"async {source}"), code=1)
+    assert [(each["code"], each["line"]) for each in found["problems"]] == [("type", 3)]
+    assert here.json("flow", "check", here.file("plain.py", source))["works"]
+
+
 # Sessions
 
 
@@ -375,6 +393,33 @@ def test_the_inbox_is_oldest_first_and_all_shows_what_a_worker_answers(here: Her
     assert here.refused("inbox", "nobody")["code"] == "no-such-agent"
 
 
+def test_the_inbox_shows_what_workers_tried(here: Here) -> None:
+    here.start("question", {"kind": "llm", "payload": {"prompt": "Think"}})
+    config = here.file("llm.toml", '[effects.llm]\nurl = "http://127.0.0.1:9/v1"\nmodel = "m"\n[worker]\nbackoff_seconds = 3600\n')
+    assert here.json("inbox", "--all")[0]["tried"] is None
+    here("worker", "--once", "--config", config)
+    (found,) = here.json("inbox", "--all")
+    assert list(found["tried"]) == ["attempts", "worker", "until", "next_at", "error"]
+    assert (found["tried"]["attempts"], found["tried"]["worker"]) == (1, None)
+    assert found["tried"]["error"]
+    shown = here("inbox", "--all").out
+    assert "tried  1 attempt; again at " in shown
+    assert f"last: {found['tried']['error']}"[:40] in shown
+
+
+def test_a_rule_and_every_choice_are_shown_as_they_are(here: Here) -> None:
+    for rule, shown in (
+        ({"choices": [3, 2, 1]}, ["choices", "a", "3", "b", "2", "c", "1"]),
+        ({"choices": ["true", True]}, ["choices", "1", '"true"', "2", "true"]),
+        ({"choices": ["", "no"]}, ["choices", "1", '""', "2", '"no"']),
+        ({"schema": {"type": "integer"}}, ["must", "be", '{"type":', '"integer"}']),
+    ):
+        session = here.ask({"question": "Which?", **rule}).partition(".")[0]
+        assert shown in rows(here("inbox")), rule
+        assert rule.get("schema", {"enum": rule.get("choices")}) == here.json("inbox")[0]["schema"]
+        here.json("session", "cancel", "scout", "--session", session)
+
+
 def test_a_long_context_is_cut_with_a_hint_and_session_show_has_it_whole(here: Here) -> None:
     here.start("question", {"payload": {"question": "Go?", "plan": "word " * 1000 + "end"}})
     cut = here("inbox").out
@@ -423,6 +468,9 @@ def test_the_answer_is_a_choice_by_its_text_else_json_else_text(here: Here) -> N
         (None, ['{"a": 1}'], {"a": 1}),
         (None, ["5", "--text"], "5"),
         (None, ["fine by me"], "fine by me"),
+        ([3, 2, 1], ["1"], 1),
+        ([1, 2], ["1.0"], 1),
+        (["true", True], ["true"], "true"),
     ):
         here.ask({"question": "Which?", **({"choices": choices} if choices else {})})
         assert here.json("decide", "scout", *words)["value"] == value, words
@@ -435,7 +483,7 @@ def test_an_invalid_answer_is_refused_with_the_reason_and_changes_nothing(here: 
     here.ask({"question": "Go?", "choices": ["yes", "no"]})
     before = here.head()
     error = here.refused("decide", "scout", "maybe")
-    assert (error["code"], error["hints"]) == ("invalid-answer", ["choices: 'yes', 'no'"])
+    assert (error["code"], error["hints"]) == ("invalid-answer", ['choices: "yes", "no"'])
     assert here.refused("decide", "scout")["code"] == "usage"
     assert here.refused("decide", "scout", "-", "-m", "-")["code"] == "invalid-option"
     assert here.refused("decide", "scout", "yes", "--by", " ")["code"] == "invalid-by"
@@ -452,6 +500,8 @@ def test_the_operators_configuration_decides_which_answers_are_valid(here: Here)
     assert ["choices", "1", "ship", "2", "stop"] in rows(here("inbox", env=env))
     assert here("decide", "scout", "yes", env=env, code=2).err.startswith("error: invalid-answer: ")
     assert '"ship" on ask-1.1' in here("decide", "scout", "ship", env=env).out
+    missing = {"CLIA_CONFIG": str(here.root / "none.toml")}
+    assert "error: no-such-config: " in here("inbox", env=missing, code=2).err
     broken = {"CLIA_CONFIG": here.file("broken.toml", "[answers")}
     assert "error: invalid-config: " in here("inbox", env=broken, code=2).err
 
@@ -481,11 +531,27 @@ def test_at_a_terminal_an_invalid_answer_is_asked_for_again(here: Here) -> None:
     with here.terminal("decide", "scout", "-m", "counted") as terminal:
         terminal.sees("answer: ")
         terminal.types("many")
-        assert "error: invalid-answer: 'many' does not answer ask-1.1" in terminal.sees("\nanswer: ")
+        assert 'error: invalid-answer: "many" does not answer ask-1.1' in terminal.sees("\nanswer: ")
         terminal.types("5")
         assert terminal.ends() == 0
     with here.space() as space:
         assert space.session("scout", "ask-1").result == 5
+
+
+def test_at_a_terminal_why_is_asked_only_of_a_valid_answer(here: Here) -> None:
+    here.ask({"question": "How many?", "choices": [3, 2, 1]})
+    with here.terminal("decide", "scout") as terminal:
+        terminal.sees("answer (a to c): ")
+        terminal.types("4")
+        refused = terminal.sees("answer (a to c): ")
+        assert "error: invalid-answer: 4 does not answer ask-1.1" in refused
+        assert "why" not in refused
+        terminal.types("1")
+        terminal.sees("why (may be empty): ")
+        terminal.types("")
+        assert terminal.ends() == 0
+    with here.space() as space:
+        assert space.session("scout", "ask-1").result == 1
 
 
 def test_at_a_terminal_one_of_several_questions_can_be_chosen(here: Here) -> None:
@@ -660,6 +726,19 @@ def test_doctor_finds_a_session_that_the_store_lost_and_repairs_it(here: Here) -
     assert "✓ repaired  scout, session 1: lost-session: " in here("doctor", "--repair").out
     assert here.json("doctor")["space"]["ailments"] == []
     assert here.json("session", "resume", "scout", "2")["pending"][0]["id"] == "1.2"
+
+
+def test_doctor_looks_at_the_store_that_it_is_given(postgres_address: str, here: Here) -> None:
+    address = postgres_url(postgres_address)
+    with library.open(here.root, settings=QUICK._replace(store=address)) as space:
+        space.start("scout", "product")
+        with space._core.store.writing() as transaction:
+            transaction.values.put("live/scout/1", 5)
+    assert here.json("doctor")["space"]["ailments"] == []
+    found = here.json("doctor", "--store", address, code=1)["space"]["ailments"]
+    assert [(each["agent"], each["code"]) for each in found] == [("scout", "row-differs")]
+    assert "✓ repaired  scout, session 1: row-differs" in here("doctor", "--store", address, "--repair").out
+    assert here.json("doctor", "--store", address)["space"]["ailments"] == []
 
 
 def test_show_tells_where_an_agents_session_is(here: Here) -> None:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import clia
-from clia.app.config import Config
-from clia.backends.store_queue import StoreQueue
+from clia.errors import StoreError
 from support import git
-from support.effects import QUICK, worker_for
+from support.effects import worker_for
 from support.own_postgres import own_server
 from support.space_driver import BRIEFING, Paper, postgres_url, settings
-from support.worker_driver import Place, start
+from support.worker_driver import Place, check_answered_once, start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from clia.app.effects.context import Context
+    from clia.app.worker import Status, Worker
     from support.own_postgres import Server
 
 
@@ -30,16 +32,6 @@ if TYPE_CHECKING:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     store = None if request.param == "sqlite" else postgres_url(request.getfixturevalue("postgres_address"))
     return Place(str(tmp_path / "space"), store, str(tmp_path / "paper"))
-
-
-def check_answered_once(place: Place, agents: int, wanted: list[Any]) -> None:
-    with place.open() as space:
-        for number in range(agents):
-            found = space.session(f"a{number}")
-            assert (found.status, found.result) == ("finished", wanted)
-            assert len([each for each in space.journal(f"a{number}") if each["event"] == "resumed"]) == len(wanted)
-        assert StoreQueue(space._core.store).waiting() == []
-        assert space.verify().clean
 
 
 @pytest.mark.parametrize("step", ["claimed", "handling", "handled", "answered"])
@@ -58,29 +50,11 @@ def test_a_request_that_kills_every_worker_is_given_up(place: Place) -> None:
     check_answered_once(place, 1, ["given up after 2 attempts: whoever tried it did not come back"])
 
 
-def test_workers_that_are_killed_one_by_one_answer_everything_once(place: Place, request: pytest.FixtureRequest) -> None:
-    sessions, requests = (60, 4) if request.config.getoption("--soak") else (16, 3)
-    place.made(sessions, requests)
-    workers = [start(place, f"w{number}") for number in range(3)]
-    for life in range(3):
-        target = min(len(place.tried()) + sessions * requests // 5, sessions * requests)
-        wait_for_tries(place, target)
-        victim = workers.pop(0)
-        victim.kill()
-        victim.wait()
-        workers.append(start(place, f"new{life}"))
-    assert [each.wait() for each in workers] == [0, 0, 0]
-    check_answered_once(place, sessions, [number * 10 for number in range(requests)])
-
-
-def wait_for_tries(place: Place, count: int) -> None:
-    wait_for(lambda: len(place.tried()) >= count)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until something in another process has happened; a run that hangs here has failed."""
+def wait_for(condition: Callable[[], bool], goes_on: Callable[[], bool]) -> None:
+    """Until whoever is at work has done something."""
     never = threading.Event()
     while not condition():
+        assert goes_on(), "it ended before"
         never.wait(0.01)
 
 
@@ -92,7 +66,7 @@ def test_a_program_dies_with_its_worker_and_the_next_attempt_starts_clean(place:
         space.spawn("scout", BRIEFING)
         space.start("scout", "code", script)
     victim = start(place, "first")
-    wait_for(lambda: mark.exists() and bool(mark.read_text()))
+    wait_for(lambda: mark.exists() and bool(mark.read_text()), lambda: victim.poll() is None)
     victim.kill()
     victim.wait()
     assert start(place, "second").wait() == 0
@@ -105,46 +79,96 @@ def test_a_program_dies_with_its_worker_and_the_next_attempt_starts_clean(place:
     git("fsck", "--strict", cwd=place.root)
 
 
+# A server that is gone for ten seconds
+
+
+GONE_FOR = 10.0
+DIALOGUE = """
+def main(input):
+    found = []
+    for n in range(input):
+        found.append(request("work", n))
+        found.append(request("human", {"question": f"Is {found[-1]} right?"}))
+    return found
+"""
+
+
 class Outage:
-    """A server that stops while a handler works, and is back when the worker has noticed and waits."""
+    """A server that goes while a handler is at work, whose answer comes while it is away."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, place: Place, server: Server, at: tuple[str, int]) -> None:
+        self.place = place
         self.server = server
-        self.is_away = False
-        self.waits = 0
-        self._mutex = threading.Lock()
+        self.at = at
+        self.at_work, self.noticed = threading.Event(), threading.Event()
+        self.refusals: list[StoreError] = []
 
-    def begin(self) -> None:
-        with self._mutex:
-            self.server.stop()
-            self.is_away = True
+    def handle(self, context: Context, payload: Any) -> Any:
+        Paper(self.place.paper).note("tried", context.agent, context.request.id)
+        if (context.agent, payload) == self.at:
+            self.at_work.set()
+            assert self.noticed.wait(60)
+        return payload * 10
 
-    def wait(self, event: threading.Event, seconds: float) -> bool:
-        with self._mutex:
-            self.waits += self.is_away
-            if self.is_away and self.waits >= 3:
-                self.server.start()
-                self.is_away = False
-        return event.wait(min(seconds, 0.05))
+    def tell(self, status: Status) -> None:
+        (self.noticed.set if status.trouble else self.noticed.clear)()
+
+    def answer_all(self) -> bool:
+        """As a person with the command line does: one answer to all that is asked now, by a handle of its own."""
+        with self.place.open() as space:
+            waiting = [each for each in space.pending() if each.kind == "human"]
+            for each in waiting:
+                space.decide(each.agent, "yes", "looks right", by="Tess", request_id=each.id)
+            return bool(space.pending())
+
+    def happen(self) -> None:
+        """The server goes; people try all the time, and are told, until it is back."""
+        before = git("for-each-ref", cwd=self.place.root)
+        self.server.stop()
+        assert self.noticed.wait(60)
+        back_at = monotonic() + GONE_FOR
+        while monotonic() < back_at:
+            with pytest.raises(StoreError) as caught:
+                self.answer_all()
+            self.refusals.append(caught.value)
+            assert self.noticed.wait(60)  # the worker says so as long as it is true
+            threading.Event().wait(0.2)
+        assert git("for-each-ref", cwd=self.place.root) == before
+        self.server.start()
 
 
-def test_a_server_that_is_gone_for_a_while_is_waited_for_and_nothing_is_lost(tmp_path: Path) -> None:
+@contextmanager
+def in_background(worker: Worker) -> Iterator[Callable[[], bool]]:
+    """The worker at work; what is given tells whether it still is."""
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield thread.is_alive
+    finally:
+        worker.stop()
+        thread.join()
+
+
+def test_a_server_that_is_gone_for_ten_seconds_is_named_to_people_and_waited_for_and_nothing_is_lost_or_done_twice(
+    tmp_path: Path,
+) -> None:
+    agents, turns = 3, 3
     with own_server() as server:
-        place = Place(str(tmp_path / "space"), server.url, str(tmp_path / "paper")).made(3, 3)
-        outage = Outage(server)
-
-        def handle(context: Context, payload: Any) -> Any:
-            Paper(place.paper).note("tried", context.agent, context.request.id)
-            if context.agent == "a1" and payload == 1:
-                outage.begin()
-            return payload * 10
-
+        place = Place(str(tmp_path / "space"), server.url, str(tmp_path / "paper")).made(agents, turns, DIALOGUE)
+        outage = Outage(place, server, ("a1", 1))
         with place.open() as space:
             space._core.store._pool().timeout = 0.3  # type: ignore[attr-defined]  # nobody wants to wait half a minute here
-            config = Config(worker=QUICK)
-            seen = worker_for(space, tmp_path / "space", {"work": handle}, config, wait=outage.wait).run(until_idle=True)
-        assert not outage.is_away
-        assert seen.answered == 9
-        assert seen.trouble is None
-        check_answered_once(place, 3, [0, 10, 20])
-        assert len(set(place.tried())) == 9
+            worker = worker_for(space, tmp_path / "space", {"work": outage.handle}, tell=outage.tell)
+            with in_background(worker) as goes_on:
+                wait_for(lambda: outage.answer_all() and outage.at_work.is_set(), goes_on)
+                outage.happen()
+                wait_for(lambda: not outage.answer_all(), goes_on)
+        assert {each.code for each in outage.refusals} == {"store-unavailable"}
+        assert all(each.retryable and each.hints for each in outage.refusals)
+        seen = worker.status()
+        assert (seen.answered, seen.given_up, seen.trouble) == (agents * turns, 0, None)
+        check_answered_once(place, agents, [each for turn in range(turns) for each in (turn * 10, "yes")])
+        assert sorted(place.tried()) == [(f"a{agent}", f"1.{2 * turn + 1}") for agent in range(agents) for turn in range(turns)]
+        with place.open() as space:
+            kinds = [[each.kind for each in space.session_log(f"a{agent}")] for agent in range(agents)]
+            assert kinds == [["decision"] * turns + ["spawn"]] * agents

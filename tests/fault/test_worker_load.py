@@ -4,67 +4,86 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections import Counter
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 from clia.backends.store_queue import StoreQueue
 from support.space_driver import postgres_url
-from support.worker_driver import Place, start
+from support.worker_driver import Place, check_answered_once, start
 
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
+    from typing import Self
 
-    import pytest
-
-WORKERS, SESSIONS = 4, 200
 MANY = 1000  # attempts: no request is given up, however many of its workers are killed
 
 
 class Load(NamedTuple):
+    workers: int
+    sessions: int
     requests: int  # of each session
     deaths: int
 
 
-USUAL, SOAK = Load(requests=2, deaths=6), Load(requests=60, deaths=150)
+class Crew:
+    """Some workers; one that dies is followed by another. All end with whoever made it."""
+
+    def __init__(self, place: Place, workers: int) -> None:
+        self.place = place
+        self.names = (f"w{number}" for number in count())
+        self.at_work = [self._hired() for _ in range(workers)]
+
+    def _hired(self) -> tuple[str, subprocess.Popen[bytes]]:
+        name = next(self.names)
+        return name, start(self.place, name, attempts=MANY)
+
+    def wait_for_tries(self, number: int) -> None:
+        while len(self.place.tried()) < number:
+            assert {each.poll() for _, each in self.at_work} == {None}
+            threading.Event().wait(0.02)
+
+    def kill_the_oldest(self) -> str:
+        name, victim = self.at_work.pop(0)
+        victim.kill()
+        assert victim.wait() == -signal.SIGKILL
+        self.at_work.append(self._hired())
+        return name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for _, each in self.at_work:
+            each.kill()
+            each.wait()
 
 
-def new_worker(place: Place, number: int) -> tuple[str, subprocess.Popen[bytes]]:
-    return f"w{number}", start(place, f"w{number}", attempts=MANY)
-
-
-def kill_one_by_one(place: Place, load: Load) -> int:
-    """Four workers at work, the oldest killed whenever some more was tried, and another put in its place; how many requests
-    they had in hand when they died."""
-    in_hand, never = 0, threading.Event()
-    workers = [new_worker(place, number) for number in range(WORKERS)]
-    with place.open() as space:
-        for death in range(load.deaths):
-            while len(place.tried()) < SESSIONS * load.requests * (death + 1) // (load.deaths + 1):
-                never.wait(0.02)
-            name, victim = workers.pop(0)
-            victim.kill()
-            assert victim.wait() == -signal.SIGKILL
-            in_hand += len([each for each in StoreQueue(space._core.store).waiting() if each.worker == name])
-            workers.append(new_worker(place, WORKERS + death))
-    assert [each.wait() for _, each in workers] == [0] * WORKERS
-    return in_hand
+def check_all_is_answered_although_workers_die(place: Place, load: Load) -> None:
+    """Whenever some more was tried, the oldest worker is killed."""
+    place.made(load.sessions, load.requests)
+    requests, in_hand = load.sessions * load.requests, 0
+    with place.open() as space, Crew(place, load.workers) as crew:
+        for death in range(1, load.deaths + 1):
+            crew.wait_for_tries(requests * death // (load.deaths + 1))
+            victim = crew.kill_the_oldest()
+            in_hand += len([each for each in StoreQueue(space._core.store).waiting() if each.worker == victim])
+        assert {each.wait() for _, each in crew.at_work} == {0}
+    assert in_hand > 0  # they died with work in hand, which others then did
+    calls = range(1, load.requests + 1)
+    assert set(place.tried()) == {(f"a{agent}", f"1.{call}") for agent in range(load.sessions) for call in calls}
+    check_answered_once(place, load.sessions, [number * 10 for number in range(load.requests)])
 
 
 def test_four_workers_on_one_postgresql_of_which_one_is_killed_again_and_again_finish_200_sessions(
-    tmp_path: Path, postgres_address: str, pytestconfig: pytest.Config
+    tmp_path: Path, postgres_address: str, soak: bool
 ) -> None:
-    load = SOAK if pytestconfig.getoption("--soak") else USUAL
-    place = Place(str(tmp_path / "space"), postgres_url(postgres_address), str(tmp_path / "paper")).made(SESSIONS, load.requests)
-    assert kill_one_by_one(place, load) > 0
-    numbers, tried = range(1, load.requests + 1), Counter(place.tried())
-    assert set(tried) == {(f"a{agent}", f"1.{number}") for agent in range(SESSIONS) for number in numbers}
-    with place.open() as space:
-        for agent in (f"a{number}" for number in range(SESSIONS)):
-            ended = space.session(agent)
-            assert (ended.status, ended.result) == ("finished", [(number - 1) * 10 for number in numbers])
-            assert Counter(each["resume"][0] for each in space.journal(agent) if each["event"] == "resumed") == Counter(numbers)
-        assert StoreQueue(space._core.store).waiting() == []
-        assert space.doctor() == []
-        report = space.verify()
-        assert report.clean, report.findings
+    place = Place(str(tmp_path / "space"), postgres_url(postgres_address), str(tmp_path / "paper"))
+    load = Load(workers=4, sessions=200, requests=100 if soak else 3, deaths=100 if soak else 8)
+    check_all_is_answered_although_workers_die(place, load)
+
+
+def test_workers_on_sqlite_that_are_killed_one_by_one_answer_everything_once(tmp_path: Path, soak: bool) -> None:
+    place = Place(str(tmp_path / "space"), None, str(tmp_path / "paper"))
+    load = Load(workers=3, sessions=60 if soak else 16, requests=60 if soak else 6, deaths=40 if soak else 3)
+    check_all_is_answered_although_workers_die(place, load)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from support import postgres
@@ -36,8 +36,8 @@ def own_server() -> Iterator[Server]:
     os.mkdir(directory, 0o700)
     try:
         postgres._start(directory)
-        server = Server(directory)
-        yield server
-        server.stop()
+        yield Server(directory)
     finally:
+        with suppress(postgres.NoPostgres):  # it is stopped, or was never there
+            Server(directory).stop()
         shutil.rmtree(directory, ignore_errors=True)

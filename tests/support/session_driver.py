@@ -30,7 +30,7 @@ from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
 from clia.space.events import read_events
 from support import git, postgres
-from support.space_driver import BRIEFING, Paper, head_ref, postgres_url, settings
+from support.space_driver import BRIEFING, Paper, check_commits, postgres_url, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,8 +175,7 @@ def check_nothing_lost(place: Place, space: clia.Space) -> None:
     report = space.verify()
     assert report.clean, report.findings
     assert not space._envelope.unfinished()
-    for name, cid in place.paper.read("commit"):
-        assert cid in git("rev-list", head_ref(place.root, name), cwd=place.root).split(), f"{name} lost {cid}"
+    check_commits(place.root, place.paper)
     said = Counter(hit.entry["text"] for hit in space.trace_search(".", regex=True) if hit.entry["kind"] == "console")
     assert set(said.values()) <= {1}, said
     assert not {text for (text,) in place.paper.read("entry")} - said.keys()
@@ -288,7 +287,10 @@ def _check_numbers(sessions: list[Recorded], counts: dict[str, int], lost: bool)
     asks = sorted(int(each.session.removeprefix(ASK)) for each in sessions if each.session.startswith(ASK))
     assert plain == list(range(counts.get("last", 0) - len(plain) + 1 if lost else 1, counts.get("last", 0) + 1))
     assert asks == list(range(counts.get("asks", 0) - len(asks) + 1 if lost else 1, counts.get("asks", 0) + 1))
-    assert [each.session for each in sessions if each.live and not each.session.startswith(ASK)] in ([], [str(counts.get("last", 0))])
+    assert [each.session for each in sessions if each.live and not each.session.startswith(ASK)] in (
+        [],
+        [str(counts.get("last", 0))],
+    )
 
 
 def _check_commits(sessions: list[Recorded], own: list[AgentCommit]) -> None:

@@ -145,17 +145,22 @@ def check_nothing_lost(root: Path, paper: Paper, space: clia.Space) -> None:
     report = space.verify()
     assert report.clean, report.findings
     assert not space._envelope.unfinished()
+    check_commits(root, paper)
+    found = entries(space)
+    doubled = {text: count for text, count in found.items() if count != 1}
+    assert not doubled, doubled
+    missing = {text for (text,) in paper.read("entry")} - found.keys()
+    assert not missing, missing
+
+
+def check_commits(root: Path, paper: Paper) -> None:
+    """Every acknowledged commit is in its agent's history."""
     wanted: dict[str, set[str]] = {}
     for name, cid in paper.read("commit"):
         wanted.setdefault(name, set()).add(cid)
     for name, cids in wanted.items():
         lost = cids - set(git("rev-list", head_ref(root, name), cwd=root).split())
         assert not lost, f"{name} lost {lost}"
-    found = entries(space)
-    doubled = {text: count for text, count in found.items() if count != 1}
-    assert not doubled, doubled
-    missing = {text for (text,) in paper.read("entry")} - found.keys()
-    assert not missing, missing
 
 
 def head_ref(root: Path, name: str) -> str:

@@ -1,4 +1,7 @@
-"""A worker as a process of its own, which may be told to die at a step. Started by ``start``, as a program."""
+"""A worker as a process of its own, which may be told to die at a step, and what must be true when all work is done.
+
+Started by ``start``, as a program.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
 from clia.app.config import Config
+from clia.backends.store_queue import StoreQueue
 from support.effects import QUICK, fake_agent, worker_for
 from support.space_driver import BRIEFING, Paper, settings
 
@@ -41,10 +46,10 @@ class Place(NamedTuple):
     def open(self) -> clia.Space:
         return clia.open(self.root, settings=settings(store=self.store))
 
-    def made(self, sessions: int, requests: int) -> Place:
+    def made(self, sessions: int, requests: int, flow: str = CHAIN) -> Place:
         """With so many agents, each with a session that asks for so much work."""
         with clia.init(self.root, settings=settings(store=self.store)) as space:
-            space.define("chain", CHAIN)
+            space.define("chain", flow)
             for number in range(sessions):
                 space.spawn(f"a{number}", BRIEFING)
                 space.start(f"a{number}", "chain", requests)
@@ -75,6 +80,20 @@ def work(place: Place, name: str, dies_at: str, options: dict[str, Any]) -> None
     config = Config(worker=QUICK._replace(**options), programs={"agent": fake_agent(Path(place.root).parent)})
     with place.open() as space:
         worker_for(space, Path(place.root), {"work": handle}, config, name=name, reached=reached).run(until_idle=True)
+
+
+def check_answered_once(place: Place, agents: int, wanted: list[Any]) -> None:
+    """Each session ended as wanted, each of its requests was resumed once, and the space is in order."""
+    calls = Counter(range(1, len(wanted) + 1))
+    with place.open() as space:
+        for agent in (f"a{number}" for number in range(agents)):
+            found = space.session(agent)
+            assert (found.status, found.result) == ("finished", wanted)
+            assert Counter(each["resume"][0] for each in space.journal(agent) if each["event"] == "resumed") == calls
+        assert StoreQueue(space._core.store).waiting() == []
+        assert space.doctor() == []
+        report = space.verify()
+        assert report.clean, report.findings
 
 
 if __name__ == "__main__":

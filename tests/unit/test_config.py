@@ -97,6 +97,13 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ("[worker]\nlease_seconds = nan", "worker.lease_seconds"),
         ("[worker]\nlease_seconds = inf", "worker.lease_seconds"),
         ('[worker]\nlease_seconds = "3"', "worker.lease_seconds"),
+        (f"[worker]\nlease_seconds = {'9' * 400}", "worker.lease_seconds"),
+        ("[worker]\nlease_seconds = 1e300", "worker.lease_seconds"),
+        ("[worker]\npoll_seconds = 315360001", "worker.poll_seconds"),
+        (f"[worker]\nconcurrency = {'9' * 30}", "worker.concurrency"),
+        ("[worker]\nattempts = 1000000001", "worker.attempts"),
+        ("[flows]\nturn_seconds = 1e300", "flows.turn_seconds"),
+        (f"[flows]\nmemory_mb = {'9' * 30}", "flows.memory_mb"),
         ("worker = 3", "worker"),
         ("[flows]\nturn = 3", "flows.turn"),
         ("answers = []", "answers"),
@@ -108,6 +115,13 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ('[effects.llm]\nurl = "ftp://x"', "effects.llm.url"),
         ('[effects.llm]\nurl = "https://me:secret@x"', "effects.llm.url"),
         ('[effects.llm]\nurl = "https://x/?key=1"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "http://[::1"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "http://x:99999999"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "http://x:0"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "http://:80"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "http://x\\n/y"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "http://x/é"', "effects.llm.url"),
+        ('[effects.llm]\nurl = "http://x/a b"', "effects.llm.url"),
         ('[effects.llm]\nurl = "http://x"\napi_key = "sk"', "effects.llm.api_key"),
         ('[effects.llm]\nurl = "http://x"\nmodel = ""', "effects.llm.model"),
         ('[effects.command.programs.x]\nrun = "ls"', "effects.command.programs.x.run"),
@@ -116,6 +130,7 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ('[effects.command.programs.x]\nrun = ["ls"]\nshell = true', "effects.command.programs.x.shell"),
         ("[effects.command]\nprogram = 1", "effects.command.program"),
         ("[effects.mail]\ntimeout_seconds = 0", "effects.mail.timeout_seconds"),
+        ("[effects.mail]\ntimeout_seconds = 1e300", "effects.mail.timeout_seconds"),
         ("[effects]\nmail = 1", "effects.mail"),
     ],
 )
@@ -130,12 +145,17 @@ def test_what_is_wrong_is_refused_by_name(tmp_path: Path, text: str, field: str)
     assert "secret" not in caught.value.message
 
 
-@pytest.mark.parametrize("data", [b"[worker", b"\xff\xfe", b"a = 1\na = 2", b"x" * (1024 * 1024 + 1)])
+@pytest.mark.parametrize("data", [b"[worker", b"\xff\xfe", b"a = 1\na = 2", b"a = " + b"9" * 5000, b"x" * (1024 * 1024 + 1)])
 def test_what_is_no_toml_is_refused_with_its_path(tmp_path: Path, data: bytes) -> None:
     path = written(tmp_path, data)
     with pytest.raises(InvalidDocument) as caught:
         read_config(path)
     assert caught.value.fields == {"path": path}
+
+
+def test_the_largest_numbers_are_taken(tmp_path: Path) -> None:
+    made = read_config(written(tmp_path, "[worker]\nlease_seconds = 315360000\nattempts = 1000000000"))
+    assert (made.worker.lease_seconds, made.worker.attempts) == (315360000.0, 1000000000)
 
 
 def test_a_directory_in_its_place_is_refused(tmp_path: Path) -> None:

@@ -338,6 +338,7 @@ class Dying(Spy):
     def __init__(self, engine: Any, deaths: int) -> None:
         super().__init__(engine)
         self.deaths = deaths
+        self.dies_of_answers = False
 
     def _die(self) -> None:
         if self.deaths:
@@ -348,7 +349,15 @@ class Dying(Spy):
 
     def start(self, program: Program, *, patient: bool = False) -> Run:
         self._die()
-        return super().start(program, patient=patient)
+        return DyingRun(super().start(program, patient=patient), self)
+
+
+class DyingRun(SpiedRun):
+    def answer(self, number: int, answer: Answer) -> Turn:
+        if isinstance(self._spy, Dying) and self._spy.dies_of_answers:
+            self._spy.deaths = 1
+            self._spy._die()
+        return super().answer(number, answer)
 
 
 def test_a_worker_that_dies_is_replaced_and_the_step_is_taken_once(space: clia.Space) -> None:
@@ -360,17 +369,27 @@ def test_a_worker_that_dies_is_replaced_and_the_step_is_taken_once(space: clia.S
     assert space.resume("scout", 6).result == 30
 
 
-def test_a_flow_that_two_workers_died_of_has_failed(here: Place, space: clia.Space) -> None:
-    dying: Dying = use_engine(space, lambda engine: Dying(engine, 2))
+def test_a_flow_that_three_workers_in_a_row_died_of_has_failed(here: Place, space: clia.Space) -> None:
+    dying: Dying = use_engine(space, lambda engine: Dying(engine, 3))
     made = space.start("scout", "product")
     assert made.status == "failed"
     assert made.failure is not None
     assert made.failure["reason"] == "limit"
-    assert "two workers died of it" in made.failure["message"]
+    assert "3 workers in a row died of it" in made.failure["message"]
     space.start("scout", "product")
-    dying.deaths = 2
+    dying.dies_of_answers = True
     assert space.resume("scout", 5).status == "failed"
     assert ends(here.root, "scout") == [("1", "failed"), ("2", "failed")]
+
+
+def test_workers_that_are_lost_on_the_way_to_an_answer_fail_nothing(space: clia.Space) -> None:
+    dying: Dying = use_engine(space, lambda engine: Dying(engine, 0))
+    space.start("scout", "product")
+    dying.deaths = 9
+    refused("engine-lost", lambda: space.resume("scout", 5))
+    assert space.session("scout").status == "suspended"
+    dying.deaths = 0
+    assert space.resume("scout", 5).pending
 
 
 class Slow(Spy):

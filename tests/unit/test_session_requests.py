@@ -9,7 +9,7 @@ import pytest
 
 from clia.app.worker import Doing, Status
 from clia.cli.sessions import problems, requests, worker
-from clia.cli.sessions.common import cut
+from clia.cli.sessions.common import cut, labelled
 from clia.errors import InvalidInput
 from clia.sessions.model import Request
 
@@ -111,6 +111,56 @@ def test_a_word_means_a_choice_else_json_else_itself(text: str, choices: list[An
 )
 def test_at_a_terminal_a_number_names_a_choice_unless_a_choice_reads_so(text: str, choices: list[Any], value: Any) -> None:
     assert requests.chosen(text, choices) == value
+
+
+@pytest.mark.parametrize(
+    ("choices", "labels"),
+    [
+        (["yes", "no"], ["1", "2"]),
+        ([3, 2, 1], ["a", "b", "c"]),
+        (["3", "2", "1"], ["a", "b", "c"]),
+        ([7, 8], ["1", "2"]),  # none of them reads like a label
+        ([" 2 ", "no"], ["a", "b"]),
+        ([1, "b"], []),  # a label would be taken for another choice
+        ([*range(30)], []),
+        ([], []),
+    ],
+)
+def test_no_label_reads_like_a_choice(choices: list[Any], labels: list[str]) -> None:
+    assert requests.labels_of(choices) == labels
+
+
+def test_where_choices_are_numbers_letters_name_them_and_a_number_is_itself() -> None:
+    choices = [3, 2, 1]
+    assert [requests.chosen(word, choices) for word in ("1", "3", "a", "c", " b ")] == [1, 3, 3, 1, 2]
+    assert requests.chosen("1", ["3", "2", "1"]) == "1"
+    assert requests.chosen("1", [2, 1.0, "a"]) == 1
+    assert labelled(choices) == "a 3   b 2   c 1"
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        (["yes", "no"], ["yes", "no"]),
+        ([True, "true"], ["true", '"true"']),
+        ([1, "1"], ["1", '"1"']),
+        (["", "no"], ['""', '"no"']),
+        ([" no", "no"], ['" no"', '"no"']),
+        ([None, {"a": 1}], ["null", '{"a": 1}']),
+        ([1.0, 2.5], ["1.0", "2.5"]),
+    ],
+)
+def test_every_choice_is_seen_and_told_from_the_others(choices: list[Any], words: list[str]) -> None:
+    assert requests.choice_words(choices) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "choices", "value"),
+    [("1.0", [1, 2], 1.0), ("1", [1.0, 2.0], 1), ("1e0", [1], 1.0), ("01", [1], "01"), ("1.0", ["1.0"], "1.0")],
+)
+def test_a_number_may_be_spelled_in_any_way_that_json_has(text: str, choices: list[Any], value: Any) -> None:
+    found = requests.answer_of(text, choices)
+    assert (found, type(found)) == (value, type(value))
 
 
 def test_a_number_is_text_where_text_was_asked_for() -> None:

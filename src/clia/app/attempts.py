@@ -35,7 +35,7 @@ class Attempt:
 
     def __init__(self, claim: Claim, ends: tuple[float, float] | None, context: Callable[[Attempt], Context]) -> None:
         self.claim = claim
-        self.ends = ends  # after how long, and when in seconds since the epoch
+        self.ends = ends  # after how long, and when on a clock that is never set
         self.context = context(self)
         self.said = ""
         self.lost = False  # someone else has the task now
@@ -60,6 +60,13 @@ class Attempt:
         return self.claim.task.agent, self.claim.task.request
 
 
+class End(NamedTuple):
+    """What became of an attempt, and why it brought no answer."""
+
+    word: str
+    why: str | None = None
+
+
 class Desk(NamedTuple):
     """Where outcomes are handed in."""
 
@@ -69,46 +76,50 @@ class Desk(NamedTuple):
     now: Callable[[], float]
     pause: Callable[[float], bool]  # waits; whether it is to be given up, because the worker stops at once
     reached: Callable[[str], None]
+    clean: Callable[[str], str]  # takes secrets out
     worker: str
 
-    def hand_in(self, attempt: Attempt, outcome: Outcome) -> str:
+    def hand_in(self, attempt: Attempt, outcome: Outcome) -> End:
         """Does what an outcome says, and says what it was. A store that is away is waited for."""
-        claim = attempt.claim
+        made = hand_over.recordable(outcome, self.clean)
         try:
-            if isinstance(outcome, Retry):
-                self._insist(lambda: self.queue.retry(claim, outcome.at, outcome.error))
-                return RETRIED
+            if isinstance(made, Retry):
+                return self._retry(attempt, made)
             try:
-                word = GONE if isinstance(outcome, Gone) else self._insist(lambda: self._tell_session(attempt, outcome))
+                end = End(GONE) if isinstance(made, Gone) else self._insist(lambda: self._tell_session(attempt, made))
             except CliaError as err:  # it cannot be told now: later, and not at once for ever
-                later, said = self.now() + self.patience.backoff_max, hand_over.describe(err)
-                self._insist(lambda: self.queue.retry(claim, later, said))
-                return RETRIED
+                said = hand_over.recordable_text(hand_over.describe(err), self.clean)
+                return self._retry(attempt, Retry(self.now() + self.patience.backoff_max, said))
             self.reached("answered")
-            self._insist(lambda: self.queue.done(claim))
+            self._insist(lambda: self.queue.done(attempt.claim))
         except _Halted:
-            return DROPPED  # the claim runs out, and someone tries again
-        return word
+            return End(DROPPED)  # the claim runs out, and someone tries again
+        return end
 
-    def _tell_session(self, attempt: Attempt, outcome: Resume | GiveUp) -> str:
+    def _retry(self, attempt: Attempt, outcome: Retry) -> End:
+        claim = attempt.claim
+        self._insist(lambda: self.queue.retry(claim, outcome.at, outcome.error))
+        return End(RETRIED, f"attempt {claim.attempt} failed: {outcome.error}")
+
+    def _tell_session(self, attempt: Attempt, outcome: Resume | GiveUp) -> End:
         agent, request = attempt.place
         try:
             if isinstance(outcome, Resume):
                 self.space.resume(agent, outcome.value, request, by=self.worker)
-                return ANSWERED
+                return End(ANSWERED)
             self.space.give_up(agent, outcome.reason, request, by=self.worker)
         except Nondeterminism:
-            return GONE  # the session has diverged, and is over
+            return End(GONE)  # the session has diverged, and is over
         except CliaError as err:
             instead = hand_over.after_refusal(err)
             if isinstance(err, StaleRequest) and err.answered_by == self.worker:
-                return ANSWERED  # by this very call, whose end was lost
+                return End(ANSWERED)  # by this very call, whose end was lost
             if isinstance(instead, Gone):
-                return GONE
+                return End(GONE)
             if instead is None or isinstance(outcome, GiveUp):
                 raise
-            return self._tell_session(attempt, instead)
-        return GIVEN_UP
+            return self._tell_session(attempt, GiveUp(hand_over.recordable_text(instead.reason, self.clean)))
+        return End(GIVEN_UP, f"given up: {outcome.reason}")
 
     def _insist(self, call: Callable[[], T]) -> T:
         """The call's value; as often as needed where the store is away, a few times where another part below fails."""

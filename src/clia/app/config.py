@@ -7,7 +7,6 @@ No secret stands here: of a key to an endpoint, only the name of the variable th
 
 from __future__ import annotations
 
-import math
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MAX_BYTES = 1024 * 1024
+_SECONDS_MAX = 10 * 365 * 86400  # beyond it clocks and waits of the system overflow
+_COUNT_MAX = 10**9
 
 
 class FlowLimits(NamedTuple):
@@ -87,6 +88,8 @@ def read_config(path: str | None, *, required: bool = False) -> Config:
         made = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as err:
         raise _invalid(path, "", f"not TOML: {err}") from None
+    except ValueError:  # what Python says of a number with thousands of digits is of no use here
+        raise _invalid(path, "", "not TOML: a number or a time in it is too large") from None
     return _config(_Table(path, "", made))
 
 
@@ -215,18 +218,27 @@ def _url(value: Any) -> str:
     text = _text(value)
     if not text.startswith(("http://", "https://")) or "@" in text or "?" in text or "#" in text:
         raise _Refused("must be an http:// or https:// address, without a user, a query or a fragment")
+    from urllib.parse import urlsplit  # 10 ms, and only where an endpoint is configured
+
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname if parts.port != 0 else None
+    except ValueError:  # brackets that do not match, a port beyond all ports
+        host = None
+    if not host or not text.isascii() or not text.isprintable() or " " in text:
+        raise _Refused("must be an address with a host, and a port up to 65535 where it has one")
     return text.rstrip("/")
 
 
 def _positive(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-        raise _Refused("must be a number above 0")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _SECONDS_MAX:
+        raise _Refused(f"must be a number above 0, and at most {_SECONDS_MAX} (ten years)")
     return float(value)
 
 
 def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise _Refused("must be a whole number, 1 or more")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _COUNT_MAX:
+        raise _Refused(f"must be a whole number from 1 to {_COUNT_MAX}")
     return value
 
 

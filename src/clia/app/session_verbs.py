@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clia.errors import InvalidDocument, InvalidInput
 from clia.kernel.messages import check_text
 from clia.ports.engine import Answer
-from clia.sessions.answers import choices_of
+from clia.sessions.answers import Rule, check_answer, rule_of, schema_problem
 from clia.sessions.decisions import Decisions
 from clia.sessions.flows import ASK, Flows
 from clia.sessions.forks import Forks
 from clia.sessions.health import Health
 from clia.sessions.lifecycle import Lifecycle
+from clia.sessions.model import Request
 from clia.sessions.replay import Replay
 from clia.sessions.transitions import Transitions
 
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from clia.ports.queue import Queue, Waiting
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.health import Ailment
-    from clia.sessions.model import Decision, Flow, Request, Session
+    from clia.sessions.held import Shelf
+    from clia.sessions.model import Decision, Flow, Session
     from clia.space.agents import Agents
     from clia.space.commits import Commits
     from clia.space.core import Core
@@ -41,6 +44,7 @@ class Running(NamedTuple):
     """What sessions need beside the space."""
 
     engine: Engine
+    shelf: Shelf  # shared by all spaces of a process, as the engine is
     queue: Queue
     seed: Callable[[], str]  # another one for each session
     config: Config  # the operator's
@@ -61,10 +65,10 @@ class SessionVerbs:
         core, envelope = self._core, self._envelope
         self._running = running
         self._flows = Flows(core, envelope, running.engine)
-        self._replay = replay = Replay(running.engine, core.store, self._flows.source)
+        self._replay = replay = Replay(running.engine, core.store, self._flows.source, running.shelf)
         transitions = Transitions(core, envelope, self._traces)
         self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed)
-        self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, running.config.answers)
+        self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, self._rule)
         self._health = Health(core, envelope, self._agents, checkpoints, replay, transitions)
         self._forks = Forks(core, envelope, self._agents, self._traces, checkpoints, self._lifecycle, (replay, transitions))
 
@@ -132,13 +136,35 @@ class SessionVerbs:
         """Every request that waits for an answer, the oldest first."""
         return self._lifecycle.pending(agent)
 
-    def choices(self, request: Request) -> list[Any]:
-        """The answers that a request lets people choose from; none where it takes others too."""
-        return choices_of(self._running.config.answers, request.kind, request.payload)
+    def rule(self, request: Request) -> Rule:
+        """What a request may be answered with: the operator's rule for its kind, else its own."""
+        if not isinstance(request, Request):
+            raise InvalidInput("a rule is asked for by a clia.Request", code="invalid-request", fields={"field": "request"})
+        return self._rule(request.kind, request.payload)
+
+    def check_answer(self, request: Request, value: Any) -> None:
+        """``InvalidAnswer`` with the reason, unless a request takes a value; nothing is recorded."""
+        check_answer(self.rule(request), request.id, request.kind, self._lifecycle.crossed(value, "value"))
+
+    def _rule(self, kind: str, payload: Any) -> Rule:
+        config = self._running.config
+        problem = schema_problem(config.answers[kind]) if kind in config.answers else None
+        if problem is not None:
+            field = f"answers.{kind}.schema"
+            raise InvalidDocument(
+                f"{config.path}: {field} is no JSON Schema: {problem}",
+                code="invalid-config",
+                fields={"path": config.path, "field": field},
+            )
+        return rule_of(config.answers, kind, payload)
 
     def ask(self, agent: str, payload: Mapping[str, Any]) -> Request:
         """Puts one question to people, beside the agent's session if it has one."""
-        return self._lifecycle.start(agent, ASK, payload).pending[0]
+        session = self._lifecycle.start(agent, ASK, payload)
+        if session.pending:
+            return session.pending[0]
+        why = (session.failure or {}).get("message", "it ended at once")
+        raise InvalidInput(f"the question cannot be put: {why}", code="invalid-question", fields={"agent": agent, "reason": why})
 
     def decide(
         self, agent: str, value: Any, rationale: str = "", *, by: str | None = None, request_id: str | None = None

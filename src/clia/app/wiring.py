@@ -25,6 +25,7 @@ from clia.backends.local_files import WritableLocalFiles
 from clia.backends.store_queue import StoreQueue
 from clia.errors import AlreadyExists, InvalidInput
 from clia.kernel import secrets
+from clia.sessions.held import Shelf
 from clia.space.core import Cleaner, Core
 from clia.space.traces import ENTRY_MAX
 
@@ -88,7 +89,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     entry_max = settings.entry_max or _number(git, "clia.traceEntryMax") or ENTRY_MAX
     config = read_config(_config_path(git, settings), required=settings.config is not None)
     place_of_work = os.path.join(git.handle.common_dir, "clia", "work")
-    running = Running(_Lazily(config.flows), StoreQueue(core.store), lambda: token_hex(16), config, place_of_work)
+    running = Running(_Lazily(config.flows), _shelf(), StoreQueue(core.store), lambda: token_hex(16), config, place_of_work)
     return Space(core, Parts(git.workbench, chunks, entry_max, place, running))
 
 
@@ -107,6 +108,12 @@ def _engine(limits: FlowLimits) -> Engine:
     from clia.backends.monty.limits import Limits
 
     return MontyEngine(Limits(limits.turn_seconds, limits.memory_mb * 1024 * 1024))
+
+
+@cache
+def _shelf() -> Shelf:
+    """One for all spaces of a process: what is kept takes up workers of the one engine."""
+    return Shelf()
 
 
 class _Lazily:

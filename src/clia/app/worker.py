@@ -2,22 +2,26 @@
 
 Invariant: a request is tried at least once and answered once. What a worker has it keeps up by a heartbeat; when it dies,
 its claims run out and others go on. A handler that hangs is given up after its time: its thread cannot be killed, and is
-left to itself; what it may still say is dropped. While the store is away nothing is lost: the worker waits for it.
+left to itself; what it may still say is dropped. While the store is away nothing is lost: the worker waits for it. What
+passes within this process is measured by a clock that nobody sets; the time of day is for what processes share.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
+import time
 from contextlib import suppress
 from secrets import token_hex
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from clia.app.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, Desk
-from clia.app.effects import ALONE
-from clia.app.effects.context import Context, Tools, is_away, patiently
+from clia.app.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, Desk, End
+from clia.app.effects import ALONE, llm
+from clia.app.effects.context import Cleaning, Context, Tools, is_away, patiently
 from clia.errors import BackendError, CliaError
+from clia.kernel import secrets
 from clia.sessions import hand_over
 from clia.sessions.hand_over import Gone, Patience, Resume
 
@@ -29,12 +33,15 @@ if TYPE_CHECKING:
     from clia.app.effects import Effects
     from clia.app.space import Space
     from clia.kernel.clock import Clock
+    from clia.kernel.secrets import State
     from clia.ports.queue import Claim, Queue, Task
     from clia.sessions.hand_over import Outcome
     from clia.sessions.model import Request
 
+T = TypeVar("T")
 _FORGET_EVERY = 60.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 8.0
+_SILENCE = 2.0  # a store that does not answer for so many seconds is said to be away
 _HANGING_MAX = 4  # threads that are left to themselves, for each that may work
 
 
@@ -60,6 +67,7 @@ class Status(NamedTuple):
     gone: int = 0  # answered by others, or their session ended
     hanging: int = 0  # handlers whose time ran out and that still have not returned
     trouble: str | None = None  # why nothing goes on at this moment
+    last: str | None = None  # what became of the last attempt that brought no answer
     problems: tuple[tuple[str, str], ...] = ()  # kinds that cannot be answered here, and why
 
 
@@ -85,15 +93,18 @@ class Worker:
         self._parts = parts
         self._options: WorkerOptions = parts.config.worker
         self._patience = Patience(self._options.attempts, self._options.backoff_seconds, self._options.backoff_max_seconds)
-        self._desk = Desk(parts.space, parts.queue, self._patience, self._now, self._pause, parts.reached, f"worker {parts.name}")
+        name = f"worker {parts.name}"
+        self._desk = Desk(parts.space, parts.queue, self._patience, self._now, self._pause, parts.reached, self._clean, name)
         self._wake, self._stopping, self._halted = threading.Event(), threading.Event(), threading.Event()
-        self._mutex = threading.Lock()
+        self._mutex, self._telling = threading.Lock(), threading.Lock()
         self._running: dict[tuple[str, str], Attempt] = {}
         self._hanging: list[Attempt] = []
         self._counts = dict.fromkeys((ANSWERED, RETRIED, GIVEN_UP, GONE, DROPPED), 0)
         self._seen = Status()
         self._requests: dict[tuple[str, str], Request] = {}
-        self._forgot_at = 0.0
+        self._forgot_at = -math.inf
+        self._asked_at: float | None = None  # since when an answer of the store is waited for
+        self._last: str | None = None
 
     def stop(self) -> None:
         """Once: what runs may end within the grace. Again: now."""
@@ -104,14 +115,17 @@ class Worker:
         """Works until told to stop. ``once``: until all that is due at the start was tried. ``until_idle``: until nothing is
         left that this worker could answer, now or later."""
         beating = threading.Event()
-        heart = threading.Thread(target=self._keep_claims, args=(beating,), name="clia-heartbeat", daemon=True)
-        heart.start()
+        beats = {"clia-heartbeat": self._keep_claims, "clia-watch": self._notice_silence}
+        threads = [threading.Thread(target=beat, args=(beating,), name=name, daemon=True) for name, beat in beats.items()]
+        for each in threads:
+            each.start()
         try:
             self._loop(once=once, until_idle=until_idle)
         finally:
             self._wind_down()
             beating.set()
-            heart.join()
+            for each in threads:
+                each.join()
         return self.status()
 
     def status(self) -> Status:
@@ -127,6 +141,8 @@ class Worker:
                 gone=counts[GONE],
                 hanging=len(self._hanging),
                 problems=tuple(sorted(self._parts.effects.problems.items())),
+                last=self._last,
+                trouble=self._seen.trouble or ("the store does not answer" if self._is_silent() else None),
             )
 
     # The loop
@@ -145,7 +161,7 @@ class Worker:
                 self._end_overdue()
                 started = self._take(wanted)
                 left = [each for each in tasks if each not in started]
-                next_at = self._parts.queue.next_time(self._open(left), self._now())
+                next_at = self._next_time(self._open(left))
                 over = not busy and not started and self._is_over(once, until_idle, wanted)
             except BackendError as err:
                 if not is_away(err):
@@ -161,15 +177,25 @@ class Worker:
             self._parts.wait(self._wake, self._until(next_at))
 
     def _is_over(self, once: bool, until_idle: bool, wanted: Sequence[Task]) -> bool:
-        now = self._now()
-        return (once and (self._parts.queue.next_time(wanted, now) or now + 1) > now) or (until_idle and not wanted)
+        return (once and (self._next_time(wanted) or math.inf) > self._now()) or (until_idle and not wanted)
+
+    def _next_time(self, tasks: Sequence[Task]) -> float | None:
+        return self._asking(lambda: self._parts.queue.next_time(tasks, self._now()))
+
+    def _asking(self, call: Callable[[], T]) -> T:
+        """What a call to the store gives; while it does not return, the worker's status can say so."""
+        self._asked_at = self._parts.tools.monotonic()
+        try:
+            return call()
+        finally:
+            self._asked_at = None
 
     def _look(self) -> list[Task]:
         """The tasks that wait; on the way, attempts that nobody waits for any more are told so."""
         space, kinds = self._parts.space, self._parts.kinds
         with self._mutex:
             running = list(self._running.values())
-        requests = space.pending()
+        requests = self._asking(space.pending)
         self._requests = {(each.agent, each.id): each for each in requests}
         for attempt in running:
             if attempt.place not in self._requests:
@@ -178,7 +204,7 @@ class Worker:
         self._forget()
         handled = {kind for kind in self._parts.effects if kinds is None or kind in kinds}
         live = self._live_agents(requests)
-        found = hand_over.tasks(requests, handled, live.__contains__)
+        found = hand_over.tasks(requests, handled, live.__contains__, self._now())
         with self._mutex:
             return [each for each in found if (each.agent, each.request) not in self._running]
 
@@ -190,15 +216,16 @@ class Worker:
 
     def _forget(self) -> None:
         """Drops what is known of tasks whose session ended while they waited for another attempt."""
-        if self._now() < self._forgot_at + _FORGET_EVERY:
+        monotonic, queue = self._parts.tools.monotonic, self._parts.queue
+        if monotonic() < self._forgot_at + _FORGET_EVERY:
             return
-        queue = self._parts.queue
-        known = {(each.task.agent, each.task.request) for each in queue.waiting()}
-        live = {(each.agent, each.id) for each in self._parts.space.pending()}
+        known = {(each.task.agent, each.task.request) for each in self._asking(queue.waiting)}
+        live = {(each.agent, each.id) for each in self._asking(self._parts.space.pending)}
         # What was claimed since is newer than the list of requests, and says nothing.
-        since = {place for each in queue.waiting() if (place := (each.task.agent, each.task.request)) not in known}
-        queue.forget(sorted(live | since))
-        self._forgot_at = self._now()
+        tried = ((each.task.agent, each.task.request) for each in self._asking(queue.waiting))
+        kept = sorted(live.union(place for place in tried if place not in known))
+        self._asking(lambda: queue.forget(kept))
+        self._forgot_at = monotonic()
 
     # Attempts
 
@@ -213,13 +240,16 @@ class Worker:
         left = list(tasks)
         started: set[Task] = set()
         while self._room() and not self._stopping.is_set():
-            claim = self._parts.queue.claim(self._open(left), self._parts.name, self._now(), self._options.lease_seconds)
+            claim = self._asking(lambda: self._claim(left))
             if claim is None:
                 break
             left.remove(claim.task)
             started.add(claim.task)
             self._start(claim, self._requests[claim.task.agent, claim.task.request])
         return started
+
+    def _claim(self, tasks: Sequence[Task]) -> Claim | None:
+        return self._parts.queue.claim(self._open(tasks), self._parts.name, self._now(), self._options.lease_seconds)
 
     def _room(self) -> int:
         with self._mutex:
@@ -234,7 +264,7 @@ class Worker:
     def _start(self, claim: Claim, request: Request) -> None:
         parts = self._parts
         seconds = parts.effects.seconds(request.kind, request.payload)
-        ends = None if seconds is None else (seconds, self._now() + seconds)
+        ends = None if seconds is None else (seconds, parts.tools.monotonic() + seconds)
         options = parts.effects.options(request.kind)
 
         def context(attempt: Attempt) -> Context:
@@ -299,24 +329,27 @@ class Worker:
     def _conclude(self, attempt: Attempt, outcome: Outcome | None) -> None:
         stopped = self._stopping.is_set() and attempt.context.cancelled.is_set() and not attempt.gone
         if isinstance(outcome, Resume):
-            word = self._desk.hand_in(attempt, outcome)
+            end = self._desk.hand_in(attempt, outcome)
         elif attempt.lost:
-            word = DROPPED  # whoever has it now goes on
+            end = End(DROPPED)  # whoever has it now goes on
         elif outcome is None or stopped:
-            word = self._release(attempt)
+            end = self._release(attempt)
         else:
-            word = self._desk.hand_in(attempt, Gone() if attempt.gone else outcome)
+            end = self._desk.hand_in(attempt, Gone() if attempt.gone else outcome)
+        task = attempt.claim.task
         with self._mutex:
-            self._counts[word] += 1
+            self._counts[end.word] += 1
+            if end.why is not None:
+                self._last = f"{task.agent} {task.request} {task.kind}: {end.why}"
 
-    def _release(self, attempt: Attempt) -> str:
+    def _release(self, attempt: Attempt) -> End:
         with suppress(CliaError):  # else the claim runs out
             self._parts.queue.release(attempt.claim)
-        return DROPPED
+        return End(DROPPED)
 
     def _end_overdue(self) -> None:
         """Handlers whose time is up count as failed; their threads cannot be killed, and are left to themselves."""
-        now = self._now()
+        now = self._parts.tools.monotonic()
         with self._mutex:
             late = [each for each in self._running.values() if each.overdue_at is not None and each.overdue_at <= now]
         for attempt in late:
@@ -326,7 +359,8 @@ class Worker:
                     self._hanging.append(attempt)
                 task = attempt.claim.task
                 error = BackendError(f"{task.kind}: no answer within {attempt.ends[0]:g} s", code="effect-timed-out")
-                self._conclude(attempt, hand_over.after_error(error, task, attempt.claim.attempt, now, self._patience))
+                outcome = hand_over.after_error(error, task, attempt.claim.attempt, self._now(), self._patience)
+                self._conclude(attempt, outcome)
                 self._leave(attempt)
 
     def _leave(self, attempt: Attempt) -> None:
@@ -336,7 +370,7 @@ class Worker:
 
     def _progress(self, attempt: Attempt, text: str) -> None:
         attempt.said = text
-        self._say(self._seen)
+        self._show()
 
     # The heartbeat, and the end
 
@@ -355,6 +389,19 @@ class Worker:
                         attempt.lost = True
                         attempt.context.cancelled.set()
 
+    def _notice_silence(self, beating: threading.Event) -> None:
+        """The watch's thread: a call to a store that is away ends late; whoever looks is told meanwhile, once."""
+        told = False
+        while not self._parts.wait(beating, _SILENCE / 4):
+            silent = self._is_silent()
+            if silent and not told:
+                self._show()
+            told = silent
+
+    def _is_silent(self) -> bool:
+        asked_at = self._asked_at
+        return asked_at is not None and self._parts.tools.monotonic() - asked_at >= _SILENCE
+
     def _wind_down(self) -> None:
         """What runs may end within the grace, is cancelled then, and is given back at last."""
         self._await_running(self._options.grace_seconds)
@@ -370,11 +417,12 @@ class Worker:
                 self._release(attempt)
         if left:
             self._halted.set()  # whoever still hands something in stops waiting for the store
-        self._say(self._seen)
+        self._show()
 
     def _await_running(self, seconds: float) -> None:
-        ends_at = self._now() + seconds
-        while self._running and not self._halted.is_set() and self._now() < ends_at:
+        monotonic = self._parts.tools.monotonic
+        ends_at = monotonic() + seconds
+        while self._running and not self._halted.is_set() and monotonic() < ends_at:
             self._wake.clear()
             if self._running:
                 self._parts.wait(self._wake, min(self._options.poll_seconds, seconds))
@@ -389,17 +437,26 @@ class Worker:
 
     def _until(self, next_at: float | None) -> float:
         """How long to wait for the next look: no longer than the first thing that is known to come."""
-        now = self._now()
+        passed = self._parts.tools.monotonic()
         with self._mutex:
-            overdue = [each.overdue_at - now for each in self._running.values() if each.overdue_at is not None]
+            overdue = [each.overdue_at - passed for each in self._running.values() if each.overdue_at is not None]
         times = [self._options.poll_seconds, *overdue]
         if next_at is not None and self._room() > 0:
-            times.append(next_at - now)
+            times.append(next_at - self._now())
         return max(_SHORTEST_PAUSE, min(times))
 
     def _say(self, seen: Status) -> None:
         self._seen = seen
-        self._parts.tell(self.status())
+        self._show()
+
+    def _show(self) -> None:
+        with self._telling:  # what is told last is how it stands: several threads tell
+            self._parts.tell(self.status())
+
+    def _clean(self, text: str) -> str:
+        """A text that is to be kept, without secrets; the key to the endpoint is one whatever it looks like."""
+        tools = self._parts.tools
+        return tools.cleaning.text(llm.hide(text, llm.key_of(self._parts.config, tools.environment)))
 
 
 def _doing(attempt: Attempt) -> Doing:
@@ -407,12 +464,22 @@ def _doing(attempt: Attempt) -> Doing:
     return Doing(task.agent, task.request, task.kind, attempt.claim.attempt, attempt.said)
 
 
-def make_tools(clock: Clock, environment: Mapping[str, str], workplace: str) -> Tools:
+def make_tools(clock: Clock, environment: Mapping[str, str], workplace: str, *, redact: bool = True) -> Tools:
     """The real world; worktrees go below a directory that is clia's own."""
     from clia.backends.http_client import HttpClient
     from clia.backends.local_programs import LocalPrograms
 
-    return Tools(clock, environment, HttpClient(), LocalPrograms(), workplace)
+    cleaning = Cleaning(lambda text: secrets.redact(text).text, _clean_chunk) if redact else Cleaning(str, _keep_chunk)
+    return Tools(clock, time.monotonic, environment, HttpClient(), LocalPrograms(), workplace, cleaning)
+
+
+def _clean_chunk(text: str, state: State) -> tuple[str, State]:
+    clean, after = secrets.redact_chunk(text, state)
+    return clean.text, after
+
+
+def _keep_chunk(text: str, state: State) -> tuple[str, State]:
+    return text, state
 
 
 def new_name() -> str:

@@ -48,7 +48,7 @@ def open_worker(
         config = _wished(running.config, wishes)
         effects = Effects(config, environment, entry_points=installed())
         _check_kinds(wishes, effects)
-        tools = make_tools(clock_of(settings), environment, running.workplace)
+        tools = make_tools(clock_of(settings), environment, running.workplace, redact=settings.redact)
         yield Worker(Parts(space, effects, running.queue, tools, config, wishes.name or new_name(), tell, kinds=wishes.kinds))
 
 

@@ -27,7 +27,7 @@ class HttpClient:
         connection, path = _connection(url, seconds)
         with _translated(connection.host), _bounded(connection, seconds) as out_of_time:
             try:
-                connection.request("POST", path, body=body, headers=dict(headers))
+                _send(connection, path, headers, body)
                 answer = connection.getresponse()
                 data = answer.read(limit + 1)
             except (OSError, ValueError, http.client.HTTPException):
@@ -41,15 +41,31 @@ class HttpClient:
         return HttpAnswer(answer.status, {key.lower(): value for key, value in answer.getheaders()}, data)
 
 
+def _send(connection: http.client.HTTPConnection, path: str, headers: Mapping[str, str], body: bytes) -> None:
+    try:
+        connection.request("POST", path, body=body, headers=dict(headers))
+    except ValueError:  # raised before anything is sent, and its words have the header in them
+        message = f"{connection.host}: the address or a header has characters that cannot be sent"
+        raise InvalidInput(message, code="invalid-request", fields={"host": connection.host}) from None
+
+
 def _connection(url: str, seconds: float) -> tuple[http.client.HTTPConnection, str]:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidInput("an address must be http:// or https:// with a host", code="invalid-url", fields={"field": "url"})
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise _no_address() from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise _no_address()
     path = parts.path or "/"
     if parts.scheme == "http":
-        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds), path
+        return http.client.HTTPConnection(host, port, timeout=seconds), path
     context = ssl.create_default_context()
-    return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=seconds, context=context), path
+    return http.client.HTTPSConnection(host, port, timeout=seconds, context=context), path
+
+
+def _no_address() -> InvalidInput:
+    return InvalidInput("an address must be http:// or https:// with a host", code="invalid-url", fields={"field": "url"})
 
 
 @contextmanager
@@ -82,7 +98,7 @@ def _translated(host: str) -> Iterator[None]:
         raise _failed(host, "it does not answer in time") from None
     except ssl.SSLCertVerificationError as err:
         raise _failed(host, f"its certificate does not hold: {err.verify_message}", retryable=False) from None
-    except (OSError, http.client.HTTPException) as err:
+    except (OSError, ValueError, http.client.HTTPException) as err:
         raise _failed(host, getattr(err, "strerror", None) or str(err) or type(err).__name__) from None
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _CONNECTIONS = 16
 # The lock is the first statement: in a stricter isolation the view would be from before it was granted.
+_RECONNECT_SECONDS = 15.0
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({space})"
 _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # One look-up for each node: left to itself the planner, while it has no statistics, reads all edges at each step (measured:
@@ -111,6 +112,8 @@ class PostgresStore(SqlStore):
             max_size=_CONNECTIONS,
             num_workers=1,
             timeout=self._timeout,
+            # The pool waits twice as long after each failure: a server that was away for minutes would be missed for minutes.
+            reconnect_timeout=min(self._timeout, _RECONNECT_SECONDS),
             check=pools.ConnectionPool.check_connection,
             open=True,
         )

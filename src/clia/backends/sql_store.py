@@ -245,7 +245,8 @@ class _Streams:
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
         rows = self._db.fetch(_READ, self._space, rules.check_name(stream), rules.place(after), rules.at_most(limit))
-        return [StreamEntry(position, rules.decode(body, f"{stream}:{position}")) for position, body in rows]
+        bodies = rules.decode_all([(f"{stream}:{position}", body) for position, body in rows])
+        return [StreamEntry(position, body) for (position, _), (_, body) in zip(rows, bodies, strict=True)]
 
     def end(self, stream: str) -> int:
         rows = self._db.fetch(_END, self._space, rules.check_name(stream))

@@ -61,12 +61,14 @@ _raw_decode = json.JSONDecoder().raw_decode
 
 
 def decode_all(rows: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
-    """Names with what stands at them; without the care that ``json.loads`` takes of every text, in half its time."""
+    """Names with what stands at them; read as one text, in which the same keys are made once, in half the time."""
     try:
-        made = [(where, text, *_raw_decode(text)) for where, text in rows]
+        values, _ = _raw_decode(f"[{','.join([text for _, text in rows])}]")
     except (ValueError, RecursionError):
+        values = []
+    if len(values) != len(rows):
         return [(where, decode(text, where)) for where, text in rows]  # says where
-    return [(where, value if end == len(text) else decode(text, where)) for where, text, value, end in made]
+    return [(where, value) for (where, _), value in zip(rows, values, strict=True)]
 
 
 def decode(text: str, where: str) -> Any:

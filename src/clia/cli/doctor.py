@@ -23,6 +23,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
     add_path(parser)
     parser.add_argument("--repair", action="store_true", help="put right what is wrong with sessions, as far as that can be done")
+    parser.add_argument("--store", metavar="URL", help="postgresql://… for a store on a server (default: CLIA_STORE)")
     add_json(parser)
 
 
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from clia.app.settings import Settings
 
     store, config = (os.environ.get(name) or None for name in ("CLIA_STORE", "CLIA_CONFIG"))
-    settings = Settings(store=store, environment=os.environ, config=config)
+    settings = Settings(store=args.store or store, environment=os.environ, config=config)
     found = health(args.path, environment=os.environ, ceiling=args.ceiling, settings=settings, repair=args.repair)
     if args.json:
         emit_json({"clia": __version__, **found.to_json()})

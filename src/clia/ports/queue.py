@@ -19,7 +19,7 @@ class Task(NamedTuple):
     agent: str
     request: str
     kind: str
-    not_before: float = 0.0  # seconds since the epoch: a timer's time
+    not_before: float = 0.0  # seconds since the epoch: since when it is due, or from when
 
 
 class Claim(NamedTuple):

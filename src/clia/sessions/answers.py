@@ -1,10 +1,14 @@
 """Which answers a request takes.
 
 Invariant: the operator's schema for a kind counts before what the request itself says (``schema``, then ``choices``); a
-request that says nothing takes any JSON. Nothing is ever fetched to check an answer.
+request that says nothing takes any JSON, and so does one whose own rule is none: it would hold up its session for ever.
+Nothing is ever fetched to check an answer.
 """
 
 from __future__ import annotations
+
+import json
+from typing import NamedTuple
 
 from clia.errors import InvalidAnswer
 
@@ -13,66 +17,93 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from clia.ports.engine import Call
-
     Schemas = Mapping[str, Any]
 
 
-def check_answer(schemas: Schemas, call: Call, request_id: str, value: Any) -> None:
-    """``InvalidAnswer`` with the reason, unless a value answers a call."""
-    schema, whose = rule(schemas, call.kind, call.payload)
-    if schema is None:
+class Rule(NamedTuple):
+    """What a request may be answered with: a JSON Schema, the choices where it lists them, and where it comes from."""
+
+    schema: Any = None  # None: any answer will do
+    choices: tuple[Any, ...] = ()
+    whose: str = ""
+    operators: bool = False  # else the flow's author may have erred, and a rule that cannot be applied is none
+
+
+def check_answer(rule: Rule, request_id: str, kind: str, value: Any) -> None:
+    """``InvalidAnswer`` with the reason, unless a rule takes a value."""
+    try:
+        problem = None if rule.schema is None else _problem(rule.schema, value)
+    except _CannotApply as err:
+        problem = f"the rule cannot be applied: {err}" if rule.operators else None
+    if problem is None:
         return
-    problem = _problem(schema, value, whose)
-    if problem is not None:
-        choices = choices_of(schemas, call.kind, call.payload)
-        hints = [f"choices: {', '.join(map(repr, choices))}"] if choices else [f"the rule is {whose}"]
-        raise InvalidAnswer(
-            f"{value!r} does not answer {request_id}: {problem}",
-            hints=hints,
-            fields={"request": request_id, "kind": call.kind, "problem": problem},
-        )
+    listed = ", ".join(json.dumps(each, ensure_ascii=False) for each in rule.choices)
+    raise InvalidAnswer(
+        f"{json.dumps(value, ensure_ascii=False)} does not answer {request_id}: {problem}",
+        hints=[f"choices: {listed}" if listed else f"the rule is {rule.whose}: {json.dumps(rule.schema, ensure_ascii=False)}"],
+        fields={"request": request_id, "kind": kind, "problem": problem},
+    )
 
 
-def rule(schemas: Schemas, kind: str, payload: Any) -> tuple[Any, str]:
-    """The JSON Schema that holds for a request, and where it comes from; None where any answer will do."""
+def rule_of(schemas: Schemas, kind: str, payload: Any) -> Rule:
+    """The operator's rule for a kind; else the request's own, as far as it is one."""
     if kind in schemas:
-        return schemas[kind], f"the operator's for requests of the kind {kind}"
+        return _made(schemas[kind], f"the operator's for requests of the kind {kind}")._replace(operators=True)
     if isinstance(payload, dict):
-        if payload.get("schema") is not None:
-            return payload["schema"], "the request's own schema"
-        if isinstance(payload.get("choices"), list):
-            return {"enum": payload["choices"]}, "the request's own choices"
-    return None, ""
+        schema, choices = payload.get("schema"), payload.get("choices")
+        if schema is not None and schema_problem(schema) is None:
+            return _made(schema, "the request's own schema")
+        if isinstance(choices, list) and choices:
+            return _made({"enum": choices}, "the request's own choices")
+    return Rule()
 
 
-def choices_of(schemas: Schemas, kind: str, payload: Any) -> list[Any]:
-    """The answers to choose from, where they can be listed."""
-    schema, _ = rule(schemas, kind, payload)
-    found = schema.get("enum") if isinstance(schema, dict) else None
-    if found is None and schema == {"type": "boolean"}:
-        return [True, False]
-    return list(found) if isinstance(found, list) else []
+def _made(schema: Any, whose: str) -> Rule:
+    listed = schema.get("enum") if isinstance(schema, dict) else None
+    choices = (True, False) if schema == {"type": "boolean"} else tuple(listed) if isinstance(listed, list) else ()
+    return Rule(schema, choices, whose)
 
 
-def _problem(schema: Any, value: Any, whose: str) -> str | None:
-    if isinstance(schema, dict) and schema.keys() == {"enum"} and isinstance(schema["enum"], list):
+def schema_problem(schema: Any) -> str | None:
+    """Why something is no JSON Schema; None where it is one."""
+    if _is_enum(schema):
+        return None
+    from jsonschema import Draft202012Validator  # only where a schema is given: it costs 60 ms to load
+    from jsonschema.exceptions import SchemaError
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as err:
+        return str(err.message)
+    except RecursionError:
+        return "it is nested too deeply"
+    return None
+
+
+class _CannotApply(Exception):
+    """Why a rule says nothing of a value; never leaves this module."""
+
+
+def _is_enum(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.keys() == {"enum"} and isinstance(schema["enum"], list) and bool(schema["enum"])
+
+
+def _problem(schema: Any, value: Any) -> str | None:
+    if _is_enum(schema):
         return None if any(_same(value, each) for each in schema["enum"]) else "it is not one of the choices"
-    # Only where a schema is given: it costs 60 ms to load.
     from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import SchemaError, best_match
+    from jsonschema.exceptions import best_match
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     try:
-        Draft202012Validator.check_schema(schema)
         found = best_match(Draft202012Validator(schema, registry=Registry()).iter_errors(value))
-    except SchemaError as err:
-        return f"{whose} is no JSON Schema: {err.message}"
     except Unresolvable as err:
-        return f"{whose} refers to what is not in it: {err}"
+        raise _CannotApply(f"it refers to what is not in it: {err}") from None
     except RecursionError:
-        return f"{whose} refers to itself without end"
+        raise _CannotApply("it refers to itself without end") from None
+    except (TypeError, ValueError, AttributeError, KeyError) as err:  # what a reference to no schema ends in
+        raise _CannotApply(f"{type(err).__name__}: {err}") from None
     if found is None:
         return None
     where = "".join(f"[{each!r}]" for each in found.absolute_path)

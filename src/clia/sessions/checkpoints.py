@@ -15,7 +15,19 @@ from clia.kernel.typed_objects import as_bytes, parse
 from clia.kernel.types import DECISION
 from clia.sessions import records
 from clia.sessions.model import FAILED, FINISHED
-from clia.sessions.records import ASK, CHECKPOINT, COUNTS, ENDED, LIVE, Journal, Resumed, origin_from, resumed_json
+from clia.sessions.records import (
+    ASK,
+    CHECKPOINT,
+    ENDED,
+    LIVE,
+    Journal,
+    Resumed,
+    is_sound,
+    origin_from,
+    resumed_from,
+    resumed_json,
+    sound_rows,
+)
 from clia.space.companion import Beside
 from clia.space.envelope import Binding
 from clia.space.events import read_events
@@ -64,7 +76,7 @@ class Checkpoints:
         """A session, or a question that is open."""
         with self._core.store.reading() as view:
             rows = view.values.scan(f"{LIVE}{name}/")
-        return f"session {records.split(rows[0][0].removeprefix(LIVE))[1]} is {rows[0][1]['status']}" if rows else None
+        return f"session {records.split(rows[0][0].removeprefix(LIVE))[1]} waits for an answer" if rows else None
 
     def beside(self, name: str, commit: str) -> Beside:
         core = self._core
@@ -74,7 +86,7 @@ class Checkpoints:
                 return Beside()
             session, row = live
             before = view.values.get(CHECKPOINT + name)
-            last = Last(*before.value) if before is not None and before.value[0] == session else None
+            last = None if before is None else _last(before.value, session)
             blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
             if last is not None and blob is not None and last.done == row["done"]:
                 text = core.objects.blob(blob).decode("utf-8")
@@ -94,11 +106,12 @@ class Checkpoints:
 
     def find(self, name: str, commit: str) -> Found:
         """The session as it was at a commit of the agent: by the commit's checkpoint, or because it started there."""
-        found = self.at(name, commit) or self._begun_on(name, commit)
+        made = next((each.cid for each in self._core.own_commits(name, commit)), commit)  # below what plain git added
+        found = self.at(name, made) or self._begun_on(name, made)
         if found is not None:
             return found
         raise NotFound(
-            f"{name!r} had no session at {commit[:12]}",
+            f"no checkpoint of a session of {name!r} is bound to {commit[:12]}",
             code="no-checkpoint",
             hints=[
                 "checkpoints are bound to the commits that clia makes while a session is live",
@@ -126,7 +139,7 @@ class Checkpoints:
 
     def _joined(self, name: str, commit: str, first: Mapping[str, Any], parts: Sequence[Sequence[Any]]) -> Journal:
         try:
-            resumes = [Resumed(*each) for part in reversed(parts) for each in part]
+            resumes = [resumed_from(each) for part in reversed(parts) for each in part]
             return Journal(origin_from(first["origin"]), resumes)
         except (KeyError, TypeError):
             raise _broken(name, commit, "cannot be read") from None
@@ -143,23 +156,50 @@ class Checkpoints:
         core = self._core
         with core.store.reading() as view:
             for prefix in (LIVE, ENDED):
-                for key, row in view.values.scan(f"{prefix}{name}/"):
+                for key, row in sound_rows(view.values.scan(f"{prefix}{name}/")):
                     session = records.split(key.removeprefix(prefix))[1]
                     if row.get("on") == commit and not session.startswith(ASK) and _waited(row) and not row.get("forked"):
                         return Found(session, Journal(records.read_origin(view, name, session), []))
         for other in core.notes.all(names.sessions(name)):
             made = self._note(name, other)
             if made is not None and made.get("on") == commit and "origin" in made:
-                return Found(made["session"], Journal(origin_from(made["origin"]), []))
+                return Found(made["session"], self._joined(name, other, made, []))
         return None
+
+
+def _last(made: Any, session: str) -> Last | None:
+    """The newest checkpoint of a session, as it was remembered."""
+    try:
+        found = Last(*made)
+    except TypeError:
+        return None
+    return (
+        found if found.session == session and names.is_id(found.commit) and type(found.done) is type(found.depth) is int else None
+    )
 
 
 def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
     """The agent's live session and its row; what is only asked does not count."""
-    counts = view.values.get(COUNTS + name)
-    session = str(counts.value.get("last", 0)) if counts is not None else "0"
-    row = None if session == "0" else view.values.get(records.key(LIVE, name, session))
-    return None if row is None else (session, row.value)
+    below = f"{LIVE}{name}/"
+    rows = ((key.removeprefix(below), row) for key, row in view.values.scan(below))
+    found = next((each for each in rows if not each[0].startswith(ASK)), None)
+    if found is not None and not is_sound(found[1]):
+        raise damaged(name, found[0])
+    return found
+
+
+def counts_of(made: Any) -> dict[str, int]:
+    """The numbers that were given out, as far as they can be read."""
+    return {key: each for key, each in made.items() if type(each) is int} if isinstance(made, dict) else {}
+
+
+def damaged(name: str, session: str) -> CorruptJournal:
+    return CorruptJournal(
+        f"the row of session {session} of {name!r} in the store is damaged; its events are not",
+        code="damaged-row",
+        hints=["clia doctor --repair derives it anew"],
+        fields={"agent": name, "session": session},
+    )
 
 
 def whole(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[str, Any]:
@@ -178,7 +218,9 @@ def kept(name: str, session: str, commit: str, made: Mapping[str, Any]) -> Besid
 
 def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wanted: int) -> list[Resumed]:
     stream = records.stream(name, session)
-    return records.resumes_in(view.streams.read(stream, after=row["end"] - wanted), stream)
+    found = records.resumes_in(view.streams.read(stream, after=row["end"] - wanted), stream)
+    # Other events may stand between them, where a session was opened again.
+    return found if len(found) == wanted else records.read_journal(view, name, session).resumes[row["done"] - wanted :]
 
 
 def _waited(row: Mapping[str, Any]) -> bool:
@@ -187,7 +229,7 @@ def _waited(row: Mapping[str, Any]) -> bool:
 
 
 def _is_sound(made: Mapping[str, Any]) -> bool:
-    kinds = made.get("type") == "session" and isinstance(made.get("session"), str) and isinstance(made.get("resumes"), list)
+    kinds = made.get("type") == "session" and _number(made.get("session")) > 0 and isinstance(made.get("resumes"), list)
     return kinds and (names.is_id(made.get("base")) or isinstance(made.get("origin"), dict))
 
 

@@ -6,22 +6,22 @@ the intent, so that recovery finishes it, once, without running anything. Who lo
 
 from __future__ import annotations
 
-import json
-
 from clia.kernel import refs as names
 from clia.kernel.canonical import canonical_bytes
 from clia.kernel.types import DECISION
 from clia.sessions.answers import check_answer
+from clia.sessions.lifecycle import brief
 from clia.sessions.model import Decision
 from clia.sessions.records import Resumed, asked
 from clia.space.model import BY, REQUEST, TAG, VALUE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from clia.sessions.answers import Rule
     from clia.sessions.lifecycle import Asked, Lifecycle
     from clia.sessions.transitions import Step, Transitions
     from clia.space.commits import Commits
@@ -37,14 +37,14 @@ class Decisions:
         commits: Commits,
         lifecycle: Lifecycle,
         transitions: Transitions,
-        schemas: Mapping[str, Any],
+        rule: Callable[[str, Any], Rule],
     ) -> None:
         self._core = core
         self._envelope = envelope
         self._commits = commits
         self._lifecycle = lifecycle
         self._transitions = transitions
-        self._schemas = schemas
+        self._rule = rule
 
     def decide(self, agent: str, value: Any, rationale: str, by: str | None, request_id: str | None) -> Decision:
         core = self._core
@@ -52,10 +52,13 @@ class Decisions:
         who = self._lifecycle.by(by)
         text = core.clean.text(rationale, "rationale")
         given = self._lifecycle.crossed(value, "value")
+        core.own_head(agent)
+        asked_for = self._lifecycle.find(agent, request_id, for_people=True)
+        # A request's own rule may take for ever to apply; nobody else is kept waiting by it.
+        check_answer(self._rule(asked_for.call.kind, asked_for.call.payload), asked_for.id, asked_for.call.kind, given)
         with self._envelope.at_work(agent):
             head = core.own_head(agent)
-            found = self._lifecycle.find(agent, request_id, for_people=True)
-            check_answer(self._schemas, found.call, found.id, given)
+            found = self._lifecycle.find(agent, asked_for.id, for_people=True)
             commit = self._write(agent, head, found, given, (text, who))
             with self._step(found, given, who, commit) as step:
                 self._carry_out(agent, head, commit, step)
@@ -67,16 +70,16 @@ class Decisions:
         core = self._core
         text, who = said
         trailers = [*self._commits.identity(agent, DECISION, head), (REQUEST, found.id)]
-        tag = _line(found.call.tag or "")
+        kind, tag = core.clean.text(found.call.kind, "kind"), core.clean.text(_line(found.call.tag or ""), "tag")
         trailers += [(TAG, tag)] if tag else []
         trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, who)]
-        default = f"decision: {_short(value)} ({found.call.kind} {found.id})"
+        default = f"decision: {brief(value)} ({kind} {found.id})"
         return core.write_commit(agent, core.objects.commit(head).tree, [head], text, trailers, default)
 
     def _step(self, found: Asked, value: Any, who: str, commit: str) -> AbstractContextManager[Step]:
         now = self._transitions.now()
         resumed = Resumed(found.call.number, asked(found.call), value, None, commit, who, now)
-        text = f"session {found.standing.session} resumed: {who} decided {_short(value)} on {found.call.kind} ({found.id})"
+        text = f"session {found.standing.session} resumed: {who} decided {brief(value)} on {found.call.kind} ({found.id})"
         return self._lifecycle.answered(found, resumed, text, {"request": found.id, "decision": commit})
 
     def _carry_out(self, agent: str, head: str, commit: str, step: Step) -> None:
@@ -90,11 +93,6 @@ class Decisions:
                 deletes=step.intent.deletes,
             )
         )
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _line(text: str) -> str:

@@ -130,13 +130,18 @@ class Forks:
 
     def _row(self, copy: Copy) -> dict[str, Any]:
         forked = {"agent": copy.agent, "session": copy.session, "commit": copy.commit, "at": self._transitions.now()}
-        row = first_row(copy.journal.origin, len(copy.journal.resumes), len(self._events(copy, {})), {"forked": forked})
+        done, cut = len(copy.journal.resumes), self._cut(copy)
+        row = first_row(copy.journal.origin, done, 1 + bool(cut) + done - cut, {"forked": forked})
         return self._transitions.row(row._replace(kept=0 if copy.snapshot is None else copy.snapshot[0]), Turn(copy.pending))
+
+    def _cut(self, copy: Copy) -> int:
+        """How many of the resumes are copied as one event: those before the snapshot."""
+        resumes = len(copy.journal.resumes)
+        return resumes if copy.snapshot is None else min(copy.snapshot[0], resumes)
 
     def _events(self, copy: Copy, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The copied events; what came after the snapshot one by one, as the snapshot expects it."""
-        resumes = copy.journal.resumes
-        cut = len(resumes) if copy.snapshot is None else copy.snapshot[0]
+        resumes, cut = copy.journal.resumes, self._cut(copy)
         return records.opening(copy.journal.origin, resumes[:cut], extra) + [resumed_event(each) for each in resumes[cut:]]
 
     def _along(self, name: str, copy: Copy, row: Mapping[str, Any], genesis: str) -> Intent:

@@ -19,7 +19,7 @@ from clia.sessions.model import is_human
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
+    from collections.abc import Callable, Container, Iterable, Mapping, Sequence
     from typing import Any
 
     from clia.sessions.model import Request
@@ -67,24 +67,29 @@ class Gone(NamedTuple):
 Outcome = Resume | Retry | GiveUp | Gone
 
 
-def tasks(requests: Iterable[Request], kinds: Container[str], is_live: Callable[[str], bool]) -> list[Task]:
+def tasks(requests: Sequence[Request], kinds: Container[str], is_live: Callable[[str], bool], now: float) -> list[Task]:
     """Those of the pending requests that handlers of these kinds can answer, each with the time from which it can be.
 
-    One that waits for another agent's session is none while that session is live.
+    One that waits for another agent's session is none while that session is live, unless the two would wait for ever.
     """
+    closing = circles(requests)
     return [
-        Task(each.agent, each.id, each.kind, due(each))
+        Task(each.agent, each.id, each.kind, due(each, now))
         for each in requests
-        if each.kind in kinds and not is_human(each.kind) and not _waits(each, is_live)
+        if each.kind in kinds and not is_human(each.kind) and ((each.agent, each.id) in closing or not _waits(each, is_live))
     ]
 
 
-def due(request: Request) -> float:
-    """From when a request can be answered, in seconds since the epoch. One that says it wrongly is due: its handler tells."""
+def due(request: Request, now: float) -> float:
+    """Since or from when a request can be answered, in seconds since the epoch: when it was asked, or a timer's time.
+
+    One that says it wrongly is due: its handler tells. One asked by a clock that is ahead of ours is due now.
+    """
+    asked = min(_asked_at(request), now)
     try:
-        return timer_due(request) if request.kind == TIMER else 0.0
+        return max(asked, timer_due(request)) if request.kind == TIMER else asked
     except InvalidInput:
-        return 0.0
+        return asked
 
 
 def timer_due(request: Request) -> float:
@@ -95,9 +100,8 @@ def timer_due(request: Request) -> float:
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
             raise _bad_timer("seconds", "is a number, and not negative")
         seconds = min(seconds, 2**53)  # an integer of any size, and no float takes it
-        asked = datetime.fromisoformat(request.since).timestamp()
         # Asked at some moment of a second that is not known any closer: its end is never too early.
-        return _within_time(asked + seconds + (0.0 if "." in request.since else 1.0), "seconds")
+        return _within_time(_asked_at(request) + seconds + (0.0 if "." in request.since else 1.0), "seconds")
     if set(payload) == {"until"}:
         try:
             moment = datetime.fromisoformat(payload["until"])
@@ -116,6 +120,43 @@ def awaited(request: Request) -> str | None:
         return None
     agent = payload.get("agent")
     return agent if isinstance(agent, str) and agent != request.agent else None
+
+
+def circles(requests: Iterable[Request]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """By agent and id, the requests that close a circle of sessions which wait for one another, each with the agents of its
+    circle from its own on. Of a circle it is the last one asked: without it the others can come to an end."""
+    awaits: dict[str, list[str]] = {}
+    closing = {}
+    for request in sorted(filter(awaited, requests), key=lambda each: (_asked_at(each), each.agent, each.id)):
+        agent = awaited(request)
+        assert agent is not None  # noqa: S101  # the others were left out
+        chain = _chain(awaits, agent, request.agent)
+        if chain:
+            closing[request.agent, request.id] = (request.agent, *chain[:-1])
+        else:
+            awaits.setdefault(request.agent, []).append(agent)
+    return closing
+
+
+def _chain(awaits: Mapping[str, Sequence[str]], first: str, last: str) -> list[str]:
+    """The agents from one to another, each waiting for the next; empty: there is no such way."""
+    came_from: dict[str, str | None] = {first: None}
+    left = [first]
+    while left and last not in came_from:
+        at = left.pop()
+        new = [each for each in awaits.get(at, ()) if each not in came_from]
+        came_from.update(dict.fromkeys(new, at))
+        left += new
+    chain: list[str] = []
+    at_last = last if last in came_from else None
+    while at_last is not None:
+        chain.insert(0, at_last)
+        at_last = came_from[at_last]
+    return chain
+
+
+def _asked_at(request: Request) -> float:
+    return datetime.fromisoformat(request.since).timestamp()
 
 
 def _waits(request: Request, is_live: Callable[[str], bool]) -> bool:
@@ -143,7 +184,7 @@ def after_value(value: Any) -> Resume | GiveUp:
     try:
         return Resume(crossing(value, "the value"))
     except (CannotCross, RecursionError) as err:
-        return GiveUp(_cut(f"the handler's answer cannot be used: {err}"))
+        return GiveUp(f"the handler's answer cannot be used: {err}")
 
 
 def after_error(error: Exception, task: Task, attempt: int, now: float, patience: Patience) -> Retry | GiveUp | Gone:
@@ -152,11 +193,11 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
         return Gone()
     said = describe(error)
     if isinstance(error, _FINAL):
-        return GiveUp(_cut(said))
+        return GiveUp(said)
     if attempt >= patience.attempts:
-        return GiveUp(_cut(f"given up after {_times(attempt)}: {said}" if attempt > 1 else said))
+        return GiveUp(f"given up after {_times(attempt)}: {said}" if attempt > 1 else said)
     pause = max(backoff(f"{task.agent}/{task.request}", attempt, patience), _asked_pause(error))
-    return Retry(now + pause, _cut(said))
+    return Retry(now + pause, said)
 
 
 def is_gone(error: Exception) -> bool:
@@ -168,19 +209,40 @@ def after_refusal(error: CliaError) -> GiveUp | Gone | None:
     """What becomes of an answer that the session did not take; None: it may be taken another time."""
     if is_gone(error):
         return Gone()
-    return GiveUp(_cut(f"the answer was refused: {error.message}")) if isinstance(error, InvalidInput) else None
+    return GiveUp(f"the answer was refused: {error.message}") if isinstance(error, InvalidInput) else None
 
 
-def describe(error: Exception) -> str:
+def recordable(outcome: Outcome, clean: Callable[[str], str]) -> Outcome:
+    """An outcome whose words may be kept and shown: without secrets first, and cut then, so that no secret is cut in two."""
+    if isinstance(outcome, Retry):
+        return outcome._replace(error=recordable_text(outcome.error, clean))
+    return GiveUp(recordable_text(outcome.reason, clean)) if isinstance(outcome, GiveUp) else outcome
+
+
+def recordable_text(text: str, clean: Callable[[str], str]) -> str:
+    made = clean(_whole(text))
+    return made if len(made) <= REASON_MAX else f"{made[:REASON_MAX]}…"
+
+
+def describe(error: BaseException) -> str:
     """An error in one line; ours in their own words."""
-    text = error.message if isinstance(error, CliaError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split()) or type(error).__name__
+    name = type(error).__name__
+    try:
+        text = str(error.message) if isinstance(error, CliaError) else f"{name}: {error}"
+    except BaseException:  # noqa: BLE001  # another's error: even its words may raise anything
+        text = f"{name}, which cannot say what is wrong"
+    return " ".join(_whole(text).split()) or name
+
+
+def _whole(text: str) -> str:
+    """A text that any store can keep: no half of a character, and no NUL."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _asked_pause(error: Exception) -> float:
     """How long the other side asked to be left alone."""
     asked = error.fields.get("retry_after") if isinstance(error, CliaError) else None
-    return min(float(asked), _RETRY_AFTER_MAX) if isinstance(asked, (int, float)) else 0.0
+    return float(min(asked, _RETRY_AFTER_MAX)) if isinstance(asked, (int, float)) else 0.0
 
 
 def _within_time(moment: float, field: str) -> float:
@@ -191,10 +253,6 @@ def _within_time(moment: float, field: str) -> float:
 
 def _times(attempts: int) -> str:
     return "1 attempt" if attempts == 1 else f"{attempts} attempts"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= REASON_MAX else f"{text[:REASON_MAX]}…"
 
 
 def _bad_timer(field: str, problem: str) -> InvalidInput:

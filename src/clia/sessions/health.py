@@ -13,8 +13,22 @@ from clia.errors import CliaError, Nondeterminism
 from clia.kernel import refs as names
 from clia.kernel.types import DECISION
 from clia.sessions import records
+from clia.sessions.checkpoints import counts_of
 from clia.sessions.model import DIVERGED
-from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT, Resumed, asked, asked_all, row_from
+from clia.sessions.records import (
+    ASK,
+    CHECKPOINT,
+    COUNTS,
+    ENDED,
+    LIVE,
+    OVER,
+    SNAPSHOT,
+    Resumed,
+    asked,
+    asked_all,
+    is_sound,
+    row_from,
+)
 from clia.sessions.replay import Standing, read_way
 from clia.sessions.transitions import first_row
 from clia.space.events import read_events
@@ -65,7 +79,9 @@ class Health:
 
     def examine(self, *, repair: bool = False) -> list[Ailment]:
         """Every ailment, by agent and session; with ``repair``, after what could be put right was."""
-        found = [each for agent, session in self._known() for each in self._session(agent, session, repair=repair)]
+        known = self._known()
+        found = [each for agent, session in known for each in self._session(agent, session, repair=repair)]
+        found += self._numbers(known, repair=repair)
         return found + [each for agent in self._agents.names() for each in self._lost(agent, repair=repair)]
 
     def _known(self) -> list[tuple[str, str]]:
@@ -76,6 +92,19 @@ class Health:
                 found.update(records.split(key.removeprefix(prefix)) for key, _ in view.values.scan(prefix))
         return sorted(found)
 
+    def _numbers(self, known: list[tuple[str, str]], *, repair: bool) -> Iterator[Ailment]:
+        """The numbers that an agent has given out, against its sessions: none is to be given out again."""
+        last = {(agent, _numbered(session)[0]): session for agent, session in sorted(known, key=lambda each: _numbered(each[1])[1])}
+        for (agent, which), session in sorted(last.items()):
+            with self._core.store.reading() as view:
+                kept = view.values.get(COUNTS + agent)
+            if kept is not None and counts_of(kept.value).get(which, 0) >= _numbered(session)[1]:
+                continue
+            if repair:
+                with self._envelope.at_work(agent), self._core.store.writing() as transaction:
+                    _count(transaction, agent, session)
+            yield Ailment("row-differs", "the numbers that were given out do not reach this session", agent, session, repair)
+
     def _session(self, agent: str, session: str, *, repair: bool) -> Iterator[Ailment]:
         with self._core.store.reading() as view:
             live = view.values.get(records.key(LIVE, agent, session))
@@ -85,7 +114,7 @@ class Health:
             yield Ailment("no-branch", message, agent, session)
             return
         try:
-            rows = (None if live is None else live.value, None if ended is None else ended.value)
+            rows = (None if live is None else live.value, ended.value if ended is not None and is_sound(ended.value) else None)
             yield from self._compared(agent, session, *rows, repair=repair)
         except CliaError as err:
             yield Ailment(err.code, err.message, agent, session)
@@ -124,9 +153,10 @@ class Health:
                 fields={"position": len(journal.resumes), "recorded": "a suspended run", "actual": "an end"},
             )
         first = events[0].body
-        since = {each[0]: each[5] for each in before.value.get("pending", ())} if before is not None else {}
+        sound = before is not None and is_sound(before.value)
+        since = {each[0]: each[5] for each in before.value["pending"]} if before is not None and sound else {}
         row = first_row(journal.origin, len(journal.resumes), events[-1].position, first)
-        kept = before.value.get("kept", 0) if before is not None else 0
+        kept = before.value.get("kept", 0) if before is not None and sound else 0
         return self._transitions.row(row._replace(since=since, kept=kept), turn)
 
     def _put_live(self, agent: str, session: str, row: Mapping[str, Any]) -> bool:
@@ -186,12 +216,13 @@ class Health:
     def _reopen(self, agent: str, session: str, row: dict[str, Any]) -> bool:
         with self._envelope.at_work(agent), self._core.store.writing() as transaction:
             counts = transaction.values.get(COUNTS + agent)
-            if session.startswith(ASK) or counts is None or str(counts.value.get("last")) != session:
+            if session.startswith(ASK) or counts is None or str(counts_of(counts.value).get("last")) != session:
                 return False  # a later one has taken its place
             event = {"event": REOPENED, "at": self._transitions.now()}
             end = transaction.streams.append(records.stream(agent, session), [event], row["end"])
             transaction.values.put(records.key(LIVE, agent, session), row | {"end": end})
             transaction.values.delete(records.key(ENDED, agent, session))
+            transaction.values.delete(CHECKPOINT + agent)  # the next one stands by itself
         return True
 
     # What only git remembers
@@ -264,10 +295,16 @@ def _number(request: str, session: str) -> int:
 def _count(transaction: Any, agent: str, session: str) -> None:
     """The agent's counts reach at least this session."""
     kept = transaction.values.get(COUNTS + agent)
-    counts = {} if kept is None else dict(kept.value)
-    which, number = ("asks", session.removeprefix(ASK)) if session.startswith(ASK) else ("last", session)
-    counts[which] = max(counts.get(which, 0), int(number) if number.isdigit() else 0)
+    counts = {} if kept is None else counts_of(kept.value)
+    which, number = _numbered(session)
+    counts[which] = max(counts.get(which, 0), number)
     transaction.values.put(COUNTS + agent, counts)
+
+
+def _numbered(session: str) -> tuple[str, int]:
+    """By what a session is counted, and its number."""
+    which, number = ("asks", session.removeprefix(ASK)) if session.startswith(ASK) else ("last", session)
+    return which, int(number) if number.isascii() and number.isdigit() else 0
 
 
 def _kind(entry: StreamEntry) -> str | None:
@@ -276,5 +313,7 @@ def _kind(entry: StreamEntry) -> str | None:
 
 def _essence(row: Mapping[str, Any]) -> Any:
     """What must agree: all but the times."""
-    pending = asked_all(row_from(row).pending) if "pending" in row else None
+    if not is_sound(row):
+        return None
+    pending = asked_all(row_from(row).pending)
     return [row.get(key) for key in ("flow", "name", "status", "started_at", "done", "end")], pending

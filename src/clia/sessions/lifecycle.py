@@ -6,6 +6,7 @@ Every step happens under the agent's lock, and is there whole or not at all.
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import NamedTuple
@@ -24,9 +25,9 @@ from clia.kernel import refs as names
 from clia.kernel.json_values import CannotCross, crossing, inward
 from clia.kernel.messages import check_text
 from clia.sessions import records
-from clia.sessions.checkpoints import last_ask, last_number, live_row
+from clia.sessions.checkpoints import counts_of, damaged, last_ask, last_number, live_row
 from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, is_human, requests_of
-from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, row_from
+from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, is_sound, row_from, sound_rows
 from clia.sessions.replay import Standing
 
 TYPE_CHECKING = False
@@ -95,8 +96,13 @@ class Lifecycle:
         return Session(agent, session, row, load)
 
     def _last(self, view: Transaction, agent: str) -> str | None:
+        """The live session, else the last one."""
+        live = live_row(view, agent)
+        if live is not None:
+            return live[0]
         counts = view.values.get(COUNTS + agent)
-        return str(counts.value["last"]) if counts is not None and counts.value.get("last") else None
+        last = 0 if counts is None else counts_of(counts.value).get("last", 0)
+        return str(last) if last else None
 
     def sessions(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
         """Every session, or an agent's, live ones first; without what is only asked."""
@@ -105,9 +111,9 @@ class Lifecycle:
         below = "" if agent is None else f"{agent}/"
         with self._core.store.reading() as view:
             prefixes = (LIVE,) if live else (LIVE, ENDED)
-            found = [(prefix, *each) for prefix in prefixes for each in view.values.scan(prefix + below)]
+            found = [(prefix, *each) for prefix in prefixes for each in sound_rows(view.values.scan(prefix + below))]
         made = [self.made(*records.split(key.removeprefix(prefix)), row) for prefix, key, row in found]
-        return [each for each in made if not each.id.startswith(ASK)]
+        return sorted((each for each in made if not each.id.startswith(ASK)), key=_in_order)
 
     def pending(self, agent: str | None = None) -> list[Request]:
         """Every request that waits for an answer, the oldest first."""
@@ -118,7 +124,7 @@ class Lifecycle:
         with self._core.store.reading() as view:
             rows = view.values.scan(below)
         found: list[Request] = []
-        for key, row in rows:
+        for key, row in sound_rows(rows):
             agent_name, _, session = key[cut:].partition("/")
             found += requests_of(agent_name, session, row)
         found.sort(key=_AGE)
@@ -153,7 +159,7 @@ class Lifecycle:
         with self._core.store.reading() as view:
             live = live_row(view, agent)
             before = view.values.get(COUNTS + agent)
-        counts = {} if before is None else dict(before.value)
+        counts = {} if before is None else counts_of(before.value)
         if only_asks:
             counts["asks"] = 1 + (counts["asks"] if "asks" in counts else last_ask(self._core, agent))
             return f"{ASK}{counts['asks']}", counts
@@ -214,7 +220,7 @@ class Lifecycle:
         wanted = None if request_id is None else check_text(request_id, "request")
         below = len(LIVE) + len(agent) + 1
         with self._core.store.reading() as view:
-            rows = {key[below:]: row for key, row in view.values.scan(f"{LIVE}{agent}/")}
+            rows = {key[below:]: _sound(agent, key[below:], row) for key, row in view.values.scan(f"{LIVE}{agent}/")}
             if wanted is None:
                 wanted = _only(agent, rows, for_people=for_people)
             session, _, number = wanted.rpartition(".")
@@ -234,7 +240,8 @@ class Lifecycle:
             if str(each.call) == number:
                 fields |= {"answered_by": each.by, "value": each.value, "decision": each.decision, "at": each.at}
                 by = f" by {each.by}" if each.by else ""
-                return StaleRequest(f"the request {request_id} of {agent!r} was answered{by} already", fields=fields)
+                said = f"given up: {each.error}" if each.error is not None else brief(each.value)
+                return StaleRequest(f"the request {request_id} of {agent!r} was answered{by} already: {said}", fields=fields)
         if row is not None and row["status"] != SUSPENDED:
             fields |= {"status": row["status"]}
             return StaleRequest(f"session {session} of {agent!r} is {row['status']}: nothing of it waits any more", fields=fields)
@@ -252,7 +259,9 @@ class Lifecycle:
             with self._core.store.reading() as view:
                 chosen = self._last(view, agent) if session is None else check_text(session, "session")
                 row = None if chosen is None else view.values.get(records.key(LIVE, agent, chosen))
-            standing = None if chosen is None or row is None else Standing(agent, chosen, row_from(row.value))
+            standing = (
+                None if chosen is None or row is None else Standing(agent, chosen, row_from(_sound(agent, chosen, row.value)))
+            )
             if standing is None:
                 raise self._not_live(agent, chosen)
             said = {"reason": CANCELLED, "message": why, "by": self.by(None)}
@@ -302,7 +311,7 @@ def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
         raise Ambiguous(
             f"{agent!r} has {len(candidates)} requests pending; say which one is answered",
             code="several-requests",
-            hints=[f"{each.id}: {each.kind}" for each in candidates],
+            hints=[f"{each.id}: {each.kind} {brief(each.payload)}" for each in candidates],
             fields={"agent": agent, "matches": [each.id for each in candidates]},
         )
     raise NotFound(
@@ -323,13 +332,30 @@ def no_session(agent: str, session: str | None) -> NotFound:
     )
 
 
+def _sound(agent: str, session: str, row: Any) -> dict[str, Any]:
+    if not is_sound(row):
+        raise damaged(agent, session)
+    found: dict[str, Any] = row
+    return found
+
+
 def _any_row(view: Transaction, agent: str, session: str) -> dict[str, Any] | None:
     for prefix in (LIVE, ENDED):
         found = view.values.get(records.key(prefix, agent, session))
         if found is not None:
-            row: dict[str, Any] = found.value
-            return row
+            return _sound(agent, session, found.value)
     return None
+
+
+def _in_order(session: Session) -> tuple[bool, str, int, str]:
+    """Live ones first, then by agent and number."""
+    return not session.live, session.agent, len(session.id), session.id
+
+
+def brief(value: Any) -> str:
+    """A value in a few words."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 _AGE = attrgetter("since", "agent", "id")

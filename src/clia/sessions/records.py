@@ -182,9 +182,9 @@ def resumes_in(entries: Sequence[StreamEntry], name: str) -> list[Resumed]:
     for each in entries:
         try:
             if each.body["event"] == RESUMED:
-                found.append(Resumed(*each.body["resume"]))
+                found.append(resumed_from(each.body["resume"]))
             elif each.body["event"] == COPIED:
-                found.extend(Resumed(*made) for made in each.body["resumes"])
+                found.extend(map(resumed_from, each.body["resumes"]))
         except (KeyError, TypeError):
             raise _corrupt(name, each.position) from None
     return found
@@ -199,7 +199,43 @@ def _started(entries: Sequence[StreamEntry], name: str) -> Origin:
 
 
 def origin_from(made: Mapping[str, Any]) -> Origin:
-    return Origin(*(made[field] for field in Origin._fields))
+    """``TypeError`` or ``KeyError`` where it is none: it may come from another clone's notes."""
+    found = Origin(*(made[field] for field in Origin._fields))
+    if not all(isinstance(each, str) for each in found._replace(input="")):
+        raise TypeError("an origin is made of texts")
+    return found
+
+
+def resumed_from(made: Any) -> Resumed:
+    """``TypeError`` where it is none."""
+    found = Resumed(*made)
+    said: tuple[Any, ...] = found
+    if type(said[0]) is not int or not all(each is None or isinstance(each, str) for each in (*said[1:2], *said[3:])):
+        raise TypeError("a resume is a call, the request's hash, a value, and texts")
+    return found
+
+
+def is_sound(row: Any) -> bool:
+    """Whether a row can be read as one. Lists ask it of every row, so it is one look at each field."""
+    try:
+        return (
+            type(row["flow"]) is type(row["name"]) is type(row["status"]) is type(row["started_at"]) is str
+            and type(row["done"]) is type(row["end"]) is type(row.get("kept", 0)) is int
+            and type(row["pending"]) is list
+            and all(_is_call(*each) for each in row["pending"])
+        )
+    except (TypeError, KeyError, AttributeError):
+        return False
+
+
+def _is_call(number: Any, kind: Any, tag: Any, payload: Any, line: Any, since: Any) -> bool:
+    del payload  # any JSON
+    return type(number) is type(line) is int and type(kind) is type(since) is str and (tag is None or type(tag) is str)
+
+
+def sound_rows(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """The rows that can be read; one that is damaged hides no other, and ``doctor`` tells of it."""
+    return [each for each in rows if is_sound(each[1])]
 
 
 def _corrupt(name: str, position: int) -> CorruptJournal:

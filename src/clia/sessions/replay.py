@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import threading
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from clia.errors import EngineError, Nondeterminism
 from clia.ports.engine import INHERITED, LIMIT, LOST, Failure, Turn
 from clia.sessions import records
+from clia.sessions.held import release
 from clia.sessions.records import Journal, Snapshot, asked, asked_all, snapshot_from
 
 TYPE_CHECKING = False
@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
     from clia.ports.engine import Answer, Engine, Program, Run
     from clia.ports.store import Store, Transaction
+    from clia.sessions.held import Shelf
     from clia.sessions.records import Origin, Resumed, Row
 
 EVERY = 4
 """A snapshot each so many resumes: replaying fewer costs about as much as loading one."""
+
+
+_LOSSES = 3
 
 
 class Standing(NamedTuple):
@@ -50,78 +54,74 @@ class Way(NamedTuple):
 class Replay:
     """Keeps the run it went on with last, in case that the next answer is for the same session."""
 
-    def __init__(self, engine: Engine, store: Store, source: Callable[[str], str]) -> None:
+    def __init__(self, engine: Engine, store: Store, source: Callable[[str], str], shelf: Shelf) -> None:
         self._engine = engine
         self._store = store
         self._source = source
-        self._held: dict[tuple[str, str], tuple[int, Run]] = {}
-        self._mutex = threading.Lock()  # threads share a space: a run has one owner at a time
+        self._shelf = shelf
 
     @property
     def version(self) -> str:
         return self._engine.version
 
     def close(self) -> None:
-        """Lets the run go that is held."""
-        self._keep({})
+        """Lets the runs go that are kept."""
+        self._shelf.clear(self)
 
     def program(self, origin: Origin) -> Program:
         return origin.program(self._source(origin.flow))
 
     def begin(self, origin: Origin) -> Turn:
         """A new run, up to its first requests."""
-
-        def begun() -> tuple[Run, Turn]:
-            run = self._engine.start(self.program(origin))
-            return run, run.turn
-
-        run, turn = _despite_losses(begun)
-        _release(run)
-        return turn
+        losses: list[str] = []
+        while len(losses) < _LOSSES:
+            with _counted(losses), self._engine.start(self.program(origin)) as run:
+                return run.turn
+        return _died_of(losses)
 
     @contextmanager
     def going_on(self, standing: Standing, number: int, answer: Answer) -> Iterator[tuple[Turn, list[Any] | None]]:
         """Where an answer leads to, and a snapshot of it where one is due. The block writes it down; then the run is kept."""
-
-        def answered() -> tuple[Run, Turn]:
-            run = self.at(standing)
-            try:
-                return run, run.answer(number, answer)
-            except BaseException:
-                _release(run)
-                raise
-
-        run, turn = _despite_losses(answered)
+        run, turn = self._answered(standing, number, answer)
         try:
             done = standing.row.done + 1
             due = run is not None and not turn.ended and done - standing.row.kept >= EVERY
-            yield turn, self.snapshot(run, standing.row.flow, done) if run is not None and due else None
+            made = self.snapshot(run, standing.row.flow, done) if run is not None and due else None
+            yield turn, made
         except BaseException:
-            _release(run)
+            release(run)
             raise
-        if run is not None:
-            self._hold(standing, run)
+        if run is not None and not turn.ended and (made is not None or not due):
+            self._shelf.put((self, standing.agent, standing.session), standing.row.end + 1, run)
+        else:
+            release(run)  # over, or its worker could not even make a snapshot
 
-    def _hold(self, standing: Standing, run: Run) -> None:
-        if run.turn.ended:
-            return _release(run)
-        self._keep({(standing.agent, standing.session): (standing.row.end + 1, run)})
-        return None
+    def _answered(self, standing: Standing, number: int, answer: Answer) -> tuple[Run | None, Turn]:
+        """A worker may be lost to anything, and the turn is taken again; a flow that several workers died of has failed."""
+        losses: list[str] = []
+        while len(losses) < _LOSSES:
+            run = self._there(standing)
+            with _counted(losses):
+                try:
+                    return run, run.answer(number, answer)
+                except BaseException:
+                    release(run)
+                    raise
+        return None, _died_of(losses)
 
-    def _keep(self, runs: dict[tuple[str, str], tuple[int, Run]]) -> None:
-        with self._mutex:
-            before, self._held = self._held, runs
-        for _, run in before.values():
-            _release(run)
+    def _there(self, standing: Standing) -> Run:
+        """The same as ``at``, tried again where a worker was lost. That it was lost on the way says nothing of the answer."""
+        losses: list[str] = []
+        while len(losses) < _LOSSES:
+            with _counted(losses):
+                return self.at(standing)
+        return self.at(standing)
 
     def at(self, standing: Standing) -> Run:
         """The run of a live session, waiting for what its row says."""
-        with self._mutex:
-            end, held = self._held.pop((standing.agent, standing.session), (0, None))
+        held = self._shelf.take((self, standing.agent, standing.session), standing.row.end)
         if held is not None:
-            if end == standing.row.end and asked_all(held.turn.pending) == asked_all(standing.row.pending):
-                return held
-            _release(held)  # someone else went on with the session
+            return held
         way = None
         if standing.row.kept:
             with self._store.reading() as view:
@@ -142,7 +142,7 @@ class Replay:
     def can_use(self, standing: Standing, way: Way) -> bool:
         """Whether a live session's snapshot leads to where the session is."""
         run = self._quick(standing, way)
-        _release(run)
+        release(run)
         return run is not None
 
     def _is_usable(self, made: Snapshot, standing: Standing, way: Way) -> bool:
@@ -192,24 +192,19 @@ def read_way(view: Transaction, standing: Standing) -> Way:
     return Way(records.read_origin(view, agent, session), snapshot, tail)
 
 
-def _despite_losses(step: Callable[[], tuple[Run, Turn]]) -> tuple[Run | None, Turn]:
-    """A worker may be lost to anything, and the step is taken again; a flow that two workers died of has failed."""
+@contextmanager
+def _counted(losses: list[str]) -> Iterator[None]:
+    """Ends quietly where the engine's worker was lost, or belongs to another process; what was said is noted."""
     try:
-        return step()
+        yield
     except EngineError as err:
         if err.code not in (LOST, INHERITED):
             raise
-    try:
-        return step()
-    except EngineError as err:
-        if err.code != LOST:
-            raise
-        return None, Turn(failure=Failure(LIMIT, f"engine: two workers died of it ({err.message})", None))
+        losses.append(err.message)
 
 
-def _release(run: Run | None) -> None:
-    if run is not None:
-        run.__exit__(None, None, None)
+def _died_of(losses: Sequence[str]) -> Turn:
+    return Turn(failure=Failure(LIMIT, f"engine: {len(losses)} workers in a row died of it ({losses[-1]})", None))
 
 
 class _TooSlow(Exception):
@@ -223,7 +218,7 @@ def _digest(data: str) -> str:
 def _no_limit(run: Run) -> None:
     failure = run.turn.failure
     if failure is not None and failure.reason == LIMIT:
-        _release(run)
+        release(run)
         raise _TooSlow(failure.message)
 
 
@@ -238,7 +233,7 @@ def _on(run: Run, resumes: Sequence[Resumed], before: int) -> Run:
             run.answer(each.call, each.answer())
             _no_limit(run)
     except BaseException:
-        _release(run)
+        release(run)
         raise
     return run
 
@@ -246,7 +241,7 @@ def _on(run: Run, resumes: Sequence[Resumed], before: int) -> Run:
 def _waiting(run: Run, row: Row) -> Run:
     """The run, which must wait for what the session's row says."""
     if asked_all(row.pending) != asked_all(run.turn.pending):
-        _release(run)
+        release(run)
         raise nondeterminism(row.done, describe(Turn(pending=row.pending)), run.turn)
     return run
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
-from clia.errors import CliaError, Conflict, GitError, StaleRef
+from clia.errors import CliaError, Conflict, GitError, StaleRef, StoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -230,6 +230,14 @@ def settle(transaction: Transaction, intent: Intent) -> None:
 
 
 def _from_json(row: dict[str, Any]) -> Intent:
+    try:
+        return _read(row)
+    except (TypeError, KeyError, IndexError, AttributeError):
+        message = "the store holds an intent that cannot be read; what was begun cannot be settled"
+        raise StoreError(message, code="store-corrupt", hints=["move the store aside and run 'clia rebuild'"]) from None
+
+
+def _read(row: dict[str, Any]) -> Intent:
     return Intent(
         agent=row["agent"],
         verb=row["verb"],

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from clia.errors import InvalidInput
+from clia.sessions.hand_over import describe
 from clia.sessions.model import is_human
 
 TYPE_CHECKING = False
@@ -112,7 +113,7 @@ class Effects(Mapping[str, "Handler"]):
             try:
                 made = point.load()
             except (Exception, SystemExit) as err:  # another's module: it may raise anything
-                raise _broken(kind, point, f"{type(err).__name__}: {err}") from err
+                raise _broken(kind, point, describe(err)) from err
             handle = made if callable(made) else getattr(made, "handle", None)
             if not callable(handle):
                 raise _broken(kind, point, "it is no function handle(context, payload), nor a module with one")

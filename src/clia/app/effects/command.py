@@ -101,7 +101,7 @@ class _Run:
     def carried_out(self) -> dict[str, Any]:
         context, job = self._context, self._job
         base = self._fresh_worktree()
-        output = Output(context.trace)
+        output = Output(context.trace, context.tools.cleaning.chunk)
         context.progress(job.name)
         order = Order(job.words, self._directory, self._environment(), job.stdin, job.rule.timeout_seconds)
         ended = context.tools.programs.run(order, self._place, output.add, context.cancelled.is_set)
@@ -123,7 +123,9 @@ class _Run:
         space, agent = self._context.space, self._context.agent
         found = space.checkout_at(self._directory)
         ours = found is not None and found.agent == agent and found.directory == self._directory
-        if ours and self._git("reset", "--quiet", "--hard") == 0 and self._git("clean", "-ffdq") == 0:
+        # A program may have made a branch of its own there, and left it checked out.
+        steps = (("checkout", "--quiet", "--force", "--detach"), ("reset", "--quiet", "--hard"), ("clean", "-ffdq"))
+        if ours and all(self._git(*words) == 0 for words in steps):
             with suppress(Conflict):  # files that git ignores, left in the way of new ones
                 return space.checkout(agent, self._directory)
         self._context.tools.programs.clear(self._directory)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from clia.app.config import Config
     from clia.app.space import Space
     from clia.kernel.clock import Clock
+    from clia.kernel.secrets import State
     from clia.ports.http import Http
     from clia.ports.programs import Programs
     from clia.sessions.model import Request
@@ -30,14 +31,23 @@ _PAUSE, _LONGEST_PAUSE, _PAUSES = 0.25, 4.0, 12
 _FIRST_LOOK = 32
 
 
+class Cleaning(NamedTuple):
+    """How secrets are taken out of what is recorded; as they are where the operator said so."""
+
+    text: Callable[[str], str]
+    chunk: Callable[[str, State], tuple[str, State]]  # of a stream, with what the last one left for it
+
+
 class Tools(NamedTuple):
     """Through what effects reach the world."""
 
     clock: Clock
+    monotonic: Callable[[], float]  # seconds on a clock that is never set: for what passes within this process
     environment: Mapping[str, str]
     http: Http
     programs: Programs
     workplace: str  # the directory for worktrees
+    cleaning: Cleaning
 
 
 class Context(NamedTuple):

@@ -30,16 +30,30 @@ if TYPE_CHECKING:
 ANSWER_MAX = 10 * 1024 * 1024
 _OURS = ("stream", "stream_options")  # they would change what comes back
 _SHOWN = 300
+_KEY_LEAST = 16  # shorter ones (``none``, ``local``) are no secrets, but words that an answer may have
 
 
 def problem(config: Config, environment: Mapping[str, str]) -> str | None:
     """Why no request of this kind can be answered here."""
     if config.llm is None:
         return "no endpoint is configured: [effects.llm] with a url"
-    name = config.llm.api_key_env
-    if name is not None and not environment.get(name):
+    name, key = config.llm.api_key_env, key_of(config, environment)
+    if name is not None and not key:
         return f"the variable {name} is not set: [effects.llm] api_key_env names it"
+    if not all("!" <= each <= "~" for each in key):
+        return f"the variable {name} holds what cannot be a key: blanks in it, or characters beyond ASCII"
     return None
+
+
+def key_of(config: Config, environment: Mapping[str, str]) -> str:
+    """The key to the endpoint; empty: there is none. A line's end that came along from a file is no part of it."""
+    name = config.llm.api_key_env if config.llm is not None else None
+    return environment.get(name, "").strip() if name is not None else ""
+
+
+def hide(text: str, key: str) -> str:
+    """A text without the key."""
+    return text.replace(key, "***") if key else text
 
 
 def seconds(config: Config, payload: Any) -> float | None:
@@ -59,7 +73,7 @@ def handle(context: Context, payload: Any) -> dict[str, Any]:
     answer = context.tools.http.post(f"{llm.url}/chat/completions", headers, data, seconds=llm.timeout_seconds, limit=ANSWER_MAX)
     if answer.status != 200:
         raise _refused(answer, key, context.tools.clock())
-    value = _value(answer, str(body["model"]))
+    value = _value(answer, str(body["model"]), key if len(key) >= _KEY_LEAST else "")
     usage = value["usage"]
     context.trace(f"{value['model']} answered ({value['finish_reason']}); usage: {json.dumps(usage, sort_keys=True)}", "llm")
     return value
@@ -70,7 +84,7 @@ def _endpoint(context: Context) -> tuple[Llm, str]:
     why = problem(context.config, environment)
     if llm is None or why is not None:
         raise NotAllowed(f"llm: {why}", code="llm-not-configured", hints=["see the operator's configuration"])
-    return llm, environment.get(llm.api_key_env, "") if llm.api_key_env else ""
+    return llm, key_of(context.config, environment)
 
 
 def _body(llm: Llm, payload: Any) -> dict[str, Any]:
@@ -91,9 +105,9 @@ def _body(llm: Llm, payload: Any) -> dict[str, Any]:
     return made
 
 
-def _value(answer: HttpAnswer, asked: str) -> dict[str, Any]:
+def _value(answer: HttpAnswer, asked: str, key: str) -> dict[str, Any]:
     try:
-        said = json.loads(answer.body)
+        said = json.loads(hide(answer.body.decode("utf-8"), key))
         choice = said["choices"][0]
         message = choice["message"]
         text = message.get("content")
@@ -112,9 +126,7 @@ def _value(answer: HttpAnswer, asked: str) -> dict[str, Any]:
 
 def _refused(answer: HttpAnswer, key: str, now: datetime) -> InvalidInput | NotAllowed | TransportError:
     """The error for a status that is no success: whether trying again can help is what its type says."""
-    words = " ".join(answer.body[: 4 * _SHOWN].decode("utf-8", "replace").split())
-    if key:
-        words = words.replace(key, "***")
+    words = " ".join(hide(answer.body.decode("utf-8", "replace"), key).split())  # whole: half a key would not be known
     message = f"llm: the endpoint answers {answer.status}: {words[:_SHOWN]}"
     status = answer.status
     if status in (408, 429) or status >= 500:

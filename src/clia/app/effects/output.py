@@ -1,16 +1,21 @@
 """What a program prints, on its way into a trace.
 
 Invariant: the trace has every line in order, in entries of some lines each, up to a limit that is said where it is
-reached; the end of it all is at hand afterwards. Bytes that are no UTF-8 do not stop it.
+reached; the end of it all is at hand afterwards, without secrets: they are taken out before it is cut, because half of
+one is not known again. Bytes that are no UTF-8 do not stop it, and what is held does not grow with what is printed.
 """
 
 from __future__ import annotations
 
 import codecs
 
+from clia.kernel.secrets import START
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from clia.kernel.secrets import State
 
 TAIL = 64 * 1024
 ENTRY = 16 * 1024
@@ -18,8 +23,12 @@ TRACED_MAX = 8 * 1024 * 1024
 
 
 class Output:
-    def __init__(self, trace: Callable[[str], None], limit: int = TRACED_MAX) -> None:
+    def __init__(
+        self, trace: Callable[[str], None], clean: Callable[[str, State], tuple[str, State]], limit: int = TRACED_MAX
+    ) -> None:
         self._trace = trace
+        self._clean = clean
+        self._state = START
         self._left = limit
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._waiting = ""
@@ -27,9 +36,7 @@ class Output:
 
     def add(self, data: bytes) -> None:
         """What was printed; nothing while the program is silent, which is when whole lines are traced."""
-        text = self._decoder.decode(data)
-        self._waiting += text
-        self._tail = (self._tail + text)[-TAIL:]
+        self._waiting += self._decoder.decode(data)
         whole = self._waiting.rfind("\n") + 1
         if len(self._waiting) >= ENTRY:
             self._flush(whole or len(self._waiting))
@@ -50,6 +57,8 @@ class Output:
 
     def _flush(self, upto: int) -> None:
         text, self._waiting = self._waiting[:upto], self._waiting[upto:]
+        clean, self._state = self._clean(text, self._state)
+        self._tail = (self._tail + clean)[-TAIL:]
         if not text or not self._left:
             return
         if len(text) > self._left:

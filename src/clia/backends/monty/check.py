@@ -37,8 +37,8 @@ _SHIFT = 1  # the line that stops it
 _STUBS = """\
 from typing import Any
 
-def request(kind: str, payload: Any = None, tag: str | None = None) -> Any: ...
-def suspend(tag: str, payload: Any = None) -> Any: ...
+{form} request(kind: str, payload: Any = None, tag: str | None = None) -> Any: ...
+{form} suspend(tag: str, payload: Any = None) -> Any: ...
 """
 # What our own rules say better, or what does not hold in a flow.
 _NOT_TYPES = frozenset({"unresolved-reference", "unresolved-import"})
@@ -60,7 +60,8 @@ def check_flow(source: str, open_session: Open, *, types: bool) -> list[Problem]
         found = [_weighed(unread, source, of_engine)]
     if types and not any(problem.code == "syntax" and problem.severity == "error" for problem in found):
         told = {problem.line for problem in found if problem.severity == "error"}
-        found += [problem for problem in _typed(source, open_session) if problem.line not in told]
+        stubs = _STUBS.format(form="async def" if unread is None and Text(source, parse(source)).is_async else "def")
+        found += [problem for problem in _typed(source, stubs, open_session) if problem.line not in told]
     return sorted(set(found), key=lambda problem: (problem.line, problem.column, problem.code, problem.message))
 
 
@@ -193,12 +194,12 @@ def _around(text: Text, node: ast.AST) -> Iterator[ast.AST]:
         parent = text.parents.get(parent)
 
 
-def _typed(source: str, open_session: Open) -> list[Problem]:
+def _typed(source: str, stubs: str, open_session: Open) -> list[Problem]:
     """What the engine's type checker says. It always has something to say: the line that stops the flow is unknown to it."""
     from pydantic_monty import MontyTypingError
 
     try:
-        with _released(open_session(type_check=True, type_check_stubs=_STUBS, type_check_format="json")) as session:
+        with _released(open_session(type_check=True, type_check_stubs=stubs, type_check_format="json")) as session:
             session.feed_start(f"{_STOP}\n{source}")
     except MontyTypingError as err:
         return list(_of_types(json.loads(err.display())))

@@ -24,7 +24,9 @@ _MAX_FRAMES = 50
 _MAX_TRACE = 8000
 _MAX_MESSAGE = 500
 _TIME = re.compile(r"TimeoutError: (?:turn|feed) time limit exceeded: \S+ > \S+")
-_MEMORY = re.compile(r"MemoryError: memory limit exceeded: \d+ bytes > \d+ bytes")
+_MEMORY = re.compile(
+    r"MemoryError: (?:memory limit exceeded: \d+ bytes > \d+ bytes|the worker exceeded its memory limit and was terminated)"
+)
 
 
 def failure_of(error: MontyRuntimeError | MontySyntaxError, call_of_main: str, limits: Limits) -> Failure:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # The engine hands these out as text, in a form that is its own but for the last. A whole string of it is a mistake, not data.
 _SHOWN = re.compile(
     r"<(?:coroutine [^<>\n]*|function '[^'\n]*' (?:at 0x[0-9a-f]+|external)|gather\(\d+\)|module '[^'\n]*'|\w+ object)>"
-    r"|dict_(?:keys|values|items)\(.*\)",
+    r"|dict_(?:keys|values|items)\(.*\)|\[\.\.\.\]|\{\.\.\.\}",  # and a list or a dictionary inside itself
     re.DOTALL,
 )
 
@@ -29,7 +29,7 @@ def coming_out(value: Any, where: str) -> Any:
 
 def _text_of_a_flow(value: str) -> str:
     check_unicode(value)
-    if value[:1] in ("<", "d") and _SHOWN.fullmatch(value):
+    if value[:1] in ("<", "d", "[", "{") and _SHOWN.fullmatch(value):
         hint = "; is an `await` missing?" if value.startswith("<coroutine") else ""
         raise CannotCross("TypeError", f"is {value[:80]}, which cannot cross{hint}")
     return value

@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     with space_of(args) as space:
         request = space.ask(args.agent, payload)
         if args.wait is None:
-            emit_json(question_json(request, space.choices(request))) if args.json else _show_asked(request, args.path)
+            emit_json(question_json(request, space.rule(request))) if args.json else _show_asked(request, args.path)
             return 0
         if not args.json:
             write(f"{request.id}: {one_line(decide_command(request, path=args.path))}\n", sys.stderr)

@@ -9,7 +9,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from clia.cli.output import console, counted, one_line, plain
-from clia.cli.sessions.requests import age, as_words, context_of, decide_command, is_for_people, json_text, question_of
+from clia.cli.sessions.requests import (
+    age,
+    as_words,
+    choice_words,
+    context_of,
+    decide_command,
+    is_for_people,
+    json_text,
+    labels_of,
+    question_of,
+)
 from clia.cli.space.common import read_bytes, short
 from clia.errors import InvalidInput
 from clia.sessions.model import CANCELLED, DIVERGED, FAILED, FINISHED, RUNNING, SUSPENDED
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from clia.ports.queue import Waiting
+    from clia.sessions.answers import Rule
     from clia.sessions.model import Request, Session
 
 STYLES = {
@@ -56,7 +67,7 @@ def given_text(word: str, field: str) -> str:
 def source_text(path: str, field: str) -> str:
     """The text of a file, or of standard input for ``-``."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path).decode("utf-8-sig")  # some editors mark the beginning
     except UnicodeDecodeError:
         raise InvalidInput(f"the {field} is not UTF-8", code="invalid-text", fields={"field": field, "path": path}) from None
 
@@ -102,7 +113,7 @@ def show_block(text: str, style: str = "", indent: int = 4) -> None:
 
 
 def show_request(
-    request: Request, choices: Sequence[Any], *, whole: bool = False, path: str | None = ".", tried: Waiting | None = None
+    request: Request, rule: Rule, *, whole: bool = False, path: str | None = ".", tried: Waiting | None = None
 ) -> None:
     """A request as a person wants to meet it: who asks, the question, what else it says.
 
@@ -121,7 +132,7 @@ def show_request(
     question = question_of(request)
     if question != request.kind:  # else there is none, and the line above says it all
         show_block(question, "bold")
-    details = _details(request, choices, whole=whole, path=path)
+    details = _details(request, rule, whole=whole, path=path)
     console().print(rows_of(details if tried is None else [*details, ("tried", _tries(tried))]))
 
 
@@ -138,7 +149,7 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _details(request: Request, choices: Sequence[Any], *, whole: bool, path: str | None) -> list[tuple[str, object]]:
+def _details(request: Request, rule: Rule, *, whole: bool, path: str | None) -> list[tuple[str, object]]:
     limit = (None, None) if whole else (_CUT_LINES, _CUT_CHARACTERS)
     found: list[tuple[str, object]] = []
     was_cut = False
@@ -147,18 +158,23 @@ def _details(request: Request, choices: Sequence[Any], *, whole: bool, path: str
         shown = cut(text, *limit)
         was_cut = was_cut or shown != text
         found.append((key, shown))
-    found += [("choices", numbered(choices))] if choices else []
+    if rule.choices:
+        found.append(("choices", labelled(rule.choices)))
+    elif rule.schema is not None:
+        found.append(("must be", cut(json_text(rule.schema), *limit)))
     if was_cut:
         found.append(("in full", f"clia session show {request.agent} --session {request.session}"))
     if path is not None and is_for_people(request):
         found.append(("answer", decide_command(request, path=path)))
-        example = as_words(choices[0]) if choices else "VALUE"
+        example = choice_words(rule.choices)[0] if rule.choices else "VALUE"
         found.append(("", f"or at once: {one_line(decide_command(request, example, path=path))}"))
     return found
 
 
-def numbered(choices: Sequence[Any]) -> str:
-    return "   ".join(f"{number} {one_line(as_words(each))}" for number, each in enumerate(choices, 1))
+def labelled(choices: Sequence[Any]) -> str:
+    labels = labels_of(choices) or [""] * len(choices)
+    pairs = zip(labels, choice_words(choices), strict=True)
+    return "   ".join(f"{label} {one_line(words)}".strip() for label, words in pairs)
 
 
 def cut(text: str, lines: int | None, characters: int | None) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from clia.cli.output import console, counted, emit_json, one_line, show_error, write
 from clia.cli.sessions.common import add_value, add_why, given_text, show_request, show_session
-from clia.cli.sessions.requests import answer_of, chosen, is_for_people, json_text, question_of
+from clia.cli.sessions.requests import answer_of, chosen, is_for_people, json_text, labels_of, question_of
 from clia.cli.space.common import add_space, message_of, short, space_of
 from clia.errors import Conflict, InvalidAnswer, InvalidInput, NotFound
 from clia.sessions.model import is_human
@@ -56,7 +56,7 @@ def _at_terminal(args: argparse.Namespace) -> bool:
 def _decide(space: Space, args: argparse.Namespace) -> Decision:
     """With a value that was given; what cannot be answered is the library's to say."""
     found = _candidates(space, args)
-    choices = space.choices(found[0]) if len(found) == 1 else []
+    choices = space.rule(found[0]).choices if len(found) == 1 else ()
     value = answer_of(given_text(args.value, "value"), choices, as_text=args.text)
     request_id = found[0].id if len(found) == 1 else args.request
     return space.decide(args.agent, value, message_of(args), by=args.by, request_id=request_id)
@@ -75,19 +75,21 @@ def _ask(space: Space, args: argparse.Namespace) -> Decision:
     with suppress(ImportError):
         import readline  # noqa: F401  # gives the lines of input() editing and a history
     request = _which(space, args)
-    choices = space.choices(request)
-    show_request(request, choices, path=None)
-    why = message_of(args) if args.message else None
+    rule = space.rule(request)
+    show_request(request, rule, path=None)
+    labels = labels_of(rule.choices)
+    prompt = f"answer ({labels[0]} to {labels[-1]}): " if labels else "answer: "
     while True:
-        text = _line(f"answer{f' (1 to {len(choices)})' if choices else ''}: ")
-        if not text.strip():
-            continue
-        why = _line("why (may be empty): ") if why is None else why
-        value = chosen(text, choices, as_text=args.text)
+        text = _line(prompt)
+        value = chosen(text, rule.choices, as_text=args.text)
         try:
-            return space.decide(args.agent, value, why, by=args.by, request_id=request.id)
+            if text.strip():
+                space.check_answer(request, value)
+                break
         except InvalidAnswer as err:
             show_error(err, as_json=False)
+    why = message_of(args) if args.message else _line("why (may be empty): ")
+    return space.decide(args.agent, value, why, by=args.by, request_id=request.id)
 
 
 def _which(space: Space, args: argparse.Namespace) -> Request:

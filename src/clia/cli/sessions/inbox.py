@@ -22,13 +22,13 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 def run(args: argparse.Namespace) -> int:
     with space_of(args) as space:
         waiting = space.pending(args.agent)
-        chosen = [(each, space.choices(each)) for each in waiting if args.all or is_for_people(each)]
+        chosen = [(each, space.rule(each)) for each in waiting if args.all or is_for_people(each)]
         tried = {(each.task.agent, each.task.request): each for each in space.attempts()} if args.all else {}
     if args.json:
         emit_json([question_json(*each, tried.get((each[0].agent, each[0].id))) for each in chosen])
         return 0
-    for request, choices in chosen:
-        show_request(request, choices, path=args.path, tried=tried.get((request.agent, request.id)))
+    for request, rule in chosen:
+        show_request(request, rule, path=args.path, tried=tried.get((request.agent, request.id)))
         console().print()
     others = len(waiting) - len(chosen)
     more = f"; {counted(others, 'request waits', 'requests wait')} for a worker (--all shows them)" if others else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from datetime import UTC, datetime
+from string import ascii_lowercase
 
 from clia.errors import InvalidInput
 from clia.sessions.model import SUSPEND, is_human
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.ports.queue import Waiting
+    from clia.sessions.answers import Rule
     from clia.sessions.model import Request
 
 _QUESTIONS = ("question", "prompt", "title")
@@ -82,12 +84,30 @@ def answer_of(text: str, choices: Sequence[Any], *, as_text: bool = False) -> An
 
 
 def chosen(text: str, choices: Sequence[Any], *, as_text: bool = False) -> Any:
-    """As ``answer_of``, for a person who was shown numbered choices: a number that is no choice itself names one."""
+    """As ``answer_of``, for a person who was shown labelled choices: a label names its choice."""
     word = text.strip()
+    if not as_text and word in (labels := labels_of(choices)):
+        return choices[labels.index(word)]
     reads_so = any(word == (each if isinstance(each, str) else json_text(each)) for each in choices)
-    if not as_text and not reads_so and word.isascii() and word.isdigit() and 1 <= int(word) <= len(choices):
-        return choices[int(word) - 1]
     return answer_of(word if reads_so else text, choices, as_text=as_text)
+
+
+def labels_of(choices: Sequence[Any]) -> list[str]:
+    """What stands before each choice at a terminal: numbers, or letters where some choice is itself a number; a label that
+    is another choice would be taken for it, so that there are none then."""
+    shown = {as_words(each).strip() for each in choices}
+    numbers = [str(number) for number in range(1, len(choices) + 1)]
+    for labels in (numbers, list(ascii_lowercase[: len(choices)])):
+        if len(labels) == len(choices) and shown.isdisjoint(labels):
+            return labels
+    return []
+
+
+def choice_words(choices: Sequence[Any]) -> list[str]:
+    """The choices as people read them; as JSON where two would read alike, or one would not be seen."""
+    words = [as_words(each) for each in choices]
+    clear = len(set(words)) == len(words) and all(each.strip() == each and each for each in words)
+    return words if clear else [json_text(each) for each in choices]
 
 
 def json_or_text(text: str) -> Any:
@@ -135,8 +155,8 @@ def decide_command(request: Request, value: str | None = None, *, path: str = ".
     return shlex.join(words)
 
 
-def question_json(request: Request, choices: Sequence[Any], tried: Waiting | None = None) -> dict[str, Any]:
+def question_json(request: Request, rule: Rule, tried: Waiting | None = None) -> dict[str, Any]:
     """A request as a program reads it."""
     known = None if tried is None else {key: value for key, value in tried._asdict().items() if key != "task"}
-    asked = {"question": question_of(request), "choices": list(choices), "for_people": is_for_people(request), "tried": known}
-    return {**request._asdict(), **asked}
+    asked = {"question": question_of(request), "choices": list(rule.choices), "schema": rule.schema}
+    return {**request._asdict(), **asked, "for_people": is_for_people(request), "tried": known}

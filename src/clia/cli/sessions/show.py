@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         show_session(session, whole=True)
         for each in session.pending:
             console().print()
-            show_request(each, space.choices(each), whole=True, path=args.path)
+            show_request(each, space.rule(each), whole=True, path=args.path)
     if journal is not None:
         console().print()
         _show_journal(journal)
@@ -63,5 +63,5 @@ def _told(event: Mapping[str, Any]) -> tuple[str, str, str]:
         decision = f"  decision {short(made.decision)}" if made.decision else ""
         return f"call {made.call}: {one_line(value)}{decision}", made.by or "", when(made.at)
     if event["event"] == COPIED:
-        return f"{len(event['resumes'])} resumes of the run that it is forked from", "", ""
+        return f"{len(event['resumes'])} resumes taken over", "", ""
     return str(event.get("status", "")), "", when(event.get("at"))

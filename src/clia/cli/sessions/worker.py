@@ -125,6 +125,8 @@ def news(before: Status | None, now: Status) -> list[str]:
     lines = [] if before is not None and before.problems == now.problems else [f"{kind}: {why}" for kind, why in now.problems]
     known = {each[:4] for each in before.running} if before is not None else set()
     lines += [_doing(each) for each in now.running if each[:4] not in known]
+    if now.last and (before is None or before.last != now.last):
+        lines.append(now.last)
     if now.trouble and (before is None or before.trouble != now.trouble):
         lines.append(f"waiting: {now.trouble}")
     if before is not None and any(getattr(before, name) != getattr(now, name) for name in _COUNTS):
@@ -139,7 +141,8 @@ def status_line(status: Status) -> str:
     doing = "; ".join(f"{_doing(each)}{f': {each.said}' if each.said else ''}" for each in status.running) or "nothing to do"
     waiting = f", {status.waiting} waiting" if status.waiting else ""
     hanging = f", {status.hanging} hanging" if status.hanging else ""
-    return f"{doing}{waiting}{hanging}  ({counts(status)})"
+    last = f"  last: {status.last}" if status.last else ""
+    return f"{doing}{waiting}{hanging}  ({counts(status)}){last}"
 
 
 def _doing(each: Doing) -> str:
