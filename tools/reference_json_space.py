@@ -381,5 +381,6 @@ def made_up(text: str) -> str:
     text = re.sub(r"\b[0-9a-f]{40}\b", stand_in, text)
     text = re.sub(r'"at": \d+', '"at": 1769850000', text)
     text = re.sub(r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"', '"2026-01-31T09:00:00Z"', text)
+    text = re.sub(r'"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"', '"2026-01-31T09:00:00.000Z"', text)
     text = re.sub(r'"(before|after)": \d+', r'"\1": 10240', text)
     return re.sub(r'"(clia|python|git)": "[\d.]+"', r'"\1": "1.2.3"', text)

@@ -15,6 +15,7 @@ from clia.ports.queue import Claim, Task, Waiting
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Any
 
     from clia.ports.store import Store, Transaction
 
@@ -121,18 +122,31 @@ def _key(name: str) -> str:
 
 
 def _all(view: Transaction) -> dict[str, _Tried]:
-    return {name: _Tried(*made) for _, value in view.values.scan(_PREFIX) for name, made in value.items()}
+    values = (value for _, value in view.values.scan(_PREFIX) if isinstance(value, dict))
+    made = {name: _as_tried(each) for value in values for name, each in value.items()}
+    return {name: each for name, each in made.items() if each is not None}
 
 
 def _tried(view: Transaction, name: str) -> _Tried | None:
     found = view.values.get(_key(name))
-    return _Tried(*found.value[name]) if found is not None and name in found.value else None
+    return _as_tried(found.value.get(name)) if found is not None and isinstance(found.value, dict) else None
+
+
+def _as_tried(made: Any) -> _Tried | None:
+    """What is kept of a task. What is damaged is as if nobody had tried: at most, work is done once more."""
+    if not isinstance(made, list) or not 3 <= len(made) <= len(_Tried._fields):
+        return None
+    found = _Tried(*made)
+    numbers = (found.not_before, found.attempts, found.until or 0, found.next_at or 0)
+    texts = (found.kind, found.worker or "", found.error or "")
+    sound = all(isinstance(each, (int, float)) for each in numbers) and all(isinstance(each, str) for each in texts)
+    return found if sound else None
 
 
 def _put(transaction: Transaction, name: str, made: _Tried | None) -> None:
     """Sets what is known of a task; None: nothing any more."""
     found = transaction.values.get(_key(name))
-    value = dict(found.value) if found is not None else {}
+    value = dict(found.value) if found is not None and isinstance(found.value, dict) else {}
     if made is None and name not in value:
         return
     if made is None:
