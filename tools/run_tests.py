@@ -23,11 +23,14 @@ def main(words: list[str]) -> int:
         return 1
     whole = not [word for word in words if not word.startswith("-")]
     for old in ROOT.glob(".coverage*"):
-        old.unlink()
+        old.unlink(missing_ok=True)
     # Every process the tests start is measured too, wherever it runs.
     measured = {"COVERAGE_PROCESS_START": str(ROOT / "pyproject.toml"), "COVERAGE_FILE": str(ROOT / ".coverage")}
     environment = os.environ | measured if whole else os.environ
-    tests = subprocess.run([sys.executable, "-m", "pytest", "-n", "auto", "-q", *words], env=environment, check=False).returncode
+    workers = (os.cpu_count() or 1) + 1  # many tests wait for a disk or for a process that they killed
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", str(workers), "-q", *words], env=environment, check=False
+    ).returncode
     if tests or not whole:
         return tests
     coverage = [sys.executable, "-m", "coverage"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,13 +54,3 @@ def test_a_journal_entry_is_a_small_diff(tree: Tree) -> None:
     added, removed, _ = git("diff", "--numstat", cwd=mono).split("\t")
     assert int(removed) <= 1, "at most the line that gets a comma"
     assert int(added) < 25
-
-
-def test_the_demo_runs_and_says_what_it_promises(tree: Tree) -> None:
-    environment = os.environ | {"TMPDIR": tree.path(), "COLUMNS": "100", "NO_COLOR": "1"}
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tools/demo.py")], capture_output=True, text=True, check=True, env=environment, encoding="utf-8"
-    )
-    for promise in ("Never commit secrets.", "Payments explorer", "submodule-root", "appended to", "nothing found"):
-        assert promise in done.stdout
-    assert done.stderr == ""

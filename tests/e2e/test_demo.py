@@ -15,9 +15,13 @@ CLOSING = "Two agents wait for you."
 
 
 def test_the_demo_leaves_two_questions_and_its_last_lines_answer_one(tmp_path: Path) -> None:
-    environment = os.environ | {"TMPDIR": str(tmp_path), "NO_COLOR": "1"}
+    environment = os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "100", "NO_COLOR": "1"}
     done = subprocess.run([sys.executable, str(DEMO)], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "error: bug" in done.stdout + done.stderr) == (0, False), done.stdout + done.stderr
+
+    for promise in ("Never commit secrets.", "Payments explorer", "submodule-root", "appended to", "nothing found"):
+        assert promise in done.stdout
+    assert done.stderr == ""
 
     said = done.stdout.partition(CLOSING)[2].splitlines()[1:]
     (_, place), *answers = (shlex.split(line, comments=True) for line in said)
