@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
     environment = os.environ | measured if whole else os.environ
     workers = (os.cpu_count() or 1) + 1  # many tests wait for a disk or for a process that they killed
     tests = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", str(workers), "-q", *words], env=environment, check=False
+        [sys.executable, "-m", "pytest", "-n", str(workers), "--dist", "worksteal", "-q", *words], env=environment, check=False
     ).returncode
     if tests or not whole:
         return tests
