@@ -16,7 +16,7 @@ from clia.backends.store_queue import StoreQueue
 from clia.errors import BackendError, InvalidInput, StoreError
 from clia.ports.queue import Task
 from support import git
-from support.effects import QUICK, completion, made_space, model_server, tools_for, utc, worker_for
+from support.effects import QUICK, completion, echo, in_background, made_space, model_server, tools_for, utc, worker_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,16 +70,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path / "space")
     yield made
     made.space.close()
-
-
-def echo(context: Context, payload: Any) -> Any:
-    return payload
-
-
-def in_background(worker: Worker, **how: bool) -> threading.Thread:
-    thread = threading.Thread(target=worker.run, kwargs=how)
-    thread.start()
-    return thread
 
 
 # Answers

@@ -28,7 +28,9 @@ from support.effects import (
     asked,
     completion,
     context_for,
+    echo,
     fake_agent,
+    in_background,
     made_space,
     model_server,
     tools_for,
@@ -97,16 +99,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path / "space")
     yield made
     made.space.close()
-
-
-def echo(context: Context, payload: Any) -> Any:
-    return payload
-
-
-def in_background(worker: Worker, **how: bool) -> threading.Thread:
-    thread = threading.Thread(target=worker.run, kwargs=how)
-    thread.start()
-    return thread
 
 
 def soon(event: threading.Event, seconds: float) -> bool:

@@ -185,3 +185,15 @@ def as_it_is(context: Context, payload: Any) -> Any:
     """An effect that another package might bring."""
     del context
     return payload
+
+
+def echo(context: Context, payload: Any) -> Any:
+    """A handler that answers with what it was asked."""
+    del context
+    return payload
+
+
+def in_background(worker: Worker, **how: bool) -> threading.Thread:
+    thread = threading.Thread(target=worker.run, kwargs=how)
+    thread.start()
+    return thread

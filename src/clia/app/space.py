@@ -110,7 +110,6 @@ class Space(SessionVerbs):
     def close(self) -> None:
         """Lets go of the store, and of the run that is held."""
         self._replay.close()
-        self._running.engine.close()
         self._core.store.close()
 
     def __enter__(self) -> Self:

@@ -87,7 +87,7 @@ class Parts(NamedTuple):
 
 
 class Worker:
-    """``run`` works in the calling thread until it is told to ``stop``, from any thread or a signal's handler."""
+    """``run`` works in the calling thread until it is told to ``stop``, from any other thread."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -92,17 +92,14 @@ class Checkpoints:
                 text = core.objects.blob(blob).decode("utf-8")
                 return Beside((Binding(names.sessions(name), commit, text),))
             if last is None or blob is None or last.depth >= CHAIN:
-                return self._kept(name, session, commit, self._whole(view, name, session, row))
+                return kept(name, session, commit, self._whole(view, name, session, row))
             tail = _tail(view, name, session, row, row["done"] - last.done)
         made = {"base": last.commit, "resumes": [resumed_json(each) for each in tail], "depth": last.depth + 1}
-        return self._kept(name, session, commit, made | {"done": row["done"]})
+        return kept(name, session, commit, made | {"done": row["done"]})
 
     def _whole(self, view: Transaction, name: str, session: str, row: Mapping[str, Any]) -> dict[str, Any]:
         journal = records.read_journal(view, name, session)
         return whole(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
-
-    def _kept(self, name: str, session: str, commit: str, made: Mapping[str, Any]) -> Beside:
-        return kept(name, session, commit, made)
 
     def find(self, name: str, commit: str) -> Found:
         """The session as it was at a commit of the agent: by the commit's checkpoint, or because it started there."""
@@ -173,9 +170,8 @@ def _last(made: Any, session: str) -> Last | None:
         found = Last(*made)
     except TypeError:
         return None
-    return (
-        found if found.session == session and names.is_id(found.commit) and type(found.done) is type(found.depth) is int else None
-    )
+    sound = names.is_id(found.commit) and type(found.done) is type(found.depth) is int
+    return found if sound and found.session == session else None
 
 
 def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:

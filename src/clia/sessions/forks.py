@@ -24,7 +24,7 @@ from clia.space.traces import stream as trace_stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from clia.ports.engine import Call
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.traces import Traces
-
-    Find = Callable[[str], str]
 
 FIRST = "1"
 

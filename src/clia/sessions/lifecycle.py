@@ -224,10 +224,11 @@ class Lifecycle:
             if wanted is None:
                 wanted = _only(agent, rows, for_people=for_people)
             session, _, number = wanted.rpartition(".")
-        standing = Standing(agent, session, row_from(rows[session])) if session in rows else None
-        for call in standing.row.pending if standing else ():
-            if str(call.number) == number:
-                return Asked(standing, call)  # type: ignore[arg-type]  # there are calls, so there is a standing
+        if session in rows:
+            standing = Standing(agent, session, row_from(rows[session]))
+            for call in standing.row.pending:
+                if str(call.number) == number:
+                    return Asked(standing, call)
         raise self._gone(agent, session, number, wanted)
 
     def _gone(self, agent: str, session: str, number: str, request_id: str) -> StaleRequest | NotFound:
