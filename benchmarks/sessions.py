@@ -52,16 +52,25 @@ class Ours:
     def close(self) -> None:
         self.space.close()
 
-    def once(self, agents: Iterator[str]) -> Callable[[], None]:
-        """Starts a session that suspends; a fresh handle resumes it to its next request."""
+    def once(self, agents: Iterator[str], *, forgotten: bool = False) -> Callable[[], None]:
+        """Starts a session that suspends; a fresh handle resumes it to its next request.
+
+        ``forgotten``: the process keeps no run of it, as if it were another one; it is replayed from the store.
+        """
 
         def work() -> None:
             agent = next(agents)
             self.space.start(agent, "adds", {"count": 2})
+            if forgotten:
+                self._forget()
             with clia.open(self._path, settings=self._settings) as fresh:
                 assert fresh.resume(agent, 3).pending
 
         return work
+
+    def _forget(self) -> None:
+        self.space.running.shelf.leave(self.space.running.place)
+        self.space.running.shelf.join(self.space.running.place)
 
     def end(self) -> None:
         """Starts a session that suspends, and resumes it to its end, which is an event in git."""
@@ -143,13 +152,14 @@ def durable_rows(rounds: int) -> list[Row]:
 
 def _round_trip(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:
     asked = peers.all()
-    once = ours.once(ours.ready(rounds + 1))
-    mine, low, ended, *theirs = in_turns([once, floor.once, ours.end, *(each.once for each in asked)], rounds)
+    once, replayed = ours.once(ours.ready(rounds + 1)), ours.once(ours.ready(rounds + 1), forgotten=True)
+    mine, low, far, ended, *theirs = in_turns([once, floor.once, replayed, ours.end, *(each.once for each in asked)], rounds)
     work = "start, suspend, resume on a fresh handle"
     measured = tuple(each._replace(note=others.NOTES.get(each.name, "")) for each in _measured(asked, theirs))
     yield Row(work, mine, low, NAME, 1.5, peers=measured + peers.missing)
     if peers.langgraph is not None:
         yield Row("the same against LangGraph", mine, theirs[0], peers.langgraph.name, 1 / 3)
+    yield Row("the same with no run kept: replayed from the store", far, low, NAME, None)
     yield Row("start, suspend, resume to the end: an event in git", ended, low, NAME, None)
 
 

@@ -73,7 +73,7 @@ def engine() -> Iterator[MontyEngine]:
 
 
 def replay(engine: MontyEngine, found: Golden) -> Replay:
-    return Replay(engine, MemoryStore(), lambda _: found.source, Shelf())
+    return Replay(engine, MemoryStore(), lambda _: found.source, Shelf(), "here")
 
 
 def check_turn(turn: Turn, found: Golden, count: int) -> None:

@@ -441,6 +441,35 @@ def test_transactions_are_not_nested(store: Store) -> None:
     fill(store)
 
 
+def test_a_single_look_sees_what_has_ended_and_nothing_else(store: Store) -> None:
+    with store.writing() as transaction:
+        transaction.values.put("a/1", {"n": 1})
+        transaction.values.put("a/2", [2])
+        transaction.values.put("b", "other")
+    with store.writing() as transaction:
+        transaction.values.put("a/1", {"n": 3})
+        transaction.values.delete("a/2")
+    found = store.get("a/1")
+    assert found is not None
+    assert (found.value, found.version) == ({"n": 3}, 2)
+    assert store.get("a/2") is None
+    assert store.get("a") is None
+    assert store.scan("a/") == [("a/1", {"n": 3})]
+    assert store.scan("") == [("a/1", {"n": 3}), ("b", "other")]
+
+
+def test_a_single_look_is_not_taken_inside_a_transaction(store: Store) -> None:
+    """It would not see what the transaction has changed."""
+    with store.writing() as transaction:
+        transaction.values.put("a", 1)
+        for look in (lambda: store.get("a"), lambda: store.scan("a")):
+            with pytest.raises(StoreError):
+                look()
+    found = store.get("a")
+    assert found is not None
+    assert found.value == 1
+
+
 def test_a_transaction_is_of_no_use_after_its_end(store: Store) -> None:
     with store.writing() as change:
         change.values.put("k", "v")

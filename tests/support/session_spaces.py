@@ -68,15 +68,21 @@ def root_of(space: clia.Space) -> Path:
 
 
 def forget_runs(space: clia.Space) -> None:
-    """The handle knows no more of runs than the store does, as a fresh one."""
+    """The process knows no more of the space's runs than the store does, as a fresh one."""
+    shelf, place = space._running.shelf, space._running.place
+    handles = range(shelf._handles[place])
+    for _ in handles:
+        shelf.leave(place)
+    for _ in handles:
+        shelf.join(place)
+
+
+def use_engine(space: clia.Space, wrap: Callable[[Engine], Engine], *, same_place: bool = False) -> Any:
+    """From now on the space's sessions run on another engine, made from its own; runs of other engines are not for it."""
     space._replay.close()
-
-
-def use_engine(space: clia.Space, wrap: Callable[[Engine], Engine]) -> Any:
-    """From now on the space's sessions run on another engine, made from its own."""
-    forget_runs(space)
     made = wrap(space._running.engine)
-    space._set_up_sessions(space._forks._checkpoints, space._running._replace(engine=made))
+    place = space._running.place if same_place else object()
+    space._set_up_sessions(space._forks._checkpoints, space._running._replace(engine=made, place=place))
     return made
 
 

@@ -13,7 +13,7 @@ from clia import errors
 from clia.sessions.checkpoints import CHAIN
 from support import git
 from support.session_flows import CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT
-from support.session_spaces import Place, Spy, asked, ends, use_engine, with_agents
+from support.session_spaces import Place, Spy, asked, ends, forget_runs, use_engine, with_agents
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -285,6 +285,7 @@ def test_a_flow_that_is_gone_is_said(here: Place, space: clia.Space) -> None:
     git("gc", "--quiet", "--prune=now", cwd=here.root)
     with here.open() as again:
         refused("no-such-object", lambda: again.fork("scout", "other", at))
+        forget_runs(again)
         refused("no-such-object", lambda: again.resume("scout", 2))
         assert again.session("scout").resumes == [1], "what is recorded can still be read"
         again.define("counting", COUNTING)

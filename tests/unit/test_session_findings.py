@@ -14,7 +14,8 @@ from clia.app.config import Config
 from clia.ports.engine import INHERITED, LOST, Turn
 from clia.sessions import decisions
 from clia.sessions.answers import check_answer
-from clia.sessions.held import SIZE, Shelf
+from clia.sessions.held import SIZE, Key, Shelf
+from clia.sessions.records import Row
 from clia.sessions.replay import EVERY
 from support import git
 from support.effects import QUICK, worker_for
@@ -189,41 +190,78 @@ class Held:
         self.released += 1
 
 
-def test_a_kept_run_is_there_once_for_whoever_put_it_and_where_it_stood() -> None:
-    shelf, owner, run = Shelf(), object(), Held()
-    shelf.put((owner, "scout", "1"), 5, run)
-    assert shelf.take((object(), "scout", "1"), 5) is None
-    assert shelf.take((owner, "scout", "2"), 5) is None
-    assert shelf.take((owner, "other", "1"), 5) is None
-    assert shelf.take((owner, "scout", "1"), 5) is run
-    assert shelf.take((owner, "scout", "1"), 5) is None
+def standing(end: int = 5, since: str = "2026-01-01T00:00:00.000Z") -> Row:
+    return Row("f" * 40, "adds", "suspended", "2026-01-01T00:00:00Z", end - 1, end, (), {1: since})
+
+
+def shelf_of(*places: str) -> Shelf:
+    shelf = Shelf()
+    for place in places:
+        shelf.join(place)
+    return shelf
+
+
+def test_a_kept_run_is_there_once_for_every_handle_on_its_place() -> None:
+    shelf, run = shelf_of("here", "there"), Held()
+    shelf.put(Key("here", "scout", "1"), standing(), run)
+    assert shelf.take(Key("there", "scout", "1"), standing()) is None
+    assert shelf.take(Key("here", "scout", "2"), standing()) is None
+    assert shelf.take(Key("here", "other", "1"), standing()) is None
+    assert shelf.take(Key("here", "scout", "1"), standing()) is run
+    assert shelf.take(Key("here", "scout", "1"), standing()) is None
     assert run.released == 0, "whoever took it has it"
 
 
-def test_a_kept_run_that_stands_elsewhere_is_let_go() -> None:
-    shelf, owner, run = Shelf(), object(), Held()
-    shelf.put((owner, "scout", "1"), 5, run)
-    assert shelf.take((owner, "scout", "1"), 6) is None
+@pytest.mark.parametrize("elsewhere", [standing(end=6), standing(since="2026-01-01T00:00:00.001Z")])
+def test_a_kept_run_that_stands_elsewhere_is_let_go(elsewhere: Row) -> None:
+    shelf, run, key = shelf_of("here"), Held(), Key("here", "scout", "1")
+    shelf.put(key, standing(), run)
+    assert shelf.take(key, elsewhere) is None
     assert run.released == 1
-    assert shelf.take((owner, "scout", "1"), 5) is None
+    assert shelf.take(key, standing()) is None
+
+
+def test_a_run_takes_the_place_of_the_one_before_it() -> None:
+    shelf, first, second, key = shelf_of("here"), Held(), Held(), Key("here", "scout", "1")
+    shelf.put(key, standing(5), first)
+    shelf.put(key, standing(6), second)
+    assert (first.released, second.released) == (1, 0)
+    assert shelf.take(key, standing(6)) is second
 
 
 def test_the_shelf_is_small_and_the_oldest_run_goes_first() -> None:
-    shelf, owner, runs = Shelf(), object(), [Held() for _ in range(SIZE + 2)]
+    shelf, runs = shelf_of("here"), [Held() for _ in range(SIZE + 2)]
     for number, run in enumerate(runs):
-        shelf.put((owner, "scout", str(number)), 1, run)
+        shelf.put(Key("here", "scout", str(number)), standing(), run)
     assert [run.released for run in runs] == [1, 1] + [0] * SIZE
     assert SIZE <= 4, "each takes up a worker of the one engine"
 
 
-def test_an_owner_lets_go_what_is_its_own() -> None:
-    shelf, owner, other, mine, theirs = Shelf(), object(), object(), [Held(), Held()], Held()
+def test_the_last_handle_on_a_place_lets_go_what_is_kept_there() -> None:
+    shelf, mine, theirs = shelf_of("here", "here", "there"), [Held(), Held()], Held()
     for number, run in enumerate(mine):
-        shelf.put((owner, "scout", str(number)), 1, run)
-    shelf.put((other, "scout", "1"), 1, theirs)
-    shelf.clear(owner)
+        shelf.put(Key("here", "scout", str(number)), standing(), run)
+    shelf.put(Key("there", "scout", "1"), standing(), theirs)
+    shelf.leave("here")
+    assert [run.released for run in mine] == [0, 0]
+    shelf.leave("here")
     assert ([run.released for run in mine], theirs.released) == ([1, 1], 0)
-    assert shelf.take((other, "scout", "1"), 1) is theirs
+    assert shelf.take(Key("there", "scout", "1"), standing()) is theirs
+
+
+def test_what_comes_after_the_last_handle_has_left_is_not_kept() -> None:
+    shelf, run = Shelf(), Held()
+    shelf.put(Key("here", "scout", "1"), standing(), run)
+    assert run.released == 1
+
+
+def test_a_fresh_handle_goes_on_with_the_run_of_another_one(here: Place, space: clia.Space) -> None:
+    counted(space, 1)
+    with here.open() as fresh:
+        spy: Spy = use_engine(fresh, Spy, same_place=True)
+        assert fresh.resume("scout", 1).resumes == [0, 1]
+        assert (spy.started, spy.loaded) == (0, 0), "it was kept"
+    assert space.resume("scout", 2).resumes == [0, 1, 2]
 
 
 class Tally(Spy):

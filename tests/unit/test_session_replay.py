@@ -385,6 +385,7 @@ def test_a_flow_that_three_workers_in_a_row_died_of_has_failed(here: Place, spac
 def test_workers_that_are_lost_on_the_way_to_an_answer_fail_nothing(space: clia.Space) -> None:
     dying: Dying = use_engine(space, lambda engine: Dying(engine, 0))
     space.start("scout", "product")
+    forget_runs(space)
     dying.deaths = 9
     refused("engine-lost", lambda: space.resume("scout", 5))
     assert space.session("scout").status == "suspended"

@@ -22,7 +22,7 @@ from clia.sessions.transitions import Transitions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
     from typing import Any
 
     from clia.app.config import Config
@@ -45,6 +45,7 @@ class Running(NamedTuple):
 
     engine: Engine
     shelf: Shelf  # shared by all spaces of a process, as the engine is
+    place: Hashable  # which store and which engine: handles on the same place may go on with each other's runs
     queue: Queue
     seed: Callable[[], str]  # another one for each session
     config: Config  # the operator's
@@ -65,7 +66,7 @@ class SessionVerbs:
         core, envelope = self._core, self._envelope
         self._running = running
         self._flows = Flows(core, envelope, running.engine)
-        self._replay = replay = Replay(running.engine, core.store, self._flows.source, running.shelf)
+        self._replay = replay = Replay(running.engine, core.store, self._flows.source, running.shelf, running.place)
         transitions = Transitions(core, envelope, self._traces)
         self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed)
         self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, self._rule)

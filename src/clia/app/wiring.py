@@ -88,8 +88,10 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     chunks = _redact_chunk if settings.redact else _keep_chunk
     entry_max = settings.entry_max or _number(git, "clia.traceEntryMax") or ENTRY_MAX
     config = read_config(_config_path(git, settings), required=settings.config is not None)
-    place_of_work = os.path.join(git.handle.common_dir, "clia", "work")
-    running = Running(_Lazily(config.flows), _shelf(), StoreQueue(core.store), lambda: token_hex(16), config, place_of_work)
+    home = os.path.join(git.handle.common_dir, "clia")
+    where = (home, settings.store or git.setting("clia.store"), config.flows)
+    queue = StoreQueue(core.store)
+    running = Running(_Lazily(config.flows), _shelf(), where, queue, lambda: token_hex(16), config, os.path.join(home, "work"))
     return Space(core, Parts(git.workbench, chunks, entry_max, place, running))
 
 

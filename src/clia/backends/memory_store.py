@@ -68,6 +68,14 @@ class MemoryStore:
             finally:
                 guard.ended = True
 
+    def get(self, key: str) -> Versioned | None:
+        with self.reading() as view:
+            return view.values.get(key)
+
+    def scan(self, prefix: str) -> list[tuple[str, Any]]:
+        with self.reading() as view:
+            return view.values.scan(prefix)
+
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
         if self._closed:

@@ -137,6 +137,22 @@ class SqlStore(ABC):
         with self._one_at_a_time(), _ending(_Guarded(self._begin(writes=False), writes=False)) as guarded:
             yield SqlTransaction(guarded, self._space)
 
+    def get(self, key: str) -> Versioned | None:
+        return _versioned(key, *_last(self._once(_GET, [self._space, rules.check_name(key)])))
+
+    def scan(self, prefix: str) -> list[tuple[str, Any]]:
+        return rules.decode_all(self._once(_SCAN, [self._space, *rules.prefix_range(prefix)]))
+
+    def _once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """What one statement finds by itself; never inside a transaction of this thread, which it would not see."""
+        if getattr(self._thread, "inside", False):
+            raise rules.nested()
+        return self._fetch_once(sql, words)
+
+    def _fetch_once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with self._one_at_a_time(), _ending(_Guarded(self._begin(writes=False), writes=False)) as guarded:
+            return guarded.fetch(sql, *words)
+
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
         if getattr(self._thread, "inside", False):
@@ -271,8 +287,7 @@ class _Values:
         self._space = space
 
     def get(self, key: str) -> Versioned | None:
-        version, text = self._row(key)
-        return None if text is None else Versioned(rules.decode(text, key), version)
+        return _versioned(key, *self._row(key))
 
     def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
         self._db.changing()
@@ -294,8 +309,7 @@ class _Values:
 
     def _row(self, key: str) -> tuple[int, str | None]:
         """The last version, and the text where it was not deleted."""
-        rows = self._db.fetch(_GET, self._space, rules.check_name(key))
-        return (int(rows[0][0]), rows[0][1]) if rows else (0, None)
+        return _last(self._db.fetch(_GET, self._space, rules.check_name(key)))
 
     def _expect(self, key: str, expected: int) -> tuple[int, str | None]:
         version, text = self._row(key)
@@ -303,6 +317,14 @@ class _Values:
         if expected not in (ANY_VERSION, present):
             raise rules.stale_value(key, expected, present)
         return version, text
+
+
+def _last(rows: Sequence[tuple[Any, ...]]) -> tuple[int, str | None]:
+    return (int(rows[0][0]), rows[0][1]) if rows else (0, None)
+
+
+def _versioned(key: str, version: int, text: str | None) -> Versioned | None:
+    return None if text is None else Versioned(rules.decode(text, key), version)
 
 
 class _Edges:

@@ -78,6 +78,18 @@ class SqliteStore(SqlStore):
             raise
         return _SqliteConnection(self, connection, file, lock, self._path)
 
+    def _fetch_once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
+        connection, file = self._take(queued=False)
+        usable = None
+        try:
+            found = connection.execute(sql, words).fetchall()
+            usable = file
+        except sqlite3.Error as err:
+            raise _error(self._path, err) from None
+        finally:
+            self.give_back(connection, usable)
+        return found
+
     def _rewrite(self) -> None:
         lock = self._queue()
         try:

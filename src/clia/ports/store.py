@@ -133,6 +133,12 @@ class Store(Protocol):
     def reading(self) -> AbstractContextManager[Transaction]:
         """One consistent view; writing in it is a bug and a ``StoreError``."""
 
+    def get(self, key: str) -> Versioned | None:
+        """One value as it is now: a reading of a single call, which is cheaper."""
+
+    def scan(self, prefix: str) -> list[tuple[str, Any]]:
+        """The keys and values under a prefix as they are now: a reading of a single call."""
+
     def scrub(self) -> None:
         """Leaves nothing of replaced or forgotten bodies in files of the store's own, as far as it can."""
 

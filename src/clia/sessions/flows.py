@@ -35,7 +35,8 @@ class Flows:
         self._core = core
         self._envelope = envelope
         self._engine = engine
-        self._sources: dict[str, str] = {}
+        self._sources: dict[str, str] = {}  # by id; what an id names never changes
+        self._versions_at: dict[str, str] = {}  # the current version by the commit that says so
 
     def check(self, source: str, *, types: bool = False) -> list[Problem]:
         return check_source(self._engine, source, types=types)
@@ -117,8 +118,11 @@ class Flows:
         if tip is None:
             found = self.get(text)
             return found.cid, found.name
-        cid = self._current(self._core.objects.commit(tip).tree) or ""
-        self.source(cid)
+        cid = self._versions_at.get(tip)
+        if cid is None:
+            cid = self._current(self._core.objects.commit(tip).tree) or ""
+            self.source(cid)
+            self._versions_at[tip] = cid
         return cid, text
 
     def get(self, text: str) -> Flow:
@@ -157,9 +161,10 @@ class Flows:
 
     def source(self, cid: str) -> str:
         """The source of a version; what an id names never changes."""
-        if cid not in self._sources:
-            self._sources[cid] = ASK_SOURCE if cid == self.ask() else self._read(cid).body
-        return self._sources[cid]
+        found = self._sources.get(cid)
+        if found is None:
+            found = self._sources[cid] = ASK_SOURCE if cid == self.ask() else self._read(cid).body
+        return found
 
     def ask(self) -> str:
         """The id of the built-in flow; the same everywhere, and needs no ref."""

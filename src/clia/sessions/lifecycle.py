@@ -26,7 +26,7 @@ from clia.kernel.json_values import CannotCross, crossing, inward
 from clia.kernel.messages import check_text
 from clia.sessions import records
 from clia.sessions.checkpoints import counts_of, damaged, last_ask, last_number, live_row
-from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, is_human, requests_of
+from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, all_requests, is_human, requests_of
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, is_sound, row_from, sound_rows
 from clia.sessions.replay import Standing
 
@@ -120,13 +120,7 @@ class Lifecycle:
         if agent is not None:
             self._core.require_known(agent)
         below = LIVE if agent is None else f"{LIVE}{agent}/"
-        cut = len(LIVE)
-        with self._core.store.reading() as view:
-            rows = view.values.scan(below)
-        found: list[Request] = []
-        for key, row in sound_rows(rows):
-            agent_name, _, session = key[cut:].partition("/")
-            found += requests_of(agent_name, session, row)
+        found = all_requests(self._core.store.scan(below), len(LIVE))
         found.sort(key=_AGE)
         return found
 
@@ -150,9 +144,10 @@ class Lifecycle:
             session, counts = self._next(agent, only_asks=only_asks)
             origin = Origin(cid, name, given, self._seed(), self._transitions.now(), timezone, self._replay.version)
             extra = {"on": head, "by": self.by(None)}
-            turn = self._replay.begin(origin)
-            step = self._transitions.opened(agent, session, origin, turn, extra, [(COUNTS + agent, counts)])
-            self._transitions.write(step, 0)
+            with self._replay.beginning(agent, session, origin) as going:
+                step = self._transitions.opened(agent, session, origin, going.turn, extra, [(COUNTS + agent, counts)])
+                self._transitions.write(step, 0)
+                going.written(step.row)
         return self.made(agent, session, dict(step.row))
 
     def _next(self, agent: str, *, only_asks: bool) -> tuple[str, dict[str, int]]:
@@ -204,11 +199,13 @@ class Lifecycle:
         with ExitStack() as stack:
             try:
                 going_on = self._replay.going_on(found.standing, resumed.call, resumed.answer())
-                turn, snapshot = stack.enter_context(going_on)
+                going = stack.enter_context(going_on)
             except Nondeterminism as err:
                 self._diverged(found.standing, err)
                 raise
-            yield self._transitions.moved(found.standing, resumed, turn, snapshot, (text, data))
+            step = self._transitions.moved(found.standing, resumed, going.turn, going.snapshot, (text, data))
+            yield step
+            going.written(step.row)
 
     def _diverged(self, standing: Standing, err: Nondeterminism) -> None:
         reason = {"reason": "diverged", "message": err.message, **err.fields}
@@ -219,11 +216,11 @@ class Lifecycle:
         """The pending call that an answer is for."""
         wanted = None if request_id is None else check_text(request_id, "request")
         below = len(LIVE) + len(agent) + 1
-        with self._core.store.reading() as view:
-            rows = {key[below:]: _sound(agent, key[below:], row) for key, row in view.values.scan(f"{LIVE}{agent}/")}
-            if wanted is None:
-                wanted = _only(agent, rows, for_people=for_people)
-            session, _, number = wanted.rpartition(".")
+        found = self._core.store.scan(f"{LIVE}{agent}/")
+        rows = {key[below:]: _sound(agent, key[below:], row) for key, row in found}
+        if wanted is None:
+            wanted = _only(agent, rows, for_people=for_people)
+        session, _, number = wanted.rpartition(".")
         if session in rows:
             standing = Standing(agent, session, row_from(rows[session]))
             for call in standing.row.pending:
@@ -359,4 +356,4 @@ def brief(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-_AGE = attrgetter("since", "agent", "id")
+_AGE = attrgetter("since")  # rows come by agent and session, their requests by number: that order stays among equals

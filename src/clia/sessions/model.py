@@ -8,7 +8,7 @@ from clia.space.model import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from clia.sessions.records import Resumed
@@ -117,3 +117,23 @@ def requests_of(agent: str, session_id: str, row: Mapping[str, Any]) -> tuple[Re
             for call, kind, tag, payload, line, since in row.get("pending", ())
         ]
     )
+
+
+def all_requests(rows: Iterable[tuple[str, Any]], cut: int) -> list[Request]:
+    """The pending requests of every row, by keys that begin with so many characters more than agent and session.
+
+    A row that is damaged hides no other; ``doctor`` tells of it. There may be ten thousand: one look at each.
+    """
+    found: list[Request] = []
+    for key, row in rows:
+        agent, _, session_id = key[cut:].partition("/")
+        try:
+            name = row["name"]
+            sound = type(row["done"]) is type(row["end"]) is type(row.get("kept", 0)) is int
+            for call, kind, tag, payload, line, since in row["pending"] if sound else ():
+                if type(since) is type(kind) is type(name) is str and type(call) is int and (tag is None or type(tag) is str):
+                    made = agent, f"{session_id}.{call}", kind, tag, payload, since, line, session_id, name
+                    found.append(tuple.__new__(Request, made))  # at half the cost of its own constructor
+        except (TypeError, KeyError, ValueError):
+            continue
+    return found

@@ -15,12 +15,12 @@ from typing import NamedTuple
 from clia.errors import EngineError, Nondeterminism
 from clia.ports.engine import INHERITED, LIMIT, LOST, Failure, Turn
 from clia.sessions import records
-from clia.sessions.held import release
-from clia.sessions.records import Journal, Snapshot, asked, asked_all, snapshot_from
+from clia.sessions.held import Key, release
+from clia.sessions.records import Journal, Snapshot, asked, asked_all, row_from, snapshot_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from typing import Any
 
     from clia.ports.engine import Answer, Engine, Program, Run
@@ -51,50 +51,84 @@ class Way(NamedTuple):
     tail: Sequence[Resumed]
 
 
-class Replay:
-    """Keeps the run it went on with last, in case that the next answer is for the same session."""
+class Going:
+    """A run that took a turn. Who wrote down where it led to says so: then it is kept for the next answer."""
 
-    def __init__(self, engine: Engine, store: Store, source: Callable[[str], str], shelf: Shelf) -> None:
+    def __init__(self, run: Run | None, turn: Turn, snapshot: list[Any] | None = None) -> None:
+        self.run = run
+        self.turn = turn
+        self.snapshot = snapshot  # of where it stands, where one is due
+        self.row: Mapping[str, Any] | None = None
+
+    def written(self, row: Mapping[str, Any]) -> None:
+        """The session's row as it is in the store now."""
+        self.row = row
+
+
+class Replay:
+    """Keeps the runs it went on with last, in case that the next answer is for the same session."""
+
+    def __init__(self, engine: Engine, store: Store, source: Callable[[str], str], shelf: Shelf, place: Hashable) -> None:
         self._engine = engine
         self._store = store
         self._source = source
         self._shelf = shelf
+        self._place = place
+        self._closed = False
+        shelf.join(place)
 
     @property
     def version(self) -> str:
         return self._engine.version
 
     def close(self) -> None:
-        """Lets the runs go that are kept."""
-        self._shelf.clear(self)
+        """Lets the runs go that are kept, unless another handle on the place is open."""
+        if not self._closed:
+            self._closed = True
+            self._shelf.leave(self._place)
 
     def program(self, origin: Origin) -> Program:
         return origin.program(self._source(origin.flow))
 
-    def begin(self, origin: Origin) -> Turn:
-        """A new run, up to its first requests."""
+    @contextmanager
+    def beginning(self, agent: str, session: str, origin: Origin) -> Iterator[Going]:
+        """A new run, up to its first requests. The block writes it down; then the run is kept."""
+        run, turn = self._begun(origin)
+        with self._kept(Going(run, turn), agent, session) as going:
+            yield going
+
+    def _begun(self, origin: Origin) -> tuple[Run | None, Turn]:
         losses: list[str] = []
         while len(losses) < _LOSSES:
-            with _counted(losses), self._engine.start(self.program(origin)) as run:
-                return run.turn
-        return _died_of(losses)
+            with _counted(losses):
+                run = self._engine.start(self.program(origin))
+                return run, run.turn
+        return None, _died_of(losses)
 
     @contextmanager
-    def going_on(self, standing: Standing, number: int, answer: Answer) -> Iterator[tuple[Turn, list[Any] | None]]:
+    def going_on(self, standing: Standing, number: int, answer: Answer) -> Iterator[Going]:
         """Where an answer leads to, and a snapshot of it where one is due. The block writes it down; then the run is kept."""
         run, turn = self._answered(standing, number, answer)
-        try:
+        with self._kept(Going(run, turn), standing.agent, standing.session) as going:
             done = standing.row.done + 1
-            due = run is not None and not turn.ended and done - standing.row.kept >= EVERY
-            made = self.snapshot(run, standing.row.flow, done) if run is not None and due else None
-            yield turn, made
+            if run is not None and not turn.ended and done - standing.row.kept >= EVERY:
+                going.snapshot = self.snapshot(run, standing.row.flow, done)
+                if going.snapshot is None:
+                    going.run = None  # its worker cannot even make a snapshot
+                    release(run)
+            yield going
+
+    @contextmanager
+    def _kept(self, going: Going, agent: str, session: str) -> Iterator[Going]:
+        try:
+            yield going
         except BaseException:
-            release(run)
+            release(going.run)
             raise
-        if run is not None and not turn.ended and (made is not None or not due):
-            self._shelf.put((self, standing.agent, standing.session), standing.row.end + 1, run)
+        if going.run is None or going.turn.ended or going.row is None:
+            release(going.run)
         else:
-            release(run)  # over, or its worker could not even make a snapshot
+            self._shelf.put(Key(self._place, agent, session), row_from(going.row), going.run)
 
     def _answered(self, standing: Standing, number: int, answer: Answer) -> tuple[Run | None, Turn]:
         """A worker may be lost to anything, and the turn is taken again; a flow that several workers died of has failed."""
@@ -119,7 +153,7 @@ class Replay:
 
     def at(self, standing: Standing) -> Run:
         """The run of a live session, waiting for what its row says."""
-        held = self._shelf.take((self, standing.agent, standing.session), standing.row.end)
+        held = self._shelf.take(Key(self._place, standing.agent, standing.session), standing.row)
         if held is not None:
             return held
         way = None

@@ -87,9 +87,7 @@ class Core(NamedTuple):
     def own_head(self, name: str) -> str:
         """The head of an agent that may be worked on from here. An agent of another clone is read-only."""
         head = self.require_head(name)
-        with self.store.reading() as view:
-            foreign = view.values.get(FOREIGN + name) is not None
-        if foreign:
+        if self.store.get(FOREIGN + name) is not None:
             raise NotAllowed(
                 f"the agent {name!r} belongs to another clone; here it is read-only",
                 code="foreign-agent",

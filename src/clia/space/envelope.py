@@ -149,13 +149,10 @@ class Envelope:
         return settled
 
     def unfinished(self) -> list[str]:
-        with self._core.store.reading() as view:
-            return [key.removeprefix(INTENT) for key, _ in view.values.scan(INTENT)]
+        return [key.removeprefix(INTENT) for key, _ in self._core.store.scan(INTENT)]
 
     def _recover(self, name: str) -> None:
-        core = self._core
-        with core.store.reading() as view:
-            row = view.values.get(INTENT + name)
+        row = self._core.store.get(INTENT + name)
         if row is None:
             return
         intent = _from_json(row.value)
