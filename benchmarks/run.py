@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import lineage, sessions, space
+from benchmarks import forge, graph, lineage, sessions, space
 
 if TYPE_CHECKING:
     from benchmarks.measure import Row
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 PARTS = (
     ("lineage", lineage.rows),
     ("sessions", sessions.rows),
+    ("graph", graph.rows),
+    ("forge", forge.rows),
     ("space", space.rows),
     ("sessions", sessions.durable_rows),
 )

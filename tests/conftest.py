@@ -22,6 +22,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("soak" if config.getoption("--soak") else "usual")
+    if hasattr(config, "workerinput"):
+        # This process is measured by now. Those that tests start are not: it would double their time, and covers nothing more.
+        os.environ.pop("COVERAGE_PROCESS_START", None)
     if not hasattr(config, "workerinput"):
         postgres.announce()
 

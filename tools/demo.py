@@ -1,12 +1,14 @@
-"""``make demo``: makes a demo tree and a demo space, and shows what clia says about them. Both stay for you to play with.
+"""``make demo``: makes a demo tree and a demo space, shows what clia says about them, and serves the space.
 
-Invariant: at the end two agents wait for an answer, and the last lines printed say how to give it.
+Invariant: when the forge is served, two agents wait for an answer, and every page has something on it. All of it stays for you
+to play with. ``--no-serve`` ends before the forge.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import demo_forge
 import demo_sessions
 import demo_space
 from demo_tree import plant
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 PROGRAM = Path(sys.executable).parent / "clia"
+PORT = 8337
 TOUR = (
     ("Who is here?", "agents list"),
     ("Who is scout, in the payments submodule? Guardrails come first.", "agents profile --slug scout"),
@@ -47,13 +51,23 @@ def main() -> int:
     show("What did it do, and why? (space)", repository, filled(demo_space.TOUR, names))
     flows = demo_sessions.plant(repository)
     show("Where is it, what does it wait for? (sessions)", repository, filled(demo_sessions.TOUR, flows))
+    demo_forge.plant(repository)
+    show("See it, and decide in it (forge)", repository, demo_forge.TOUR)
     program = shlex.quote(str(PROGRAM))
     for place, words in ((here, "agents --help"), (repository, "--help")):
         print(f"\nYours to try things on:\n  cd {shlex.quote(str(place))}\n  {program} {words}")
     print(f"\nTwo agents wait for you. Answer them:\n  cd {shlex.quote(str(repository))}")
     for what, words in demo_sessions.ANSWERS:
         print(f"  {program} {words}    # {what}")
-    return 0
+    return 0 if "--no-serve" in sys.argv[1:] else serve(repository)
+
+
+def serve(repository: Path) -> int:
+    """The forge, until Ctrl-C; on a free port where the usual one is taken."""
+    print("\nOr in the browser, with the link below:\n", flush=True)
+    with socket.socket() as tried:
+        port = 0 if tried.connect_ex(("127.0.0.1", PORT)) == 0 else PORT
+    os.execv(PROGRAM, [str(PROGRAM), "serve", "--port", str(port), "--path", str(repository), "--quiet"])  # noqa: S606  # our own program
 
 
 def filled(tour: Sequence[tuple[str, str]], names: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -6,6 +6,8 @@ import os
 import subprocess
 from typing import TYPE_CHECKING
 
+from demo_tree import documents
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -55,6 +57,7 @@ def plant(directory: Path) -> dict[str, str]:
     for name, text in (("quick", QUICK), ("rounded", ROUNDED), ("both", BOTH)):
         (drafts / f"{name}.py").write_text(text, encoding="utf-8")
     (directory / "prices.py").write_text(PRICES, encoding="utf-8")
+    documents(directory)  # who the agents are, here
     person = {"GIT_AUTHOR_NAME": "Ada", "GIT_AUTHOR_EMAIL": "ada@example.org"}
     who = person | {key.replace("AUTHOR", "COMMITTER"): value for key, value in person.items()}
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | who

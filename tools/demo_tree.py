@@ -28,13 +28,14 @@ def plant(root: Path) -> Path:
 
     _repository(mono)
     _git(mono, "submodule", "add", "--quiet", str(payments), "services/payments")
-    _plant_mono(mono)
+    documents(mono)
     _commit(mono, "monorepo with agents")
     return mono / "services" / "payments" / "src"
 
 
-def _plant_mono(mono: Path) -> None:
-    inherits = [".clia/agents/root/root@mono.agent.triad.json"]
+def documents(mono: Path) -> None:
+    """Who the agents of a repository are: a root policy, and what each adds to it."""
+    inherits = [f".clia/agents/root/root@{mono.name}.agent.triad.json"]
     _document(mono, "root", "agent", {"title": "Root directives", "guardrails": ["Never commit secrets.", RULE]})
     scout = {
         "title": "Scout",
@@ -54,7 +55,7 @@ def _plant_mono(mono: Path) -> None:
         "backlog": ["Explain the build"],
     }
     _document(mono, "scout", "agenda", plan)
-    _document(mono, "scout", "agency", {"entries": [_entry("Read the whole build.", "scout", "mono")]})
+    _document(mono, "scout", "agency", {"entries": [_entry("Read the whole build.", "scout", mono.name)]})
     reviewer = {
         "title": "Reviewer",
         "role": "Code reviewer",

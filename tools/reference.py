@@ -24,6 +24,7 @@ from clia.cli.sessions import ask
 from clia.kernel import documents, names
 from clia.triads import consolidate, contexts, diagnostics, mirrors, rules, schemas, targets
 from clia.triads.exports import formats, manifest, plan
+from reference_api import api_page
 from reference_json import json_page
 from reference_markdown import code, fenced, page, prose, table
 from reference_python import python_page
@@ -416,6 +417,7 @@ CONTENTS: dict[str, tuple[str, Callable[[], str]]] = {
     "errors.md": ("Errors and exit codes", errors_page),
     "json.md": ("JSON shapes", json_page),
     "python.md": ("Python", python_page),
+    "api.md": ("API", api_page),
     "space.md": ("Refs and settings of a space", space_page),
     "files.md": ("Files, limits, environment", files),
 }

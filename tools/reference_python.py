@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import clia
 from clia.app import lineage, session_verbs, settings, space, spaces
 from clia.cli import agent_program
+from clia.client import space as client_space
 from clia.kernel import typed_objects
 from clia.ports import engine, queue, repository, store, workbench
 from clia.sessions import health as session_health
@@ -50,13 +51,29 @@ def python_page() -> str:
     return page(
         "# Python",
         f"`import clia` gives {', '.join(code(f'clia.{name}') for name in clia.__all__)}, and loads no third-party package. "
-        "`clia.errors` has the [tree of errors](errors.md#the-tree). All else is internal, and may change.",
+        "`clia.errors` has the [tree of errors](errors.md#the-tree), `clia.client` a [space over HTTP](#cliaclientremotespace). "
+        "All else is internal, and may change.",
         *functions,
         *(_class(each) for each in (view.Lineage, view.MergedDocument)),
         *(_record(each) for each in records),
         _class(space.Space, session_verbs.SessionVerbs),
+        _remote(),
         _class(session_model.Session),
         *(_record(each) for each in (*GIVEN, *ANSWERS)),
+    )
+
+
+def _remote() -> str:
+    """The space over HTTP: how it is opened, and what it has beside the verbs of ``Space``."""
+    methods = {each.name: each for each in _class_node(client_space.RemoteSpace).body if isinstance(each, ast.FunctionDef)}
+    events = methods["events"]
+    return page(
+        "## clia.client.RemoteSpace",
+        code(_signature("RemoteSpace", methods["__init__"]).removesuffix(" -> None")),
+        prose(inspect.getdoc(client_space.RemoteSpace) or ""),
+        "It has the methods of [Space](#space) with the same answers and errors, but for [those that stay "
+        "local](api.md#verbs-that-stay-local). Beside them:",
+        f"- {code(_signature('events', events))}: {prose(ast.get_docstring(events) or '')}",
     )
 
 

@@ -24,7 +24,7 @@ def main(words: list[str]) -> int:
     whole = not [word for word in words if not word.startswith("-")]
     for old in ROOT.glob(".coverage*"):
         old.unlink(missing_ok=True)
-    # Every process the tests start is measured too, wherever it runs.
+    # The processes that run tests are measured, and not those that tests start: see tests/conftest.py.
     measured = {"COVERAGE_PROCESS_START": str(ROOT / "pyproject.toml"), "COVERAGE_FILE": str(ROOT / ".coverage")}
     environment = os.environ | measured if whole else os.environ
     workers = (os.cpu_count() or 1) + 1  # many tests wait for a disk or for a process that they killed

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes .venv/ with everything locked. Quick when nothing changed: a stamp remembers what was installed.
+# Makes .venv/ with everything locked, and fetches what the forge's pages load. Quick when nothing changed: stamps remember
+# what was installed. What only the tests need is test_services.sh's.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -20,10 +21,6 @@ fi
 packages=$(cat requirements/dev.txt tools/setup.sh | cksum; "$python" --version; pwd)
 project=$(cksum <pyproject.toml)
 have() { [ -x .venv/bin/python ] && [ "$(cat ".venv/.clia-$1" 2>/dev/null)" = "$2" ]; }
-if have packages "$packages" && have project "$project"; then
-    exit 0
-fi
-
 if ! have packages "$packages"; then
     echo "setup: .venv with the locked packages ($("$python" --version))"
     if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -38,6 +35,9 @@ if ! have packages "$packages"; then
     "$python" -m venv --clear .venv
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 fi
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-printf '%s' "$packages" >.venv/.clia-packages
-printf '%s' "$project" >.venv/.clia-project
+if ! have packages "$packages" || ! have project "$project"; then
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+    printf '%s' "$packages" >.venv/.clia-packages
+    printf '%s' "$project" >.venv/.clia-project
+fi
+.venv/bin/python tools/assets.py

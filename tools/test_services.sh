@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the tests need beside Python and git: a PostgreSQL server's programs (the tests start a throw-away server themselves)
-# and ssh-keygen, to sign commits with.
+# What the tests need beside Python and git: a PostgreSQL server's programs (the tests start a throw-away server themselves),
+# ssh-keygen, to sign commits with, curl, which pages of the documentation show, and a browser.
 set -eu
 
 # A wrapper on the path may not work (Debian's need a cluster of their own), so each is tried.
@@ -16,6 +16,8 @@ have_postgres() {
 missing=
 have_postgres || missing="postgresql"
 command -v ssh-keygen >/dev/null 2>&1 || missing="$missing openssh-client"
+command -v curl >/dev/null 2>&1 || missing="$missing curl"
+chromium --version >/dev/null 2>&1 || missing="$missing chromium"
 if [ -z "$missing" ]; then
     exit 0
 fi
@@ -35,5 +37,9 @@ fi
 apt-get install -y -qq --no-install-recommends $missing >/dev/null
 if ! have_postgres; then
     echo "tests: PostgreSQL was installed, but its programs do not work" >&2
+    exit 1
+fi
+if ! chromium --version >/dev/null 2>&1; then
+    echo "tests: chromium was installed, but it does not start" >&2
     exit 1
 fi

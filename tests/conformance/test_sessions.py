@@ -15,8 +15,9 @@ import pytest
 import clia
 from clia import errors
 from support import git
+from support.remote import Served, local_of, remote_place, root_of, serving
 from support.session_flows import APPROVAL, CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, QUESTION
-from support.session_spaces import STORES, Place, asked, ends, events, place, root_of, with_agents
+from support.session_spaces import STORES, Place, asked, ends, events, place, with_agents
 from support.spaces import BRIEFING, refused, settings, texts
 
 if TYPE_CHECKING:
@@ -24,9 +25,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A forge for all tests of this module."""
+    with serving(tmp_path_factory.mktemp("forge") / "home") as made:
+        yield made
+
+
+@pytest.fixture(params=[*STORES, "remote"])
 def here(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A space on each store, and one that is reached over HTTP."""
+    if request.param == "remote":
+        return remote_place(request.getfixturevalue("served"), tmp_path)
     return place(request, tmp_path, request.param)
+
+
+here_only = pytest.mark.parametrize("here", STORES, indirect=True)
+"""For tests of what only the machine of the space can do."""
 
 
 @pytest.fixture
@@ -298,7 +313,7 @@ def test_an_archived_agents_sessions_can_be_read_and_not_moved(scout: clia.Space
 
 def test_an_agent_of_another_clone_is_read_only(here: Place, scout: clia.Space) -> None:
     scout.start("scout", "product")
-    scout._core.mark_foreign("scout")
+    local_of(scout)._core.mark_foreign("scout")
     before = told(scout)
     for call in (
         lambda: scout.start("scout", "product"),
@@ -667,6 +682,7 @@ def test_who_decides_second_learns_who_decided_and_leaves_nothing_behind(scout: 
     assert told(scout) == before
 
 
+@here_only  # over HTTP it is whoever is logged in
 @pytest.mark.parametrize("by", ["", "  ", "two\nlines", "a\rb"], ids=repr)
 def test_who_decides_is_named_in_one_line(scout: clia.Space, by: str) -> None:
     scout.ask("scout", {"question": "?"})
@@ -696,6 +712,7 @@ def test_whatever_tag_a_question_has_it_can_be_decided(scout: clia.Space, tag: s
     assert scout.verify().clean
 
 
+@here_only  # over HTTP it is whoever is logged in
 @pytest.mark.parametrize("by", ["Ann\x0bB", "Ann\x85B", "Ann\u2028B", "Ann: B", "é" * 200], ids=ascii)
 def test_who_decided_is_read_back_as_it_was_said(scout: clia.Space, by: str) -> None:
     scout.ask("scout", {"question": "?"})
@@ -842,10 +859,11 @@ def test_every_way_to_commit_makes_a_checkpoint_while_a_session_is_live(here: Pl
     assert isinstance(conflict, clia.Conflicts)
     done = scout.resolve("scout", "helper", changes={"a": b"both\n"}, ours=conflict.ours, theirs=conflict.theirs)
     made["resolve"] = done.cid
-    directory = here.root.parent / "directory"
-    directory.mkdir()
-    (directory / "d").write_text("1\n")
-    made["directory"] = scout.commit_dir("scout", "finding", directory, base=scout.head("scout"))
+    if local_of(scout) is scout:
+        directory = here.root.parent / "directory"
+        directory.mkdir()
+        (directory / "d").write_text("1\n")
+        made["directory"] = scout.commit_dir("scout", "finding", directory, base=scout.head("scout"))
     made["decision"] = scout.decide("scout", 5, request_id="1.1").cid
     noted = set(git("notes", "--ref=clia/session/scout", "list", cwd=here.root).split()[1::2])
     assert noted == set(made.values())

@@ -8,10 +8,13 @@ The conventions, which CONTRIBUTING.md tells writers:
 - ``console``: a line that starts with ``$ `` is a command, and goes on in lines right below it that start with ``> ``. The
   lines below are what it prints on both streams. ``…`` stands for any text inside a line, with the blanks beside it; a line
   that is ``…`` alone for any number of lines. Blanks at the end of a line do not count. A last line ``# exits 1`` says that
-  the command ends with that code; without it, it must end with 0.
+  the command ends with that code; without it, it must end with 0. A command that ends with ``&`` runs beside the page until the
+  page ends: the lines below are the first that it prints, and the address in them is ``$FORGE`` from then on.
 - ``python``: must run.
 - ``json``, ``yaml``: must parse. The words ``File `NAME`:`` in a paragraph of their own above it put it into that file.
 - ``text``, ``sh``: for reading.
+
+What a reader does with a mouse stands in a block inside an HTML comment: it is run, and not shown.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +45,7 @@ _FILE = re.compile(r"^File `(\S+)`:\n\n\Z", re.MULTILINE)
 _EXITS = re.compile(r"# exits (\d+)")
 _ANY_TEXT = re.compile(rf" *{ANY} *")
 _END = "clia-end-of-block"
+_MARK = "clia-step-done"
 
 
 class Block(NamedTuple):
@@ -56,6 +62,11 @@ class Step(NamedTuple):
     script: str
     expected: list[str] | None
     code: int
+
+    @property
+    def beside(self) -> bool:
+        """Whether it goes on while the page does."""
+        return self.expected is not None and self.script.endswith(" &")
 
 
 class Failure(NamedTuple):
@@ -112,26 +123,50 @@ def run(text: str, directory: Path, home: Path, more: Mapping[str, str] | None =
     """Does all steps of a page in ``directory``; what went otherwise than the page says. ``more`` are variables for the shell."""
     todo = steps(text)
     script = home.with_suffix(".sh")  # beside it: a newcomer's home is empty
-    mark = "clia-step-done"
-    script.write_text("".join(f"{each.script}\nprintf '\\n{mark} %d\\n' \"$?\"\n" for each in todo), encoding="utf-8")
-    done = subprocess.run(
-        ["sh", str(script)],
-        cwd=directory,
-        env=environment(home) | dict(more or {}),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        timeout=TIMEOUT,
-        check=False,
-    )
-    *outputs, rest = re.split(rf"\n{mark} (\d+)\n", done.stdout)
+    parts = [f"{_beside(each, home) if each.beside else each.script}\nprintf '\\n{_MARK} %d\\n' \"$?\"\n" for each in todo]
+    script.write_text("".join([*parts, "trap '' TERM\nkill 0\nwait\n"]), encoding="utf-8")
+    out = _printed(script, directory, environment(home) | dict(more or {}))
+    *outputs, rest = re.split(rf"\n{_MARK} (\d+)\n", out)
     failures = [
         each for step, out, code in zip(todo, outputs[::2], outputs[1::2], strict=False) if (each := judge(step, out, int(code)))
     ]
     if len(outputs) // 2 < len(todo):
         failures.append(Failure(todo[len(outputs) // 2].line, f"the shell stopped here:\n{rest}"))
     return failures
+
+
+def _printed(script: Path, directory: Path, variables: Mapping[str, str]) -> str:
+    """What a shell prints that does a script, in a group of processes of its own; nothing that it started outlives it."""
+    with subprocess.Popen(
+        ["sh", str(script)],
+        cwd=directory,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        start_new_session=True,
+    ) as shell:
+        try:
+            return shell.communicate(timeout=TIMEOUT)[0]
+        finally:
+            with suppress(ProcessLookupError):  # most often: the script ends all that it started
+                os.killpg(shell.pid, signal.SIGKILL)
+
+
+def _beside(step: Step, home: Path) -> str:
+    """A command that goes on: done when it has printed as many lines as the page shows, or has ended."""
+    out = shlex.quote(str(home.with_suffix(f".{step.line}.out")))
+    count = len(step.expected or ())
+    return "\n".join(
+        [
+            f": > {out}",  # the shell's child would make it too late for the first look
+            f"{step.script.removesuffix('&')}>> {out} 2>&1 &",
+            f'until [ "$(wc -l < {out})" -ge {count} ] || ! kill -0 $! 2>&-; do sleep 0.05; done',
+            f"found=$(sed -n 's/.* at \\(http[^ ]*\\)$/\\1/p' {out}); export FORGE=\"${{found:-$FORGE}}\"",
+            f"head -n {count} {out}",
+        ]
+    )
 
 
 def judge(step: Step, out: str, code: int) -> Failure | None:

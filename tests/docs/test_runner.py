@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from docs import pages
@@ -74,6 +76,31 @@ def test_a_wildcard_stands_for_text_in_one_line_and_alone_for_lines() -> None:
 
 def test_a_command_goes_on_in_lines_with_an_angle() -> None:
     assert failures(console("$ cat <<END", "> one", "> two", "> END", "one", "two")) == []
+
+
+def test_a_command_beside_the_page_is_waited_for_and_its_address_is_known() -> None:
+    served = """python -c 'print("serves at http://x.example.org"); print("ready")' &"""  # slower to start than a shell is to go on
+    page = console(f"$ {served}", "serves at …", "ready", "$ echo $FORGE", "http://x.example.org")
+    assert failures(page) == []
+    assert "+ready" in failures(page.replace("\nready\n", "\nsteady\n"))[0]
+
+
+def test_a_command_beside_the_page_that_ends_too_early_is_found() -> None:
+    (found,) = failures(console("$ echo one &", "one", "two"))
+    assert "-two" in found
+
+
+def test_nothing_outlives_a_page() -> None:
+    with pages.fresh() as (work, home):
+        page = console("$ mkfifo ../fifo", "$ sh -c 'echo $$ > ../pid; echo up; exec cat ../fifo' &", "up")
+        assert pages.run(page, work, home) == []
+        number = int((work.parent / "pid").read_text(encoding="utf-8"))
+    with pytest.raises(ProcessLookupError):
+        os.kill(number, 0)
+
+
+def test_a_block_in_a_comment_is_run() -> None:
+    assert failures(f"<!--\n{console('$ touch a')}-->\n" + console("$ ls", "a")) == []
 
 
 def test_python_blocks_run_where_the_page_stands() -> None:

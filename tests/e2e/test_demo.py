@@ -16,7 +16,7 @@ CLOSING = "Two agents wait for you."
 
 def test_the_demo_leaves_two_questions_and_its_last_lines_answer_one(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "100", "NO_COLOR": "1"}
-    done = subprocess.run([sys.executable, str(DEMO)], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, str(DEMO), "--no-serve"], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "error: bug" in done.stdout + done.stderr) == (0, False), done.stdout + done.stderr
 
     for promise in ("Never commit secrets.", "Payments explorer", "submodule-root", "appended to", "nothing found"):

@@ -25,6 +25,7 @@ import clia.backends.monty.engine
 import clia.backends.sqlite_store
 from clia.kernel import refs as names
 from clia.kernel.typed_objects import parse
+from clia.ports.feed import FEED
 from clia.sessions import records
 from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
@@ -215,6 +216,8 @@ def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
             _check_commits(sessions, own)
             _check_events(space, agent, sessions)
             _check_traces(space, agent, sessions)
+    if not store_was_lost:
+        _check_feed(space, [each for sessions in found.values() for each in sessions])
 
 
 class Recorded(NamedTuple):
@@ -338,3 +341,24 @@ def _check_traces(space: clia.Space, agent: str, sessions: list[Recorded]) -> No
     bound = [entry for trace in space.session_traces(agent) for entry in trace.trace.entries]
     every = [entry for entry in (*bound, *space.trace_pending(agent)) if entry["kind"] == "session"]
     assert Counter(entry["data"]["session"] for entry in every) == {each.session: each.steps(space) for each in sessions}
+
+
+def _check_feed(space: clia.Space, sessions: list[Recorded]) -> None:
+    """Each step of a session is one entry of the feed, and each follows from the one before."""
+    with space._core.store.reading() as view:
+        bodies = [each.body for each in view.streams.read(FEED)]
+    for each in sessions:
+        told = [body for body in bodies if (body.get("agent"), body.get("session")) == (each.agent, each.session)]
+        assert len(told) == each.steps(space)
+        waited: set[str] = set()
+        for body in told:
+            answered = body.get("answered", {}).get("request")
+            assert answered in (None, *waited)
+            waits = {request["id"] for request in body["waits"]}
+            assert waits == (waited - {answered} | set(body["asked"]) if body["status"] == "suspended" else set())
+            waited = waits
+        given = [(f"{each.session}.{done.call}", done.by, done.decision) for done in each.journal.resumes]
+        answers = [body["answered"] for body in told if "answered" in body]
+        assert [(one["request"], one["by"], one.get("decision")) for one in answers] == given[len(given) - len(answers) :]
+        assert told[-1]["status"] == each.row["status"]
+        assert waited == {f"{each.session}.{call[0]}" for call in each.row["pending"]}

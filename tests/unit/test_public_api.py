@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
+from clia.client import RemoteSpace
 
 if TYPE_CHECKING:
     from support import Tree
@@ -48,6 +49,29 @@ def test_the_verbs_of_a_space_are_frozen() -> None:
     found = inspect.getmembers(clia.Space, inspect.isfunction)
     verbs = {name: list(inspect.signature(value).parameters)[1:] for name, value in found}
     assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE | SESSIONS
+
+
+def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words() -> None:
+    local, remote = (
+        {name: each for name, each in inspect.getmembers(kind) if name[0] != "_"} for kind in (clia.Space, RemoteSpace)
+    )
+    assert set(remote) - set(local) == {"events"}
+    assert set(local) <= set(remote)
+    assert str(inspect.signature(RemoteSpace)) == (
+        "(url: 'str', token: 'str', *, space: 'str | None' = None, timeout: 'float' = 30) -> 'None'"
+    )
+    for name in SPACE | SESSIONS:
+        assert inspect.signature(remote[name]) == inspect.signature(local[name]), name
+        assert name == "close" or remote[name].__doc__ == local[name].__doc__
+        assert remote[name].__module__ == "clia.client.space"
+    assert isinstance(remote["id"], property)
+    assert remote["id"].__doc__ == local["id"].__doc__
+
+
+def test_importing_the_client_loads_no_third_party_module() -> None:
+    loaded = modules_after("import clia.client")
+    assert {each.partition(".")[0] for each in loaded} - {"clia"} <= set(sys.stdlib_module_names)
+    assert not any(each.startswith("clia.web") for each in loaded)
 
 
 def test_a_session_and_a_request_answer_by_their_documented_names() -> None:

@@ -11,6 +11,7 @@ from clia.app.worker import Doing, Status
 from clia.cli.sessions import problems, requests, worker
 from clia.cli.sessions.common import cut, labelled
 from clia.errors import InvalidInput
+from clia.sessions import questions
 from clia.sessions.model import Request
 
 
@@ -32,7 +33,7 @@ def asked(payload: Any, kind: str = "human", tag: str | None = None) -> Request:
     ],
 )
 def test_a_question_is_found_wherever_a_flow_puts_it(payload: Any, tag: str | None, question: str) -> None:
-    assert requests.question_of(asked(payload, tag=tag)) == question
+    assert questions.question_of(asked(payload, tag=tag)) == question
 
 
 @pytest.mark.parametrize(
@@ -49,12 +50,12 @@ def test_a_question_is_found_wherever_a_flow_puts_it(payload: Any, tag: str | No
 def test_everything_else_that_a_request_says_is_context_and_nothing_is_told_twice(
     payload: Any, tag: str | None, context: list[tuple[str, Any]]
 ) -> None:
-    assert requests.context_of(asked(payload, tag=tag)) == context
+    assert questions.context_of(asked(payload, tag=tag)) == context
 
 
 @pytest.mark.parametrize(("kind", "people"), [("human", True), ("human-legal", True), ("suspend", True), ("llm", False)])
 def test_questions_and_bare_stops_are_for_people(kind: str, people: bool) -> None:
-    assert requests.is_for_people(asked(None, kind)) is people
+    assert questions.is_for_people(asked(None, kind)) is people
 
 
 @pytest.mark.parametrize(

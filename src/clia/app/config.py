@@ -61,6 +61,28 @@ class ProgramRule(NamedTuple):
     kind: str = "finding"  # of the commit that its changes become
 
 
+class Webhook(NamedTuple):
+    """Whom the forge tells that something waits or was decided."""
+
+    url: str
+    secret_env: str  # the variable that holds what deliveries are signed with
+    events: tuple[str, ...] = ("waiting", "decided")
+    timeout_seconds: float = 10.0
+
+
+class ForgeOptions(NamedTuple):
+    """How a forge serves."""
+
+    address: str = ""  # as browsers reach it: https://forge.example; cookies and links follow it
+    body_max: int = 8 * 1024 * 1024  # bytes of one request
+    per_minute: int = 3000  # requests of one user, or of one address that is not logged in
+    logins_per_minute: int = 20  # wrong tokens of one address
+    listeners: int = 1000  # of events at a time
+    proxy_header: str | None = None  # in which a trusted proxy names the user
+    proxies: tuple[str, ...] = ()  # the addresses that this header is believed from
+    webhooks: Mapping[str, Webhook] = MappingProxyType({})
+
+
 class Config(NamedTuple):
     """Everything that the operator decides."""
 
@@ -70,6 +92,7 @@ class Config(NamedTuple):
     llm: Llm | None = None
     programs: Mapping[str, ProgramRule] = MappingProxyType({})
     effects: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # the tables of effects that others bring
+    forge: ForgeOptions = ForgeOptions()
     path: str | None = None  # where it was read
 
 
@@ -107,7 +130,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _config(top: _Table) -> Config:
-    top.only("answers", "flows", "worker", "effects")
+    top.only("answers", "flows", "worker", "effects", "forge")
     answers = {kind: table.only("schema").need("schema", _table) for kind, table in top.tables("answers")}
     effects = dict(top.tables("effects"))
     llm, command = effects.pop("llm", None), effects.pop("command", None)
@@ -121,8 +144,37 @@ def _config(top: _Table) -> Config:
         llm=None if llm is None else _llm(llm),
         programs={} if command is None else dict(_programs(command)),
         effects={kind: dict(table.values) for kind, table in effects.items()},
+        forge=_forge(top.table("forge")),
         path=top.path,
     )
+
+
+def _forge(table: _Table) -> ForgeOptions:
+    made = ForgeOptions()
+    table.only(*made._fields)
+    said = {
+        "address": table.take("address", _url),
+        "proxy_header": table.take("proxy_header", _text),
+        "proxies": table.take("proxies", _texts),
+        **{name: table.take(name, _count) for name in ("body_max", "per_minute", "logins_per_minute", "listeners")},
+        "webhooks": {name: _webhook(each) for name, each in table.tables("webhooks")},
+    }
+    return made._replace(**{name: value for name, value in said.items() if value is not None})
+
+
+def _webhook(table: _Table) -> Webhook:
+    table.only(*Webhook._fields)
+    made = Webhook(table.need("url", _url), table.need("secret_env", _text))
+    said = {"events": table.take("events", _hook_events), "timeout_seconds": table.take("timeout_seconds", _positive)}
+    return made._replace(**{name: value for name, value in said.items() if value is not None})
+
+
+def _hook_events(value: Any) -> tuple[str, ...]:
+    found = _texts(value)
+    known = Webhook._field_defaults["events"]
+    if not found or any(each not in known for each in found):
+        raise _Refused(f"must be a list of {' and '.join(known)}")
+    return found
 
 
 def _numbers(table: _Table, defaults: Mapping[str, int | float]) -> dict[str, Any]:

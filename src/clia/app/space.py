@@ -22,6 +22,7 @@ from clia.space.commits import Commits
 from clia.space.core import Words
 from clia.space.envelope import Envelope
 from clia.space.exchange import Exchange
+from clia.space.feed import trim
 from clia.space.history import History
 from clia.space.landing import Landing
 from clia.space.merging import Merging, Resolution
@@ -455,6 +456,8 @@ class Space(SessionVerbs):
 
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:
         """Packs the repository and, where asked, archives agents whose work is merged or landed."""
+        if not dry_run:
+            trim(self._core.store)
         return self._upkeep.maintain(archive_idle_days=archive_idle_days, dry_run=dry_run)
 
     def publish(self, agents: Sequence[str], remote: str = "origin", *, traces: bool = True) -> list[Pushed]:

@@ -1,7 +1,8 @@
 """The store that several machines share: a PostgreSQL database.
 
 Invariant: writers of one space follow one another by an advisory lock that the server frees at the end of a transaction
-or of its connection, so that each statement sees what the writer before has committed. A password is never in an error.
+or of its connection, so that each statement sees what the writer before has committed. A transaction that appended to the
+feed tells everyone who listens, if and when it is committed. A password is never in an error.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from clia.backends.sql_store import REACHABLE, SCHEMA, SCHEMA_VERSION, Connection, SqlStore, reachable, standing
 from clia.backends.store_values import closed
 from clia.errors import StoreError, UnsupportedFormat
+from clia.ports.feed import FEED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ _HAS_SCHEMA = (
 _VERSION = "SELECT version FROM clia_schema"
 _SCHEMA = ("CREATE TABLE clia_schema (version INTEGER NOT NULL)", *SCHEMA)
 _SET_VERSION = "INSERT INTO clia_schema VALUES (%s)"
+# Who listens must learn that the server is gone, also where nothing says so.
+_ALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
 _ENCODING = "SELECT current_setting('server_encoding')"
 
 
@@ -76,7 +80,20 @@ class PostgresStore(SqlStore):
         except BaseException:
             pool.putconn(connection)
             raise
-        return _PostgresConnection(pool, connection, self._address)
+        return _PostgresConnection(pool, connection, self._address, _channel(self._space))
+
+    def listen(self) -> Listener:
+        """A connection of its own that hears of every transaction that appended to the feed, from now on."""
+        self._pool()  # refuses where the store is closed, and makes the tables
+        postgres, _ = _modules()
+        with self._address.translated():
+            connection = postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds(), **_ALIVE)
+            try:
+                connection.execute(f"LISTEN {_channel(self._space)}")
+            except BaseException:
+                connection.close()
+                raise
+        return Listener(connection, self._address)
 
     def _rewrite(self) -> None:
         with self._address.translated(), self._pool().connection() as connection:
@@ -142,11 +159,36 @@ class PostgresStore(SqlStore):
             )
 
 
+class Listener:
+    """What hears of appends. For one thread."""
+
+    def __init__(self, connection: psycopg.Connection, address: _Address) -> None:
+        self._connection = connection
+        self._address = address
+        self._number = connection.fileno()
+
+    def fileno(self) -> int:
+        """Readable when something was said, or the connection is lost."""
+        return self._number
+
+    def heard(self) -> bool:
+        """Whether something was said since the last time; ``StoreError`` where the connection is lost."""
+        with self._address.translated():
+            return len(list(self._connection.notifies(timeout=0))) > 0
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 class _PostgresConnection(Connection):
-    def __init__(self, pool: psycopg_pool.ConnectionPool, connection: psycopg.Connection, address: _Address) -> None:
+    def __init__(
+        self, pool: psycopg_pool.ConnectionPool, connection: psycopg.Connection, address: _Address, channel: LiteralString
+    ) -> None:
         self._pool = pool
         self._connection = connection
         self._address = address
+        self._channel = channel
+        self._commit: LiteralString = "COMMIT"
 
     def fetch(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
         with self._address.translated():
@@ -157,10 +199,14 @@ class _PostgresConnection(Connection):
             cursor.executemany(_dialect(sql), rows)
             return cursor.rowcount
 
+    def appended(self, stream: str) -> None:
+        if stream == FEED:
+            self._commit = f"NOTIFY {self._channel}; COMMIT"
+
     def finish(self, *, commit: bool) -> None:
         try:
             with self._address.translated():
-                self._connection.execute("COMMIT" if commit else "ROLLBACK")
+                self._connection.execute(self._commit if commit else "ROLLBACK")
         except StoreError as err:
             if commit:
                 # Trying again could do it twice.
@@ -233,3 +279,9 @@ def _one(connection: psycopg.Connection, sql: LiteralString) -> Any:
 def _number(name: str) -> int:
     """The number of an advisory lock: two spaces that share one wait for each other, and nothing worse."""
     return int.from_bytes(hashlib.sha256(f"clia {name}".encode()).digest()[:8], "big", signed=True)
+
+
+def _channel(space: str) -> LiteralString:
+    """Where appends to a space's feed are told of."""
+    made: Any = f"clia_feed_{hashlib.sha256(space.encode()).hexdigest()[:32]}"  # letters and digits, whatever the space is called
+    return made  # type: ignore[no-any-return]

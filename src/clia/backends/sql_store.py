@@ -101,6 +101,10 @@ class Connection(ABC):
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         """Runs a change once for each row; how many rows of the table it met."""
 
+    def appended(self, stream: str) -> None:
+        """Something was appended to a stream: for a database that can tell others."""
+        del stream
+
     @abstractmethod
     def finish(self, *, commit: bool) -> None:
         """Ends the transaction and gives the connection back; it is given back also where this raises."""
@@ -201,6 +205,9 @@ class _Guarded:
         with self._remembering():
             return self._connection.write(sql, rows) if rows else 0
 
+    def appended(self, stream: str) -> None:
+        self._connection.appended(stream)
+
     def finish(self, *, commit: bool) -> None:
         self._check_alive()
         self._ended = True
@@ -257,6 +264,7 @@ class _Streams:
         last = int(self._db.fetch(_MOVE_END, self._space, rules.check_name(stream), len(texts))[0][0])
         first = last - len(texts) + 1
         self._db.write_many(_APPEND, [(self._space, stream, position, text) for position, text in enumerate(texts, first)])
+        self._db.appended(stream)
         return last
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:

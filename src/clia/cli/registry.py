@@ -27,6 +27,10 @@ def _sessions(name: str, text: str) -> Command:
     return Command(f"clia.cli.sessions.{name}", text)
 
 
+def _forge(name: str, text: str) -> Command:
+    return Command(f"clia.cli.forge.{name}", text)
+
+
 TREE = Group(
     "The system of record for AI agents, kept in the git repository they work in.",
     {
@@ -84,6 +88,18 @@ TREE = Group(
         "decide": _sessions("decide", "answer a question: a commit, and the session goes on"),
         "ask": _sessions("ask", "put a question to people for an agent"),
         "worker": _sessions("worker", "answer the requests that are no questions to people"),
+        "serve": _forge("serve", "the page where people watch agents and answer them, and its API"),
+        "user": Group(
+            "Who may use the page and its API.",
+            {
+                "add": _forge("user_add", "somebody more who may use the page"),
+                "list": _forge("user_list", "every user, and the tokens of their programs"),
+                "change": _forge("user_change", "another role, name or address for a user"),
+                "link": _forge("user_link", "a link that logs a user in, once"),
+                "token": _forge("user_token", "a token for a program of a user, or the end of one"),
+                "remove": _forge("user_remove", "take a user away, with every token and login"),
+            },
+        ),
         "types": _space("types", "kinds of commits and objects; register another"),
         "verify": _space("verify", "is everything recorded still there, and does it agree?"),
         "rebuild": _space("rebuild", "make the index anew from git"),

@@ -17,7 +17,7 @@ from clia.sessions.lifecycle import no_session
 from clia.sessions.model import SUSPENDED
 from clia.sessions.records import COUNTS, LIVE, SNAPSHOT, Journal, resumed_event, row_from, snapshot_from
 from clia.sessions.replay import EVERY, nondeterminism
-from clia.sessions.transitions import NOWHERE, first_row
+from clia.sessions.transitions import NOWHERE, first_row, told
 from clia.space.envelope import Append, Intent
 from clia.space.model import FORKED
 from clia.space.traces import stream as trace_stream
@@ -156,5 +156,6 @@ class Forks:
         appends = (
             Append(records.stream(name, FIRST), tuple(self._events(copy, {"on": genesis, "forked": row["forked"]}))),
             Append(trace_stream(name), (self._traces.made("session", where, data),)),
+            told(name, FIRST, row, row["forked"]["at"]),
         )
         return Intent(name, "fork", NOWHERE, notes=beside.notes, appends=appends, puts=tuple(puts))

@@ -1,7 +1,8 @@
 """Are the sessions as they should be, and what can be put right?
 
 Invariant: looking changes nothing. Repairing derives rows and snapshots anew from events, and events are never removed; what
-a lost store took with it comes back as far as git has it, and what is missing then is said.
+a lost store took with it comes back as far as git has it, and what is missing then is said. Whoever watches hears of every
+row that was put right.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from clia.sessions.records import (
     row_from,
 )
 from clia.sessions.replay import Standing, read_way
-from clia.sessions.transitions import first_row
+from clia.sessions.transitions import Said, first_row, told
 from clia.space.events import read_events
 
 TYPE_CHECKING = False
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.ports.engine import Turn
-    from clia.ports.store import StreamEntry
+    from clia.ports.store import StreamEntry, Transaction
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.replay import Replay
     from clia.sessions.transitions import Transitions
@@ -166,6 +167,7 @@ class Health:
             transaction.values.put(records.key(LIVE, agent, session), dict(row))
             transaction.values.delete(records.key(ENDED, agent, session))
             _count(transaction, agent, session)
+            self._tell(transaction, agent, session, row, Said("", {}, waited={each[0] for each in row["pending"]}))
         return True
 
     def _put_ended(self, agent: str, session: str, events: list[StreamEntry]) -> bool:
@@ -181,6 +183,7 @@ class Health:
             for prefix in (LIVE, SNAPSHOT):
                 transaction.values.delete(records.key(prefix, agent, session))
             _count(transaction, agent, session)
+            self._tell(transaction, agent, session, row)
         return True
 
     def _snapshot(self, agent: str, session: str, row: Mapping[str, Any], *, repair: bool) -> Iterator[Ailment]:
@@ -223,7 +226,12 @@ class Health:
             transaction.values.put(records.key(LIVE, agent, session), row | {"end": end})
             transaction.values.delete(records.key(ENDED, agent, session))
             transaction.values.delete(CHECKPOINT + agent)  # the next one stands by itself
+            self._tell(transaction, agent, session, row)
         return True
+
+    def _tell(self, transaction: Transaction, agent: str, session: str, row: Mapping[str, Any], said: Said | None = None) -> None:
+        news = told(agent, session, row, self._transitions.now(), said)
+        transaction.streams.append(news.stream, news.bodies)
 
     # What only git remembers
 
@@ -283,6 +291,7 @@ class Health:
             transaction.streams.append(records.stream(agent, found.session), events, 0)
             transaction.values.put(records.key(LIVE, agent, found.session), row)
             _count(transaction, agent, found.session)
+            self._tell(transaction, agent, found.session, row)
         return True
 
 

@@ -81,11 +81,16 @@ class Session:
         self.pending = requests_of(agent, session_id, row)
         self.result: Any = row.get("result")
         self.failure: Mapping[str, Any] | None = row.get("failure")
+        self.resumed: int = row["done"]
         self._load = load
 
     @property
     def live(self) -> bool:
         return self.status in (RUNNING, SUSPENDED)
+
+    def given(self) -> list[Resumed]:
+        """What the flow was resumed with, in order."""
+        return self._load()[1]
 
     @property
     def input(self) -> Any:

@@ -1,7 +1,7 @@
-"""What one step of a session writes: events, its row, its trace; all of it or nothing.
+"""What one step of a session writes: events, its row, its trace, and the news of it; all of it or nothing.
 
-Invariant: a step is one transaction of the store. Where it ends the session, the end is also an event in git, which is the
-point of no return then, and the transaction follows it as in every verb of several steps.
+Invariant: a step is one transaction of the store, and leaves one entry in the feed. Where it ends the session, the end is
+also an event in git, which is the point of no return then, and the transaction follows it as in every verb of several steps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from clia.errors import StaleRef
 from clia.kernel import refs as names
 from clia.kernel.clock import timestamp
 from clia.ports.engine import LIMIT
+from clia.ports.feed import FEED
 from clia.sessions import records
 from clia.sessions.model import FAILED, FINISHED, SUSPENDED
 from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, Row, resumed_event
@@ -21,7 +22,7 @@ from clia.space.traces import stream as trace_stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from clia.ports.engine import Failure, Turn
@@ -32,6 +33,16 @@ if TYPE_CHECKING:
     from clia.space.traces import Traces
 
 NOWHERE = RefMove("", None, "")
+_ERROR_MAX = 200
+
+
+class Said(NamedTuple):
+    """What a step is about: for its trace, and for those who watch."""
+
+    text: str
+    data: Mapping[str, Any]
+    resumed: Resumed | None = None  # the answer that led to it
+    waited: Collection[int] = ()  # the calls that were pending before
 
 
 class Ending(NamedTuple):
@@ -65,7 +76,7 @@ class Transitions:
         events = records.opening(origin, (), extra)
         text = f"session {session} started: flow {origin.name} ({origin.flow[:12]})"
         row = self.row(first_row(origin, 0, len(events), extra), turn)
-        return self._step(agent, session, events, row, turn, (text, {}), puts=puts)
+        return self._step(agent, session, events, row, turn, Said(text, {}), puts=puts)
 
     def moved(self, standing: Standing, resumed: Resumed, turn: Turn, snapshot: Any, said: tuple[str, Mapping[str, Any]]) -> Step:
         """A session after an answer; with a new snapshot, where there is one."""
@@ -74,12 +85,13 @@ class Transitions:
             row._replace(done=row.done + 1, end=row.end + 1, kept=row.done + 1 if snapshot is not None else row.kept), turn
         )
         puts = [(records.key(SNAPSHOT, standing.agent, standing.session), snapshot)] if snapshot is not None else []
-        return self._step(standing.agent, standing.session, [resumed_event(resumed)], after, turn, said, puts=puts)
+        news = Said(*said, resumed, {call.number for call in row.pending})
+        return self._step(standing.agent, standing.session, [resumed_event(resumed)], after, turn, news, puts=puts)
 
     def stopped(self, standing: Standing, status: str, reason: Mapping[str, Any], text: str) -> Step:
         """A session that ends without another answer: cancelled, or diverged."""
         row = standing.row.to_json() | {"status": status, "failure": dict(reason)}
-        return self._over(standing.agent, standing.session, [], row, (text, {}))
+        return self._over(standing.agent, standing.session, [], row, Said(text, {}))
 
     def row(self, row: Row, turn: Turn) -> dict[str, Any]:
         """A row that waits for what a turn waits for; since now, unless it did so before."""
@@ -94,7 +106,7 @@ class Transitions:
         events: list[dict[str, Any]],
         row: dict[str, Any],
         turn: Turn,
-        said: tuple[str, Mapping[str, Any]],
+        said: Said,
         *,
         puts: Sequence[tuple[str, Any]] = (),
     ) -> Step:
@@ -102,11 +114,9 @@ class Transitions:
             row = row | _outcome(turn)
             return self._over(agent, session, events, row, said, turn.printed, puts)
         waits = ", ".join(f"{call.kind} ({session}.{call.number})" for call in turn.pending)
-        text = f"{said[0]}; waits for {waits}"
-        appends = (
-            Append(records.stream(agent, session), tuple(events)),
-            self._trace(agent, session, SUSPENDED, (text, said[1]), turn.printed),
-        )
+        trace = self._trace(agent, session, SUSPENDED, said._replace(text=f"{said.text}; waits for {waits}"), turn.printed)
+        news = told(agent, session, row, trace.bodies[-1]["at"], said)
+        appends = (Append(records.stream(agent, session), tuple(events)), trace, news)
         intent = Intent(agent, "session", NOWHERE, appends=appends, puts=((records.key(LIVE, agent, session), row), *puts))
         return Step(intent, row)
 
@@ -116,7 +126,7 @@ class Transitions:
         session: str,
         events: list[dict[str, Any]],
         row: dict[str, Any],
-        said: tuple[str, Mapping[str, Any]],
+        said: Said,
         printed: str = "",
         puts: Sequence[tuple[str, Any]] = (),
     ) -> Step:
@@ -129,7 +139,8 @@ class Transitions:
         why = f": {failure['message']}" if failure and failure.get("message") else ""
         appends = (
             Append(records.stream(agent, session), (*events, over)),
-            self._trace(agent, session, status, (f"{said[0]}; {status}{why}", said[1]), printed),
+            self._trace(agent, session, status, said._replace(text=f"{said.text}; {status}{why}"), printed),
+            told(agent, session, after, at, said),
         )
         gone = tuple(records.key(prefix, agent, session) for prefix in (LIVE, SNAPSHOT))
         kept = [put for put in puts if put[0] not in gone]
@@ -138,10 +149,10 @@ class Transitions:
         )
         return Step(intent, after, None if session.startswith(ASK) else _ending(agent, session, after))
 
-    def _trace(self, agent: str, session: str, status: str, said: tuple[str, Mapping[str, Any]], printed: str) -> Append:
-        data = {"session": session, "status": status, **said[1]}
+    def _trace(self, agent: str, session: str, status: str, said: Said, printed: str) -> Append:
+        data = {"session": session, "status": status, **said.data}
         entries = [self._traces.made("flow", printed)] if printed else []
-        return Append(trace_stream(agent), (*entries, self._traces.made("session", said[0], data)))
+        return Append(trace_stream(agent), (*entries, self._traces.made("session", said.text, data)))
 
     def write(self, step: Step, expected: int) -> None:
         """Writes a step that moves no branch. ``expected``: how far the session's stream went when it was read."""
@@ -168,6 +179,20 @@ class Transitions:
         ref = names.events(agent)
         tip = core.refs.get(ref)
         return RefMove(ref, tip, write_event(core, tip, core.agent_stamp(agent), ending.body, ending.subject))
+
+
+def told(agent: str, session: str, row: Mapping[str, Any], at: str, said: Said | None = None) -> Append:
+    """What those who watch hear of a step: which requests wait and which was answered, never what was said in them."""
+    resumed, waited = (None, ()) if said is None else (said.resumed, said.waited)
+    waits = [{"id": f"{session}.{call}", "kind": kind} for call, kind, *_ in row["pending"]]
+    asked = [f"{session}.{call}" for call, *_ in row["pending"] if call not in waited]
+    entry = {"event": "session", "agent": agent, "session": session, "flow": row["name"], "status": row["status"]}
+    entry |= {"waits": waits, "asked": asked}
+    if resumed is not None:
+        error = None if resumed.error is None else resumed.error[:_ERROR_MAX]
+        answered = {"request": f"{session}.{resumed.call}", "by": resumed.by, "decision": resumed.decision, "error": error}
+        entry["answered"] = {key: each for key, each in answered.items() if each is not None}
+    return Append(FEED, ({**entry, "at": at},))
 
 
 def first_row(origin: Origin, done: int, end: int, extra: Mapping[str, Any]) -> Row:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from itertools import islice
 
-from clia.errors import Ambiguous, NoSuchObject
+from clia.errors import Ambiguous, InvalidInput, NoSuchObject
 from clia.kernel import refs as names
 from clia.kernel.messages import check_count, check_text
 from clia.space.model import BlamedLine, agent_commit
@@ -80,11 +80,11 @@ class History:
     def diff(self, text: str, other: str | None = None, paths: Sequence[str] = ()) -> str:
         """The difference between two commits; of one agent, all it did; of one commit, what it changed."""
         old, new = self._ends(text, other)
-        return self._workbench.patch(old, new, paths).decode("utf-8", "replace")
+        return self._workbench.patch(old, new, _checked(paths)).decode("utf-8", "replace")
 
     def changes(self, text: str, other: str | None = None, paths: Sequence[str] = ()) -> list[FileChange]:
         old, new = self._ends(text, other)
-        return self._workbench.changes(old, new, paths)
+        return self._workbench.changes(old, new, _checked(paths))
 
     def _ends(self, text: str, other: str | None) -> tuple[str | None, str]:
         if other is not None:
@@ -104,7 +104,7 @@ class History:
 
     def blame(self, text: str, path: str) -> list[BlamedLine]:
         """Each line with the agent, kind, briefing, behaviour and trace behind it. Landed work is followed to its origin."""
-        check_text(path, "path")
+        _checked([path])
         origins = _Origins(self._core, self._workbench)
         found = [origins.followed(each) for each in self._workbench.blame(self.find(text), path)]
         traces = {cid: self._traces.cid_for(cid) for cid in {each.commit for each in found}}
@@ -169,3 +169,24 @@ def _matched(here: bytes, there: bytes) -> Iterator[tuple[int, int]]:
     matcher = difflib.SequenceMatcher(None, here.split(b"\n"), there.split(b"\n"), autojunk=False)
     for start, other, size in matcher.get_matching_blocks():
         yield from ((start + step + 1, other + step) for step in range(size))
+
+
+def _checked(paths: Sequence[str]) -> Sequence[str]:
+    """Paths of a tree: of others git says that it is broken, and where on this machine it is."""
+    for path in paths:
+        if not check_text(path, "path") or path.startswith("/") or _leaves(path):
+            raise InvalidInput(
+                f"{path!r} is no path of a commit: those begin at its top, and stay below it",
+                code="invalid-path",
+                fields={"field": "path", "path": path},
+            )
+    return paths
+
+
+def _leaves(path: str) -> bool:
+    depth = 0
+    for part in path.split("/"):
+        depth += -1 if part == ".." else part not in ("", ".")
+        if depth < 0:
+            return True
+    return False

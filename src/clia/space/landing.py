@@ -136,7 +136,7 @@ class Landing:
 
     def landings(self, name: str) -> list[dict[str, Any]]:
         """Every landing of an agent, newest first."""
-        tip = self._core.refs.get(names.events(name))
+        tip = self._core.refs.get(names.events(names.check_name(name)))
         if tip is None:
             return []
         found = (dict(event.body) for event in read_events(self._core, tip))

@@ -6,6 +6,7 @@ Invariant: every leaf of a merged document has an origin, also the ones that no 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from clia.errors import NotFound
@@ -171,6 +172,12 @@ def _shadowed(layers: Sequence[Layer], node: Provenance, parts: list[str], below
             yield found._replace(note=why)
 
 
+@lru_cache(maxsize=32)
+def _sha256(data: bytes) -> str:
+    """A list may come from thousands of places in a few files."""
+    return hashlib.sha256(data).hexdigest()
+
+
 def _place(layers: Sequence[Layer], source: Source, below: str) -> Place | None:
     index, at = source
     layer = layers[index]
@@ -180,4 +187,4 @@ def _place(layers: Sequence[Layer], source: Source, below: str) -> Place | None:
             value = pointers.step(value, part)
     except KeyError:
         return None
-    return Place(layer.path, at + below, hashlib.sha256(layer.data).hexdigest(), value)
+    return Place(layer.path, at + below, _sha256(layer.data), value)

@@ -13,16 +13,14 @@ from clia.cli.sessions.requests import (
     age,
     as_words,
     choice_words,
-    context_of,
     decide_command,
-    is_for_people,
     json_text,
     labels_of,
-    question_of,
 )
 from clia.cli.space.common import read_bytes, short
 from clia.errors import InvalidInput
 from clia.sessions.model import CANCELLED, DIVERGED, FAILED, FINISHED, RUNNING, SUSPENDED
+from clia.sessions.questions import context_of, is_for_people, question_of
 from clia.sessions.records import ASK
 
 TYPE_CHECKING = False

@@ -11,10 +11,11 @@ from contextlib import suppress
 
 from clia.cli.output import console, counted, emit_json, one_line, show_error, write
 from clia.cli.sessions.common import add_value, add_why, given_text, show_request, show_session
-from clia.cli.sessions.requests import answer_of, chosen, is_for_people, json_text, labels_of, question_of
+from clia.cli.sessions.requests import answer_of, chosen, json_text, labels_of
 from clia.cli.space.common import add_space, message_of, short, space_of
 from clia.errors import Conflict, InvalidAnswer, InvalidInput, NotFound
 from clia.sessions.model import is_human
+from clia.sessions.questions import is_for_people, question_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

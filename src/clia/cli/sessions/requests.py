@@ -1,4 +1,4 @@
-"""What a person must know of a request, and what they mean by an answer.
+"""A request at a terminal: how it is worded, and what a person means by an answer.
 
 Invariant: everything here is a function of its arguments. A choice is recognised by its text before anything is taken for
 JSON, so that the answer ``1`` to the choices "1" and "2" is the text.
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from string import ascii_lowercase
 
 from clia.errors import InvalidInput
-from clia.sessions.model import SUSPEND, is_human
+from clia.sessions.questions import is_for_people, question_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,40 +23,7 @@ if TYPE_CHECKING:
     from clia.sessions.answers import Rule
     from clia.sessions.model import Request
 
-_QUESTIONS = ("question", "prompt", "title")
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
-
-
-def is_for_people(request: Request) -> bool:
-    """Whether nobody but a person will answer: a question to people, or a flow that just stopped."""
-    return is_human(request.kind) or request.kind == SUSPEND
-
-
-def question_of(request: Request) -> str:
-    """What is asked, in one text."""
-    payload = request.payload
-    if isinstance(payload, str) and payload.strip():
-        return payload
-    key = _question_key(payload)
-    return str(payload[key]) if key is not None else request.tag or request.kind
-
-
-def context_of(request: Request) -> list[tuple[str, Any]]:
-    """What a request says beside its question and its choices."""
-    payload = request.payload
-    found = [("tag", request.tag)] if request.tag and question_of(request) != request.tag else []
-    if isinstance(payload, dict):
-        told = {_question_key(payload), "choices", "schema"}
-        return found + [(key, value) for key, value in payload.items() if key not in told]
-    if payload is None or question_of(request) == payload:
-        return found
-    return [*found, ("payload", payload)]
-
-
-def _question_key(payload: Any) -> str | None:
-    if not isinstance(payload, dict):
-        return None
-    return next((key for key in _QUESTIONS if isinstance(payload.get(key), str) and payload[key].strip()), None)
 
 
 def age(since: str, now: datetime) -> str:

@@ -1,0 +1,97 @@
+"""The forge: deciding while many listen and many decide, against one who decides alone; and what pages cost the server."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+import pygit2
+from starlette.testclient import TestClient
+
+import clia
+from benchmarks.graph import COMMITS, _plant
+from benchmarks.measure import Peer, Row, in_turns
+from clia.app.config import ForgeOptions
+from clia.web.app import create_app
+from clia.web.forge import forge_of
+from support.forge_load import Load, prepared, run, served
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LISTENERS, DECIDERS, SECONDS = 200, 20, 30.0
+AGENTS = 100
+_QUICK = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
+
+
+def rows(rounds: int) -> list[Row]:
+    return [*_under_load(), *_pages(rounds)]
+
+
+def _under_load() -> list[Row]:
+    """Durable, as people run it. Each decider asks and answers without a pause."""
+    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
+    try:
+        token = prepared(top / "repo", DECIDERS)
+        with served(top / "repo") as address:
+            alone = run(address, token, "repo", Load(0, 1, decisions=30))
+            busy = run(address, token, "repo", Load(LISTENERS, DECIDERS, seconds=SECONDS))
+    finally:
+        shutil.rmtree(top)
+    if busy.lost or busy.twice or busy.errors:
+        raise RuntimeError(f"{busy.lost} lost, {busy.twice} twice: {busy.errors[:3]}")
+    per_second = busy.decided / SECONDS
+    note = f"{busy.decided} decisions in {SECONDS:.0f} s ({per_second:.0f} a second), each seen by all {LISTENERS} listeners"
+    work = f"decide under {LISTENERS} listeners and {DECIDERS} deciders"
+    alone_name = "one alone, nobody listens"
+    return [
+        Row(f"{work}: p99", busy.percentile(0.99), alone.percentile(0.99), f"{alone_name}: p99", None),
+        Row(f"{work}: p50", busy.median, alone.median, f"{alone_name}: p50", None, peers=(Peer("load", None, note),)),
+    ]
+
+
+def _pages(rounds: int) -> list[Row]:
+    """Each page whole, with its login checked, as the server makes it; a page that says nothing is the floor."""
+    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
+    try:
+        spaces = [(str(top / name), clia.init(top / name, settings=_QUICK)) for name in ("busy", "graph")]
+        _fill(spaces[0][1])
+        _plant(pygit2.Repository(str(top / "graph")))
+        forge = forge_of(spaces, ForgeOptions(per_minute=10**9))
+        try:
+            forge.users.add("bench", "admin")
+            client = TestClient(create_app(forge), base_url="http://127.0.0.1")
+            client.headers["authorization"] = f"Bearer {forge.users.make_token('bench')[0]}"
+            works = [_get(client, path) for path in ("/api/v1/whoami", "/s/busy/", "/s/busy/inbox", "/s/graph/graph")]
+            floor, overview, inbox, graph = in_turns(works, rounds)
+        finally:
+            forge.close()
+    finally:
+        shutil.rmtree(top)
+    name = "the shortest answer, same login"
+    return [
+        Row(f"page: overview of {AGENTS} agents", overview, floor, name, None),
+        Row(f"page: inbox of {AGENTS} questions", inbox, floor, name, None),
+        Row(f"page: graph of {COMMITS:,} commits", graph, floor, name, 150.0, absolute=True),
+    ]
+
+
+def _fill(space: clia.Space) -> None:
+    for number in range(AGENTS):
+        name = f"agent-{number}"
+        space.spawn(name, clia.Briefing("bench"))
+        space.ask(name, {"question": f"May agent {number} go on?", "choices": ["yes", "no"]})
+
+
+def _get(client: TestClient, path: str) -> Callable[[], object]:
+    def get() -> None:
+        answer = client.get(path)
+        if answer.status_code != 200:
+            raise RuntimeError(f"{path}: {answer.status_code}")
+
+    return get

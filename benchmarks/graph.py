@@ -1,0 +1,102 @@
+"""The graph of a space: read from git, laid out, and drawn, against libgit2's walk over the same commits."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pygit2
+from pygit2.enums import SortMode
+
+import clia
+from benchmarks.measure import Row, in_turns
+from clia.kernel import lanes, messages, refs
+from clia.space.model import AGENT, TYPE
+from clia.web.rendering.graph_svg import layout, svg
+
+if TYPE_CHECKING:
+    from clia.web.rendering.graph_svg import Graph
+
+COMMITS, AGENTS, SHOWN = 5_000, 40, 200
+
+
+def rows(rounds: int) -> list[Row]:
+    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
+    try:
+        with clia.init(top, settings=clia.Settings(durable=False, person=("Bench", "bench@example.org"))) as space:
+            _plant(pygit2.Repository(str(top)))
+            return _rows(space, pygit2.Repository(str(top)), rounds)
+    finally:
+        shutil.rmtree(top)
+
+
+def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
+    heads = {name: space.head(name) for name in space.agents()}
+    commits = space.window((), COMMITS)
+    made = layout(commits, heads)
+    assert (len(commits), len(heads), made.height) == (COMMITS, AGENTS, COMMITS)
+
+    def picture(graph: Graph) -> str:
+        return svg(graph, base="/s/bench", first=COMMITS // 2, rows=SHOWN, now=COMMITS)
+
+    def page() -> str:
+        there = {name: space.head(name) for name in space.agents()}
+        return picture(layout(space.window((), COMMITS), there, types=space.types()))
+
+    def walk() -> int:
+        walker = repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
+        for head in heads.values():
+            walker.push(head)
+        return sum(len(each.parents) for each in walker)
+
+    def terminal() -> object:
+        return lanes.layout([lanes.Node(each.cid, each.parents, each.agent or "") for each in commits])
+
+    whole, floor, placed, lined, drawn, collapsed = in_turns(
+        [
+            page,
+            walk,
+            lambda: layout(commits, heads),
+            terminal,
+            lambda: svg(made, base="/s/bench", now=COMMITS),
+            lambda: layout(commits, heads, collapse=True),
+        ],
+        rounds,
+    )
+    return [
+        Row("graph of 5,000 commits, page's server time", whole, floor, "libgit2's walk over them, packed", 150.0, absolute=True),
+        Row("its layout alone", placed, lined, "lanes of clia graph", None),
+        Row("its layout collapsed", collapsed, lined, "lanes of clia graph", None),
+        Row("its whole picture instead of 200 rows", drawn, lined, "lanes of clia graph", None),
+    ]
+
+
+def _plant(repo: pygit2.Repository) -> None:
+    """40 agents at work in turns, each from another's head or that of people; one commit in twelve is a merge."""
+    chance = random.Random(5)  # noqa: S311  # the same history every time
+    tree = pygit2.Index().write_tree(repo)
+    heads: dict[str, pygit2.Oid] = {}
+    start = _commit(repo, 0, "begin", tree, [])
+    for number in range(1, COMMITS):
+        name = f"agent-{chance.randrange(AGENTS)}" if number > AGENTS else f"agent-{number - 1}"
+        known = sorted(heads)
+        if name not in heads:
+            kind, parents = "spawn", [heads[chance.choice(known)] if known and chance.random() < 0.5 else start]
+        elif number % 12 == 0:
+            kind, parents = "session-merge", [heads[name], heads[chance.choice([each for each in known if each != name])]]
+        else:
+            kind, parents = chance.choice(["finding", "refactor", "test", "decision"]), [heads[name]]
+        text = messages.compose(f"{kind}: what agent number {name} did in step {number}", [(AGENT, name), (TYPE, kind)], kind)
+        heads[name] = _commit(repo, number, text, tree, parents)
+    for name, head in heads.items():
+        repo.references.create(refs.head(name), head)
+    subprocess.run(["git", "-C", repo.path, "repack", "-adq"], check=True)  # as upkeep leaves it
+
+
+def _commit(repo: pygit2.Repository, at: int, text: str, tree: pygit2.Oid, parents: list[pygit2.Oid]) -> pygit2.Oid:
+    by = pygit2.Signature("bench", "bench@example.org", at, 0)
+    return repo.create_commit(None, by, by, text, tree, parents)

@@ -1,0 +1,227 @@
+"""What happened to the refs of a space since somebody looked last: agents that moved, came and went, and flows.
+
+Invariant: each change is told once, however many processes look. What was seen and what is told of it are written in one
+transaction, and only where nobody else has looked since: refs are read after the record of the last look, so a look never
+takes an older state for news. The first look of all only takes note. What happens between two looks is told as one change.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from clia.errors import CliaError, Conflict
+from clia.kernel import refs as names
+from clia.kernel.clock import timestamp
+from clia.ports.feed import FEED
+from clia.ports.store import ABSENT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from clia.ports.store import Store, Transaction, Versioned
+    from clia.space.core import Core
+
+SEEN = "feed/refs"
+"""Which version each bucket has. It changes with every look that found something, and so is what lookers race for."""
+BUCKET = "feed/refs/"
+_BUCKETS = 256  # one change among 100,000 refs writes some 25 kB
+_AGENT, _ARCHIVED, _FLOW = "agents/", "archive/", "flows/"
+_WATCHED = {_AGENT: names.HEADS, _ARCHIVED: names.ARCHIVE, _FLOW: names.BEHAVIOURS}
+
+HEAD, ARCHIVED, RESTORED, GONE, CHANGED_FLOW = "head", "archived", "restored", "gone", "flow"
+
+
+KEPT = 10_000
+"""So many entries stay when the feed is trimmed."""
+
+
+def oldest(store: Store) -> int:
+    """The first position that is still there, or will be."""
+    with store.reading() as view:
+        kept = view.streams.read(FEED, limit=1)
+        return kept[0].position if kept else view.streams.end(FEED) + 1
+
+
+def trim(store: Store, keep: int = KEPT) -> int:
+    """Drops all but the newest entries; how many."""
+    with store.reading() as view:
+        upto = view.streams.end(FEED) - keep
+    dropped = upto - oldest(store) + 1
+    if dropped <= 0:
+        return 0  # most often: and no writer is kept waiting for it
+    with store.writing() as transaction:
+        transaction.streams.forget(FEED, upto)
+    return dropped
+
+
+class _Seen(NamedTuple):
+    """The refs as the last look found them."""
+
+    version: int  # of the record; ABSENT where nobody has looked yet
+    since: str | None  # when the first look was: tells this record from that of a store that was lost
+    versions: Mapping[str, int]  # of the buckets
+    buckets: Mapping[str, Mapping[str, str]]
+    refs: Mapping[str, str]  # all of them
+
+    @property
+    def first(self) -> bool:
+        return self.since is None
+
+
+_NOTHING = _Seen(ABSENT, None, {}, {}, {})
+
+
+class Looking:
+    """Keeps what it saw last, so that a look at a space where nothing happened reads one small value and the refs."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._last = _NOTHING
+        self._listed: list[list[tuple[str, str]]] = []
+        self._found: Mapping[str, str] = {}
+
+    def look(self) -> int:
+        """Tells what has changed among the refs; how many entries that took."""
+        while True:
+            seen = self._seen()
+            now = self._refs(seen.refs)
+            if not seen.first and (now is seen.refs or now == seen.refs):
+                self._last = seen
+                return 0
+            try:
+                return self._tell(seen, now)
+            except Conflict as err:
+                if err.code != "stale-value":
+                    raise
+                # Another process looked meanwhile, and told what it saw.
+
+    def _refs(self, before: Mapping[str, str]) -> Mapping[str, str]:
+        listed = [self._core.refs.under(prefix) for prefix in _WATCHED.values()]
+        if listed != self._listed:
+            self._listed, self._found = listed, _watched(listed)  # at several times the cost of listing them
+        found = self._found
+        for name in {key.partition("/")[2] for key in before.keys() - found.keys() if not key.startswith(_FLOW)}:
+            # One that was restored while we read heads, then the archive, was in neither.
+            head = self._core.refs.get(names.head(name)) if found.keys().isdisjoint((_AGENT + name, _ARCHIVED + name)) else None
+            found = found if head is None else {**found, _AGENT + name: head}
+        return found
+
+    def _seen(self) -> _Seen:
+        with self._core.store.reading() as view:
+            record = view.values.get(SEEN)
+            if record is None:
+                return _NOTHING
+            try:
+                return self._read(view, record)
+            except (TypeError, KeyError, ValueError, AttributeError):
+                return _NOTHING._replace(version=record.version)  # damaged: what is there now is taken note of
+
+    def _read(self, view: Transaction, record: Versioned) -> _Seen:
+        last, since, versions = self._last, record.value["since"], {**record.value["versions"]}
+        same = last.since == since
+        if same and last.version == record.version:
+            return last
+        kept = {name: last.buckets[name] for name in versions if same and last.versions.get(name) == versions[name]}
+        if len(kept) * 2 < len(versions):
+            kept = {name: refs for name, refs in _all_buckets(view) if name in versions}
+        for name in versions:
+            if name not in kept:
+                kept[name] = _bucket(view, name)
+        return _Seen(record.version, since, versions, kept, _joined(kept))
+
+    def _tell(self, seen: _Seen, now: Mapping[str, str]) -> int:
+        core = self._core
+        at = timestamp(core.clock())
+        since = seen.since or timestamp(core.clock(), "milliseconds")
+        changed = {key for key, _ in now.items() ^ seen.refs.items()}
+        entries = [] if seen.first else [self._entry(*each, at) for each in _changes(changed, seen.refs, now)]
+        made = _split(now, {_bucket_of(key) for key in changed})
+        with core.store.writing() as transaction:
+            versions = dict(seen.versions)
+            for name, refs in sorted(made.items()):
+                versions[name] = transaction.values.put(BUCKET + name, refs)
+            version = transaction.values.put(SEEN, {"since": since, "versions": versions}, expected=seen.version)
+            transaction.streams.append(FEED, entries)
+        self._last = _Seen(version, since, versions, {**seen.buckets, **made}, now)
+        return len(entries)
+
+    def _entry(self, event: str, what: tuple[str, str], before: str | None, cid: str | None, at: str) -> dict[str, Any]:
+        said = {what[0]: what[1], "cid": cid, "before": before, "kind": None if cid is None else self._kind(cid)}
+        return {"event": event, **{key: each for key, each in said.items() if each is not None}, "at": at}
+
+    def _kind(self, cid: str) -> str | None:
+        """A commit's kind; None for one of plain git, and for one that is not here."""
+        try:
+            return self._core.read(cid).kind
+        except CliaError:
+            return None
+
+
+def _watched(listed: list[list[tuple[str, str]]]) -> dict[str, str]:
+    """The refs that are agents' or flows', by short names."""
+    found: dict[str, str] = {}
+    for (short, prefix), refs in zip(_WATCHED.items(), listed, strict=True):
+        cut = len(prefix)
+        found |= {short + ref[cut:]: cid for ref, cid in refs if names.is_name(ref[cut:])}
+    return found
+
+
+def _changes(
+    changed: set[str], old: Mapping[str, str], new: Mapping[str, str]
+) -> Iterator[tuple[str, tuple[str, str], str | None, str | None]]:
+    """What happened, to which agent or flow, before and after; agents first, each sorted by name."""
+    flows = {key for key in changed if key.startswith(_FLOW)}
+    for name in sorted({key.partition("/")[2] for key in changed - flows}):
+        at_work, archived = _AGENT + name, _ARCHIVED + name
+        event = _agent_event((old.get(at_work), old.get(archived)), (new.get(at_work), new.get(archived)))
+        if event is not None:
+            yield event[0], ("agent", name), event[1], event[2]
+    for key in sorted(flows):
+        yield CHANGED_FLOW if key in new else GONE, ("flow", key.removeprefix(_FLOW)), old.get(key), new.get(key)
+
+
+def _agent_event(
+    old: tuple[str | None, str | None], new: tuple[str | None, str | None]
+) -> tuple[str, str | None, str | None] | None:
+    """What became of an agent, given its head at work and its head in the archive; None where nobody can see it."""
+    (head_before, kept_before), (head, kept) = old, new
+    before = head_before or kept_before
+    if head is not None:
+        if head == head_before:
+            return None  # only what was archived under its name has changed
+        return (HEAD if head_before is not None or kept_before is None else RESTORED), before, head
+    return (ARCHIVED, before, kept) if kept is not None else (GONE, before, None)
+
+
+def _bucket_of(key: str) -> str:
+    return f"{zlib.crc32(key.encode()) % _BUCKETS:02x}"
+
+
+def _split(refs: Mapping[str, str], wanted: set[str]) -> dict[str, dict[str, str]]:
+    """The refs of some buckets; also of those that have become empty."""
+    made: dict[str, dict[str, str]] = {name: {} for name in wanted}
+    for key, cid in refs.items():
+        name = _bucket_of(key)
+        if name in made:
+            made[name][key] = cid
+    return made
+
+
+def _all_buckets(view: Transaction) -> Iterator[tuple[str, Mapping[str, str]]]:
+    return ((key.removeprefix(BUCKET), refs) for key, refs in view.values.scan(BUCKET))
+
+
+def _bucket(view: Transaction, name: str) -> Mapping[str, str]:
+    kept = view.values.get(BUCKET + name)
+    refs: Mapping[str, str] = {} if kept is None else kept.value
+    return refs
+
+
+def _joined(buckets: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for refs in buckets.values():
+        found.update(refs)
+    return found

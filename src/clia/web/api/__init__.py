@@ -1,0 +1,1 @@
+"""The REST API, made from the table of verbs."""

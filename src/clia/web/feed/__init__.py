@@ -1,0 +1,1 @@
+"""What happens in the spaces, to those who watch."""

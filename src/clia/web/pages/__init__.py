@@ -1,0 +1,14 @@
+"""One module a page: what it shows, and what can be done on it."""
+
+from __future__ import annotations
+
+from clia.web.pages import agents, commits, graph, inbox, lineage, overview, sessions, traces
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+
+def page_routes() -> list[Route]:
+    """Every page, in the order of the navigation."""
+    return [route for module in (overview, inbox, agents, traces, sessions, graph, commits, lineage) for route in module.routes()]

@@ -1,0 +1,273 @@
+"""What the inbox shows of a request: its question and form while it waits, and who answered what once it does not.
+
+Invariant: a request that cannot be shown properly (a rule that cannot be read, a journal that is damaged) hides no other.
+What was decided is read from git, which has it for good; where to look is taken from the feed, which is quick.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from clia.errors import CliaError, InvalidInput, NotFound
+from clia.kernel.types import DECISION
+from clia.sessions.model import FINISHED
+from clia.sessions.questions import context_of, is_for_people, question_in, question_of
+from clia.sessions.records import ASK
+from clia.web.pages.common import link
+from clia.web.rendering import jsons
+from clia.web.rendering.form_values import initial
+from clia.web.rendering.forms import form_of, raw_form
+from clia.web.rendering.texts import escaped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from markupsafe import Markup
+
+    from clia.app.space import Space
+    from clia.sessions.model import Request, Session
+    from clia.space.model import AgentCommit
+    from clia.web.forge import Site
+    from clia.web.rendering.forms import Form
+
+DECIDED = 20
+"""Decisions that stay in sight."""
+_LOOK_BACK = 2000  # entries of the feed
+_WINDOW = 200  # commits
+_BUTTONS, _BUTTON = 6, 40  # so many choices of so many characters are buttons
+_HEADLINE = 160
+
+
+class Card(NamedTuple):
+    """A request that waits."""
+
+    request: Request
+    site: str
+    form: Form | None  # None: see the problem
+    posted: Mapping[str, Sequence[str]] = {}
+    rationale: str = ""
+    as_json: bool = False
+    edited: bool = False  # whether it shows what somebody typed
+    problem: CliaError | None = None
+
+    @property
+    def id(self) -> str:
+        return card_id(self.request.agent, self.request.id)
+
+    @property
+    def address(self) -> str:
+        return address_of(self.site, self.request.agent, self.request.id)
+
+    @property
+    def headline(self) -> str:
+        """The question as far as it fits a heading."""
+        line = question_of(self.request).strip().split("\n", 1)[0]
+        return line if len(line) <= _HEADLINE else f"{line[: _HEADLINE - 1]}…"
+
+    @property
+    def question(self) -> Markup | None:
+        """What the headline does not tell: the lines after it, or all of a question whose first line is too long for one."""
+        text = question_of(self.request).strip()
+        rest = text.removeprefix(self.headline).strip("\n")
+        return escaped(rest) if rest else None
+
+    @property
+    def context(self) -> list[tuple[str, Markup, bool]]:
+        """What is said beside it: by name, shown, and whether it is a text."""
+        return [(key, *shown(value)) for key, value in context_of(self.request)]
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """What is wrong, by field."""
+        fields = self.problem.fields if self.problem is not None else {}
+        found = fields.get("problems")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def buttons(self) -> bool:
+        """Whether each choice is a button of its own."""
+        form = self.form
+        few = form is not None and form.kind == "choices" and len(form.choices) <= _BUTTONS
+        return few and form is not None and all(len(each.label) <= _BUTTON for each in form.choices)
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The choices, by which requests can be answered together; () where it has none."""
+        return tuple(each.text for each in self.form.choices) if self.form is not None and self.form.kind == "choices" else ()
+
+
+class Answered(NamedTuple):
+    """A request that does not wait any more."""
+
+    agent: str
+    request: str
+    session: str
+    site: str
+    status: str  # of its session
+    question: str = ""  # where it is still known
+    by: str | None = None
+    at: str | None = None
+    value: Any = None
+    error: str | None = None  # why it was given up
+    decision: str | None = None
+    rationale: str = ""
+    given: bool = False  # whether it was answered at all
+
+    @property
+    def id(self) -> str:
+        return card_id(self.agent, self.request)
+
+    @property
+    def shown(self) -> tuple[Markup, bool]:
+        return shown(self.value)
+
+
+class Decided(NamedTuple):
+    """A decision in the list of the newest."""
+
+    commit: AgentCommit
+    site: str
+
+    @property
+    def value(self) -> tuple[Markup, bool]:
+        try:
+            return shown(json.loads(self.commit.value or "null"))
+        except (ValueError, RecursionError):
+            return shown(self.commit.value)
+
+    @property
+    def rationale(self) -> str:
+        return rationale_of(self.commit)
+
+    @property
+    def address(self) -> str:
+        return address_of(self.site, self.commit.agent or "", self.commit.request or "")
+
+
+def card_id(agent: str, request: str) -> str:
+    """In a page; no name of an agent holds a dot."""
+    return f"q.{agent}.{request}"
+
+
+def address_of(site: str, agent: str, request: str) -> str:
+    return link("s", site, "inbox", agent, request)
+
+
+def shown(value: Any) -> tuple[Markup, bool]:
+    """A value for people, and whether it is a text."""
+    return (escaped(value), True) if isinstance(value, str) else (jsons.to_html(value), False)
+
+
+def card_of(site: Site, request: Request, *, as_json: bool = False) -> Card:
+    """A request with the form that answers it."""
+    try:
+        rule = site.space.rule(request)
+        form = raw_form(rule) if as_json else form_of(rule)
+    except CliaError as err:
+        return Card(request, site.name, None, problem=err)
+    return Card(request, site.name, form, initial(form), as_json=as_json)
+
+
+def find_pending(space: Space, agent: str, request_id: str) -> Request | None:
+    """A request that waits for anyone; ``NotFound`` where there is no such agent."""
+    try:
+        waiting = space.pending(agent)
+    except InvalidInput:
+        raise NotFound(f"there is no agent {agent!r} here", code="no-such-agent", fields={"agent": agent}) from None
+    return next((each for each in waiting if each.id == request_id), None)
+
+
+# What was answered
+
+
+def answered(site: Site, agent: str, request_id: str) -> Answered:
+    """What became of a request that does not wait; ``NotFound`` for one that never was."""
+    number, session = request_id.rpartition(".")[2], _session(site.space, agent, request_id)
+    made = Answered(agent, request_id, session.id, site.name, session.status, _question(session))
+    given = session.given()
+    for each in given:
+        if str(each.call) == number:
+            why = _rationale(site.space, each.decision)
+            said = made._replace(by=each.by, at=each.at, value=each.value, error=each.error, decision=each.decision)
+            return said._replace(rationale=why, given=True)
+    asked = number.isascii() and number.isdigit() and int(number[:9]) <= max((each.call for each in given), default=0)
+    if session.live or (session.status == FINISHED and not asked) or not (number.isascii() and number.isdigit()):
+        raise _unknown(agent, request_id)
+    return made._replace(at=session.ended_at)  # its session was over before anybody answered
+
+
+def _session(space: Space, agent: str, request_id: str) -> Session:
+    try:
+        return space.session(agent, request_id.rpartition(".")[0])
+    except InvalidInput:
+        raise _unknown(agent, request_id) from None
+    except NotFound as err:
+        raise (_unknown(agent, request_id) if err.code == "no-such-session" else err) from None
+
+
+def _unknown(agent: str, request_id: str) -> NotFound:
+    return NotFound(f"{agent!r} has no request {request_id!r}", code="no-such-request", hints=["the inbox shows what waits"])
+
+
+def _question(session: Session) -> str:
+    """What was asked; a journal keeps answers only, so it is known where the question was the session's input."""
+    return question_in(session.input) if session.id.startswith(ASK) else ""
+
+
+def _rationale(space: Space, decision: str | None) -> str:
+    try:
+        return "" if decision is None else rationale_of(space.show(decision))
+    except NotFound:
+        return ""
+
+
+def rationale_of(commit: AgentCommit) -> str:
+    """Why somebody decided so; "" where they did not say, and the message is our own."""
+    text = commit.message.strip()
+    ours = text.startswith("decision: ") and text.endswith(f" {commit.request})") and "\n" not in text
+    return "" if ours else text
+
+
+# What was decided last
+
+
+def newest_decisions(site: Site) -> list[Decided]:
+    """The newest first. A feed that is young, or was lost, does not tell all; the newest commits do then."""
+    space = site.space
+    found = [each for each in (_commit(space, cid) for cid in _told(site)) if each is not None]
+    if len(found) < DECIDED:
+        known = {each.cid for each in found}
+        found += [each for each in space.window(limit=_WINDOW) if each.cid not in known]
+    made = [each for each in found if each.kind == DECISION and each.request and each.agent]
+    made.sort(key=lambda each: each.committer.at, reverse=True)
+    return [Decided(each, site.name) for each in made[:DECIDED]]
+
+
+def _told(site: Site) -> list[str]:
+    """The newest decisions that the feed knows of, the newest first."""
+    entries = site.feed.read(max(0, site.feed.end() - _LOOK_BACK), _LOOK_BACK)
+    found = (each.body.get("answered", {}).get("decision") for each in reversed(entries) if each.body.get("event") == "session")
+    return [cid for cid in found if isinstance(cid, str)][:DECIDED]
+
+
+def _commit(space: Space, cid: str) -> AgentCommit | None:
+    try:
+        return space.show(cid)
+    except CliaError:
+        return None  # its branch was taken away, and git forgot it
+
+
+# Whom they wait for
+
+
+def for_people(requests: Sequence[Request], q: str = "") -> list[Request]:
+    """Questions to people that a filter lets through, in the order they came."""
+    word = q.casefold()
+    return [
+        each
+        for each in requests
+        if is_for_people(each) and (not word or any(word in text.casefold() for text in (each.agent, each.flow, question_of(each))))
+    ]

@@ -1,0 +1,110 @@
+"""What the pages of agents, commits, sessions and traces share.
+
+Invariant: whatever an agent wrote goes into a template through ``shown`` or a function of ``clia.web.rendering``, so that nothing
+of it acts or hides. A form that was refused is shown again with what was typed, and nothing has changed.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import BackendError, CliaError, NoSuchAgent, NotFound
+from clia.kernel.refs import is_id, is_name
+from clia.sessions.questions import is_for_people
+from clia.web.pages.common import Posted, first, link, redirect, render
+from clia.web.problems import Unauthenticated, status_of
+from clia.web.rendering import jsons
+from clia.web.rendering.texts import escaped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from starlette.responses import Response
+
+    from clia.space.core import Core
+    from clia.web.pages.common import Visit
+
+TEXT_MAX = 20_000
+"""Characters of a message or a briefing on a page."""
+_NOBODYS_FAULT = (BackendError, Unauthenticated)
+"""What no form is at fault for; it has an error page."""
+
+
+class Refused(NamedTuple):
+    """A form that could not be carried out; ``form`` says which of the page's forms it was."""
+
+    form: str
+    error: CliaError
+    posted: Posted
+
+    def was(self, form: str, field: str) -> str:
+        """What was typed in a field of a form."""
+        return first(self.posted, field) if self.form == form else ""
+
+    @property
+    def status(self) -> int:
+        """Something that a form names wrongly is a mistake in the form, and not in the address."""
+        return 422 if isinstance(self.error, NotFound) else status_of(self.error)
+
+
+class Known(NamedTuple):
+    """An agent that there is, at work or archived."""
+
+    name: str
+    head: str
+    archived: bool
+
+
+def show(visit: Visit, template: str, status: int = 200, **context: Any) -> Response:
+    """A page of a record: ``refused`` is there for every form."""
+
+    def address(*parts: str, **query: str | int | None) -> str:
+        return link("s", visit.site.name, *parts, **query)
+
+    made: dict[str, Any] = {"shown": shown, "as_json": jsons.to_html, "address": address, "refused": None}
+    made |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people}
+    return render(visit, template, status, **(made | context))
+
+
+def shown(text: str, most: int = TEXT_MAX) -> Any:
+    """Foreign text, escaped; what is too long for a page is cut, and that is said."""
+    if len(text) <= most:
+        return escaped(text)
+    return escaped(f"{text[:most]}\n… {len(text) - most:,} more characters")
+
+
+def core_of(visit: Visit) -> Core:
+    """Below the verbs: to list a folder or to walk the graph without reading more than is shown."""
+    return visit.site.space._core  # noqa: SLF001  # the verbs give whole worktrees and whole logs
+
+
+def known_agent(visit: Visit, name: str) -> Known:
+    """``NoSuchAgent`` for a name that no agent has, or that none can have."""
+    space = visit.site.space
+    if is_name(name):
+        archived = name in space.agents(archived=True)
+        if archived or name in space.agents():
+            return Known(name, space.find(name), archived)
+    raise NoSuchAgent(f"there is no agent {name!r} in this space", fields={"agent": name})
+
+
+def carry_out(form: str, posted: Posted, deed: Callable[[], str], again: Callable[[Refused], Response]) -> Response:
+    """Does what a form asks for and goes where that leads; else shows the form again."""
+    try:
+        return redirect(deed())
+    except CliaError as err:
+        if isinstance(err, _NOBODYS_FAULT):
+            raise
+        return again(Refused(form, err, posted))
+
+
+def optional(posted: Posted, field: str) -> str | None:
+    """What was typed; None for nothing."""
+    return first(posted, field).strip() or None
+
+
+def text_of(posted: Posted, field: str) -> str:
+    """A text of several lines, with the line breaks that it had before a browser sent it."""
+    return first(posted, field).replace("\r\n", "\n").replace("\r", "\n")

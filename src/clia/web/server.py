@@ -1,0 +1,181 @@
+"""Serving: a socket, uvicorn, and an orderly end.
+
+Invariant: the address is ours before anything is said of it; told to stop, the forge lets what runs end, and ends every stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import uvicorn
+
+from clia.app.spaces import open_space
+from clia.app.users import ADMIN
+from clia.errors import BackendError, InvalidInput
+from clia.web.app import create_app
+from clia.web.forge import forge_of
+from clia.web.webhooks import Webhooks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from clia.app.settings import Settings
+    from clia.web.forge import Forge
+
+PORT = 8337
+_GRACE = 5
+
+
+class Wishes(NamedTuple):
+    """What whoever starts a forge says."""
+
+    spaces: Sequence[str]
+    host: str = "127.0.0.1"
+    port: int = PORT
+    user: str | None = None  # whom the login link is for
+
+
+class Served(NamedTuple):
+    """What is said at the start."""
+
+    address: str
+    link: str | None
+    user: str | None
+    spaces: Sequence[str]
+
+
+class NoAddress(BackendError):
+    """The address cannot be had."""
+
+    code = "address-taken"
+
+
+class _Server(uvicorn.Server):
+    """Says that it serves when it does, and when a signal would end it in order; ends the streams as soon as it is told to
+    stop, since they would go on for ever; and outlives the signal, to tidy up."""
+
+    def __init__(self, config: uvicorn.Config, serving: Callable[[], None], stopping: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._serving = serving
+        self._stopping = stopping
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._serving()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._stopping()
+        super().handle_exit(sig, frame)
+
+
+def serve(wishes: Wishes, settings: Settings, environment: Mapping[str, str], say: Callable[[Served], None]) -> None:
+    """Serves until it is told to stop."""
+    forge = open_forge(wishes.spaces, settings)
+    try:
+        with _bound(wishes.host, wishes.port) as bound:
+            address = forge.options.address or _address(bound)
+            if not forge.options.address:
+                forge.options = forge.options._replace(address=address)
+            hooks = Webhooks(forge, environment)
+            app = create_app(forge)
+            said = _said(forge, address, wishes.user)
+            config = uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=_GRACE,
+            )
+            hooks.start()
+            try:
+                _Server(config, lambda: say(said), forge.stopping).run(sockets=[bound])
+            finally:
+                hooks.stop()
+    finally:
+        forge.close()
+
+
+def open_forge(paths: Sequence[str], settings: Settings) -> Forge:
+    opened = []
+    try:
+        for path in map(os.path.abspath, paths):
+            opened.append((path, open_space(path, settings=settings)))
+        ids = [space.id for _, space in opened]
+        if len(set(ids)) < len(ids):
+            raise InvalidInput("a space is served once", code="same-space", fields={"field": "space"})
+        return forge_of(opened, opened[0][1].running.config.forge)
+    except BaseException:
+        for _, space in opened:
+            space.close()
+        raise
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=512)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what it accepts has it too; else each answer waits 40 ms
+    except (OSError, OverflowError) as err:
+        reason = getattr(err, "strerror", None) or str(err)
+        raise NoAddress(
+            f"{host}:{port} cannot be served: {reason}",
+            hints=["another program may have the port: clia serve --port 0 takes a free one"],
+            fields={"host": host, "port": port, "reason": reason},
+        ) from None
+    return bound
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  # only shown
+    return f"http://{shown}:{port}"
+
+
+def _said(forge: Forge, address: str, name: str | None) -> Served:
+    """A login link for someone named, else for the first administrator; where nobody is known yet, the accountable person."""
+    users = forge.users
+    known = [each.user for each in users.all()]
+    if name is None:
+        admins = [each.name for each in known if each.role == ADMIN]
+        name = admins[0] if admins else _first_user(forge)
+    elif not any(each.name == name for each in known):
+        hints = [f"clia user add {name}"]
+        raise InvalidInput(f"there is no user {name!r}", code="no-such-user", hints=hints, fields={"user": name})
+    link = f"{address}/login?key={users.login_link(name)}"
+    return Served(address, link, name, list(forge.sites))
+
+
+def _first_user(forge: Forge) -> str:
+    site = next(iter(forge.sites.values()))
+    person = site.space._core.person  # noqa: SLF001  # who is accountable here becomes the first administrator
+    taken = {each.user.name for each in forge.users.all()}
+    name = "admin" if "admin" not in taken else "operator"
+    forge.users.add(name, ADMIN, person.name[:100], person.email)
+    return name
+
+
+def log_to(stream: logging.Handler) -> None:
+    """The access log and what goes wrong, one line each."""
+    stream.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    for name, level in (("clia", logging.INFO), ("uvicorn.error", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers = [stream]
+        logger.setLevel(level)
+        logger.propagate = False

@@ -1,0 +1,435 @@
+// What makes the pages live. Every page reads and every form works without this file; with it, what changes is shown as it happens.
+//
+// Invariant: nothing that a person has typed is ever overwritten, and nothing that the server sent is run: a page is parsed as a
+// document of its own, and whole elements of it take the place of those with the same id.
+"use strict";
+
+(() => {
+  const body = document.body;
+  const space = body.dataset.space || null;
+  const live = document.getElementById("live");
+  document.documentElement.classList.add("js");
+
+  // What this browser remembers: the place in the feed and the folded questions of this tab, and whether single keys act.
+  const remember = (store, key, value) => {
+    try {
+      if (value === undefined) return store.getItem(key);
+      store.setItem(key, value);
+    } catch { /* a browser that keeps nothing */ }
+    return null;
+  };
+  const stored = (name, key, value) => {
+    try {
+      return remember(window[name], key, value);
+    } catch {
+      return null;
+    }
+  };
+
+  // Ages, in the words of the server
+
+  const UNITS = [[31536000, "y"], [2592000, "mo"], [86400, "d"], [3600, "h"], [60, "min"]];
+  let skew = 0; // the server's clock may differ from this one
+  const span = (seconds) => {
+    const unit = UNITS.find(([size]) => seconds >= size);
+    return unit ? `${Math.floor(seconds / unit[0])} ${unit[1]}` : `${seconds} s`;
+  };
+  const age = () => {
+    for (const each of document.querySelectorAll("time[datetime][title]")) {
+      const seconds = Math.floor((Date.now() + skew - Date.parse(each.dateTime)) / 1000);
+      if (seconds >= 60) each.textContent = span(seconds);
+    }
+  };
+  setInterval(age, 30000);
+
+  // Notices
+
+  let lost = false;
+  const say = (text, action) => {
+    if (!live) return;
+    live.textContent = text;
+    if (!action) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = action[0];
+    button.addEventListener("click", action[1]);
+    live.append(button);
+  };
+  const reload = ["Load it again", () => location.reload()];
+  const announce = (text) => {
+    const region = document.getElementById("announce");
+    if (region) region.textContent = text;
+  };
+
+  // The badge, in the navigation and in the title
+
+  const badge = (count) => {
+    const found = document.getElementById("inbox-badge");
+    if (!found || !Number.isInteger(count)) return;
+    found.hidden = count === 0;
+    found.querySelector(".count").textContent = String(count);
+    document.title = (count ? `(${count}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+  };
+  const badgeOf = (page) => {
+    const found = page.getElementById("inbox-badge");
+    if (found) badge(Number(found.querySelector(".count").textContent));
+  };
+
+  // What a person is at
+
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    if (form && !event.target.matches("[data-filter]")) form.dataset.edited = "";
+  });
+  const isField = (element) => Boolean(element) && element.matches("input, textarea, select, [contenteditable]");
+  const isBusy = (element) =>
+    element.matches("form[data-edited]") || Boolean(element.querySelector("form[data-edited], input[name=pick]:checked")) ||
+    (element.contains(document.activeElement) && isField(document.activeElement));
+
+  // Taking over what is new
+
+  const load = async (address) => {
+    const answer = await fetch(address, { headers: { accept: "text/html" }, credentials: "same-origin" });
+    if (new URL(answer.url).pathname === "/login") {
+      say("You are logged out.", ["Log in", () => location.reload()]);
+      return null;
+    }
+    if (!answer.ok) return null;
+    const date = Date.parse(answer.headers.get("date") || "");
+    if (date) skew = date - Date.now();
+    return new DOMParser().parseFromString(await answer.text(), "text/html");
+  };
+
+  const settled = (element) => {
+    if (window.htmx) window.htmx.process(element);
+    for (const each of element.matches("[data-request]") ? [element] : element.querySelectorAll("[data-request]")) refold(each);
+  };
+
+  const replace = (old, found) => {
+    const fresh = document.importNode(found, true);
+    for (const each of old.querySelectorAll("details[id]")) {
+      const twin = fresh.querySelector(`details[id="${CSS.escape(each.id)}"]`);
+      if (twin) twin.open = each.open;
+    }
+    const focused = old.contains(document.activeElement) ? document.activeElement : null;
+    const href = focused && focused.getAttribute("href");
+    old.replaceWith(fresh);
+    settled(fresh);
+    if (!focused) return;
+    const again = focused.id ? document.getElementById(focused.id)
+      : href && [...fresh.querySelectorAll("a[href]")].find((each) => each.getAttribute("href") === href);
+    (again || document.getElementById("main")).focus({ preventScroll: true });
+  };
+
+  // A question that was answered stays where it is, and says who answered; whoever was typing keeps what they typed.
+  const closed = (card, found) => {
+    const old = card.querySelector(".request-answer");
+    const answer = found.querySelector(".request-answer");
+    if (card.hasAttribute("data-answered") || !old || !answer) return;
+    const fresh = document.importNode(answer, true);
+    const busy = isBusy(card);
+    card.dataset.answered = "";
+    card.classList.add("answered");
+    card.classList.remove("folded");
+    if (busy) {
+      old.before(fresh);
+      for (const each of old.querySelectorAll("button")) each.disabled = true;
+    } else {
+      old.replaceWith(fresh);
+    }
+    for (const each of card.querySelectorAll("input[name=pick]")) each.closest(".pick").remove();
+    settled(card);
+  };
+
+  // Whether a question can be answered together with others changes with the others.
+  const repick = (card, twin) => {
+    const [old, found] = [card, twin].map((each) => each.querySelector(".pick"));
+    if (old && !found && !old.querySelector(":checked")) old.remove();
+    if (!old && found && !card.hasAttribute("data-answered")) card.querySelector(".request-head").prepend(document.importNode(found, true));
+  };
+
+  const reconcile = async (list, found) => {
+    for (const card of [...list.children].filter((each) => each.id)) {
+      const twin = found.querySelector(`[id="${CSS.escape(card.id)}"]`);
+      if (twin) {
+        if (twin.hasAttribute("data-answered")) closed(card, twin);
+        else repick(card, twin);
+      } else if (!card.hasAttribute("data-request")) {
+        card.remove();
+      } else if (!card.hasAttribute("data-answered") && card.dataset.address) {
+        const page = await load(card.dataset.address);
+        const answered = page && page.getElementById(card.id);
+        if (answered && answered.hasAttribute("data-answered")) closed(card, answered);
+      }
+    }
+    let before = null;
+    for (const each of found.children) {
+      let here = document.getElementById(each.id);
+      if (!here && (each.hasAttribute("data-request") || !list.querySelector("[data-request]"))) {
+        here = document.importNode(each, true);
+        if (before) before.after(here);
+        else list.prepend(here);
+        settled(here);
+      }
+      before = here || before;
+    }
+  };
+
+  const matches = (element, entry) => {
+    if (!entry) return true;
+    const agent = element.dataset.agent;
+    return element.dataset.live.split(" ").includes(entry.event) && (!agent || !entry.agent || agent === entry.agent);
+  };
+
+  const refresh = async (entries) => {
+    const sections = [...document.querySelectorAll("[data-live][id]")].filter((each) =>
+      entries === null || entries.some((entry) => matches(each, entry)));
+    if (!sections.length) {
+      if (space && (entries === null || entries.some((each) => each.event === "session"))) {
+        const answer = await fetch(`/s/${encodeURIComponent(space)}/waiting`, { credentials: "same-origin" });
+        if (answer.ok) badge((await answer.json()).waiting);
+      }
+      return;
+    }
+    const address = new URL(location.href);
+    address.searchParams.delete("decided");
+    const page = await load(address);
+    if (!page) return;
+    badgeOf(page);
+    for (const section of sections) {
+      const found = page.getElementById(section.id);
+      if (!found || !section.isConnected) continue;
+      if (section.hasAttribute("data-live-list")) await reconcile(section, found);
+      else if (isBusy(section)) say("Something here has changed.", reload);
+      else replace(section, found);
+    }
+    age();
+  };
+
+  // Several entries that come together are one refresh, and refreshes do not overtake each other.
+  const PAUSE = 400;
+  let waiting = [];
+  let everything = false;
+  let timer = 0;
+  let running = false;
+  const soon = (entry) => {
+    if (entry) waiting.push(entry);
+    else everything = true;
+    if (!timer && !running) timer = setTimeout(now, PAUSE);
+  };
+  const now = async () => {
+    timer = 0;
+    running = true;
+    const entries = everything ? null : waiting;
+    waiting = [];
+    everything = false;
+    try {
+      await refresh(entries);
+    } catch { /* the connection says so by itself, and all is loaded again when it is back */ }
+    running = false;
+    if (everything || waiting.length) timer = setTimeout(now, PAUSE);
+  };
+
+  // The feed. One connection a browser: the tab that holds the lock listens, and tells the others.
+
+  const heard = (message) => {
+    if (message.place) stored("sessionStorage", "clia-place", message.place);
+    if (message.type === "lost") {
+      lost = true;
+      say("Connection lost, trying again.");
+    } else if (message.type === "back" || message.type === "reset") {
+      if (lost) say("");
+      lost = false;
+      soon(null);
+    } else if (message.type === "change" && (!space || message.entry.space === space)) {
+      news(message.entry);
+      soon(message.entry);
+    }
+  };
+
+  const news = (entry) => {
+    if (entry.event !== "session" || !entry.asked || !entry.asked.length) return;
+    const kinds = new Map(entry.waits.map((each) => [each.id, each.kind]));
+    const count = entry.asked.filter((id) => /^(human(-|$)|suspend$)/.test(kinds.get(id) || "")).length;
+    if (count) announce(`${count} new ${count === 1 ? "question" : "questions"} from ${entry.agent}`);
+  };
+
+  const listen = (tell) => {
+    let source = null;
+    let broken = false;
+    let known = stored("sessionStorage", "clia-place");
+    const connect = () => {
+      const place = stored("sessionStorage", "clia-place");
+      source = new EventSource(body.dataset.events + (place ? `?last_event_id=${encodeURIComponent(place)}` : ""));
+      source.addEventListener("hello", (event) => {
+        // A page that does not know how far it has seen may have missed something while it was loaded.
+        tell({ type: broken || !known ? "back" : "hello", place: event.lastEventId });
+        broken = false;
+        known = "known";
+      });
+      source.addEventListener("change", (event) => {
+        tell({ type: "change", entry: JSON.parse(event.data), place: event.lastEventId });
+      });
+      source.addEventListener("reset", (event) => tell({ type: "reset", place: event.lastEventId }));
+      source.addEventListener("error", () => {
+        if (!broken) tell({ type: "lost" });
+        broken = true;
+        if (source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+        try {
+          sessionStorage.removeItem("clia-place"); // it may have been refused for its place
+        } catch { /* there is none */ }
+        setTimeout(connect, 3000 + Math.random() * 2000);
+      });
+    };
+    connect();
+    addEventListener("pagehide", () => source.close());
+  };
+
+  const start = () => {
+    if (!body.dataset.events || !window.EventSource) return;
+    if (!navigator.locks || !window.BroadcastChannel) {
+      listen(heard);
+      return;
+    }
+    const channel = new BroadcastChannel("clia");
+    let leading = false;
+    channel.addEventListener("message", (event) => {
+      const message = event.data;
+      if (message.type === "where") {
+        const place = stored("sessionStorage", "clia-place");
+        if (leading && place) channel.postMessage({ type: "place", place });
+      } else if (message.type === "place") {
+        const mine = stored("sessionStorage", "clia-place");
+        if (!leading && mine !== message.place) heard({ type: "back", place: message.place });
+      } else if (!leading) {
+        heard(message);
+      }
+    });
+    navigator.locks.request("clia-live", () => {
+      leading = true;
+      listen((message) => {
+        heard(message);
+        channel.postMessage(message);
+      });
+      return new Promise(() => {}); // for as long as the page is there
+    });
+    channel.postMessage({ type: "where" });
+  };
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) location.reload(); // a page out of the browser's memory is old
+  });
+  start();
+
+  // Later: the card is folded in this tab, and nothing else happens.
+
+  const folded = () => {
+    try {
+      return new Set(JSON.parse(stored("sessionStorage", "clia-later") || "[]"));
+    } catch {
+      return new Set();
+    }
+  };
+  const fold = (card, on) => {
+    const all = folded();
+    const key = `${space}/${card.id}`;
+    if (on) all.add(key);
+    else all.delete(key);
+    stored("sessionStorage", "clia-later", JSON.stringify([...all].slice(-500)));
+    refold(card);
+  };
+  const refold = (card) => {
+    const on = !card.hasAttribute("data-answered") && folded().has(`${space}/${card.id}`) && Boolean(card.querySelector("[data-later]"));
+    card.classList.toggle("folded", on);
+    let again = card.querySelector("[data-again]");
+    if (on && !again) {
+      again = document.createElement("button");
+      again.type = "button";
+      again.dataset.again = "";
+      again.textContent = "Show again";
+      card.querySelector(".request-head").append(again);
+    } else if (!on && again) {
+      again.remove();
+    }
+  };
+  const cards = () => [...document.querySelectorAll("[data-request]")];
+  const alone = () => cards().length < 2; // on the page of one question, "later" leads to the next
+  if (!alone()) cards().forEach(refold);
+
+  document.addEventListener("click", async (event) => {
+    const target = event.target.closest("[data-later], [data-again], [data-copy], [data-help]");
+    if (!target) return;
+    const card = target.closest("[data-request]");
+    if (target.matches("[data-later]") && card && document.getElementById("several")) {
+      event.preventDefault();
+      fold(card, true);
+      move(1, card);
+    } else if (target.matches("[data-again]")) {
+      fold(card, false);
+      card.focus();
+    } else if (target.matches("[data-copy]")) {
+      await copy(target);
+    } else if (target.matches("[data-help]")) {
+      help();
+    }
+  });
+
+  const copy = async (button) => {
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+    } catch {
+      const field = document.createElement("textarea");
+      field.value = button.dataset.copy;
+      document.body.append(field);
+      field.select();
+      document.execCommand("copy"); // where the clipboard is for secure pages only
+      field.remove();
+      button.focus();
+    }
+    button.classList.add("copied");
+    announce("copied");
+    setTimeout(() => button.classList.remove("copied"), 1200);
+  };
+
+  // Keys
+
+  const help = () => {
+    const dialog = document.getElementById("help");
+    if (dialog && !dialog.open) dialog.showModal();
+  };
+  const move = (step, from) => {
+    const all = cards();
+    if (!all.length) return;
+    const at = all.indexOf(from || (document.activeElement && document.activeElement.closest("[data-request]")));
+    const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1)];
+    next.focus({ preventScroll: true });
+    next.scrollIntoView({ block: "nearest" });
+  };
+  const keys = {
+    j: () => move(1),
+    k: () => move(-1),
+    "?": help,
+    "/": () => {
+      const filter = document.querySelector("[data-filter]");
+      if (filter) filter.focus();
+      return Boolean(filter);
+    },
+  };
+  const toggle = document.getElementById("keys-on");
+  const areOn = () => stored("localStorage", "clia-keys") !== "off";
+  if (toggle) {
+    toggle.checked = areOn();
+    toggle.addEventListener("change", () => stored("localStorage", "clia-keys", toggle.checked ? "on" : "off"));
+  }
+  document.addEventListener("keydown", (event) => {
+    const plain = !event.ctrlKey && !event.metaKey && !event.altKey && !event.isComposing && !event.defaultPrevented;
+    if (!plain || !Object.hasOwn(keys, event.key) || !areOn() || isField(event.target) || event.target.closest("dialog")) return;
+    if (keys[event.key]() !== false) event.preventDefault();
+  });
+
+  // What htmx sends carries the login's own token, as our forms do.
+  document.addEventListener("htmx:config:request", (event) => {
+    const request = event.detail && event.detail.ctx && event.detail.ctx.request;
+    const token = document.querySelector('meta[name="csrf-token"]');
+    if (request && request.headers && token) request.headers["X-CSRF-Token"] = token.content;
+  });
+})();

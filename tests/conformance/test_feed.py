@@ -1,0 +1,481 @@
+"""What the feed of a space promises, on each store: every step of a session and every change of a ref, once and in order."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import queue
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import clia
+from clia.app.feed import Feed, feed_of
+from clia.backends.store_feed import ListeningBell, PollingBell
+from clia.ports.feed import FEED
+from clia.sessions.records import LIVE
+from support import git
+from support.session_flows import APPROVAL, PARTS, PRODUCT
+from support.session_spaces import STORES, Liar, Place, place, use_engine, with_agents
+from support.spaces import BRIEFING, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TESS = "Tess <tess@example.org>"
+FORK = multiprocessing.get_context("fork")
+LONG = 30.0
+
+
+@pytest.fixture(params=STORES)
+def here(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return place(request, tmp_path, request.param)
+
+
+@pytest.fixture
+def on_postgres(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return place(request, tmp_path, "postgresql")
+
+
+@pytest.fixture
+def scout(here: Place) -> Iterator[clia.Space]:
+    with here.open() as made:
+        yield with_agents(made, "scout", product=PRODUCT, approval=APPROVAL, parts=PARTS)
+
+
+@contextmanager
+def fed(space: clia.Space) -> Iterator[Feed]:
+    with closing(feed_of(space)) as feed:
+        yield feed
+
+
+def news(feed: Feed, after: int = 0) -> list[dict[str, Any]]:
+    """The entries after a position, without when they were made."""
+    found = feed.read(after)
+    assert all(each.body["at"].endswith("Z") for each in found)
+    return [{key: each for key, each in entry.body.items() if key != "at"} for entry in found]
+
+
+def step(status: str, waits: dict[str, str], asked: list[str], flow: str = "product", **more: Any) -> dict[str, Any]:
+    """What is told of a step of scout's first session."""
+    told = [{"id": request, "kind": kind} for request, kind in waits.items()]
+    named = {"event": "session", "agent": "scout", "session": "1", "flow": flow}
+    return named | {"status": status, "waits": told, "asked": asked} | more
+
+
+# Sessions
+
+
+def test_each_step_of_a_session_is_one_entry(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    scout.resume("scout", 6, by="calculator")
+    scout.resume("scout", 7)
+    with fed(scout) as feed:
+        assert news(feed) == [
+            step("suspended", {"1.1": "number"}, ["1.1"]),
+            step("suspended", {"1.2": "number"}, ["1.2"], answered={"request": "1.1", "by": "calculator"}),
+            step("finished", {}, [], answered={"request": "1.2", "by": TESS}),
+        ]
+        assert [each.position for each in feed.read(0)] == [1, 2, 3]
+        assert (feed.oldest(), feed.end()) == (1, 3)
+
+
+def test_only_what_a_step_asked_anew_is_called_asked(scout: clia.Space) -> None:
+    scout.start("scout", "parts", 3)
+    scout.resume("scout", "b", "1.2")
+    scout.give_up("scout", "x" * 5000, "1.1")
+    with fed(scout) as feed:
+        first, second, third = news(feed)
+    parts = {"1.1": "part", "1.2": "part", "1.3": "part"}
+    assert first == step("suspended", parts, ["1.1", "1.2", "1.3"], "parts")
+    answered = {"request": "1.2", "by": TESS}
+    assert second == step("suspended", {"1.1": "part", "1.3": "part"}, [], "parts", answered=answered)
+    assert third == step("failed", {}, [], "parts", answered={"request": "1.1", "by": TESS, "error": "x" * 200})
+
+
+def test_a_decision_is_told_with_its_commit_and_without_its_value(scout: clia.Space) -> None:
+    scout.start("scout", "approval", {"goal": "peace"})
+    scout.resume("scout", "a plan")
+    made = scout.decide("scout", "approve", "because", by="Ann")
+    with fed(scout) as feed:
+        *_, asked, decided = news(feed)
+        assert asked["waits"] == [{"id": "1.2", "kind": "human"}]
+        assert decided == step("finished", {}, [], "approval", answered={"request": "1.2", "by": "Ann", "decision": made.cid})
+        said = json.dumps([each.body for each in feed.read(0)])
+        assert not [word for word in ("peace", "a plan", 'approve"', "because") if word in said]
+
+
+def test_questions_forks_and_ends_are_told_too(scout: clia.Space) -> None:
+    asked = scout.ask("scout", {"question": "May I?"})
+    scout.decide("scout", "yes", request_id=asked.id)
+    scout.start("scout", "product")
+    scout.resume("scout", 6)
+    scout.fork("scout", "fresh")
+    scout.cancel("scout", "enough")
+    with fed(scout) as feed:
+        told = [(each["agent"], each["session"], each["status"], each["asked"]) for each in news(feed)]
+    assert told == [
+        ("scout", "ask-1", "suspended", ["ask-1.1"]),
+        ("scout", "ask-1", "finished", []),
+        ("scout", "1", "suspended", ["1.1"]),
+        ("scout", "1", "suspended", ["1.2"]),
+        ("fresh", "1", "suspended", ["1.2"]),
+        ("scout", "1", "cancelled", []),
+    ]
+
+
+def test_a_verb_that_is_refused_is_not_told(scout: clia.Space) -> None:
+    scout.start("scout", "approval", {"goal": "peace"})
+    scout.spawn("other", BRIEFING)
+    with fed(scout) as feed:
+        end = feed.end()
+        refused("session-live", lambda: scout.start("scout", "product"))
+        refused("no-such-request", lambda: scout.resume("scout", 1, "1.9"))
+        refused("no-such-agent", lambda: scout.ask("nobody", {"question": "?"}))
+        refused("already-exists", lambda: scout.fork("scout", "other"))
+        assert feed.end() == end == 1
+
+
+def test_a_session_that_diverges_and_is_opened_again_is_told_each_time(here: Place, scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    scout.resume("scout", 6)
+    use_engine(scout, lambda engine: Liar(engine, after=1))
+    refused("nondeterminism", lambda: scout.resume("scout", 7))
+    with here.open() as other, fed(other) as feed:
+        assert [each.repaired for each in other.doctor(repair=True)] == [True]
+        *_, diverged, again = news(feed)
+    assert diverged == step("diverged", {}, [])
+    assert again == step("suspended", {"1.2": "number"}, ["1.2"])
+
+
+def test_what_doctor_puts_right_is_told_and_asks_nothing_anew(scout: clia.Space) -> None:
+    scout.start("scout", "product")
+    with scout._core.store.writing() as change:
+        change.values.delete(f"{LIVE}scout/1")
+    with fed(scout) as feed:
+        scout.doctor()
+        assert feed.end() == 1
+        scout.doctor(repair=True)
+        assert news(feed, 1) == [step("suspended", {"1.1": "number"}, [])]
+        scout.cancel("scout")
+        with scout._core.store.writing() as change:
+            change.values.delete("ended/scout/1")
+        scout.doctor(repair=True)
+        assert news(feed, 3) == [step("cancelled", {}, [])]
+
+
+def test_after_the_loss_of_the_store_positions_begin_anew_and_a_reader_can_tell(here: Place) -> None:
+    with here.open() as space, fed(space) as feed:
+        with_agents(space, "scout", product=PRODUCT).start("scout", "product")
+        space.commit_with_trace("scout", "finding", changes={"a": b"a"})
+        space.resume("scout", 6)
+        feed.look()
+        reached = feed.end()
+        assert reached == 2
+    here.lose_store()
+    with here.open() as space, fed(space) as feed:
+        assert feed.end() < reached
+        assert feed.read(reached) == []
+        assert feed.oldest() == 1
+        space.doctor(repair=True)
+        assert news(feed) == [step("suspended", {"1.1": "number"}, ["1.1"])]
+        assert feed.look() == 0
+
+
+def test_nothing_else_takes_the_feed_for_something_of_its_own(scout: clia.Space) -> None:
+    """Verify, doctor, upkeep, purge and the store's scrubbing leave it as it is, and see nothing wrong."""
+    scout.start("scout", "product")
+    with fed(scout) as feed:
+        feed.look()
+        scout.spawn("other", BRIEFING)
+        feed.look()
+        before = feed.read(0)
+        assert len(before) == 2
+        assert scout.verify().clean
+        assert scout.doctor(repair=True) == []
+        scout.trace("scout", "console", "a secret word")
+        scout.trace_purge("scout", "secret")
+        scout.maintain(archive_idle_days=1, dry_run=True)
+        assert feed.read(0) == before
+
+
+# Refs
+
+
+def test_the_first_look_only_takes_note_and_later_ones_tell_what_changed(here: Place, scout: clia.Space) -> None:
+    with fed(scout) as feed:
+        assert feed.look() == 0
+        genesis = scout.head("scout")
+        first = scout.commit("scout", "finding", changes={"a": b"a"})
+        second = scout.commit("scout", "finding", changes={"a": b"b"})
+        child = scout.spawn_from("child", BRIEFING, "scout").genesis
+        assert (feed.look(), feed.look()) == (2, 0)
+        assert first != second
+        assert news(feed) == [
+            {"event": "head", "agent": "child", "cid": child, "kind": "spawn"},
+            {"event": "head", "agent": "scout", "cid": second, "before": genesis, "kind": "finding"},
+        ]
+        scout.archive("child")
+        old, new = tips(here, scout, lambda: scout.define("product", PRODUCT + "\n"))
+        assert feed.look() == 2
+        assert news(feed, 2) == [
+            {"event": "archived", "agent": "child", "cid": child, "before": child, "kind": "spawn"},
+            {"event": "flow", "flow": "product", "cid": new, "before": old},
+        ]
+        scout.restore("child")
+        assert feed.look() == 1
+        assert news(feed, 4) == [{"event": "restored", "agent": "child", "cid": child, "before": child, "kind": "spawn"}]
+
+
+def tips(here: Place, space: clia.Space, act: Callable[[], object]) -> tuple[str, str]:
+    """Where the flow's ref pointed before and after."""
+    before = git("rev-parse", "refs/clia/behaviours/product", cwd=here.root).strip()
+    act()
+    return before, git("rev-parse", "refs/clia/behaviours/product", cwd=here.root).strip()
+
+
+def test_what_plain_git_did_is_told_as_well(here: Place, scout: clia.Space) -> None:
+    scout.spawn("other", BRIEFING)
+    with fed(scout) as feed:
+        feed.look()
+        head, other = scout.head("scout"), scout.head("other")
+        made = git("commit-tree", f"{head}^{{tree}}", "-p", head, "-m", "by hand", cwd=here.root).strip()
+        git("update-ref", "refs/heads/agents/scout", made, cwd=here.root)
+        git("update-ref", "refs/heads/agents/not/an/agent", made, cwd=here.root)
+        git("branch", "-D", "agents/other", cwd=here.root)
+        git("update-ref", "-d", "refs/clia/behaviours/product", cwd=here.root)
+        git("pack-refs", "--all", cwd=here.root)
+        assert feed.look() == 3
+        assert news(feed) == [
+            {"event": "gone", "agent": "other", "before": other},
+            {"event": "head", "agent": "scout", "cid": made, "before": head},
+            {"event": "gone", "flow": "product", "before": news(feed)[2]["before"]},
+        ]
+
+
+def test_lookers_of_several_handles_tell_each_change_once(here: Place, scout: clia.Space) -> None:
+    """Also where another looks between the reading and the writing of one, and where what one has kept is out of date."""
+    with here.open() as second, fed(scout) as one, fed(second) as other:
+        one.look()
+        assert other.look() == 0
+        scout.commit("scout", "finding", changes={"a": b"a"})
+        under = scout._core.refs.under
+        looked: list[str] = []
+
+        def overtaken(prefix: str) -> list[tuple[str, str]]:
+            found = under(prefix)
+            if not looked:
+                looked.append(scout.commit("scout", "finding", changes={"a": b"b"}))
+                looked.append(str(other.look()))
+            return found
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scout._core.refs, "under", overtaken)
+            assert one.look() == 0
+        assert looked[1] == "1"
+        assert [each["cid"] for each in news(one)] == [looked[0]]
+        scout.spawn("late", BRIEFING)
+        assert (other.look(), one.look()) == (1, 0)
+
+
+def look_until_told(here: Place, stop: Any) -> None:
+    with here.open() as space, fed(space) as feed:
+        while not stop.is_set():
+            feed.look()
+
+
+def test_processes_that_look_at_once_tell_each_change_once(here: Place) -> None:
+    """What is told of an agent is a chain: each entry begins where the one before ended, and the last one at its head."""
+    stop = FORK.Event()
+    with here.open() as space:
+        start = space.spawn("scout", BRIEFING).genesis
+        with fed(space) as feed:
+            feed.look()
+    lookers = [FORK.Process(target=look_until_told, args=(here, stop)) for _ in range(3)]
+    for each in lookers:
+        each.start()
+    try:
+        with here.open() as space, fed(space) as feed:
+            for number in range(25):
+                space.commit("scout", "finding", changes={"a": str(number).encode()})
+                feed.look()
+            stop.set()
+            for each in lookers:
+                each.join()
+            feed.look()
+            told = news(feed)
+            assert [each["before"] for each in told] == [start, *(each["cid"] for each in told[:-1])]
+            assert told[-1]["cid"] == space.head("scout")
+            assert len(told) == 25
+    finally:
+        stop.set()
+    assert [each.exitcode for each in lookers] == [0, 0, 0]
+
+
+def test_a_look_writes_only_the_part_that_changed(scout: clia.Space) -> None:
+    refs = scout._core.refs
+    for number in range(300):
+        refs.move(f"refs/heads/agents/many-{number}", None, scout.head("scout"), "test")
+    with fed(scout) as feed:
+        feed.look()
+        before = buckets(scout)
+        assert len(before) > 150
+        scout.commit("scout", "finding", changes={"a": b"a"})
+        assert feed.look() == 1
+        after = buckets(scout)
+        assert after.keys() == before.keys()
+        assert len([name for name in after if after[name] != before[name]]) == 1
+    with fed(scout) as fresh:
+        assert fresh.look() == 0
+
+
+def buckets(space: clia.Space) -> dict[str, int]:
+    with space._core.store.reading() as view:
+        return {key: view.values.get(key).version for key, _ in view.values.scan("feed/refs/")}  # type: ignore[union-attr]  # it is there
+
+
+# Reading
+
+
+def test_a_reader_goes_on_where_it_was_and_learns_what_was_trimmed(scout: clia.Space) -> None:
+    scout.start("scout", "parts", 6)
+    for number in range(1, 7):
+        scout.resume("scout", number, f"1.{number}")
+    with fed(scout) as feed:
+        assert [each.position for each in feed.read(2, limit=3)] == [3, 4, 5]
+        assert feed.read(7) == feed.read(100) == []
+        assert feed.trim() == 0
+        assert feed.trim(keep=2) == 5
+        assert (feed.oldest(), feed.end()) == (6, 7)
+        assert [each.position for each in feed.read(0)] == [6, 7]
+        assert (feed.trim(keep=0), feed.trim(keep=0)) == (2, 0)
+        assert (feed.oldest(), feed.end(), feed.read(0)) == (8, 7, [])
+        scout.cancel("scout")
+        assert [each.position for each in feed.read(7)] == [8]
+
+
+@pytest.mark.parametrize(
+    ("field", "call"),
+    [
+        ("after", lambda feed: feed.read(-1)),
+        ("after", lambda feed: feed.read("1")),
+        ("limit", lambda feed: feed.read(0, limit=0)),
+        ("keep", lambda feed: feed.trim(-1)),
+        ("keep", lambda feed: feed.trim(True)),
+    ],
+)
+def test_bad_positions_are_refused_by_name(tmp_path: Path, field: str, call: Callable[[Feed], object]) -> None:
+    with clia.init(tmp_path) as space, fed(space) as feed:
+        assert refused("invalid-number", lambda: call(feed)).fields == {"field": field}
+        assert feed.read(2**80) == []
+
+
+# Waiting
+
+
+class Watched:
+    """A feed that says when whoever waits has looked at its end."""
+
+    def __init__(self, feed: Feed, pool: ThreadPoolExecutor) -> None:
+        self.looks: queue.Queue[int] = queue.Queue()
+        self._end = feed.end
+        feed.end = self._look  # type: ignore[method-assign]  # to see from outside that somebody waits
+        self.waiting = pool.submit(feed.wait, self._end(), LONG)
+
+    def _look(self) -> int:
+        found = self._end()
+        self.looks.put(found)
+        return found
+
+
+def test_waiting_ends_as_soon_as_there_is_more_or_when_time_is_up(scout: clia.Space) -> None:
+    with fed(scout) as feed, ThreadPoolExecutor(1) as pool:
+        assert feed.wait(0, 0) is False
+        watched = Watched(feed, pool)
+        watched.looks.get(timeout=LONG)
+        scout.start("scout", "product")
+        assert watched.waiting.result(LONG) is True
+        assert feed.wait(0, 0) is True
+        assert feed.wait(1, 0.01) is False
+
+
+def test_closing_ends_the_waiting(scout: clia.Space) -> None:
+    feed = feed_of(scout)
+    with ThreadPoolExecutor(1) as pool:
+        watched = Watched(feed, pool)
+        watched.looks.get(timeout=LONG)
+        feed.close()
+        assert watched.waiting.result(LONG) is False
+    feed.close()
+    assert feed.wait(0, LONG) is False
+    assert scout.agents() == ["scout"]
+
+
+def test_sqlite_is_looked_at_and_postgresql_rings(here: Place, scout: clia.Space) -> None:
+    with fed(scout) as feed:
+        assert isinstance(feed._bell, PollingBell if here.store is None else ListeningBell)
+
+
+def test_postgresql_rings_for_every_transaction_that_adds_to_the_feed(on_postgres: Place) -> None:
+    """Nobody looks without a ring here: the wait would end with nothing."""
+    with on_postgres.open() as space, on_postgres.open() as other:
+        with_agents(other, "scout", product=PRODUCT)
+        with closing(Feed(space._core, ListeningBell(space._core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
+            for act in (
+                lambda: None if feed.look() else other.start("scout", "product"),
+                lambda: other.resume("scout", 6),
+                lambda: feed.look() if other.commit("scout", "finding", changes={"a": b"a"}) else None,
+            ):
+                watched = Watched(feed, pool)
+                watched.looks.get(timeout=LONG)
+                act()
+                assert watched.waiting.result(LONG) is True
+
+
+def test_what_is_undone_and_what_belongs_to_another_space_does_not_ring(on_postgres: Place, tmp_path: Path) -> None:
+    elsewhere = on_postgres._replace(root=tmp_path / "elsewhere")
+    with on_postgres.open() as space, elsewhere.open() as other:
+        listener = space._core.store.listen()  # type: ignore[attr-defined]  # it is PostgreSQL
+        with closing(listener):
+            with suppress(RuntimeError), space._core.store.writing() as change:
+                change.streams.append(FEED, [{}])
+                raise RuntimeError
+            with space._core.store.writing() as change:
+                change.streams.append("another", [{}])
+            with other._core.store.writing() as change:
+                change.streams.append(FEED, [{}])
+            with space._core.store.reading() as view:
+                assert view.streams.end(FEED) == 0
+            assert listener.heard() is False
+            with space._core.store.writing() as change:
+                change.streams.append(FEED, [{}])
+            listener._connection.execute("SELECT 1")  # which brings along what was said before
+            assert listener.heard() is True
+
+
+def test_a_lost_connection_is_made_anew_and_nothing_is_missed(on_postgres: Place) -> None:
+    assert on_postgres.store is not None
+    with on_postgres.open() as space, on_postgres.open() as other:
+        with_agents(other, "scout", product=PRODUCT)
+        with closing(Feed(space._core, ListeningBell(space._core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
+            watched = Watched(feed, pool)
+            watched.looks.get(timeout=LONG)
+            first = end_listeners(on_postgres.store)
+            watched.looks.get(timeout=LONG)  # by the new connection: there was no ring
+            other.start("scout", "product")
+            assert watched.waiting.result(LONG) is True
+            second = end_listeners(on_postgres.store)
+            assert len(first) == 1
+            assert second - first
+
+
+def end_listeners(address: str) -> set[int]:
+    """Ends the connections that listen; their numbers. No other test works on the database meanwhile."""
+    with psycopg.connect(address, autocommit=True) as admin:
+        ours = "query LIKE 'LISTEN clia_feed_%' AND datname = current_database()"
+        found = admin.execute(f"SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}").fetchall()  # noqa: S608  # constants
+    return {pid for pid, _ in found}

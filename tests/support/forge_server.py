@@ -1,0 +1,214 @@
+"""A forge as people start it, in a process of its own, and what speaks HTTP to it without any help from clia."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import clia
+from clia.app.users import users_of
+from support import git, program
+from support.spaces import BRIEFING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from http.client import HTTPResponse
+    from pathlib import Path
+
+PATIENCE = 60.0
+"""Seconds after which whatever does not come is a failure."""
+PERSON = ("Tess", "tess@example.org")
+QUESTION = {"question": "Go on?", "choices": ["yes", "no"]}
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Api:
+    """Speaks to a forge with a token, or as nobody; a connection for each call."""
+
+    def __init__(self, address: str, token: str | None = None) -> None:
+        self.host = address.removeprefix("http://")
+        self.token = token
+
+    def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+        """``body``: JSON, or bytes as they are; a header's name may be written with ``_``."""
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        if sent is not None and not isinstance(body, bytes):
+            named.setdefault("content-type", "application/json")
+        with closing_connection(self.host) as connection:
+            connection.request(method, path, sent, self._headers() | named)
+            answer = connection.getresponse()
+            found = {key.lower(): value for key, value in answer.getheaders()}
+            endless = found.get("content-type", "").startswith("text/event-stream")
+            return Answer(answer.status, found, "" if endless else answer.read().decode())
+
+    def done(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """What a call that succeeds answers with."""
+        answer = self(method, path, body, **headers)
+        assert answer.status == 200, answer
+        return answer.json()
+
+    def ask(self, agent: str = "scout", space: str = "repo") -> dict[str, Any]:
+        made: dict[str, Any] = self.done("POST", f"/api/v1/spaces/{space}/agents/{agent}/asks", {"payload": QUESTION})
+        return made
+
+    def decide(self, request: Mapping[str, Any], value: Any = "yes", space: str = "repo", **headers: str) -> Answer:
+        body = {"value": value, "request_id": request["id"], "rationale": "it is time"}
+        return self("POST", f"/api/v1/spaces/{space}/agents/{request['agent']}/decisions", body, **headers)
+
+    @contextmanager
+    def events(self, path: str = "/api/v1/spaces/repo/events", after: str | None = None, **headers: str) -> Iterator[Events]:
+        """A stream that is open: its greeting has come."""
+        named = {key.replace("_", "-"): value for key, value in headers.items()}
+        with closing_connection(self.host) as connection:
+            connection.request("GET", path, headers=self._headers() | named | ({} if after is None else {"Last-Event-ID": after}))
+            answer = connection.getresponse()
+            assert answer.status == 200, (answer.status, answer.read())
+            stream = Events(answer)
+            stream.until(lambda event: event.name == "hello")
+            yield stream
+
+    def _headers(self) -> dict[str, str]:
+        return {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+
+
+@contextmanager
+def closing_connection(host: str) -> Iterator[HTTPConnection]:
+    connection = HTTPConnection(host, timeout=PATIENCE)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+class Event(NamedTuple):
+    id: str
+    name: str
+    data: Any
+
+
+class Events:
+    """Reads a stream of server-sent events; comments count as events without a name."""
+
+    def __init__(self, answer: HTTPResponse) -> None:
+        self._answer = answer
+        self.last = ""  # the id that a browser would come back with
+        self.seen: list[Event] = []
+
+    def next(self) -> Event | None:
+        """The next one; None at the stream's end."""
+        found: dict[str, str] = {}
+        while True:
+            line = self._answer.readline().decode()
+            if not line:
+                return None
+            if not line.strip():
+                break
+            key, _, value = line.rstrip("\n").partition(":")
+            found[key] = value.strip()
+        self.last = found.get("id", self.last)
+        event = Event(self.last, found.get("event", ""), json.loads(found["data"]) if "data" in found else found.get("", ""))
+        self.seen.append(event)
+        return event
+
+    def until(self, wanted: Callable[[Event], bool]) -> Event:
+        while True:
+            event = self.next()
+            assert event is not None, self.seen
+            if wanted(event):
+                return event
+
+    def decision(self, cid: str) -> Event:
+        """The event that a decision was made."""
+        return self.until(lambda event: event.name == "change" and (event.data.get("answered") or {}).get("decision") == cid)
+
+    def rest(self) -> list[Event]:
+        """What comes until the stream ends."""
+        found = []
+        while (event := self.next()) is not None:
+            found.append(event)
+        return found
+
+
+class Place(NamedTuple):
+    """A space with an agent and somebody who may do everything."""
+
+    root: Path
+    token: str
+
+    def configured(self, text: str) -> None:
+        (self.root / ".git/clia/config.toml").write_text(text)
+
+    def refs(self) -> str:
+        return git("for-each-ref", cwd=self.root)
+
+
+def made_place(root: Path, *agents: str, store: str | None = None) -> Place:
+    with clia.init(root, settings=clia.Settings(durable=False, person=PERSON, store=store)) as space:
+        for name in agents or ("scout",):
+            space.spawn(name, BRIEFING)
+        users = users_of(space)
+        users.add("tess", "admin", *PERSON)
+        token = users.make_token("tess")[0]
+    git("config", "clia.durable", "false", cwd=root)
+    return Place(root, token)
+
+
+class ForgeProcess:
+    """``clia serve``; what it says on standard error is kept."""
+
+    def __init__(self, root: Path, *words: str, env: dict[str, str] | None = None) -> None:
+        self._log = (root.parent / f"{root.name}.{os.urandom(4).hex()}.log").open("w+")
+        command = [program(), "serve", "--port", "0", "--json", "--path", str(root), *words]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
+        self.process = subprocess.Popen(
+            command, env=environment | (env or {}), stdout=subprocess.PIPE, stderr=self._log, text=True, encoding="utf-8"
+        )
+        assert self.process.stdout is not None
+        text = ""
+        while not text.rstrip().endswith("}"):
+            line = self.process.stdout.readline()
+            assert line, (self.process.wait(), self.log())
+            text += line
+        self.said: dict[str, Any] = json.loads(text)
+        self.address: str = self.said["address"]
+
+    @property
+    def port(self) -> str:
+        return self.address.rpartition(":")[2]
+
+    def log(self) -> str:
+        self._log.flush()
+        self._log.seek(0)
+        return self._log.read()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ends it with a signal; its exit code. One that does not end in time fails the test."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            return self.process.wait(timeout=PATIENCE)
+        finally:
+            self.process.kill()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
+
+    def __enter__(self) -> ForgeProcess:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+        self._log.close()

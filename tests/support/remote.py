@@ -1,0 +1,227 @@
+"""Spaces that are reached over HTTP: a real forge on a real socket, in a thread of the tests' own process.
+
+One forge serves a whole module of tests; each handle that a test opens becomes a space served by it. A person is somebody with a
+token: where a test says by whom something is done, it is done with that person's token.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+import threading
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+
+import clia
+from clia.app.config import ForgeOptions
+from clia.app.feed import feed_of
+from clia.backends.http_client import KeptConnections
+from clia.client import RemoteSpace
+from clia.web.app import create_app
+from clia.web.forge import Site, forge_of
+from support import session_spaces
+from support.session_spaces import Place
+from support.spaces import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from clia.ports.http import HttpAnswer
+    from clia.web.forge import Forge
+
+TESS = "Tess <tess@example.org>"
+"""The accountable person of the tests' spaces."""
+_PERSON = re.compile(r"(?P<display>[^<>]*?)(?: <(?P<email>[^<>]*)>)?")
+
+
+class Served:
+    """A forge that is running, and how to reach it."""
+
+    def __init__(self, forge: Forge, address: str) -> None:
+        self.forge = forge
+        self.address = address
+        self._numbers = itertools.count(1)
+        self._tokens: dict[tuple[str, str], str] = {}
+        self._turn = threading.Lock()
+
+    def token(self, by: str = TESS, role: str = "admin") -> str:
+        """The token of somebody whose decisions are recorded as those of ``by``."""
+        with self._turn:
+            if (by, role) not in self._tokens:
+                found = _PERSON.fullmatch(by)
+                assert found is not None
+                name = f"user-{next(self._numbers)}"
+                made = self.forge.users.add(name, role, found["display"], found["email"] or "")
+                assert made.by == by
+                self._tokens[by, role] = self.forge.users.make_token(name)[0]
+            return self._tokens[by, role]
+
+    def add(self, space: clia.Space, path: str) -> str:
+        """Serves one more space; its name."""
+        with self._turn:
+            name = f"space-{next(self._numbers)}"
+            self.forge.sites = {**self.forge.sites, name: Site(name, space, feed_of(space), path)}  # the forge may just look
+        return name
+
+    def remove(self, name: str) -> None:
+        with self._turn:
+            site = self.forge.sites[name]
+            self.forge.sites = {key: each for key, each in self.forge.sites.items() if key != name}
+        site.feed.close()
+        site.space.close()
+
+    def open(self, path: Path | str, **more: Any) -> clia.Space:
+        """A space as ``clia.init`` makes it, in the hands of somebody on another machine."""
+        space = clia.init(path, settings=settings(**more))
+        return Handle(self, self.add(space, str(path)), Path(path))
+
+
+class Handle(RemoteSpace):
+    """A remote space that is served as long as it is open."""
+
+    def __init__(self, served: Served, name: str, root: Path, by: str = TESS) -> None:
+        super().__init__(served.address, served.token(by), space=name)
+        self.served = served
+        self.root = root
+        self._others: dict[str, RemoteSpace] = {}  # the same space in the hands of other people
+
+    def close(self) -> None:
+        super().close()
+        for each in self._others.values():
+            each.close()
+        if self._name is not None and self._name in self.served.forge.sites:
+            self.served.remove(self._name)
+
+    def _asked(self, name: str, given: Any) -> Any:
+        by = given.get("by")
+        if by in (None, TESS) or not isinstance(by, str) or not by.strip() or not by.isprintable():
+            return super()._asked(name, given)
+        if by not in self._others:
+            self._others[by] = RemoteSpace(self.served.address, self.served.token(by), space=self._name)
+        return self._others[by]._asked(name, given)
+
+
+class RemotePlace(Place):
+    """A space's repository; whoever opens it gets it over HTTP."""
+
+    served: Served
+
+    def open(self, **more: Any) -> clia.Space:
+        return self.served.open(self.root, store=self.store, config=self.config, **more)
+
+    def configured(self, text: str) -> Place:
+        made = RemotePlace(*super().configured(text))
+        made.served = self.served
+        return made
+
+
+def remote_place(served: Served, tmp_path: Path) -> RemotePlace:
+    made = RemotePlace(tmp_path.resolve() / "repo")
+    made.served = served
+    return made
+
+
+def root_of(space: clia.Space) -> Path:
+    """The repository of a space, wherever it is."""
+    return space.root if isinstance(space, Handle) else session_spaces.root_of(space)
+
+
+def local_of(space: clia.Space) -> clia.Space:
+    """The space itself, on the machine that it is on."""
+    return space.served.forge.sites[space._name or ""].space if isinstance(space, Handle) else space
+
+
+@contextmanager
+def serving(home: Path, **options: Any) -> Iterator[Served]:
+    """A forge whose home is a space of its own; it takes any number of requests unless told otherwise."""
+    space = clia.init(home, settings=settings())
+    unlimited = {"per_minute": 10_000_000, "logins_per_minute": 10_000_000}
+    forge = forge_of([(str(home), space)], ForgeOptions(**{**unlimited, **options}))
+    try:
+        with running(forge) as address:
+            yield Served(forge, address)
+    finally:
+        forge.close()
+
+
+def answer_of(
+    address: str, target: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
+) -> HttpAnswer:
+    """One request, just as it is given."""
+    channel = KeptConnections(address)
+    try:
+        return channel.request(method, target, headers or {}, body, seconds=30, limit=2**26)
+    finally:
+        channel.close()
+
+
+@contextmanager
+def running(forge: Forge, port: int = 0) -> Iterator[str]:
+    """Serves a forge until the end; its address."""
+    with socket.create_server(("127.0.0.1", port), backlog=128) as bound:
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an acknowledgement
+        config = uvicorn.Config(create_app(forge), log_config=None, access_log=False, timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+        thread.start()
+        address = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        try:
+            assert answer_of(address, "/healthz").status == 200  # it waits in the socket's queue until the forge has begun
+            yield address
+        finally:
+            forge.stopping()
+            server.should_exit = True
+            thread.join()
+
+
+class Cutting:
+    """A line that breaks: passes bytes on between a client and a forge, and cuts so many connections when the forge answers."""
+
+    def __init__(self, address: str) -> None:
+        self._port = int(address.rpartition(":")[2])
+        self._bound = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self.address = f"http://127.0.0.1:{self._bound.getsockname()[1]}"
+        self.cuts = 0
+        self.connections = 0
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut_now(self) -> None:
+        """Every connection that is open is lost."""
+        for each in self._open:
+            _end(each)
+        self._open.clear()
+
+    def close(self) -> None:
+        _end(self._bound)
+        self.cut_now()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._bound.accept()
+                self.connections += 1
+                far = socket.create_connection(("127.0.0.1", self._port))
+                self._open += [near, far]
+                threading.Thread(target=self._pass_on, args=(near, far), daemon=True).start()
+                threading.Thread(target=self._pass_on, args=(far, near, True), daemon=True).start()
+
+    def _pass_on(self, one: socket.socket, other: socket.socket, answers: bool = False) -> None:
+        with suppress(OSError):
+            while data := one.recv(65536):
+                if answers and self.cuts > 0:
+                    self.cuts -= 1
+                    break
+                other.sendall(data)
+        _end(one)
+        _end(other)
+
+
+def _end(channel: socket.socket) -> None:
+    with suppress(OSError):
+        channel.shutdown(socket.SHUT_RDWR)
+    channel.close()

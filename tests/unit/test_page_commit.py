@@ -1,0 +1,197 @@
+"""The page of a commit: its facts, neighbours, diff, trace and the history of that; forks from it."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+import clia
+from clia.web.pages import commits
+from support import git
+from support.forge import ATTACK, assert_harmless, open_forge
+from support.session_flows import APPROVAL
+from support.session_spaces import root_of
+from support.spaces import BRIEFING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.forge import OpenForge
+
+NASTY = f"notes {ATTACK.replace('/', '')}.txt"
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Iterator[OpenForge]:
+    with open_forge(tmp_path) as opened:
+        opened.space.spawn("scout", BRIEFING)
+        yield opened
+
+
+def test_shows_facts_message_neighbours_and_diff_and_nothing_of_it_acts(forge: OpenForge) -> None:
+    space = forge.space
+    first = space.commit("scout", "test", {"a": b"one\ntwo\n"})
+    meta = {"why": ATTACK, ATTACK: 1}
+    message = f"Subject {ATTACK}\n\nBody {ATTACK}"
+    second = space.commit("scout", "finding", {"a": f"one\n{ATTACK}\n".encode(), NASTY: b"x\n"}, message=message, meta=meta)
+    third = space.commit("scout", "test", {"a": b""})
+    answer = forge.browser().get(f"{forge.base}/commits/{second}")
+    assert answer.status_code == 200
+    page = answer.text
+    assert_harmless(page)
+    assert f'<dt>parent</dt><dd><span class="id"><a class="mono" href="{forge.base}/commits/{first}">' in page
+    assert f'<dt>child</dt><dd><span class="id"><a class="mono" href="{forge.base}/commits/{third}">' in page
+    assert "Body &lt;script&gt;" in page
+    assert "2 files changed" in page
+    assert '<tr class="del">' in page
+    assert 'id="file-2"' in page
+    assert 'href="#file-2"' in page
+
+
+@pytest.mark.parametrize("name", ["scout", "agents/scout", "short", "HEAD"])
+def test_other_names_of_a_commit_lead_to_its_full_id(forge: OpenForge, name: str) -> None:
+    cid = forge.space.commit("scout", "test", {"a": b"a"})
+    root = root_of(forge.space)
+    git("update-ref", "--no-deref", "HEAD", cid, cwd=root)
+    answer = forge.browser().get(f"{forge.base}/commits/{cid[:9] if name == 'short' else name}")
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/commits/{cid}")
+
+
+@pytest.mark.parametrize(
+    "name", ["nothing", "0" * 40, "%00", "a b", "..%2f..", "%2e%2e", "--all", "^HEAD", "HEAD^{tree}", "é", "x" * 5000]
+)
+@pytest.mark.parametrize("page", ["", "/trace"])
+def test_a_commit_that_is_not_there_is_a_404(forge: OpenForge, name: str, page: str) -> None:
+    assert forge.browser().get(f"{forge.base}/commits/{name}{page}").status_code == 404
+
+
+def test_a_blob_is_no_commit(forge: OpenForge) -> None:
+    briefing = forge.space.show("scout").briefing
+    assert forge.browser().get(f"{forge.base}/commits/{briefing}").status_code == 404
+
+
+def test_a_commit_of_people_is_shown_too(forge: OpenForge) -> None:
+    root = root_of(forge.space)
+    tree = git("hash-object", "-t", "tree", "-w", "/dev/null", cwd=root).strip()
+    words = ["git", "-c", "user.name=<b>Ann</b>", "-c", "user.email=ann", "commit-tree", tree]
+    message = f"By hand {ATTACK}\n\nClia-Value: not json\nClia-Agent: ../..\nClia-Type: <b>\nClia-Request: 1.1\nClia-Meta: [1]\n"
+    made = subprocess.run(words, cwd=root, input=message.encode(), capture_output=True, check=True)
+    answer = forge.browser().get(f"{forge.base}/commits/{made.stdout.decode().strip()}")
+    assert answer.status_code == 200
+    assert "<b>" not in answer.text
+    assert "none: a root" in answer.text
+    assert "It changes no file" in answer.text
+    assert_harmless(answer.text)
+
+
+def test_a_decision_says_who_answered_what_and_links_the_request(forge: OpenForge) -> None:
+    space = forge.space
+    space.define("plan", APPROVAL)
+    space.start("scout", "plan", {"goal": ATTACK})
+    space.resume("scout", ATTACK)
+    cid = space.decide("scout", "approve", f"Fine {ATTACK}", by="Ada").cid
+    page = forge.browser().get(f"{forge.base}/commits/{cid}").text
+    assert_harmless(page)
+    assert f'href="{forge.base}/inbox/scout/1.2"' in page
+    assert "<dt>decided by</dt><dd>Ada</dd>" in page
+    assert "approve" in page
+
+
+def test_a_large_diff_shows_its_first_files_and_counts_the_others(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commits, "LINES_MAX", 10)
+    monkeypatch.setattr(commits, "LISTED_MAX", 3)
+    files = {f"f{number}": b"a\nb\nc\nd\n" for number in range(5)}
+    cid = forge.space.commit("scout", "test", files)
+    page = forge.browser().get(f"{forge.base}/commits/{cid}").text
+    assert "5 files changed" in page
+    assert "diffs of 3 more files" in page
+    assert "2 more files." in page
+    assert page.count('class="diff"') == 2
+
+
+def test_a_binary_change_and_a_rename_are_named(forge: OpenForge) -> None:
+    forge.space.commit("scout", "test", {"old": b"some lines\nof text\n" * 9, "bin": b"\0a"})
+    cid = forge.space.commit("scout", "test", {"new": b"some lines\nof text\n" * 9, "bin": b"\0b"})
+    page = forge.browser().get(f"{forge.base}/commits/{cid}").text
+    assert "old → " in page
+    assert "A binary file" in page
+
+
+def test_the_trace_and_every_trace_before_it_can_be_read(forge: OpenForge) -> None:
+    space = forge.space
+    space.trace("scout", "console", f"first {ATTACK}")
+    cid = space.commit_with_trace("scout", "test", {"a": b"a"})
+    before = space.trace_cid_for(cid)
+    after = space.attach_trace(cid, [{"text": f"another {ATTACK}"}])
+    browser = forge.browser()
+    page = browser.get(f"{forge.base}/commits/{cid}").text
+    assert_harmless(page)
+    assert "another &lt;script&gt;" in page
+    assert "bound 2 times" in page
+    for version in (before, after):
+        assert f"{forge.base}/commits/{cid}/trace?version={version}" in page
+    old = browser.get(f"{forge.base}/commits/{cid}/trace?version={before}").text
+    assert "first &lt;script&gt;" in old
+    assert "another" not in old
+    assert f"/commits/{cid}/trace?version={before}&amp;at=0#e0" in old
+    assert browser.get(f"{forge.base}/commits/{cid}/trace?version={space.show(cid).briefing}").status_code == 404
+
+
+def test_an_administrator_spawns_an_agent_at_the_commit(forge: OpenForge) -> None:
+    cid = forge.space.commit("scout", "test", {"a": b"a"})
+    forge.space.commit("scout", "test", {"a": b"b"})
+    address = f"{forge.base}/commits/{cid}/agents"
+    answer = forge.browser().post(address, {"name": "digger", "title": "Dig", "parent": "on"})
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/agents/digger")
+    assert forge.space.files("digger") == {"a": b"a"}
+    assert forge.space.parent_agent("digger") == "scout"
+    forge.browser().post(address, {"name": "free", "title": "Dig"})
+    assert forge.space.parent_agent("free") is None
+    again = forge.browser().post(address, {"name": "digger", "title": ATTACK})
+    assert again.status_code == 409
+    assert_harmless(again.text)
+
+
+def test_an_administrator_forks_the_session_as_it_was_at_the_commit(forge: OpenForge) -> None:
+    space = forge.space
+    space.define("plan", APPROVAL)
+    early = space.commit("scout", "test", {"a": b"a"})
+    space.start("scout", "plan", {"goal": "x"})
+    cid = space.commit("scout", "test", {"a": b"b"})
+    space.resume("scout", "do it")
+    space.commit("scout", "test", {"a": b"c"})
+    browser = forge.browser()
+    assert "The session as it was at this commit" not in browser.get(f"{forge.base}/commits/{early}~1").text
+    assert "The session as it was at this commit" in browser.get(f"{forge.base}/commits/{cid}").text
+    answer = browser.post(f"{forge.base}/commits/{cid}/forks", {"name": "twin"})
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/sessions/twin/1")
+    assert space.session("twin").resumes == []
+    genesis = space.genesis("scout")
+    assert browser.post(f"{forge.base}/commits/{genesis}/forks", {"name": "other"}).status_code == 422
+    assert browser.post(f"{forge.base}/commits/{cid}/forks", {"name": "No Name"}).status_code == 422
+
+
+@pytest.mark.parametrize("deed", ["agents", "forks"])
+def test_only_administrators_fork_from_a_commit(forge: OpenForge, deed: str) -> None:
+    cid = forge.space.head("scout")
+    for role in ("viewer", "decider"):
+        browser = forge.browser(role, role)
+        assert browser.post(f"{forge.base}/commits/{cid}/{deed}", {"name": "digger", "title": "x"}).status_code == 403
+        assert 'id="fork"' not in browser.get(f"{forge.base}/commits/{cid}").text
+    assert forge.browser().post(f"{forge.base}/commits/{cid}/{deed}", {"name": "digger"}, csrf="no").status_code == 403
+    assert forge.space.agents() == ["scout"]
+
+
+def test_a_merge_has_both_parents_and_the_agent_it_took_in(forge: OpenForge) -> None:
+    forge.space.spawn_from("digger", BRIEFING, "scout")
+    theirs = forge.space.commit("digger", "test", {"a": b"a"})
+    merged = forge.space.merge("scout", "digger")
+    assert isinstance(merged, clia.Merged)
+    page = forge.browser().get(f"{forge.base}/commits/{merged.cid}").text
+    assert page.count("<dt>parent</dt>") == 2
+    assert theirs in page
+    assert "against its first parent" in page
+    assert f'<dt>merged</dt><dd><a href="{forge.base}/agents/digger">' in page

@@ -1,0 +1,395 @@
+"""The inbox: what waits for people is shown, and answered by whoever is logged in."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from clia.errors import StaleRequest
+from clia.web.pages import inbox
+from support.forge import ATTACK, assert_harmless, open_forge
+from support.session_flows import APPROVAL, PARTS, QUESTION
+from support.spaces import BRIEFING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.forge import OpenForge
+
+CHOICES = {"question": "Deploy?", "choices": ["approve", "reject"]}
+SCHEMA = {
+    "question": "What is it called?",
+    "schema": {
+        "type": "object",
+        "properties": {"name": {"type": "string", "minLength": 1}, "count": {"type": "integer", "minimum": 1}},
+        "required": ["name", "count"],
+    },
+}
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Iterator[OpenForge]:
+    with open_forge(tmp_path) as found:
+        for name in ("scout", "smith"):
+            found.space.spawn(name, BRIEFING)
+        found.space.define("question", QUESTION)
+        yield found
+
+
+def ask(forge: OpenForge, payload: Any, agent: str = "scout") -> str:
+    """A question; its address."""
+    return f"{forge.base}/inbox/{agent}/{forge.space.ask(agent, payload).id}"
+
+
+def questions(page: str) -> list[str]:
+    return [html.unescape(each) for each in re.findall(r'<h2 class="wrap" id="q\.[^"]*:title">([^<]*)</h2>', page)]
+
+
+def decision(forge: OpenForge, agent: str = "scout") -> Any:
+    found = forge.space.show(agent)
+    assert found.kind == "decision"
+    return found
+
+
+# Looking
+
+
+def test_questions_are_listed_the_oldest_first_with_all_that_belongs_to_them(forge: OpenForge) -> None:
+    space = forge.space
+    space.start("scout", "question", {"payload": {**CHOICES, "plan": {"steps": ["drain"]}}})
+    ask(forge, {"question": "Second?"}, "smith")
+    page = forge.browser().get(f"{forge.base}/inbox").text
+    assert questions(page) == ["Deploy?", "Second?"]
+    for part in ("/s/repo/agents/scout", "/s/repo/sessions/scout/1", "/s/repo/inbox/scout/1.1", "flow question", "drain"):
+        assert part in page
+    assert "<title>(2) Inbox" in page
+    assert re.search(r'<button type="submit" name="v" value="&#34;approve&#34;">approve</button>', page)
+
+
+def test_an_empty_inbox_says_so(forge: OpenForge) -> None:
+    assert "Nothing waits for you" in forge.browser().get(f"{forge.base}/inbox").text
+
+
+def test_the_inbox_can_be_filtered_by_agent_flow_and_question(forge: OpenForge) -> None:
+    ask(forge, {"question": "Red?"})
+    ask(forge, {"question": "Blue?"}, "smith")
+    forge.space.start("scout", "question", {"payload": {"question": "Green?"}})
+    browser = forge.browser()
+    found = [questions(browser.get(f"{forge.base}/inbox?q={word}").text) for word in ("SMITH", "red", "question", "nothing")]
+    assert found == [["Blue?"], ["Red?"], ["Green?"], []]
+
+
+def test_many_questions_come_in_pages(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "PAGE", 2)
+    for number in range(3):
+        ask(forge, {"question": f"Number {number}?"})
+    browser = forge.browser()
+    assert questions(browser.get(f"{forge.base}/inbox").text) == ["Number 0?", "Number 1?"]
+    assert questions(browser.get(f"{forge.base}/inbox?page=2").text) == ["Number 2?"]
+
+
+def test_later_leads_to_the_next_question_and_changes_nothing(forge: OpenForge) -> None:
+    one, two = ask(forge, {"question": "One?"}), ask(forge, {"question": "Two?"})
+    browser = forge.browser()
+    assert f'<a class="later" href="{two}" data-later>' in browser.get(one).text
+    assert f'<a class="later" href="{one}" data-later>' in browser.get(two).text
+    assert len(forge.space.pending()) == 2
+
+
+def test_what_workers_do_is_folded_away_with_what_they_tried(forge: OpenForge) -> None:
+    forge.space.start("scout", "question", {"kind": "llm", "payload": {"prompt": ATTACK}})
+    page = forge.browser().get(f"{forge.base}/inbox").text
+    assert questions(page) == []
+    assert "Waiting for workers" in page
+    assert "/s/repo/inbox/scout/1.1" in page
+
+
+def test_whatever_an_agent_put_into_a_question_is_text(forge: OpenForge) -> None:
+    ask(forge, {"question": ATTACK, ATTACK: {"deep": [ATTACK]}, "note": ATTACK, "choices": [ATTACK, "no"]})
+    ask(
+        forge,
+        {
+            "question": f"{ATTACK}\n{ATTACK}",
+            "schema": {"type": "object", "title": ATTACK, "properties": {ATTACK: {"type": "string"}}},
+        },
+    )
+    address = ask(forge, ATTACK)
+    browser = forge.browser()
+    for each in (f"{forge.base}/inbox", address):
+        page = browser.get(each).text
+        assert "&lt;script&gt;alert(1)" in page
+        assert_harmless(page)
+    forge.space.decide("scout", ATTACK, ATTACK, by=ATTACK.replace("\n", ""), request_id=address.rpartition("/")[2])
+    for each in (f"{forge.base}/inbox", address):
+        assert_harmless(browser.get(each).text)
+
+
+def test_a_question_whose_rule_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("[answers.human-legal]\nschema = {type = 5}\n")
+    with open_forge(tmp_path, config=str(config)) as forge:
+        forge.space.spawn("scout", BRIEFING)
+        forge.space.define("question", QUESTION)
+        forge.space.start("scout", "question", {"kind": "human-legal", "payload": {"question": "Legal?"}})
+        ask(forge, {"question": "Plain?"})
+        page = forge.browser().get(f"{forge.base}/inbox")
+        assert page.status_code == 200
+        assert questions(page.text) == ["Legal?", "Plain?"]
+        assert "is no JSON Schema" in page.text
+        assert forge.browser().post(f"{forge.base}/inbox/scout/1.1", {"v": "1"}).status_code == 422
+
+
+# Deciding
+
+
+def test_a_decision_is_by_whoever_is_logged_in_and_is_named_afterwards(forge: OpenForge) -> None:
+    address = ask(forge, CHOICES)
+    browser = forge.browser("ada", "decider", "Ada Lovelace", "ada@example.org")
+    answer = browser.post(address, {"v": '"approve"', "rationale": "It is\r\nsafe."})
+    made = decision(forge)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/s/repo/inbox?decided={made.cid}")
+    assert (made.by, made.value, made.message) == ("Ada Lovelace <ada@example.org>", '"approve"', "It is\nsafe.")
+    page = browser.get(answer.headers["location"]).text
+    assert 'id="decided-notice"' in page
+    assert page.count(f"/s/repo/commits/{made.cid}") == 2, "in the notice, and in the list of what was decided"
+    assert "It is\nsafe." in page
+    assert questions(page) == []
+
+
+def test_the_decided_stay_in_sight_the_newest_first_also_when_the_feed_is_gone(forge: OpenForge) -> None:
+    for number in range(22):
+        address = ask(forge, {"question": f"Number {number}?"})
+        forge.space.decide("scout", number, f"Reason {number}.", request_id=address.rpartition("/")[2])
+    browser = forge.browser()
+
+    def shown() -> list[str]:
+        return re.findall(r"Reason (\d+)\.", browser.get(f"{forge.base}/inbox").text)
+
+    assert shown() == [str(number) for number in range(21, 1, -1)]
+    forge.forge.sites["repo"].feed.trim(0)
+    assert shown() == [str(number) for number in range(21, 1, -1)]
+
+
+def test_a_decision_without_a_reason_shows_none(forge: OpenForge) -> None:
+    browser = forge.browser()
+    browser.post(ask(forge, CHOICES), {"v": '"reject"'})
+    assert decision(forge).message.startswith("decision: ")
+    assert "decision: " not in browser.get(f"{forge.base}/inbox").text
+
+
+def test_fields_are_read_by_the_requests_schema(forge: OpenForge) -> None:
+    answer = forge.browser().post(ask(forge, SCHEMA), {"v.name": "Ada", "v.count": "3"})
+    assert answer.status_code == 303
+    assert json.loads(decision(forge).value) == {"name": "Ada", "count": 3}
+
+
+def test_a_form_can_be_answered_as_json_instead(forge: OpenForge) -> None:
+    address = ask(forge, SCHEMA)
+    browser = forge.browser()
+    assert 'name="_as" value="json"' in browser.get(f"{address}?as=json").text
+    assert browser.post(address, {"_as": "json", "v": '{"name": "Ada", "count": 3}'}).status_code == 303
+    assert json.loads(decision(forge).value) == {"name": "Ada", "count": 3}
+
+
+def test_a_question_without_a_rule_takes_json_or_text(forge: OpenForge) -> None:
+    browser = forge.browser()
+    assert browser.post(ask(forge, {"question": "What?"}), {"v": "[1, 2]"}).status_code == 303
+    assert decision(forge).value == "[1,2]"
+    assert browser.post(ask(forge, {"question": "What?"}), {"v": "[1, 2]", "v.as_text": "on"}).status_code == 303
+    assert decision(forge).value == '"[1, 2]"'
+
+
+@pytest.mark.parametrize(
+    ("payload", "fields", "said"),
+    [
+        (CHOICES, {"v": '"later"'}, "choose one of those listed"),
+        (CHOICES, {}, "choose one of those listed"),
+        (SCHEMA, {"v.name": "Ada", "v.count": "0"}, "less than the minimum"),
+        (SCHEMA, {"v.name": "", "v.count": "x"}, "no whole number"),
+        ({"question": "What?"}, {"v": "{"}, "not JSON"),
+        ({"question": "What?"}, {"v": ""}, "it is required"),
+        ({"question": "What?"}, {"v": '"a\\u0000"', "rationale": "a\0"}, "NUL"),
+    ],
+)
+def test_a_bad_answer_is_shown_again_with_the_reason_and_changes_nothing(
+    forge: OpenForge, payload: Any, fields: dict[str, str], said: str
+) -> None:
+    address = ask(forge, payload)
+    head = forge.space.head("scout")
+    answer = forge.browser().post(address, {"rationale": f"my reason {ATTACK}", **fields})
+    assert answer.status_code == 422
+    assert said in html.unescape(answer.text)
+    assert "rationale" in fields or "my reason &lt;script&gt;" in answer.text
+    assert "data-edited" in answer.text, "what was typed is not refreshed away"
+    assert (forge.space.head("scout"), len(forge.space.pending())) == (head, 1)
+    assert_harmless(answer.text)
+
+
+def test_a_viewer_sees_questions_and_may_not_decide(forge: OpenForge) -> None:
+    address = ask(forge, CHOICES)
+    browser = forge.browser("vera", "viewer")
+    page = browser.get(address).text
+    assert questions(page) == ["Deploy?"]
+    assert f'action="{address}"' not in page
+    assert browser.post(address, {"v": '"approve"'}).status_code == 403
+    assert browser.post(f"{forge.base}/inbox", {"v": '"approve"', "pick": "scout/ask-1.1"}).status_code == 403
+    assert len(forge.space.pending()) == 1
+
+
+def test_a_form_of_another_site_decides_nothing(forge: OpenForge) -> None:
+    address = ask(forge, CHOICES)
+    assert forge.browser().post(address, {"v": '"approve"'}, csrf="").status_code == 403
+    assert forge.stranger().post(address, {"v": '"approve"'}).status_code == 401
+    assert len(forge.space.pending()) == 1
+
+
+# Too late
+
+
+def test_the_second_person_is_told_who_answered_what_and_keeps_what_they_typed(forge: OpenForge) -> None:
+    address = ask(forge, CHOICES)
+    forge.browser("ada", "decider", "Ada").post(address, {"v": '"approve"', "rationale": "Safe."})
+    made = decision(forge)
+    answer = forge.browser("bob", "decider", "Bob").post(address, {"v": '"reject"', "rationale": f"Too early {ATTACK}"})
+    assert answer.status_code == 409
+    for part in (
+        "Answered by Ada",
+        "approve",
+        "Safe.",
+        f"/s/repo/commits/{made.cid}",
+        "Too early &lt;script&gt;",
+        "&#34;reject&#34;",
+    ):
+        assert part in answer.text, part
+    assert decision(forge).cid == made.cid
+    assert_harmless(answer.text)
+
+
+def test_the_second_person_is_told_also_where_both_answer_at_once(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other answer comes after ours was checked."""
+    address = ask(forge, CHOICES)
+    space = forge.space
+    decide = space.decide
+
+    def late(agent: str, value: Any, rationale: str = "", **more: Any) -> Any:
+        decide(agent, "approve", "First.", by="Ada", request_id=more["request_id"])
+        monkeypatch.undo()
+        return decide(agent, value, rationale, **more)
+
+    monkeypatch.setattr(space, "decide", late)
+    answer = forge.browser("bob").post(address, {"v": '"reject"', "rationale": "Mine."})
+    assert answer.status_code == 409
+    assert "Answered by Ada" in answer.text
+    assert "Mine." in answer.text
+
+
+def test_the_link_of_an_answered_request_shows_the_answer(forge: OpenForge) -> None:
+    forge.space.define("approval", APPROVAL)
+    forge.space.start("scout", "approval", {"goal": "x"})
+    forge.space.resume("scout", "the plan", by="worker 7")
+    forge.space.decide("scout", "approve", "Fine.", by="Ada")
+    browser = forge.browser()
+    by_worker = browser.get(f"{forge.base}/inbox/scout/1.1")
+    by_person = browser.get(f"{forge.base}/inbox/scout/1.2")
+    assert (by_worker.status_code, by_person.status_code) == (200, 200)
+    assert "Answered by worker 7" in by_worker.text
+    assert "Answered by Ada" in by_person.text
+    assert "data-answered" in by_person.text
+
+
+def test_a_request_that_was_given_up_says_why(forge: OpenForge) -> None:
+    forge.space.start("scout", "question", {"kind": "llm", "payload": {}})
+    forge.space.give_up("scout", f"no model {ATTACK}", by="worker 7")
+    page = forge.browser().get(f"{forge.base}/inbox/scout/1.1").text
+    assert "Given up by worker 7" in page
+    assert "no model &lt;script&gt;" in page
+
+
+def test_a_question_of_a_cancelled_session_says_that_nobody_answers_it(forge: OpenForge) -> None:
+    forge.space.start("scout", "question", {"payload": CHOICES})
+    forge.space.cancel("scout", "not needed")
+    browser = forge.browser()
+    page = browser.get(f"{forge.base}/inbox/scout/1.1")
+    assert page.status_code == 200
+    assert "session 1 is cancelled" in page.text
+    answer = browser.post(f"{forge.base}/inbox/scout/1.1", {"v": '"approve"', "rationale": "kept"})
+    assert answer.status_code == 409
+    assert "kept" in answer.text
+
+
+@pytest.mark.parametrize(
+    "which", ["scout/1.9", "scout/2.1", "scout/x", "scout/1.x", "scout/ask-9.1", "nobody/1.1", "No%20body/1.1", "scout/%00"]
+)
+def test_a_request_that_never_was_is_not_found(forge: OpenForge, which: str) -> None:
+    forge.space.start("scout", "question", {"payload": CHOICES})
+    forge.space.decide("scout", "approve")
+    browser = forge.browser()
+    assert browser.get(f"{forge.base}/inbox/{which}").status_code == 404
+    assert browser.post(f"{forge.base}/inbox/{which}", {"v": "1"}).status_code == 404
+
+
+# Several at once
+
+
+def test_questions_with_the_same_choices_are_answered_together(forge: OpenForge) -> None:
+    one, two = ask(forge, CHOICES), ask(forge, CHOICES, "smith")
+    ask(forge, {"question": "Other?", "choices": ["a", "b"]})
+    browser = forge.browser("ada", display="Ada")
+    page = browser.get(f"{forge.base}/inbox").text
+    assert "2 questions take" in page
+    assert page.count('name="pick"') == 2, "the one with other choices cannot be ticked"
+    picked = ["scout/ask-1.1", "smith/ask-1.1"]
+    answer = browser.post(f"{forge.base}/inbox", {"pick": picked, "v": '"approve"', "rationale": "Both."})
+    assert answer.status_code == 200
+    for address, agent in ((one, "scout"), (two, "smith")):
+        made = decision(forge, agent)
+        assert (made.value, made.message, made.by) == ('"approve"', "Both.", "Ada")
+        assert address in answer.text
+        assert f"/s/repo/commits/{made.cid}" in answer.text
+    assert questions(answer.text) == ["Other?"]
+
+
+def test_of_several_answers_each_has_its_own_outcome(forge: OpenForge) -> None:
+    ask(forge, CHOICES)
+    ask(forge, CHOICES, "smith")
+    forge.space.decide("smith", "reject", by="Bob", request_id="ask-1.1")
+    picked = ["scout/ask-1.1", "smith/ask-1.1", "nobody/1.1", ATTACK]
+    answer = forge.browser().post(f"{forge.base}/inbox", {"pick": picked, "v": '"approve"'})
+    assert answer.status_code == 200
+    assert decision(forge).value == '"approve"'
+    assert "Bob has answered" in answer.text
+    assert answer.text.count("not recorded") == 3
+    assert_harmless(answer.text)
+
+
+def test_several_answers_that_all_fail_are_an_error_and_keep_the_reason(forge: OpenForge) -> None:
+    ask(forge, CHOICES)
+    ask(forge, CHOICES, "smith")
+    answer = forge.browser().post(f"{forge.base}/inbox", {"pick": ["scout/ask-1.1"], "v": '"maybe"', "rationale": "kept"})
+    assert answer.status_code == 422
+    assert "kept</textarea>" in answer.text
+    assert re.search(r'value="scout/ask-1\.1"[^>]* checked', answer.text)
+    assert len(forge.space.pending()) == 2
+
+
+@pytest.mark.parametrize("picked", [[], [f"scout/{number}.1" for number in range(101)]])
+def test_none_and_too_many_at_once_are_refused(forge: OpenForge, picked: list[str]) -> None:
+    ask(forge, CHOICES)
+    assert forge.browser().post(f"{forge.base}/inbox", {"pick": picked, "v": '"approve"'}).status_code == 422
+    assert len(forge.space.pending()) == 1
+
+
+def test_parallel_questions_of_one_session_are_answered_one_by_one(forge: OpenForge) -> None:
+    forge.space.define("parts", PARTS.replace('"part"', '"human"').replace('"last"', '"human"'))
+    forge.space.start("scout", "parts", 2)
+    browser = forge.browser()
+    assert browser.post(f"{forge.base}/inbox/scout/1.2", {"v": "2"}).status_code == 303
+    assert [each.id for each in forge.space.pending()] == ["1.1"]
+    assert browser.post(f"{forge.base}/inbox/scout/1.2", {"v": "3"}).status_code == 409
+    with pytest.raises(StaleRequest):
+        forge.space.decide("scout", 3, request_id="1.2")

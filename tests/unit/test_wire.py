@@ -1,0 +1,287 @@
+"""The table of verbs and the form of records on the wire."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+import clia
+from clia.errors import InvalidInput
+from clia.sessions.model import Session
+from clia.wire import records
+from clia.wire.records import CONTENT, DECIDED, ENTRIES, EXTRA_SCHEMAS, GIVEN, SESSION, THING, TYPED
+from clia.wire.shapes import (
+    ANY,
+    COUNT,
+    FLAG,
+    NUMBER,
+    OBJECT,
+    STRING,
+    TEXT,
+    WHOLE,
+    Bytes,
+    Either,
+    Listed,
+    Mapped,
+    Optional,
+    Record,
+    definitions,
+)
+from clia.wire.verbs import BODY, GET, LOCAL, PATH, all_verbs
+
+VERBS = {verb.name: verb for verb in all_verbs()}
+ONLY_ON_THE_WIRE = {"given", "repair"}
+"""What a session was given is part of a session in the library; to repair is a parameter of ``doctor``."""
+NOT_ON_THE_WIRE = {"progress", "repair"}
+_LARGEST = 2**53 - 1
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-_LARGEST, _LARGEST) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.text(max_size=5), json_values, max_size=3)
+contents = (
+    st.binary(max_size=40)
+    | st.builds(clia.File, st.binary(max_size=20), st.booleans())
+    | st.builds(clia.Link, st.text(max_size=10))
+    | st.builds(clia.Submodule, st.text("0123456789abcdef", min_size=40, max_size=40))
+)
+typed = (
+    st.builds(clia.Briefing, st.text("abc", min_size=1), st.text(), st.none(), st.none())
+    | st.builds(clia.Behaviour, st.text(), st.sampled_from(["prompt", "session-flow"]), st.text(), st.none())
+    | st.builds(clia.ConsoleTrace, st.text(), st.text(), st.lists(objects, max_size=2).map(tuple))
+    | objects.map(lambda made: {**made, "type": "capability"})
+)
+PLAIN: list[tuple[Any, st.SearchStrategy[Any]]] = [
+    (TEXT, st.text(max_size=20)),
+    (STRING, st.text(max_size=20)),
+    (FLAG, st.booleans()),
+    (COUNT, st.integers(0, _LARGEST)),
+    (WHOLE, st.integers(-_LARGEST, _LARGEST)),
+    (NUMBER, st.floats(allow_nan=False, allow_infinity=False)),
+    (ANY, json_values),
+    (OBJECT, objects),
+    (CONTENT, contents),
+    (TYPED, typed),
+]
+
+
+def values_of(shape: Any) -> st.SearchStrategy[Any]:
+    for plain, found in PLAIN:
+        if shape is plain:
+            return found
+    if isinstance(shape, Bytes):
+        return st.binary(max_size=40)
+    if isinstance(shape, Optional):
+        return st.none() | values_of(shape.inner)
+    if isinstance(shape, Listed):
+        return st.lists(values_of(shape.inner), max_size=3).map(shape._made)
+    if isinstance(shape, Mapped):
+        return st.dictionaries(st.text(max_size=8), values_of(shape.inner), max_size=3)
+    if isinstance(shape, Either):
+        return st.one_of([values_of(each) for each in shape._records.values()])
+    assert isinstance(shape, Record), shape
+    return st.builds(shape._kind, **{name: values_of(each) for name, each in shape._fields.items()})
+
+
+def shapes() -> dict[str, Any]:
+    """Every shape that a verb takes or answers with, and those inside."""
+    left = [param.shape for verb in VERBS.values() for param in verb.params]
+    left += [verb.result for verb in VERBS.values() if verb.result is not None]
+    found: dict[str, Any] = {}
+    while left:
+        shape: Any = left.pop()
+        if not {shape, getattr(shape, "inner", None)} & {SESSION, GIVEN, DECIDED, THING, ENTRIES}:
+            found[f"{getattr(shape, 'name', type(shape).__name__)} {json.dumps(shape.schema())}"] = shape
+        left += shape.parts()
+    return found
+
+
+SHAPES = shapes()
+RECORDS = {shape.name: shape for shape in SHAPES.values() if isinstance(shape, Record)}
+DEFINITIONS = {**definitions([verb.result for verb in VERBS.values() if verb.result is not None]), **EXTRA_SCHEMAS}
+
+
+def accepts(shape: Any, value: Any) -> bool:
+    schema = {**shape.schema(), "components": {"schemas": {**definitions([shape]), **DEFINITIONS}}}
+    return bool(Draft202012Validator(schema).is_valid(value))
+
+
+# The table
+
+
+def test_every_verb_of_a_space_is_in_the_table_or_stays_on_its_machine_for_a_reason() -> None:
+    names = {name for name, _ in inspect.getmembers(clia.Space) if not name.startswith("_")} - {"id"}
+    assert names == (set(VERBS) - ONLY_ON_THE_WIRE) | set(LOCAL)
+    assert not set(VERBS) & set(LOCAL)
+    assert all(LOCAL.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(VERBS) - ONLY_ON_THE_WIRE))
+def test_a_verb_takes_what_the_library_takes_with_the_same_defaults(name: str) -> None:
+    parameters = inspect.signature(getattr(clia.Space, name)).parameters
+    wanted = {key: each.default for key, each in parameters.items() if key not in {"self", *NOT_ON_THE_WIRE}}
+    found = {param.name: inspect.Parameter.empty if param.required else param.default for param in VERBS[name].params}
+    assert found == wanted
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_is_sound_in_itself(name: str) -> None:
+    verb = VERBS[name]
+    assert sorted(re.findall(r"\{(\w+)\}", verb.path)) == sorted(each.key for each in verb.params if each.where == PATH)
+    assert verb.method != GET or not any(each.where == BODY for each in verb.params)
+    assert {verb.moves, verb.base, verb.shows} - {None} <= {each.name for each in verb.params}
+    assert verb.summary.endswith(".")
+
+
+def test_no_two_verbs_have_one_address() -> None:
+    addresses = [(verb.method, re.sub(r"\{\w+\}", "{}", verb.path)) for verb in VERBS.values()]
+    assert len(set(addresses)) == len(addresses)
+
+
+# Values
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_is_written_is_read_back_and_fits_the_schema(name: str) -> None:
+    shape = SHAPES[name]
+
+    @settings(max_examples=25, suppress_health_check=list(HealthCheck))
+    @given(values_of(shape))
+    def check(value: Any) -> None:
+        written = json.loads(json.dumps(shape.encode(value)))
+        assert shape.decode(written, "it") == value
+        assert accepts(shape, written)
+
+    check()
+
+
+def refusal(shape: Any, value: Any) -> InvalidInput:
+    with pytest.raises(InvalidInput) as caught:
+        shape.decode(value, "it")
+    return caught.value
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_with_a_field_too_many_too_few_or_of_another_type_is_refused_by_the_fields_name(name: str) -> None:
+    shape = RECORDS[name]
+
+    @settings(max_examples=5, suppress_health_check=list(HealthCheck))
+    @given(values_of(shape))
+    def check(value: Any) -> None:
+        good = shape.encode(value)
+        error = refusal(shape, {**good, "surplus": 1})
+        assert (error.code, error.fields) == ("unknown-field", {"field": "it.surplus"})
+        assert not accepts(shape, {**good, "surplus": 1})
+        for key in shape.definition()["required"]:
+            less = {other: each for other, each in good.items() if other != key}
+            assert (refusal(shape, less).code, refusal(shape, less).fields) == ("missing-field", {"field": f"it.{key}"})
+            assert not accepts(shape, less)
+        for field, inner in shape._fields.items():
+            if inner not in (STRING, TEXT, FLAG, COUNT, WHOLE, NUMBER):
+                continue
+            key = field.rstrip("_")
+            assert refusal(shape, {**good, key: []}).fields["field"] == f"it.{key}"
+            assert not accepts(shape, {**good, key: []})
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("shape", "bad"),
+    [
+        (TEXT, ["\ud800", 3, None, [], True]),
+        (FLAG, [1, "true", None]),
+        (COUNT, [-1, 1.0, True, 2**53, "1", None]),
+        (WHOLE, [1.5, True, 2**53, -(2**53), "1"]),
+        (NUMBER, ["1", True, None, []]),
+        (OBJECT, [[], None, "x"]),
+        (Listed(TEXT), [{}, "x", [1], None]),
+        (Mapped(TEXT), [[], {"a": 1}]),
+        (CONTENT, [1, None, {}, {"text": 1}, {"base64": "?"}, {"base64": 1}, {"link": 1}, {"text": "a", "link": "b"}, []]),
+        (CONTENT, [{"text": "a", "executable": 1}, {"text": "\ud800"}, {"submodule": []}]),
+        (records.MERGING, [{}, {"outcome": "lost"}, {"outcome": "merged"}, {"outcome": ["merged"]}, 3]),
+        (THING, [{}, [], {"type": 3}, {"type": "briefing"}, {"type": "briefing", "title": "", "text": ""}]),
+        (SESSION, [{}, [], {"agent": "a"}, {"pending": 3}]),
+        (GIVEN, [{}, [], {"input": 1}, {"input": 1, "resumes": [{}]}]),
+        (DECIDED, [{}, [], {"session": {}}]),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_named(shape: Any, bad: list[Any]) -> None:
+    for value in bad:
+        assert refusal(shape, value).fields.get("field")
+
+
+@pytest.mark.parametrize("shape", [TEXT, FLAG, COUNT, WHOLE, OBJECT, Listed(TEXT), Mapped(TEXT), CONTENT, records.STAMP])
+def test_the_schema_accepts_just_what_is_read(shape: Any) -> None:
+    @settings(max_examples=60)
+    @given(json_values)
+    def check(value: Any) -> None:
+        try:
+            shape.decode(value, "it")
+        except InvalidInput:
+            # JSON Schema takes 1.0 for a whole number, and cannot look into Base64.
+            assert not accepts(shape, value) or isinstance(value, (float, dict))
+        else:
+            assert accepts(shape, value)
+
+    check()
+
+
+def test_every_field_of_an_object_that_is_written_crosses() -> None:
+    thing = {"type": "briefing", "title": "t", "text": "", "surplus": 1}
+    assert THING.decode(THING.encode(thing), "it") == thing
+
+
+def test_a_session_and_a_decision_are_read_back_as_they_were() -> None:
+    row = {
+        "status": "suspended",
+        "name": "flow",
+        "flow": "0" * 40,
+        "started_at": "2026-05-01T00:00:00Z",
+        "pending": [[3, "human", "tag", {"a": [1]}, 7, "2026-05-01T00:00:01Z"]],
+        "done": 2,
+        "forked": {"agent": "b"},
+    }
+    session = Session("scout", "ask-1", row, lambda: (None, []))
+    written = json.loads(json.dumps(SESSION.encode(session)))
+    found = SESSION.decode(written, "it")
+    assert found.to_json() == session.to_json()
+    assert (found.pending, found.resumed, found.live) == (session.pending, 2, True)
+    assert accepts(SESSION, written)
+    assert refusal_of_load(found) == "not-loaded"
+    decision = clia.Decision("1" * 40, "scout", "ask-1.3", [None], "Tess", session)
+    decided = DECIDED.decode(json.loads(json.dumps(DECIDED.encode(decision))), "it")
+    assert decided._replace(session=session) == decision
+    assert decided.session.to_json() == session.to_json()
+
+
+def refusal_of_load(session: Session) -> str:
+    with pytest.raises(InvalidInput) as caught:
+        _ = session.resumes
+    return caught.value.code
+
+
+def test_a_value_of_another_class_is_not_written() -> None:
+    for shape, bad in (
+        (records.BRIEFING, "text"),
+        (records.REQUEST, ("a",)),
+        (CONTENT, "text"),
+        (CONTENT, None),
+        (ENTRIES, "text"),
+    ):
+        with pytest.raises(InvalidInput):
+            shape.encode(bad)
+
+
+def test_the_entries_of_a_trace_may_come_as_the_trace() -> None:
+    entries = ({"text": "a"}, {"text": "b"})
+    assert ENTRIES.encode(clia.ConsoleTrace("", "", entries)) == ENTRIES.encode(iter(entries)) == list(entries)

@@ -1,0 +1,28 @@
+"""What ``make demo`` adds for the forge: a trace in colours, a question that was answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_TESTS = (
+    "\x1b[1m$ pytest -q\x1b[0m\n\x1b[32m........\x1b[31mF\x1b[32m..\x1b[0m [100%]\n"
+    "\x1b[31mFAILED\x1b[0m test_prices.py::\x1b[1mtest_cents\x1b[0m - assert 0.30000000000000004 == 0.3\n"
+    "\x1b[33m1 failed\x1b[0m, 10 passed in 0.12s"
+)
+TOUR: tuple[tuple[str, str], ...] = (
+    ("scout has seen a test fail, in colours.", f"trace add scout '{_TESTS}' --kind stdout"),
+    ("And writes it down.", "commit scout finding --set FINDINGS.md=../drafts/findings.md --trace -m 'Cents do not add up'"),
+    ("It asks what to do.", "ask scout 'Shall I mend the test or the code?' --choices code,test"),
+    ("You said so already.", "decide scout code -m 'The test is right.'"),
+    ("reviewer reviews scout.", "relate reviewer reviews scout"),
+    ("Somebody who may look, and nothing else.", "user add grace --name 'Grace Hopper' --email grace@example.org"),
+)
+
+
+def plant(repository: Path) -> None:
+    """The files that the tour's commands name."""
+    findings = "# Findings\n\n- 0.1 + 0.2 is not 0.3: round where money is shown.\n"
+    (repository.parent / "drafts" / "findings.md").write_text(findings, encoding="utf-8")

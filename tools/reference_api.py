@@ -1,0 +1,135 @@
+"""The reference page of the API: every verb of ``clia.wire.verbs``, with what it takes and answers with.
+
+Invariant: the page says what the OpenAPI document says, in words; a type that it has no words for stops the generation.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from clia.web.api import openapi, paging
+from clia.wire.records import EXTRA_SCHEMAS
+from clia.wire.shapes import definitions
+from clia.wire.verbs import LOCAL, all_verbs
+from reference_markdown import code, page, prose, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from clia.wire.verbs import Param, Verb
+
+ROOT = "/api/v1/spaces/{space}"
+_NUMBERS = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text", "null": "null"}
+
+
+def api_page() -> str:
+    verbs = all_verbs()
+    document = openapi.document()
+    shapes = [param.shape for verb in verbs for param in verb.params] + [verb.result for verb in verbs if verb.result is not None]
+    tags = dict.fromkeys(verb.tag for verb in verbs)
+    return page(
+        "# API",
+        f"Every verb of the library, below {code(ROOT)}. How to call it: [use the API](../how-to/api.md). A forge also gives this "
+        "as an OpenAPI 3.1 document, at `/api/v1/openapi.json`.",
+        "A program sends `Authorization: Bearer TOKEN`. What goes *in the body* is one JSON object, sent as `application/json`; a "
+        "field that is not known is refused. The last column says what counts where something is left out; empty: it may not be. "
+        "Each verb names the lowest role that may ask for it: viewer, decider or admin.",
+        f"A *list in pages* is an object: `items`, and `next`, the `cursor` of the next page or null. `page_size` is at most "
+        f"{paging.MOST}, and {paging.SIZE} where it is left out. Each verb that changes something takes `Idempotency-Key`; where "
+        "a verb takes `If-Match`, that is the head which the agent must have.",
+        "## Addresses of the forge",
+        table(("request", "what it gives"), _fixed(document["paths"])),
+        "`/healthz`, `/metrics` and the streams of events are described in [serve a forge](../how-to/forge.md#watch-the-forge) and "
+        "[watch what happens](../how-to/watch.md).",
+        *(part for tag in tags for part in _section(tag, [verb for verb in verbs if verb.tag == tag])),
+        "## Verbs that stay local",
+        "These have no address. `RemoteSpace` refuses them with `local-only`.",
+        table(("verb", "why"), [(code(name), prose(why)) for name, why in LOCAL.items()]),
+        "## Problems",
+        "Every answer that is no success is `application/problem+json` ([RFC 9457](#shape-problem)).",
+        table(("status", "what it means"), _statuses(document["components"]["responses"])),
+        "## Shapes",
+        "What stands in bodies and answers. A field that is not always there says so.",
+        *_shapes({**definitions(shapes), **EXTRA_SCHEMAS, "Problem": document["components"]["schemas"]["Problem"]}),
+    )
+
+
+def _fixed(paths: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = {path: each["get"] for path, each in paths.items() if each.get("get", {}).get("tags") == ["forge"]}
+    made = [(code(f"GET {path}"), prose(operation["summary"])) for path, operation in found.items()]
+    return [*made, (code("GET /api/v1/openapi.json"), "This page, for programs.")]
+
+
+def _statuses(responses: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(status, prose(each["description"])) for status, each in responses.items()]
+
+
+def _section(tag: str, verbs: list[Verb]) -> Iterator[str]:
+    yield f"## Verbs of {tag}"
+    for verb in verbs:
+        yield page(
+            f"### {verb.name}",
+            f"{code(f'{verb.method} {verb.path}')}, role {verb.role}. {prose(verb.summary)}",
+            table(("takes", "where", "type", "left out"), [_param(each) for each in verb.params]) if verb.params else "",
+            _answer(verb),
+        )
+
+
+def _param(param: Param) -> tuple[str, str, str, str]:
+    places = {"path": "in the path", "query": "in the query", "body": "in the body"}
+    default = "" if param.required else code(json.dumps(param.default))
+    return code(param.key), places[param.where], _type(param.shape.schema()), default
+
+
+def _answer(verb: Verb) -> str:
+    if verb.result is None:
+        said = "Answers with nothing (204)."
+    elif verb.paged:
+        said = f"Answers with a list in pages: {_type(verb.result.schema()['items'])}."
+    else:
+        said = f"Answers with: {_type(verb.result.schema())}."
+    taken = " Takes `If-Match`." if verb.moves else ""
+    return said + taken + (" The head is the `ETag`; with `If-None-Match` it may answer 304." if verb.shows else "")
+
+
+def _shapes(schemas: Mapping[str, Any]) -> Iterator[str]:
+    for name, schema in sorted(schemas.items()):
+        told = prose(schema.get("description", ""))
+        if "properties" not in schema:
+            yield page(f"### Shape: {name}", told)
+            continue
+        required = schema.get("required", ())
+        rows = [
+            (code(key), _type(each) + ("" if key in required else ", or left out"), prose(each.get("description", "")))
+            for key, each in schema["properties"].items()
+        ]
+        yield page(f"### Shape: {name}", told, table(("field", "type", "meaning"), rows))
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """A schema in words."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#shape-{name.lower()})"
+    if "anyOf" in schema or "oneOf" in schema:
+        kinds = dict.fromkeys(_type(each) for each in schema.get("anyOf", schema.get("oneOf", ())))
+        return ("; or " if "oneOf" in schema else " or ").join(kinds)
+    if "const" in schema:
+        return code(json.dumps(schema["const"]))
+    kind = schema.get("type")
+    if kind is None:
+        return "any JSON"
+    if isinstance(kind, list):
+        return " or ".join(_type({**schema, "type": each}) for each in kind)
+    if kind == "array":
+        return f"list of {_type(schema['items'])}"
+    return _object(schema) if kind == "object" else _NUMBERS[kind]
+
+
+def _object(schema: Mapping[str, Any]) -> str:
+    if isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {_type(schema['additionalProperties'])}"
+    if "properties" not in schema:
+        return "object"
+    return f"object with {', '.join(f'{code(key)} ({_type(each)})' for key, each in schema['properties'].items())}"
