@@ -77,7 +77,7 @@ def _pages(rounds: int) -> list[Row]:
     return [
         Row(f"page: overview of {AGENTS} agents", overview, floor, name, None),
         Row(f"page: inbox of {AGENTS} questions", inbox, floor, name, None),
-        Row(f"page: graph of {COMMITS:,} commits", graph, floor, name, 150.0, absolute=True),
+        Row(f"page: graph of {COMMITS:,} commits, looked at before", graph, floor, name, None),
     ]
 
 

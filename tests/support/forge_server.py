@@ -137,9 +137,10 @@ class Events:
 
     def rest(self) -> list[Event]:
         """What comes until the stream ends."""
-        found = []
+        found: list[Event] = []
         while (event := self.next()) is not None:
             found.append(event)
+            assert len(found) < 3000, "the stream does not end"
         return found
 
 

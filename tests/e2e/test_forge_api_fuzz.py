@@ -1,0 +1,137 @@
+"""The whole OpenAPI document of the forge, tried by schemathesis: requests as the document has them, and as it does not.
+
+Invariant: whatever is asked, the answer has a documented status below 500, its documented type, and its documented shape.
+Values that mean something here (agents, commits, requests) are mixed in, so that much gets past the first check of a name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi import checks
+
+from clia.app.config import ForgeOptions
+from clia.web.api.openapi import document
+from support.forge import open_forge
+from support.spaces import BRIEFING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from schemathesis import BaseSchema, Case
+
+    import clia
+
+FLOW = 'def main(input):\n    while True:\n        request("human", {"question": "Go on?"})\n'
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_schema_conformance,
+    checks.response_headers_conformance,
+    checks.negative_data_rejection,
+]
+METHODS = ("get", "post", "put")
+OPERATIONS = [(method, path) for path, there in document()["paths"].items() for method in METHODS if method in there]
+
+
+class Prey(NamedTuple):
+    schema: BaseSchema
+    space: clia.Space
+    token: str
+
+    def revive(self) -> None:
+        """What the last example took away is there again."""
+        for name in ("scout", "wise"):
+            if name not in self.space.agents():
+                self.space.restore(name) if name in self.space.agents(archived=True) else self.space.spawn(name, BRIEFING)
+            if not self.space.pending(name):
+                self.space.ask(name, {"question": "Go on?"})
+
+    def known(self) -> dict[str, st.SearchStrategy[Any]]:
+        """Values that mean something here, by the fields that take them."""
+        space = self.space
+        heads = [space.head("scout"), space.genesis("scout"), space.head("wise")]
+        agents = st.sampled_from(["scout", "wise", "newt"])
+        commits = st.sampled_from([*heads, "scout", "scout~1", "main"])
+        requests = space.pending()
+        made: dict[str, st.SearchStrategy[Any]] = dict.fromkeys(("name", "agent", "parent", "into", "from"), agents)
+        made |= dict.fromkeys(("reviewer", "reviewee", "src", "dst", "touching"), agents)
+        made |= dict.fromkeys(("commit", "text", "one", "other", "ours", "theirs", "base", "at", "cid"), commits)
+        made |= {
+            "request_id": st.sampled_from([each.id for each in requests]),
+            "session_id": st.sampled_from([each.session for each in requests]),
+            "by": st.none(),
+            "kind": st.sampled_from(["finding", "test", "reviews", "note"]),
+            "flow": st.just("plan"),
+            "source": st.just(FLOW),
+            "path": st.just("a.txt"),
+            "files": st.just({"a.txt": {"text": "three\n"}, "b": {"base64": "/w=="}}),
+            "changes": st.just({"a.txt": "four\n", "b": None}),
+            "timezone": st.just("UTC"),
+            "document": st.sampled_from(["agent", "agenda", "agency"]),
+        }
+        return made
+
+    def aimed(self, case: Case[Any], data: st.DataObject) -> None:
+        """Puts known values into most of the fields that take them, and leaves out most of what only refuses."""
+        known = self.known()
+        for fields in (case.path_parameters, case.query, case.body if isinstance(case.body, dict) else {}):
+            for key in [key for key in fields or () if key in known]:
+                if data.draw(st.integers(0, 9)):
+                    fields[key] = data.draw(known[key])
+        if "If-Match" in case.headers and data.draw(st.integers(0, 4)):
+            del case.headers["If-Match"]
+        if "cursor" in case.query and data.draw(st.integers(0, 4)):
+            del case.query["cursor"]
+
+
+@pytest.fixture(scope="module")
+def prey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prey]:
+    root = tmp_path_factory.mktemp("fuzz")
+    with open_forge(root, options=ForgeOptions(per_minute=10**9, logins_per_minute=10**9)) as opened:
+        space, users = opened.space, opened.forge.users
+        for name, text in (("scout", b"one\n"), ("wise", b"two\n")):
+            space.spawn(name, BRIEFING)
+            space.trace(name, "note", "looking")
+            space.commit_with_trace(name, "finding", {"a.txt": text, "b": b"\xff"}, message="look")
+        space.define("plan", FLOW)
+        users.add("ada", "admin")
+        token = users.make_token("ada")[0]
+        schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", opened.app, headers={"authorization": f"Bearer {token}"})
+        yield Prey(schema, space, token)
+
+
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "broken"])
+@pytest.mark.parametrize(("method", "path"), OPERATIONS)
+def test_every_answer_is_as_the_document_says(prey: Prey, method: str, path: str, mode: GenerationMode, soak: bool) -> None:
+    examples = 200 if soak else 10 if mode is GenerationMode.POSITIVE else 3
+    operation = prey.schema[path][method]
+
+    # The same every time in the suite; a soak explores.
+    @settings(
+        max_examples=examples,
+        derandomize=not soak,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(case=operation.as_strategy(generation_mode=mode), data=st.data())
+    def try_one(case: Case[Any], data: st.DataObject) -> None:
+        prey.revive()
+        if "space" in case.path_parameters:
+            case.path_parameters["space"] = "repo"
+        if mode is GenerationMode.POSITIVE:
+            prey.aimed(case, data)
+        response = case.call(headers={"authorization": f"Bearer {prey.token}"})
+        assert response.status_code < 500, response.text
+        case.validate_response(response, checks=CHECKS)
+
+    try_one()

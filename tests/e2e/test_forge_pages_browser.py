@@ -1,0 +1,231 @@
+"""Every page of the forge in a real browser: at a desk and on a phone, in light and dark, and whatever agents wrote on it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import expect
+
+import clia
+from clia.app.users import users_of
+from support import forge_scene
+from support.browser import PHONE, Person, assert_accessible, assert_fits, chromium, picture, visited, with_axe
+from support.forge_server import ForgeProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from playwright.sync_api import Browser
+
+TRACE, COMMITS = 10_000, 5_000
+PAGES = {
+    "spaces": "/",
+    "login": "/login",
+    "overview": "/s/shop/",
+    "archived": "/s/shop/?archived=1",
+    "health": "/s/shop/health",
+    "inbox": "/s/shop/inbox",
+    "filtered": "/s/shop/inbox?q=nothing-like-it",
+    "question": "/s/shop/inbox/{waits}",
+    "question-json": "/s/shop/inbox/{waits}?as=json",
+    "answered": "/s/shop/inbox/{answered}",
+    "agent": "/s/shop/agents/scout",
+    "agent-archived": "/s/shop/agents/clerk",
+    "files": "/s/shop/agents/scout/files",
+    "file": "/s/shop/agents/scout/files/prices.py",
+    "conflict": "/s/shop/agents/lead/merges/reviewer",
+    "trace": "/s/shop/agents/scout/trace",
+    "commit": "/s/shop/commits/{traced}",
+    "commit-trace": "/s/shop/commits/{traced}/trace?q=failed",
+    "decision": "/s/shop/commits/{decision}",
+    "sessions": "/s/shop/sessions",
+    "session": "/s/shop/sessions/lead/1",
+    "session-failed": "/s/shop/sessions/reviewer/1",
+    "graph": "/s/shop/graph",
+    "graph-table": "/s/shop/graph?view=table",
+    "graph-path": "/s/shop/graph?collapse=1&from=lead&to=scout",
+    "lineage": "/s/shop/lineage",
+    "lineage-agent": "/s/shop/lineage/scout?at=/role",
+    "lineage-agenda": "/s/shop/lineage/scout?document=plan",
+    "missing": "/s/shop/agents/nobody",
+}
+PICTURES = {"inbox": "inbox", "graph": "graph", "session": "session", "agent": "agent", "lineage-agent": "lineage"}
+HOSTILE = [
+    "/s/hostile/",
+    "/s/hostile/inbox",
+    "/s/hostile/inbox/villain/1.2",
+    "/s/hostile/inbox/victim/1.2",
+    "/s/hostile/inbox/victim/1.3",
+    "/s/hostile/inbox/victim/1.3?as=json",
+    "/s/hostile/agents/villain",
+    "/s/hostile/agents/villain/files",
+    "/s/hostile/agents/villain/files/{path}",
+    "/s/hostile/agents/villain/merges/victim",
+    "/s/hostile/agents/villain/trace",
+    "/s/hostile/agents/villain/trace?q={path}",
+    "/s/hostile/commits/{cid}",
+    "/s/hostile/commits/{cid}/trace?unfold=1",
+    "/s/hostile/commits/{decision}",
+    "/s/hostile/sessions/villain/1",
+    "/s/hostile/sessions/victim/1",
+    "/s/hostile/sessions/failed/1",
+    "/s/hostile/graph",
+    "/s/hostile/graph?view=table",
+    "/s/hostile/graph?from={path}&to={path}",
+    "/s/hostile/lineage",
+    "/s/hostile/lineage/villain",
+    "/s/hostile/lineage/villain?at=/role",
+    "/s/hostile/lineage/villain?document=plan",
+    "/login?next={path}&key={path}",
+]
+
+
+class Gallery(NamedTuple):
+    """A forge over spaces that have everything in them, and its visitors."""
+
+    browser: Browser
+    address: str
+    secrets: Mapping[str, str]
+    names: Mapping[str, str]
+    hostile: Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
+    top = tmp_path_factory.mktemp("gallery").resolve()
+    shop, hostile = forge_scene.shop(top / "company" / "shop"), forge_scene.hostile(top / "hostile")
+    attacker = '" onmouseover="window.pwned=1" autofocus onfocus="window.pwned=1'  # a name may hold no bracket
+    forge_scene.people(shop.root, {"ada": ("admin", "Ada Lovelace", "ada@example.org"), "mallory": ("admin", attacker, "")})
+    with clia.open(shop.root, settings=clia.Settings(durable=False, person=forge_scene.PERSON)) as space:
+        secrets = {name: users_of(space).make_session(name).secret for name in ("ada", "mallory")}
+    with ForgeProcess(shop.root, "--space", str(shop.root), "--space", str(hostile.root)) as forge, chromium() as browser:
+        yield Gallery(browser, forge.address, secrets, shop.names, hostile.names)
+
+
+@pytest.fixture(scope="module")
+def ada(gallery: Gallery) -> Iterator[Person]:
+    """Somebody who examines what she sees."""
+    person = with_axe(Person(gallery.browser, gallery.address, gallery.secrets["ada"]))
+    person.expects("status of 404")  # of the page that is not there
+    yield person
+    person.leave()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_can_be_read_by_everyone_at_any_width_and_in_any_light(gallery: Gallery, ada: Person, name: str) -> None:
+    """axe-core finds nothing serious, nothing has to be scrolled sideways, and the browser complains of nothing."""
+    page = ada.tab()
+    visited(page, PAGES[name].format(**gallery.names), 404 if name == "missing" else 200)
+    if name in PICTURES:
+        picture(page, PICTURES[name])
+    assert_accessible(page)
+    page.emulate_media(color_scheme="dark")
+    if name == "commit-trace":
+        picture(page, "dark")
+    assert_accessible(page, "color-contrast")
+    page.set_viewport_size(PHONE)
+    assert_fits(page)
+    assert_accessible(page)
+    page.emulate_media(color_scheme="light")
+    assert_accessible(page, "color-contrast")
+    page.close()
+    ada.assert_nothing_wrong()
+
+
+def test_what_an_agent_wrote_never_runs(gallery: Gallery) -> None:
+    """The pages' policy is switched off here: it would hide that something is written as markup."""
+    person = Person(gallery.browser, gallery.address, gallery.secrets["mallory"], bypass_csp=True)
+    person.expects("status of 422")  # of the graph, whose path is nonsense
+    page = person.tab()
+    for path in HOSTILE:
+        visited(page, path.format(**{key: quote(value) for key, value in gallery.hostile.items()}), 422 if "from=" in path else 200)
+        page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        found = page.evaluate(
+            "() => [window.pwned, document.querySelectorAll('img, svg[onload], a[href^=javascript], script:not([src])').length]"
+        )
+        assert found == [None, 0], path
+        assert "onerror=window.pwned" in page.content(), f"{path} does not show it"
+    person.leave()
+
+
+@pytest.fixture(scope="module")
+def crowd(gallery: Gallery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Person, str]]:
+    """Somebody who looks at a space with very much in it, and a commit that has a long trace."""
+    root = tmp_path_factory.mktemp("crowd").resolve() / "many"
+    clia.init(root, settings=forge_scene.settings()).close()
+    forge_scene.many_commits(root, COMMITS)
+    traced = forge_scene.long_trace(root, TRACE)
+    forge_scene.people(root, {"ada": ("admin", "Ada", "")})
+    with clia.open(root, settings=forge_scene.settings(0)) as space:
+        secret = users_of(space).make_session("ada").secret
+    with ForgeProcess(root) as forge:
+        person = Person(gallery.browser, forge.address, secret)
+        yield person, traced
+        person.leave()
+
+
+def test_a_trace_of_ten_thousand_entries_is_read_in_windows_and_searched(crowd: tuple[Person, str]) -> None:
+    """The page holds a window of them; scrolling brings the next, without a reload; a search finds what is far away."""
+    person, traced = crowd
+    page = person.tab(f"/s/many/commits/{traced}/trace")
+    entries = page.locator(".entry")
+    first = entries.count()
+    assert 0 < first <= 500
+    page.evaluate("window.still_here = true")
+    page.locator("#more").scroll_into_view_if_needed()
+    expect(entries).to_have_count(first * 2)
+    assert page.evaluate("window.still_here")
+    page.get_by_role("searchbox", name="Search").fill("needle")
+    page.get_by_role("searchbox", name="Search").press("Enter")
+    expect(page.get_by_role("status").filter(has_text="hit 1 of 1")).to_be_visible()
+    expect(page.locator(f"#e{TRACE - 100}").locator("mark.hit")).to_have_text("needle")
+    page.close()
+
+
+def test_a_graph_of_five_thousand_commits_is_shown_in_windows(crowd: tuple[Person, str]) -> None:
+    """Its page stays small however long the history is; rows lead to commits, and older ones are a click away."""
+    person, _ = crowd
+    page = person.tab("/s/many/graph")
+    assert page.locator("body *").count() < 6000
+    expect(page.get_by_text(f"The newest {COMMITS:,} commits")).to_be_visible()
+    newest = page.locator(".graph-scroll a").first.get_attribute("href")
+    page.get_by_role("link", name="Older →").first.click()
+    expect(page.get_by_role("link", name="← Newer").first).to_be_visible()
+    assert page.locator(".graph-scroll a").first.get_attribute("href") != newest
+    page.locator(".graph-scroll a[href*='/commits/']").first.click()
+    expect(page).to_have_url(re.compile("/s/many/commits/"))
+    page.close()
+
+
+def test_a_merged_value_says_where_it_comes_from_when_it_is_clicked(ada: Person) -> None:
+    """Rule, winner and what is shadowed appear beside the document, and the page is not left."""
+    page = ada.tab("/s/shop/lineage/scout")
+    page.evaluate("window.still_here = true")
+    page.locator(".doc").get_by_text("Explorer of the shop").click()
+    panel = page.locator("#explanation")
+    expect(panel).to_contain_text("Winner")
+    expect(panel).to_contain_text("/role")
+    expect(panel.locator(".places")).to_contain_text("Explorer")
+    assert page.evaluate("window.still_here")
+    page.close()
+
+
+def test_one_gets_from_page_to_page(gallery: Gallery, ada: Person) -> None:
+    """From the spaces to an agent, a commit and its trace; and from the graph to a session."""
+    page = ada.tab("/")
+    commit = f"/s/shop/commits/{gallery.names['traced']}"
+    for name, address in (
+        ("shop", "/s/shop/"),
+        ("scout", "/s/shop/agents/scout"),
+        (gallery.names["traced"][:12], commit),
+        ("All 3 entries", f"{commit}/trace"),
+        ("Graph", "/s/shop/graph"),
+        ("session 1", "/s/shop/sessions/lead/1"),
+        ("Answer it in the inbox", "/s/shop/inbox/lead/1.3"),
+    ):
+        page.get_by_role("banner" if name == "Graph" else "main").get_by_role("link", name=name).first.click()
+        expect(page).to_have_url(gallery.address + address)
+    page.close()

@@ -1,0 +1,133 @@
+"""The forge when things go wrong around it: clients that do not read or leave, a store that goes away, a death in between."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import clia as library
+from clia.app.users import users_of
+from clia.ports.feed import FEED
+from clia.web.api.idempotency import Once
+from support.forge_server import PATIENCE, Api, ForgeProcess, Place, made_place
+from support.own_postgres import own_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+QUICK = library.Settings(durable=False, person=("Tess", "tess@example.org"))
+EVENTS = "/api/v1/spaces/repo/events"
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Waits for another process to have seen something."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE * 20)):
+        if holds():
+            return
+        pause.wait(0.05)
+    raise AssertionError("it never came")
+
+
+def memory(forge: ForgeProcess) -> int:
+    """What a process has in memory, in MiB."""
+    status = Path(f"/proc/{forge.process.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))) // 1024
+
+
+def _deaf(address: str, token: str) -> socket.socket:
+    """A client that asks for events and never reads them."""
+    host, _, port = address.removeprefix("http://").partition(":")
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.connect((host, int(port)))
+    line.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    line.recv(1)  # it is let in
+    return line
+
+
+def test_clients_that_never_read_hold_up_nobody_and_cost_no_memory(tmp_path: Path) -> None:
+    """40 MB of events for each of ten that read nothing: whoever reads gets all of it, and the forge ends when it is told."""
+    place = made_place(tmp_path.resolve() / "repo")
+    count, large = 400, "x" * 100_000
+    with ExitStack() as stack:
+        forge = stack.enter_context(ForgeProcess(place.root))
+        api = Api(forge.address, place.token)
+        for _ in range(10):
+            stack.enter_context(_deaf(forge.address, place.token))
+        stream = stack.enter_context(api.events())
+        before = memory(forge)
+        with library.open(place.root, settings=QUICK) as space:
+            for number in range(0, count, 20):
+                entries = [{"event": "head", "agent": "scout", "number": number + each, "text": large} for each in range(20)]
+                with space._core.store.writing() as change:
+                    change.streams.append(FEED, entries)
+        numbers = [stream.until(lambda event: "number" in (event.data or {})).data["number"] for _ in range(count)]
+        assert numbers == list(range(count))
+        cid = api.decide(api.ask()).json()["cid"]
+        stream.decision(cid)
+        # The newest entries are kept once for all, as they are read and as they are sent; ten copies would be 400 MB.
+        assert memory(forge) - before < 200
+        assert forge.stop() == 0
+        assert "Traceback" not in forge.log()
+
+
+def test_a_client_that_leaves_in_the_middle_of_what_it_says_is_no_failure(tmp_path: Path) -> None:
+    place = made_place(tmp_path.resolve() / "repo")
+    with ForgeProcess(place.root) as forge:
+        host, _, port = forge.address.removeprefix("http://").partition(":")
+        head = f"POST /api/v1/spaces/repo/agents/scout/asks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {place.token}\r\n"
+        head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+        for said in (head, head + '{"payload"', "GET /s/repo/inbox HTTP/1.1\r\nHo", ""):
+            with socket.create_connection((host, int(port))) as line:
+                line.sendall(said.encode())
+        eventually(lambda: forge.log().count("/asks 400") == 2)
+        assert Api(forge.address, place.token).done("GET", "/api/v1/spaces/repo/pending")["items"] == []
+        assert forge.stop() == 0
+        assert "Traceback" not in forge.log()
+
+
+def test_a_forge_outlives_its_store_and_its_streams_miss_nothing(tmp_path: Path, soak: bool) -> None:
+    """While PostgreSQL is away every answer says so (seen in a soak); when it is back the forge goes on by itself."""
+    with own_server() as server:
+        place = made_place(tmp_path.resolve() / "repo", store=server.url)
+        with ForgeProcess(place.root, "--store", server.url) as forge:
+            api = Api(forge.address, place.token)
+            with api.events() as stream:
+                first = stream.decision(api.decide(api.ask()).json()["cid"]).id
+                server.stop()
+                if soak:  # each takes as long as a store is waited for: half a minute
+                    health = Api(forge.address)("GET", "/healthz")
+                    assert (health.status, health.json()["status"]) == (503, "failing")
+                    answer = api("GET", "/api/v1/spaces/repo/pending")
+                    assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
+                server.start()
+            eventually(lambda: Api(forge.address)("GET", "/healthz").status == 200)
+            with library.open(place.root, settings=QUICK._replace(store=server.url)) as space:
+                request = space.ask("scout", {"question": "Still there?"})
+                cid = space.decide("scout", "yes", by="Ada", request_id=request.id).cid
+            with api.events(after=first) as stream:
+                stream.decision(cid)
+                assert "reset" not in [each.name for each in stream.seen]
+            assert forge.stop() == 0
+            assert "Traceback" not in forge.log()
+
+
+def test_a_key_whose_request_died_in_between_is_never_used_for_a_second_change(tmp_path: Path) -> None:
+    place: Place = made_place(tmp_path.resolve() / "repo")
+    with ForgeProcess(place.root) as forge:
+        api = Api(forge.address, place.token)
+        request = api.ask()
+        path = f"/api/v1/spaces/repo/agents/{request['agent']}/decisions"
+        body = f'{{"value": "yes", "request_id": "{request["id"]}"}}'.encode()
+        with library.open(place.root, settings=QUICK) as space:  # as a forge that was killed after it had begun
+            core = space._core
+            assert Once(core.store, core.clock).claim("tess", "k", b"\n".join([b"POST", path.encode(), b"", body])) is None
+            assert users_of(space).get("tess") is not None
+        answer = api("POST", path, body, Idempotency_Key="k", content_type="application/json")
+        assert (answer.status, answer.json()["code"]) == (409, "idempotency-in-progress")
+        assert len(api.done("GET", "/api/v1/spaces/repo/pending")["items"]) == 1
+        assert api("POST", path, body, Idempotency_Key="k-2", content_type="application/json").status == 200
