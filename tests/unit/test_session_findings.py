@@ -10,10 +10,10 @@ import pytest
 
 import clia
 from clia import errors
+from clia.app import judging, session_verbs
 from clia.app.config import Config
 from clia.ports.engine import INHERITED, LOST, Turn
-from clia.sessions import decisions
-from clia.sessions.answers import check_answer
+from clia.sessions.answers import check_answer, is_quick
 from clia.sessions.held import SIZE, Key, Shelf
 from clia.sessions.records import Row
 from clia.sessions.replay import EVERY
@@ -470,14 +470,14 @@ def test_a_rule_is_applied_while_others_may_go_on_with_the_agent(
 ) -> None:
     between: list[str] = []
 
-    def slow(rule: Rule, request_id: str, kind: str, value: Any) -> None:
+    def slow(rule: Rule, request_id: str, kind: str, value: Any, _: object) -> None:
         check_answer(rule, request_id, kind, value)
         with here.open() as other:
             with other._core.locks.attempt("scout") as free:
                 assert free, "a rule may take for ever to apply"
             between.append(commit(other))
 
-    monkeypatch.setattr(decisions, "check_answer", slow)
+    monkeypatch.setattr(session_verbs, "check_answer", slow)
     space.start("scout", "talk")
     made = space.decide("scout", "yes")
     assert between
@@ -494,7 +494,7 @@ def test_who_was_answered_before_while_a_rule_was_applied_learns_it_and_leaves_n
             other.decide("scout", "quicker", by="Ann")
 
     space.start("scout", "talk")
-    monkeypatch.setattr(decisions, "check_answer", slow)
+    monkeypatch.setattr(session_verbs, "check_answer", slow)
     error = refused("stale-request", lambda: space.decide("scout", "yes"))
     assert error.message == "the request 1.1 of 'scout' was answered by Ann already: \"quicker\""
     assert space.session("scout").resumes == ["quicker"]
@@ -985,3 +985,50 @@ def test_a_dry_run_does_not_promise_to_archive_who_waits_for_an_answer(space: cl
     dry = space.maintain(archive_idle_days=0, dry_run=True).archived
     assert dry == ("aide",)
     assert space.maintain(archive_idle_days=0).archived == dry
+
+
+# A rule that takes for ever
+
+
+_FOREVER = {"type": "string", "pattern": "^(a|a)*$"}
+_DOUBLING = {
+    "$ref": "#/$defs/d0",
+    "$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {"type": "string"}},
+}
+
+
+@pytest.mark.parametrize("schema", [_FOREVER, _DOUBLING], ids=["a pattern", "references that double"])
+def test_a_rule_that_takes_for_ever_holds_up_nobody(
+    space: clia.Space, schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says nothing of the answer then, as a rule that cannot be applied; the process that tried is gone."""
+    monkeypatch.setattr(judging, "SECONDS", 1.0)
+    asked_for = space.ask("scout", {"question": "Which?", "schema": schema})
+    assert space.decide("scout", "a" * 60 + "b", request_id=asked_for.id).value == "a" * 60 + "b"
+
+
+def test_a_rule_with_a_pattern_still_counts(space: clia.Space) -> None:
+    asked_for = space.ask("scout", {"question": "Which?", "schema": {"type": "string", "pattern": "^[a-z]+$"}})
+    error = refused("invalid-answer", lambda: space.decide("scout", "A1", request_id=asked_for.id))
+    assert "does not match" in error.message
+    assert space.decide("scout", "fine", request_id=asked_for.id).value == "fine"
+
+
+QUICK_RULES = [
+    {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0}}, "required": ["a"], "additionalProperties": False},
+    {"type": "array", "items": {"enum": [1, 2]}},
+    True,
+]
+SLOW_RULES = [
+    _FOREVER,
+    _DOUBLING,
+    {"items": {"patternProperties": {"x": True}}},
+    {"properties": {"a": {"not": {}}}},
+    {"anyOf": [{"type": "string"}]},
+    {"properties": {str(number): {"type": "string"} for number in range(2000)}},
+]
+
+
+def test_what_is_applied_in_a_process_of_its_own_is_all_that_might_take_long() -> None:
+    assert all(is_quick(each) for each in QUICK_RULES)
+    assert not any(is_quick(each) for each in SLOW_RULES)

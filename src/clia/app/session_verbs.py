@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clia.app.judging import judged
 from clia.errors import InvalidDocument, InvalidInput
 from clia.kernel.messages import check_text
 from clia.ports.engine import Answer
@@ -69,7 +70,7 @@ class SessionVerbs:
         self._replay = replay = Replay(running.engine, core.store, self._flows.source, running.shelf, running.place)
         transitions = Transitions(core, envelope, self._traces)
         self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed)
-        self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, self._rule)
+        self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, self._check)
         self._health = Health(core, envelope, self._agents, checkpoints, replay, transitions)
         self._forks = Forks(core, envelope, self._agents, self._traces, checkpoints, self._lifecycle, (replay, transitions))
 
@@ -145,7 +146,11 @@ class SessionVerbs:
 
     def check_answer(self, request: Request, value: Any) -> None:
         """``InvalidAnswer`` with the reason, unless a request takes a value; nothing is recorded."""
-        check_answer(self.rule(request), request.id, request.kind, self._lifecycle.crossed(value, "value"))
+        self.rule(request)
+        self._check(request.id, request.kind, request.payload, self._lifecycle.crossed(value, "value"))
+
+    def _check(self, request_id: str, kind: str, payload: Any, value: Any) -> None:
+        check_answer(self._rule(kind, payload), request_id, kind, value, judged)
 
     def _rule(self, kind: str, payload: Any) -> Rule:
         config = self._running.config

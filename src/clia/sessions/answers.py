@@ -2,7 +2,8 @@
 
 Invariant: the operator's schema for a kind counts before what the request itself says (``schema``, then ``choices``); a
 request that says nothing takes any JSON, and so does one whose own rule is none: it would hold up its session for ever.
-Nothing is ever fetched to check an answer.
+Nothing is ever fetched to check an answer. A schema that a flow's author wrote may take for ever to apply (a pattern, references
+that double): unless it plainly cannot, whoever checks hands in a judge that keeps to a time.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from clia.errors import InvalidAnswer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     Schemas = Mapping[str, Any]
+    Judge = Callable[[Any, Any], str | None]  # a schema and a value; raises CannotApply
 
 
 class Rule(NamedTuple):
@@ -29,11 +31,12 @@ class Rule(NamedTuple):
     operators: bool = False  # else the flow's author may have erred, and a rule that cannot be applied is none
 
 
-def check_answer(rule: Rule, request_id: str, kind: str, value: Any) -> None:
+def check_answer(rule: Rule, request_id: str, kind: str, value: Any, judge: Judge | None = None) -> None:
     """``InvalidAnswer`` with the reason, unless a rule takes a value."""
+    judged = problem_of if judge is None or rule.operators or is_quick(rule.schema) else judge
     try:
-        problem = None if rule.schema is None else _problem(rule.schema, value)
-    except _CannotApply as err:
+        problem = None if rule.schema is None else judged(rule.schema, value)
+    except CannotApply as err:
         problem = f"the rule cannot be applied: {err}" if rule.operators else None
     if problem is None:
         return
@@ -80,15 +83,44 @@ def schema_problem(schema: Any) -> str | None:
     return None
 
 
-class _CannotApply(Exception):
-    """Why a rule says nothing of a value; never leaves this module."""
+class CannotApply(Exception):
+    """Why a rule says nothing of a value."""
+
+
+# Keywords that look at a value once, and at no more of the schema than stands there.
+_ABOUT = ("$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated", "format", "choices")
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "required")
+_QUICK = frozenset(("type", "enum", "const", *_ABOUT, *_NUMBERS, *_SIZES))
+_QUICK_MAX = 1000
+
+
+def is_quick(schema: Any) -> bool:
+    """Whether a schema can only take time in proportion to itself and to the value."""
+    left, count = [schema], 0
+    while left:
+        count += 1
+        each = left.pop()
+        if isinstance(each, bool):
+            continue
+        if not isinstance(each, dict) or count > _QUICK_MAX:
+            return False
+        for key, inner in each.items():
+            if key == "properties" and isinstance(inner, dict):
+                left += inner.values()
+            elif key in ("items", "additionalProperties"):
+                left.append(inner)
+            elif key not in _QUICK:
+                return False
+    return True
 
 
 def _is_enum(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.keys() == {"enum"} and isinstance(schema["enum"], list) and bool(schema["enum"])
 
 
-def _problem(schema: Any, value: Any) -> str | None:
+def problem_of(schema: Any, value: Any) -> str | None:
+    """Why a schema does not take a value; None where it does."""
     if _is_enum(schema):
         return None if any(_same(value, each) for each in schema["enum"]) else "it is not one of the choices"
     from jsonschema import Draft202012Validator
@@ -99,11 +131,11 @@ def _problem(schema: Any, value: Any) -> str | None:
     try:
         found = best_match(Draft202012Validator(schema, registry=Registry()).iter_errors(value))
     except Unresolvable as err:
-        raise _CannotApply(f"it refers to what is not in it: {err}") from None
+        raise CannotApply(f"it refers to what is not in it: {err}") from None
     except RecursionError:
-        raise _CannotApply("it refers to itself without end") from None
+        raise CannotApply("it refers to itself without end") from None
     except (TypeError, ValueError, AttributeError, KeyError) as err:  # what a reference to no schema ends in
-        raise _CannotApply(f"{type(err).__name__}: {err}") from None
+        raise CannotApply(f"{type(err).__name__}: {err}") from None
     if found is None:
         return None
     where = "".join(f"[{each!r}]" for each in found.absolute_path)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from clia.kernel import refs as names
 from clia.kernel.canonical import canonical_bytes
 from clia.kernel.types import DECISION
-from clia.sessions.answers import check_answer
 from clia.sessions.lifecycle import brief
 from clia.sessions.model import Decision
 from clia.sessions.records import Resumed, asked
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from clia.sessions.answers import Rule
     from clia.sessions.lifecycle import Asked, Lifecycle
     from clia.sessions.transitions import Step, Transitions
     from clia.space.commits import Commits
@@ -37,14 +35,14 @@ class Decisions:
         commits: Commits,
         lifecycle: Lifecycle,
         transitions: Transitions,
-        rule: Callable[[str, Any], Rule],
+        check: Callable[[str, str, Any, Any], None],
     ) -> None:
         self._core = core
         self._envelope = envelope
         self._commits = commits
         self._lifecycle = lifecycle
         self._transitions = transitions
-        self._rule = rule
+        self._check = check  # of a request's id, kind and payload, and the answer
 
     def decide(self, agent: str, value: Any, rationale: str, by: str | None, request_id: str | None) -> Decision:
         core = self._core
@@ -55,7 +53,7 @@ class Decisions:
         core.own_head(agent)
         asked_for = self._lifecycle.find(agent, request_id, for_people=True)
         # A request's own rule may take for ever to apply; nobody else is kept waiting by it.
-        check_answer(self._rule(asked_for.call.kind, asked_for.call.payload), asked_for.id, asked_for.call.kind, given)
+        self._check(asked_for.id, asked_for.call.kind, asked_for.call.payload, given)
         with self._envelope.at_work(agent):
             head = core.own_head(agent)
             found = self._lifecycle.find(agent, asked_for.id, for_people=True)

@@ -11,6 +11,7 @@ import json
 import math
 import re
 
+from clia.app.judging import judged
 from clia.errors import InvalidAnswer
 from clia.kernel.json_values import LARGEST
 from clia.sessions.answers import Rule, check_answer
@@ -92,7 +93,7 @@ def _is_given(field: Field, data: Data) -> bool:
 def _check(field: Field, value: Any) -> None:
     """What the rule says of this field alone, so that the reason stands beside it."""
     try:
-        check_answer(Rule(field.schema), "", "", value)
+        check_answer(Rule(field.schema), "", "", value, judged)
     except InvalidAnswer as err:
         problem = str(err.fields["problem"])
         raise _Unreadable(problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}…") from None
