@@ -1,11 +1,12 @@
 """``make demo``: makes a demo tree and a demo space, shows what clia says about them, and serves the space.
 
-Invariant: when the forge is served, two agents wait for an answer, and every page has something on it. All of it stays for you
-to play with. ``--no-serve`` ends before the forge.
+Invariant: when the forge is served, two agents' sessions wait for an answer, the inbox holds every kind of form, and every page has
+something on it. All of it stays for you to play with. ``--no-serve`` ends before the forge.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import socket
@@ -41,7 +42,10 @@ TOUR = (
 )
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description="A demo tree and a demo space, and the forge over it.", allow_abbrev=False)
+    parser.add_argument("--no-serve", action="store_true", help="end before the forge")
+    wants_forge = not parser.parse_args(arguments).no_serve
     # Not below this repository: lineage would climb into it, and a write to the workspace would land in it.
     top = Path(tempfile.mkdtemp(prefix="clia-demo-")).resolve()
     here = plant(top / "tree")
@@ -56,10 +60,10 @@ def main() -> int:
     program = shlex.quote(str(PROGRAM))
     for place, words in ((here, "agents --help"), (repository, "--help")):
         print(f"\nYours to try things on:\n  cd {shlex.quote(str(place))}\n  {program} {words}")
-    print(f"\nTwo agents wait for you. Answer them:\n  cd {shlex.quote(str(repository))}")
+    print(f"\nTwo sessions wait for you, and some questions beside them. Answer:\n  cd {shlex.quote(str(repository))}")
     for what, words in demo_sessions.ANSWERS:
         print(f"  {program} {words}    # {what}")
-    return 0 if "--no-serve" in sys.argv[1:] else serve(repository)
+    return serve(repository) if wants_forge else 0
 
 
 def serve(repository: Path) -> int:
@@ -85,4 +89,4 @@ def show(heading: str, directory: Path, tour: Sequence[tuple[str, str]]) -> None
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

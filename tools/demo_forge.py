@@ -1,7 +1,9 @@
-"""What ``make demo`` adds for the forge: a trace in colours, a question that was answered."""
+"""What ``make demo`` adds for the forge: a trace in colours, a question that was answered, and one of every kind that was not."""
 
 from __future__ import annotations
 
+import json
+import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,11 +14,33 @@ _TESTS = (
     "\x1b[31mFAILED\x1b[0m test_prices.py::\x1b[1mtest_cents\x1b[0m - assert 0.30000000000000004 == 0.3\n"
     "\x1b[33m1 failed\x1b[0m, 10 passed in 0.12s"
 )
+_FINDING = {
+    "seen": "test_cents fails since the last release",
+    "schema": {
+        "type": "object",
+        "properties": {
+            "severity": {"enum": ["low", "medium", "high"], "title": "Severity"},
+            "note": {"type": "string", "title": "Note", "description": "for the changelog"},
+            "urgent": {"type": "boolean", "title": "Urgent"},
+        },
+        "required": ["severity", "urgent"],
+    },
+}
 TOUR: tuple[tuple[str, str], ...] = (
     ("scout has seen a test fail, in colours.", f"trace add scout '{_TESTS}' --kind stdout"),
     ("And writes it down.", "commit scout finding --set FINDINGS.md=../drafts/findings.md --trace -m 'Cents do not add up'"),
     ("It asks what to do.", "ask scout 'Shall I mend the test or the code?' --choices code,test"),
     ("You said so already.", "decide scout code -m 'The test is right.'"),
+    (
+        "It asks more: how bad is it? The forge makes a form of the schema.",
+        f"ask scout 'How bad is the finding?' --context {shlex.quote(json.dumps(_FINDING))}",
+    ),
+    ("A question that takes any answer.", "ask scout 'Where should it look next?'"),
+    (
+        "Two agents ask what takes the same answers: the forge can answer both at once.",
+        "ask scout 'May it refactor prices.py?' --choices yes,no",
+    ),
+    ("And the other.", "ask reviewer 'May it add a test for rounding?' --choices yes,no"),
     ("reviewer reviews scout.", "relate reviewer reviews scout"),
     ("Somebody who may look, and nothing else.", "user add grace --name 'Grace Hopper' --email grace@example.org"),
 )

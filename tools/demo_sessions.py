@@ -44,7 +44,10 @@ TOUR: tuple[tuple[str, str], ...] = (
 )
 ANSWERS = (
     ("be shown the question, and asked", "decide lead"),
-    ("or answer at once, with your reason", "decide reviewer true -m 'Nobody pays a hundredth of a cent'"),
+    (
+        "or answer one of several at once, with your reason",
+        "decide reviewer true --request 1.1 -m 'Nobody pays a hundredth of a cent'",
+    ),
     ("then see what became of it: an answer is a commit", "log reviewer"),
 )
 

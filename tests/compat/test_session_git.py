@@ -51,7 +51,7 @@ def read(*words: str, cwd: Path) -> Any:
 
 def test_git_log_shows_a_decision_with_its_reason_and_trailers(here: Place, decided: clia.Decision) -> None:
     shown = git("log", "-1", "--format=%an|%cn|%s", "agents/scout", cwd=here.root).strip()
-    assert shown == "scout|Tess|It is a good plan."
+    assert shown == "scout|Ann Öz|It is a good plan."
     lines = git("log", "-1", "--format=%(trailers:only,unfold)", "agents/scout", cwd=here.root).splitlines()
     said = dict(line.split(": ", 1) for line in lines if line)
     assert {key: said[key] for key in ("Clia-Type", "Clia-Request", "Clia-Tag", "Clia-Value", "Clia-By")} == {

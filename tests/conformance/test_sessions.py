@@ -15,6 +15,7 @@ import pytest
 import clia
 from clia import errors
 from support import git
+from support.fake_secrets import FAKES
 from support.remote import Served, local_of, remote_place, root_of, serving
 from support.session_flows import APPROVAL, CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, QUESTION
 from support.session_spaces import STORES, Place, asked, ends, events, place, with_agents
@@ -638,7 +639,9 @@ def test_a_decision_is_a_commit_over_the_parents_tree_and_then_a_resume(here: Pl
     assert (commit.kind, commit.parents, commit.message) == ("decision", (head,), "A good plan.\n\nIt is short.")
     assert (commit.request, commit.tag, commit.value, commit.by) == ("1.2", "go-on", '"approve"', "Ann <ann@example.org>")
     assert commit.behaviour == scout.flow("approval").cid
-    assert (commit.author.name, commit.committer.name) == ("scout", "Tess")
+    committer = commit.committer
+    assert (commit.author.name, committer.name, committer.email) == ("scout", "Ann", "ann@example.org")
+    assert commit.meta == {"asked": {"question": "Go on?", "plan": "sweep", "choices": ["approve", "reject"]}}
     assert git("rev-parse", f"{made.cid}^{{tree}}", cwd=here.root) == git("rev-parse", f"{head}^{{tree}}", cwd=here.root)
     bound = scout.trace_for(made.cid)
     assert bound is not None
@@ -651,6 +654,30 @@ def test_a_decision_is_a_commit_over_the_parents_tree_and_then_a_resume(here: Pl
     assert made.session.resumes == ["sweep", "approve"]
     assert ends(here.root, "scout") == [("1", "finished")]
     assert scout.verify().clean
+
+
+@pytest.mark.parametrize(
+    ("payload", "asked_for"),
+    [
+        (
+            {"question": "Which?", "choices": [1, "b"], "context": {"a": [None]}},
+            {"question": "Which?", "choices": [1, "b"], "context": {"a": [None]}},
+        ),
+        ({"question": "q" * 2000, "log": "x" * 9000}, {"question": "q" * 1000}),
+        ({"question": "Deploy?", "with": FAKES[0].text}, None),
+    ],
+    ids=["whole", "too long", "with a secret"],
+)
+def test_a_decision_says_what_was_asked(scout: clia.Space, payload: dict[str, Any], asked_for: Any) -> None:
+    """The journal has answers only, and is lost with the store."""
+    request = scout.ask("scout", payload)
+    made = scout.show(scout.decide("scout", 1, request_id=request.id).cid)
+    if asked_for is None:
+        assert made.meta["asked"]["question"] == "Deploy?"
+        assert FAKES[0].secret not in json.dumps(made.meta)
+    else:
+        assert made.meta["asked"] == asked_for
+        assert made.meta.get("cut", False) == (asked_for != payload)
 
 
 def test_a_decision_without_a_reason_has_a_message_of_its_own(scout: clia.Space) -> None:

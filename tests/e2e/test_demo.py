@@ -1,4 +1,4 @@
-"""``make demo`` leaves two sessions waiting for the person at the keyboard, and says how to answer them."""
+"""``make demo`` leaves two sessions and some questions waiting for the person at the keyboard, and says how to answer them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import clia
+from clia.web.rendering.forms import form_of
 
 DEMO = Path(__file__).resolve().parents[2] / "tools" / "demo.py"
-CLOSING = "Two agents wait for you."
+CLOSING = "Two sessions wait for you"
 
 
-def test_the_demo_leaves_two_questions_and_its_last_lines_answer_one(tmp_path: Path) -> None:
+def test_the_demo_leaves_two_sessions_and_every_kind_of_question_and_its_last_lines_answer_one(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "100", "NO_COLOR": "1"}
     done = subprocess.run([sys.executable, str(DEMO), "--no-serve"], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "error: bug" in done.stdout + done.stderr) == (0, False), done.stdout + done.stderr
@@ -26,14 +27,27 @@ def test_the_demo_leaves_two_questions_and_its_last_lines_answer_one(tmp_path: P
     said = done.stdout.partition(CLOSING)[2].splitlines()[1:]
     (_, place), *answers = (shlex.split(line, comments=True) for line in said)
     with clia.open(place) as space:
-        waiting = {each.agent: each.payload for each in space.pending()}
-    assert sorted(waiting) == ["lead", "reviewer"]
-    assert waiting["lead"]["choices"] == ["approve", "later", "reject"]
-    assert waiting["reviewer"]["schema"] == {"type": "boolean"}
+        waiting = space.pending()
+        kinds = sorted((each.agent, form_of(space.rule(each)).kind) for each in waiting if each.session.startswith("ask-"))
+    sessions = {each.agent: each.payload for each in waiting if not each.session.startswith("ask-")}
+    assert sorted(sessions) == ["lead", "reviewer"]
+    assert sessions["lead"]["choices"] == ["approve", "later", "reject"]
+    assert sessions["reviewer"]["schema"] == {"type": "boolean"}
+    assert kinds == [("reviewer", "choices"), ("scout", "choices"), ("scout", "fields"), ("scout", "raw")]
+    alike = [each.agent for each in waiting if each.payload.get("choices") == ["yes", "no"]]
+    assert sorted(alike) == ["reviewer", "scout"], "they can be answered together"
 
     given = [each for each in answers if "-m" in each]
     assert len(given) == 1
     subprocess.run(given[0], cwd=place, check=True, capture_output=True)
     with clia.open(place) as space:
         assert space.session("reviewer").result == {"round": True}
-        assert [each.agent for each in space.pending()] == ["lead"]
+        assert [each.agent for each in space.pending() if not each.session.startswith("ask-")] == ["lead"]
+
+
+def test_the_demo_refuses_what_it_does_not_know_and_makes_nothing(tmp_path: Path) -> None:
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(DEMO), "--no-server"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--no-server" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -38,7 +38,13 @@ CHECKS = [
     checks.negative_data_rejection,
 ]
 METHODS = ("get", "post", "put")
-OPERATIONS = [(method, path) for path, there in document()["paths"].items() for method in METHODS if method in there]
+# A stream has no end: its own tests read it.
+OPERATIONS = [
+    (method, path)
+    for path, there in document()["paths"].items()
+    for method in METHODS
+    if method in there and there[method]["operationId"] != "events"
+]
 
 
 class Prey(NamedTuple):

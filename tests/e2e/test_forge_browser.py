@@ -162,6 +162,17 @@ def test_a_question_appears_is_decided_by_mouse_and_the_session_goes_on(stage: S
     expect(page.get_by_role("main")).to_contain_text(GRACE)
 
 
+def test_what_is_loaded_into_a_page_leaves_its_title_alone(stage: Stage) -> None:
+    """The overview takes a part of the page of health, which has a title of its own."""
+    stage.ask()
+    page = stage.person().tab()
+    page.add_init_script('document.addEventListener("htmx:finally:swap", () => { window.swapped = true; })')
+    page.goto("/s/repo/")
+    page.wait_for_function("() => window.swapped")
+    expect(page.locator("#findings")).to_contain_text("nothing is wrong with sessions")
+    expect(page).to_have_title("(1) Overview · repo · clia")
+
+
 def test_everything_can_be_done_with_the_keyboard(stage: Stage) -> None:
     """j and k go from question to question, Tab to what is in one, Space ticks, Enter answers."""
     first, second = stage.ask("scout"), stage.ask("digger", question="And now?")

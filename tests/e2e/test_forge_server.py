@@ -372,7 +372,7 @@ def test_what_cannot_be_served_is_said_and_nothing_is_begun(place: Place, tmp_pa
     code, error = refused("--user", "nobody", cwd=root)
     assert (code, error["code"], error["hints"]) == (2, "no-such-user", ["clia user add nobody"])
     assert refused("--port", "99999", cwd=root)[1]["code"] == "usage"
-    assert refused("--host", "256.0.0.1", cwd=root)[1]["code"] == "address-taken"
+    assert refused("--host", "256.0.0.1", cwd=root)[1]["code"] == "no-such-host"
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,40 @@ def test_shows_the_session_and_where_its_question_is_answered(forge: OpenForge) 
     assert "status-suspended" in page
 
 
+def test_an_agent_that_only_asks_is_not_said_to_have_done_nothing(forge: OpenForge) -> None:
+    """How to start a flow is told where nothing ever ran; else what waits, or what was asked last."""
+    space, browser = forge.space, forge.browser()
+
+    def state() -> str:
+        return browser.get(f"{forge.base}/agents/scout").text.partition('id="agent-state"')[2].partition("</section>")[0]
+
+    assert "clia session start scout" in state()
+    first, second = space.ask("scout", {"question": "First?"}), space.ask("scout", {"question": f"Second? {ATTACK}"})
+    waiting = state()
+    assert "none: 2 questions wait" in waiting
+    assert f'<a href="{forge.base}/inbox/scout/{first.id}">First?</a>' in waiting
+    assert_harmless(waiting)
+    space.decide("scout", 1, request_id=first.id)
+    space.cancel("scout", "not needed", session_id=second.session)
+    over = state()
+    assert "it has only asked" in over
+    assert f'<a href="{forge.base}/inbox/scout/{second.id}">Second? ' in over
+    assert "status-cancelled" in over
+    assert_harmless(over)
+    assert [each.count("clia session start") for each in (waiting, over)] == [0, 0]
+    assert browser.get(f"{forge.base}/inbox/scout/{second.id}").status_code == 200
+
+
+def test_a_session_whose_row_is_damaged_is_said_to_be_so(forge: OpenForge) -> None:
+    forge.space.define("plan", APPROVAL)
+    forge.space.start("scout", "plan", {"goal": "x"})
+    with forge.space._core.store.writing() as change:
+        change.values.put("live/scout/1", {"status": "suspended"})
+    page = forge.browser().get(f"{forge.base}/agents/scout").text
+    assert "its row cannot be read" in page
+    assert "clia session start" not in page
+
+
 def test_shows_the_frozen_profile_and_the_way_to_its_origins(tmp_path: Path) -> None:
     folder = tmp_path / "repo/.clia/agents/scout"
     folder.mkdir(parents=True)

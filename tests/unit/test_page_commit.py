@@ -97,6 +97,9 @@ def test_a_decision_says_who_answered_what_and_links_the_request(forge: OpenForg
     assert_harmless(page)
     assert f'href="{forge.base}/inbox/scout/1.2"' in page
     assert "<dt>decided by</dt><dd>Ada</dd>" in page
+    assert "<dt>asked</dt>" in page
+    assert '<div class="prose">Go on?</div>' in page
+    assert "<dt>meta</dt>" not in page, "it is told as what was asked"
     assert "approve" in page
 
 

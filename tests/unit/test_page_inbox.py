@@ -124,9 +124,13 @@ def test_whatever_an_agent_put_into_a_question_is_text(forge: OpenForge) -> None
         page = browser.get(each).text
         assert "&lt;script&gt;alert(1)" in page
         assert_harmless(page)
-    forge.space.decide("scout", ATTACK, ATTACK, by=ATTACK.replace("\n", ""), request_id=address.rpartition("/")[2])
-    for each in (f"{forge.base}/inbox", address):
-        assert_harmless(browser.get(each).text)
+    first = address.replace("ask-3.1", "ask-1.1")
+    for each in (address, first):
+        forge.space.decide("scout", ATTACK, ATTACK, by=ATTACK.replace("\n", ""), request_id=each.rpartition("/")[2])
+    for each in (f"{forge.base}/inbox", address, first):
+        page = browser.get(each).text
+        assert "&lt;script&gt;alert(1)" in page
+        assert_harmless(page)
 
 
 def test_a_question_whose_rule_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
@@ -246,6 +250,75 @@ def test_a_form_of_another_site_decides_nothing(forge: OpenForge) -> None:
     assert forge.browser().post(address, {"v": '"approve"'}, csrf="").status_code == 403
     assert forge.stranger().post(address, {"v": '"approve"'}).status_code == 401
     assert len(forge.space.pending()) == 1
+
+
+# What was asked stays readable
+
+
+def test_what_was_decided_stays_readable_with_its_question(forge: OpenForge) -> None:
+    """Of a flow's question nothing but the decision's commit tells; the list, the request's page and its tab have it."""
+    forge.space.start("scout", "question", {"payload": {**CHOICES, "plan": {"steps": ["drain the queue"]}}})
+    forge.space.decide("scout", "approve", "Safe.", by="Ada")
+    browser, address = forge.browser(), f"{forge.base}/inbox/scout/1.1"
+    decided = browser.get(f"{forge.base}/inbox").text.partition('id="decided"')[2]
+    assert f'<a class="wrap" href="{address}">Deploy?</a>' in decided
+    page = browser.get(address).text
+    assert questions(page) == ["Deploy?"]
+    assert "<title>Deploy?" in page
+    assert "drain the queue" in page
+    assert re.findall(r'<span class="chip([^"]*)">(✓ )?(\w+)', page) == [(" taken", "✓ ", "approve"), ("", "", "reject")]
+    for part in ("Answered by Ada", "Safe.", f"/s/repo/commits/{decision(forge).cid}"):
+        assert part in page, part
+
+
+def test_the_choice_that_was_taken_is_told_from_one_that_looks_alike(forge: OpenForge) -> None:
+    forge.space.start("scout", "question", {"payload": {"question": "Which?", "choices": [1, True, "1"]}})
+    forge.space.decide("scout", True)
+    page = forge.browser().get(f"{forge.base}/inbox/scout/1.1").text
+    assert [bool(taken) for taken in re.findall(r'<span class="chip( taken)?">', page)] == [False, True, False]
+
+
+def test_a_long_question_is_told_by_the_decision_and_all_of_it_where_it_was_only_asked(forge: OpenForge) -> None:
+    """A decision keeps of a large payload the question; the session of an ask has all of it."""
+    large = {"question": "Long?", "log": "drain " * 40_000, "choices": ["yes", "no"]}
+    forge.space.start("scout", "question", {"payload": large})
+    forge.space.decide("scout", "yes")
+    assert decision(forge).meta == {"asked": {"question": "Long?"}, "cut": True}
+    browser = forge.browser()
+    page = browser.get(f"{forge.base}/inbox/scout/1.1").text
+    assert questions(page) == ["Long?"]
+    assert "too long to be kept" in page
+    address = ask(forge, large)
+    forge.space.decide("scout", "yes", request_id=address.rpartition("/")[2])
+    page = browser.get(address).text
+    assert questions(page) == ["Long?"]
+    assert "too long to be kept" not in page
+    assert "drain drain" in page
+
+
+def test_a_decision_that_does_not_say_what_was_asked_is_shown_by_its_request(
+    forge: OpenForge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As older ones are."""
+    forge.space.start("scout", "question", {"payload": CHOICES})
+    forge.space.decide("scout", "approve", "Safe.", by="Ada")
+    show = forge.space.show
+    monkeypatch.setattr(forge.space, "show", lambda cid: show(cid)._replace(meta={}))
+    browser = forge.browser()
+    assert '<a href="/s/repo/inbox/scout/1.1">scout <span class="mono">1.1</span></a>' in browser.get(f"{forge.base}/inbox").text
+    page = browser.get(f"{forge.base}/inbox/scout/1.1").text
+    assert questions(page) == ["Request 1.1"]
+    assert "<title>Request 1.1" in page
+    assert "Answered by Ada" in page
+
+
+@pytest.mark.parametrize("payload", [None, 5, [], ["a"], {}, {"question": 5}, "", " ", {"choices": []}, {"choices": [{"a": [1]}]}])
+def test_whatever_was_asked_the_answer_can_be_read(forge: OpenForge, payload: Any) -> None:
+    forge.space.start("scout", "question", {"payload": payload})
+    forge.space.decide("scout", {"a": [1]})
+    browser = forge.browser()
+    pages = ("inbox", "inbox/scout/1.1", "sessions/scout/1", f"commits/{decision(forge).cid}")
+    assert [browser.get(f"{forge.base}/{each}").status_code for each in pages] == [200] * 4
 
 
 # Too late

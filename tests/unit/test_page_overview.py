@@ -52,6 +52,10 @@ def test_several_spaces_are_listed_with_what_waits_in_each(tmp_path: Path) -> No
         page = forge.browser().get("/").text
         assert '<a href="/s/one/">one</a>' in page
         assert '<a href="/s/two/inbox">1</a>' in page
+        assert "<title>(1) Spaces" in page
+        forge.forge.sites["one"].space.spawn("smith", BRIEFING)
+        forge.forge.sites["one"].space.ask("smith", {"question": "Stop?"})
+        assert "<title>(2) Spaces" in forge.browser().get("/").text
         assert_harmless(page)
 
 

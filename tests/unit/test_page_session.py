@@ -81,6 +81,7 @@ def test_shows_what_was_asked_and_answered_by_whom_and_what_waits(forge: OpenFor
     assert f'href="{forge.base}/commits/{cid}"' in page
     assert "by Ada" in page
     assert "Good &lt;script&gt;" in page
+    assert f'<p class="wrap"><a href="{forge.base}/inbox/scout/1.2">Go on?</a></p>' in page
     assert "Result" in page
     assert "waits-here" not in page
 

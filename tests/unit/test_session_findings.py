@@ -1032,3 +1032,24 @@ SLOW_RULES = [
 def test_what_is_applied_in_a_process_of_its_own_is_all_that_might_take_long() -> None:
     assert all(is_quick(each) for each in QUICK_RULES)
     assert not any(is_quick(each) for each in SLOW_RULES)
+
+
+# Who decides, as git has it
+
+
+@pytest.mark.parametrize(
+    ("by", "name", "email"),
+    [
+        ("Ann Öz <ann@example.org>", "Ann Öz", "ann@example.org"),
+        ("ann", "ann", "ann@people.clia.invalid"),
+        ("Ö", "Ö", "somebody@people.clia.invalid"),
+        ("<x> y <z", "x y z", "x-y-z@people.clia.invalid"),
+        ("a <b@c> d", "a b@c d", "a-b-c-d@people.clia.invalid"),
+        (None, "Tess", "tess@example.org"),
+    ],
+)
+def test_whoever_decides_is_the_committer(here: Place, space: clia.Space, by: str | None, name: str, email: str) -> None:
+    space.ask("scout", {"question": "?"})
+    made = space.decide("scout", 1, by=by)
+    assert git("log", "-1", "--format=%an|%cn|%ce", made.cid, cwd=here.root).strip() == f"scout|{name}|{email}"
+    git("fsck", "--strict", cwd=here.root)

@@ -67,10 +67,16 @@ def _made(schema: Any, whose: str) -> Rule:
     return Rule(schema, choices, whose)
 
 
+SCHEMA_MAX = 64 * 1024
+"""Characters of a schema as JSON; looking at a larger one takes longer than anybody waits for a page."""
+
+
 def schema_problem(schema: Any) -> str | None:
     """Why something is no JSON Schema; None where it is one."""
     if _is_enum(schema):
         return None
+    if len(json.dumps(schema)) > SCHEMA_MAX:
+        return f"it has more than {SCHEMA_MAX} characters"
     from jsonschema import Draft202012Validator  # only where a schema is given: it costs 60 ms to load
     from jsonschema.exceptions import SchemaError
 

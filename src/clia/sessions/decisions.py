@@ -6,13 +6,19 @@ the intent, so that recovery finishes it, once, without running anything. Who lo
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+
+from clia.errors import InvalidInput
 from clia.kernel import refs as names
 from clia.kernel.canonical import canonical_bytes
 from clia.kernel.types import DECISION
 from clia.sessions.lifecycle import brief
 from clia.sessions.model import Decision
+from clia.sessions.questions import question_in
 from clia.sessions.records import Resumed, asked
-from clia.space.model import BY, REQUEST, TAG, VALUE
+from clia.space.core import Person
+from clia.space.model import BY, META, REQUEST, TAG, VALUE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +31,9 @@ if TYPE_CHECKING:
     from clia.space.commits import Commits
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+
+_ASKED_MAX, _QUESTION_MAX = 8192, 1000
+_ADDRESS = "{}@people.clia.invalid"
 
 
 class Decisions:
@@ -71,8 +80,21 @@ class Decisions:
         kind, tag = core.clean.text(found.call.kind, "kind"), core.clean.text(_line(found.call.tag or ""), "tag")
         trailers += [(TAG, tag)] if tag else []
         trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, who)]
+        meta = self._asked(found)
+        trailers += [(META, meta)] if meta else []
         default = f"decision: {brief(value)} ({kind} {found.id})"
-        return core.write_commit(agent, core.objects.commit(head).tree, [head], text, trailers, default)
+        tree = core.objects.commit(head).tree
+        return core.write_commit(agent, tree, [head], text, trailers, default, _person(who))
+
+    def _asked(self, found: Asked) -> str:
+        """What was asked, for whoever reads the decision later: the journal has answers only. Of a long one, the question."""
+        payload = self._core.clean.value(found.call.payload)
+        for made in ({"asked": payload}, {"asked": {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, "cut": True}):
+            with suppress(InvalidInput):  # numbers that not every reader of JSON has
+                text = canonical_bytes(made).decode("utf-8")
+                if len(text) <= _ASKED_MAX:
+                    return text
+        return ""
 
     def _step(self, found: Asked, value: Any, who: str, commit: str) -> AbstractContextManager[Step]:
         now = self._transitions.now()
@@ -91,6 +113,15 @@ class Decisions:
                 deletes=step.intent.deletes,
             )
         )
+
+
+def _person(who: str) -> Person:
+    """Whoever decides is responsible for the decision, and its committer; git wants an address."""
+    found = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", who)
+    if found is not None:
+        return Person(found[1], found[2])
+    name = re.sub(r"[<>]", "", who).strip() or "somebody"
+    return Person(name, _ADDRESS.format(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "somebody"))
 
 
 def _line(text: str) -> str:

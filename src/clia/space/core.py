@@ -135,12 +135,20 @@ class Core(NamedTuple):
         )
 
     def write_commit(
-        self, name: str, tree: str, parents: Sequence[str], text: str, trailers: Sequence[tuple[str, str]], default: str
+        self,
+        name: str,
+        tree: str,
+        parents: Sequence[str],
+        text: str,
+        trailers: Sequence[tuple[str, str]],
+        default: str,
+        by: Person | None = None,
     ) -> str:
-        """A commit by an agent, its person responsible."""
+        """A commit by an agent, a person responsible: the accountable one, unless told."""
         at = self.now()
         whole = compose(text, trailers, default)
-        return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), self.person_stamp(at), whole)
+        person = self.person_stamp(at) if by is None else Stamp(by.name, by.email, at)
+        return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), person, whole)
 
     def content(self, entry: Entry) -> Content:
         """What stands at a path, as a value that ``commit`` takes."""

@@ -6,13 +6,14 @@ document for programs, a page for people; a bug is said to the log and looks lik
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
 
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
@@ -41,11 +42,13 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from clia.web.forge import Forge
+    from clia.web.forge import Forge, Site
 
 STATIC = Path(__file__).parent / "static"
 _OPEN = ("/login", "/static/", "/healthz")
 """Where nobody needs to be logged in."""
+_THREADS = 8
+_PROBE = 2.0
 
 
 def create_app(forge: Forge) -> ASGIApp:
@@ -94,6 +97,7 @@ class Front:
         self._forge = forge
         self._rates = Rates(forge.options.per_minute)
         self._wrong = Rates(forge.options.logins_per_minute)
+        self._limiter: CapacityLimiter | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -111,7 +115,9 @@ class Front:
     async def _identified(self, request: Request) -> object:
         address = request.client.host if request.client else "-"
         try:
-            found = await run_in_threadpool(identify, self._forge, request)
+            # Threads of its own: whoever holds up the others with slow pages must not keep people from being known.
+            self._limiter = self._limiter or CapacityLimiter(_THREADS)
+            found = await to_thread.run_sync(identify, self._forge, request, limiter=self._limiter)
         except CliaError:
             self._wrong.check(address)
             raise
@@ -180,19 +186,27 @@ def _to_overview(request: Request) -> Response:
     return RedirectResponse(link("s", request.path_params["space"]) + "/", status_code=303)
 
 
-def _health(request: Request) -> Response:
-    """Whether every store and repository answers."""
-    forge = forge_of(request)
+async def _health(request: Request) -> Response:
+    """Whether every store and repository answers, and soon: whoever probes does not wait."""
+    forge, limiter = forge_of(request), CapacityLimiter(1)
     spaces = {}
     for site in forge.sites.values():
         try:
-            site.space.pending()
-            site.space.agents()
-            spaces[site.name] = "ok"
-        except CliaError as err:
-            spaces[site.name] = err.code
+            asked = to_thread.run_sync(_answers, site, limiter=limiter, abandon_on_cancel=True)
+            spaces[site.name] = await asyncio.wait_for(asked, _PROBE)
+        except TimeoutError:
+            spaces[site.name] = "no-answer"
     good = all(state == "ok" for state in spaces.values())
     return JSONResponse({"status": "ok" if good else "failing", "spaces": spaces}, status_code=200 if good else 503)
+
+
+def _answers(site: Site) -> str:
+    try:
+        site.space.pending()
+        site.space.agents()
+    except CliaError as err:
+        return err.code
+    return "ok"
 
 
 def _metrics(request: Request) -> Response:

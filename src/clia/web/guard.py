@@ -6,6 +6,7 @@ that keep a browser from running or loading anything that is not ours; every req
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import OrderedDict
@@ -36,10 +37,15 @@ _HEADERS = {
 }
 _access = logging.getLogger("clia.access")
 _BUCKETS = 10_000
+BODY_SECONDS = 30.0
 
 
 class TooLarge(InvalidInput):
     code = "payload-too-large"
+
+
+class TooSlow(InvalidInput):
+    code = "too-slow"
 
 
 class TooMany(CliaError):
@@ -81,22 +87,31 @@ class Guard:
 
 
 class _Limited:
-    """Receives no more than so many bytes."""
+    """Receives no more than so many bytes, and waits no longer than so for the end of them."""
 
     def __init__(self, receive: Receive, most: int, declared: str | None) -> None:
         self._receive = receive
         self._most = most
         self._left = most
+        self._until = time.monotonic() + BODY_SECONDS
+        self._whole = False
         self._over = bool(declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > most)
 
     async def __call__(self) -> Message:
         if self._over:
             raise _too_large(self._most)
-        message = await self._receive()
+        message = await (self._receive() if self._whole else self._in_time())
+        self._whole = not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:
             raise _too_large(self._most)
         return message
+
+    async def _in_time(self) -> Message:
+        try:
+            return await asyncio.wait_for(self._receive(), max(0.0, self._until - time.monotonic()))
+        except TimeoutError:
+            raise TooSlow(f"the request did not come to its end within {BODY_SECONDS:g} s") from None
 
 
 def _too_large(most: int) -> TooLarge:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PROBLEM = "application/problem+json"
 _BY_CODE = {
+    "too-slow": 408,
     "payload-too-large": 413,
     "too-many-requests": 429,
     "stale-if-match": 412,

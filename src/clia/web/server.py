@@ -5,14 +5,17 @@ Invariant: the address is ours before anything is said of it; told to stop, the 
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import resource
 import signal
 import socket
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clia.app.spaces import open_space
 from clia.app.users import ADMIN
@@ -23,6 +26,7 @@ from clia.web.webhooks import Webhooks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
@@ -31,6 +35,10 @@ if TYPE_CHECKING:
 
 PORT = 8337
 _GRACE = 5
+_ROOM = 500  # connections beside those that listen
+_FILES = 65536
+HEAD_SECONDS = 20.0
+_SILENCE = 10.0
 
 
 class Wishes(NamedTuple):
@@ -55,6 +63,42 @@ class NoAddress(BackendError):
     """The address cannot be had."""
 
     code = "address-taken"
+
+
+class _Impatient(H11Protocol):
+    """Closes a connection on which a request's head does not come to its end in time: each is an open file of ours."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._is_waiting():
+            self._forget()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _forget(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self._is_waiting():
+            self.transport.close()
+
+    def _is_waiting(self) -> bool:
+        """Whether no request is being answered; before the first there is no cycle."""
+        cycle = getattr(self, "cycle", None)
+        return cycle is None or bool(cycle.response_complete)
 
 
 class _Server(uvicorn.Server):
@@ -86,6 +130,7 @@ class _Server(uvicorn.Server):
 
 def serve(wishes: Wishes, settings: Settings, environment: Mapping[str, str], say: Callable[[Served], None]) -> None:
     """Serves until it is told to stop."""
+    _allow_files()
     forge = open_forge(wishes.spaces, settings)
     try:
         with _bound(wishes.host, wishes.port) as bound:
@@ -102,6 +147,8 @@ def serve(wishes: Wishes, settings: Settings, environment: Mapping[str, str], sa
                 server_header=False,
                 proxy_headers=False,
                 timeout_graceful_shutdown=_GRACE,
+                limit_concurrency=forge.options.listeners + _ROOM,
+                http=_Impatient,
             )
             hooks.start()
             try:
@@ -127,6 +174,14 @@ def open_forge(paths: Sequence[str], settings: Settings) -> Forge:
         raise
 
 
+def _allow_files() -> None:
+    """As many open files as the system lets us have: every connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -134,9 +189,11 @@ def _bound(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what it accepts has it too; else each answer waits 40 ms
     except (OSError, OverflowError) as err:
         reason = getattr(err, "strerror", None) or str(err)
+        taken = getattr(err, "errno", None) == errno.EADDRINUSE
         raise NoAddress(
             f"{host}:{port} cannot be served: {reason}",
-            hints=["another program may have the port: clia serve --port 0 takes a free one"],
+            code="address-taken" if taken else "no-such-host",
+            hints=["another program has the port: clia serve --port 0 takes a free one"] if taken else [],
             fields={"host": host, "port": port, "reason": reason},
         ) from None
     return bound
@@ -174,8 +231,24 @@ def _first_user(forge: Forge) -> str:
 def log_to(stream: logging.Handler) -> None:
     """The access log and what goes wrong, one line each."""
     stream.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-    for name, level in (("clia", logging.INFO), ("uvicorn.error", logging.WARNING)):
+    for name, level in (("clia", logging.INFO), ("uvicorn.error", logging.WARNING), ("asyncio", logging.ERROR)):
         logger = logging.getLogger(name)
         logger.handlers = [stream]
         logger.setLevel(level)
         logger.propagate = False
+    logging.getLogger("asyncio").addFilter(_Seldom())
+
+
+class _Seldom(logging.Filter):
+    """Lets the same complaint through once in a while: where files run out, the loop says so thousands of times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage().partition("\n")[0][:80]
+        if record.created - self._said.get(message, 0.0) < _SILENCE:
+            return False
+        self._said = {message: record.created}
+        return True

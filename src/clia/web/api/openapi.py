@@ -21,6 +21,7 @@ _PROBLEMS = {
     "401": "Nobody is logged in, or the token is not good.",
     "403": "The role is too low, or the form is not ours.",
     "404": "Something that was named does not exist.",
+    "408": "The body did not come to its end in time.",
     "409": "The world moved, or the name is taken; nothing was written.",
     "412": "The head is not the one that If-Match names.",
     "413": "The body is too large.",
@@ -185,6 +186,17 @@ _STORY = _object(
 _FIXED: dict[str, Any] = {
     "/api/v1/spaces": _read_only("spaces", "The spaces that are served.", {"type": "array", "items": _SITE}, space=False),
     "/api/v1/spaces/{space}": _read_only("space", "A space's id.", _SITE),
+    "/api/v1/spaces/{space}/events": _with(
+        _read_only(
+            "events",
+            "What happens in the space, as server-sent events, without end; goes on after Last-Event-ID.",
+            {"type": "string"},
+            "text/event-stream",
+        ),
+        _asked("Last-Event-ID", "header", {"type": "string"}, required=False),
+    ),
+    "/healthz": _read_only("healthz", "Whether every store and repository answers; for anybody.", {"type": "object"}, space=False),
+    "/metrics": _read_only("metrics", "What Prometheus reads.", {"type": "string"}, "text/plain", space=False),
     "/api/v1/whoami": _read_only("whoami", "Who is asking.", {"type": "object"}, space=False),
     "/api/v1/spaces/{space}/lineage": _with(
         _read_only("lineage", "The agents visible from the space's directory.", _object(agents=_OBJECTS, diagnostics=_OBJECTS)),

@@ -122,12 +122,17 @@ def _endpoint(verb: Verb) -> Callable[[Request], Awaitable[Response]]:
         if verb.changes:
             check_csrf(request.state.identity, request.headers, None)
         body = await request.body()
-        call = _read(verb, forge, user, request, body)
-        key = request.headers.get("idempotency-key") if verb.changes else None
-        asked = [verb.method.encode(), _raw_path(request.scope), (call.if_match or "").encode(), body]
-        return await run_in_threadpool(_answer, forge, call, key, b"\n".join(asked))
+        # Reading it too: what is large takes long, and the loop is everybody's.
+        return await run_in_threadpool(_handled, verb, forge, user, request, body)
 
     return endpoint
+
+
+def _handled(verb: Verb, forge: Forge, user: User, request: Request, body: bytes) -> Response:
+    call = _read(verb, forge, user, request, body)
+    key = request.headers.get("idempotency-key") if verb.changes else None
+    asked = [verb.method.encode(), _raw_path(request.scope), (call.if_match or "").encode(), body]
+    return _answer(forge, call, key, b"\n".join(asked))
 
 
 def _read(verb: Verb, forge: Forge, user: User, request: Request, body: bytes) -> Call:

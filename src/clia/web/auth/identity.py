@@ -44,9 +44,9 @@ NOBODY = Identity()
 def identify(forge: Forge, connection: HTTPConnection) -> Identity:
     """``Unauthenticated`` where something was presented that proves nothing."""
     given = connection.headers.get("authorization")
-    if given is not None:
-        return _by_token(forge, given)
     name = _said_by_proxy(forge, connection)
+    if given is not None and (name is None or given.lower().startswith("bearer ")):
+        return _by_token(forge, given)  # any other word beside a proxy's is what people told the proxy
     if name is not None:
         user = forge.users.get(name)
         if user is None:

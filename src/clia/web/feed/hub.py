@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -82,6 +82,7 @@ class Hub:
         self.tails: dict[str, _Tail] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.listeners = 0
+        self.of_user: Counter[str] = Counter()
         self.closing = False
 
     async def __aenter__(self) -> Self:

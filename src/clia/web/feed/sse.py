@@ -14,7 +14,7 @@ import logging
 from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from clia.errors import CliaError, InvalidInput
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from starlette.requests import Request
-    from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
     from clia.web.feed.hub import Hub, News
@@ -39,6 +38,7 @@ BEAT = 15.0
 ALLOWED = 60.0
 """Seconds after which it is asked again whether the listener may listen."""
 _BATCH = 200
+_SHARE, _LEAST = 10, 20  # one user has at most this part of all places, and this many in any case
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _log = logging.getLogger("clia.forge")
 
@@ -77,8 +77,12 @@ async def _one(request: Request) -> Response:
 
 async def _stream(request: Request, sites: Sequence[Site], *, plain: bool) -> Response:
     hub: Hub = request.app.state.hub
-    if hub.listeners >= forge_of(request).options.listeners:
+    user = require(request.state.identity, "viewer").name
+    most = forge_of(request).options.listeners
+    if hub.listeners >= most or hub.of_user[user] >= max(_LEAST, most // _SHARE):
         raise TooManyListeners("too many are listening; try again later")
+    if request.method == "HEAD":
+        return Response(media_type="text/event-stream", headers=_HEADERS)
     given = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
     place = _read_place(given, sites, plain=plain)
     return _EventStream(_Listener(request, sites, place, plain=plain))
@@ -110,9 +114,11 @@ class _EventStream(StreamingResponse):
     def __init__(self, listener: _Listener) -> None:
         super().__init__(listener.events(), media_type="text/event-stream", headers=_HEADERS)
         self._hub = listener.hub
+        self._user = listener.user
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._hub.listeners += 1
+        self._hub.of_user[self._user] += 1
         metrics.listeners(1)
         try:
             await super().__call__(scope, receive, send)
@@ -122,6 +128,7 @@ class _EventStream(StreamingResponse):
             # The forge ends, and this one reads nothing: it was given its time.
         finally:
             self._hub.listeners -= 1
+            self._hub.of_user[self._user] -= 1
             metrics.listeners(-1)
 
 
@@ -129,6 +136,7 @@ class _Listener:
     def __init__(self, request: Request, sites: Sequence[Site], seen: dict[str, Place], *, plain: bool) -> None:
         self.hub: Hub = request.app.state.hub
         self._request = request
+        self.user = require(request.state.identity, "viewer").name
         self._sites = sites
         self._seen = seen
         self._plain = plain

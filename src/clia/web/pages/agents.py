@@ -13,12 +13,15 @@ from starlette.routing import Route
 
 from clia.errors import CorruptJournal, NotFound
 from clia.kernel.typed_objects import Briefing
-from clia.sessions.records import ASK
+from clia.sessions.checkpoints import counts_of
+from clia.sessions.questions import question_in, question_of
+from clia.sessions.records import ASK, COUNTS
 from clia.space.model import Conflicts, Merged
 from clia.space.relations import MERGES, REVIEWS, SUB_AGENT
 from clia.web.pages import files, merges
 from clia.web.pages.common import ADMIN, Posted, first, form, link, page
-from clia.web.pages.records import Refused, carry_out, known_agent, optional, show, text_of
+from clia.web.pages.inbox_cards import headline
+from clia.web.pages.records import Refused, carry_out, core_of, known_agent, optional, show, text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from clia.app.space import Space
-    from clia.sessions.model import Request, Session
+    from clia.sessions.model import Session
     from clia.space.model import AgentCommit
     from clia.web.pages.common import Visit
     from clia.web.pages.records import Known
@@ -61,6 +64,24 @@ class Edges(NamedTuple):
         return any(self._asdict().values())
 
 
+class Ask(NamedTuple):
+    """A question beside the agent's session."""
+
+    id: str
+    question: str
+    at: str  # since when it waits, else when that ended
+    status: str  # of the session that asked nothing else
+
+
+class Runs(NamedTuple):
+    """What the agent runs or ran."""
+
+    session: Session | None
+    damaged: bool  # whether there is one whose row cannot be read
+    waiting: Sequence[Ask]  # the oldest first
+    last: Ask | None  # where there is no session, and nothing waits
+
+
 class Identity(NamedTuple):
     """Who the agent is; None where this clone does not hold it."""
 
@@ -90,6 +111,7 @@ def _agent(visit: Visit) -> Response:
 
 def _shown(visit: Visit, agent: Known, refused: Refused | None = None) -> Response:
     space, name = visit.site.space, agent.name
+    runs = _runs(visit, name)
     return show(
         visit,
         "agent.html",
@@ -98,8 +120,8 @@ def _shown(visit: Visit, agent: Known, refused: Refused | None = None) -> Respon
         identity=_identity(space, name),
         commits=_commits(space, name, visit.number("from", 0)),
         edges=_edges(space, name),
-        session=_session(space, name),
-        asks=_asks(space, name),
+        session=runs.session,
+        runs=runs,
         pending=len(space.trace_pending(name)),
         landings=space.landings(name),
         others=[each for each in space.agents() if each != name] if visit.may(ADMIN) else [],
@@ -138,16 +160,28 @@ def _edges(space: Space, name: str) -> Edges:
     )
 
 
-def _session(space: Space, name: str) -> Session | None:
+def _runs(visit: Visit, name: str) -> Runs:
     """The live session, else the last one; none can be shown where its row is damaged, which ``clia doctor`` tells."""
+    space, session, damaged = visit.site.space, None, False
+    try:
+        session = space.session(name)
+    except NotFound:
+        pass  # it never had one
+    except CorruptJournal:
+        damaged = True
+    beside = [each for each in space.pending(name) if each.session.startswith(ASK)]
+    waiting = [Ask(each.id, headline(question_of(each)), each.since, "suspended") for each in beside]
+    return Runs(session, damaged, waiting, None if session or waiting else _last_ask(visit, name))
+
+
+def _last_ask(visit: Visit, name: str) -> Ask | None:
+    """The newest question that does not wait any more; no verb lists those."""
+    counts = core_of(visit).store.get(COUNTS + name)
+    number = 0 if counts is None else counts_of(counts.value).get("asks", 0)
     with suppress(NotFound, CorruptJournal):
-        return space.session(name)
+        found = visit.site.space.session(name, f"{ASK}{number}")
+        return Ask(f"{found.id}.1", headline(question_in(found.input)), found.ended_at or found.started_at, found.status)
     return None
-
-
-def _asks(space: Space, name: str) -> list[Request]:
-    """Questions beside its session."""
-    return [each for each in space.pending(name) if each.session.startswith(ASK)]
 
 
 # What can be done

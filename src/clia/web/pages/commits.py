@@ -18,6 +18,7 @@ from clia.kernel.refs import is_name
 from clia.sessions.checkpoints import Checkpoints
 from clia.web.pages.agents import new_agent
 from clia.web.pages.common import ADMIN, Posted, first, form, link, page, redirect
+from clia.web.pages.inbox_cards import asked_in
 from clia.web.pages.records import Refused, carry_out, core_of, optional, show
 from clia.web.rendering import diffs, traces
 from clia.web.rendering.texts import visible
@@ -96,12 +97,15 @@ def _shown(visit: Visit, commit: AgentCommit, refused: Refused | None = None) ->
     space = visit.site.space
     trace = space.trace_for(commit.cid)
     entries = trace.entries if trace is not None else ()
+    asked = asked_in(commit)
     return show(
         visit,
         "commit.html",
         refused.status if refused else 200,
         commit=commit,
         value=_value(commit),
+        asked=asked,
+        meta={key: value for key, value in commit.meta.items() if asked is None or key not in ("asked", "cut")},
         children=_children(visit, commit.cid),
         changes=_changes(space, commit.cid),
         entries=traces.view(entries[:_ENTRIES]),

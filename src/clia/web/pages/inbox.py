@@ -17,6 +17,7 @@ from clia.sessions.questions import is_for_people
 from clia.web.pages.common import DECIDER, first, form, link, page, redirect, render
 from clia.web.pages.inbox_cards import (
     Answered,
+    Asked,
     Card,
     Decided,
     address_of,
@@ -173,8 +174,10 @@ def _show_item(visit: Visit, card: Card, status: int = 200) -> Response:
 
 def _show_answered(visit: Visit, found: Answered, status: int = 200, posted: Posted | None = None) -> Response:
     typed = _typed(posted or {})
-    asked = found.question or first(posted or {}, "_question")
-    return render(visit, "inbox_item.html", status, card=None, later={}, answered=found._replace(question=asked), typed=typed)
+    seen = first(posted or {}, "_question")  # by whoever answers too late
+    if seen and found.asked is None:
+        found = found._replace(asked=Asked(seen))
+    return render(visit, "inbox_item.html", status, card=None, later={}, answered=found, typed=typed)
 
 
 def _typed(posted: Posted) -> list[tuple[str, str]]:

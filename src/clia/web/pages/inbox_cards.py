@@ -1,7 +1,8 @@
 """What the inbox shows of a request: its question and form while it waits, and who answered what once it does not.
 
 Invariant: a request that cannot be shown properly (a rule that cannot be read, a journal that is damaged) hides no other.
-What was decided is read from git, which has it for good; where to look is taken from the feed, which is quick.
+What was decided is read from git, which has it for good, and so is what was asked; where to look is taken from the feed, which
+is quick.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import NamedTuple
 
 from clia.errors import CliaError, InvalidInput, NotFound
 from clia.kernel.types import DECISION
-from clia.sessions.model import FINISHED
-from clia.sessions.questions import context_of, is_for_people, question_in, question_of
+from clia.sessions.answers import problem_of, rule_of
+from clia.sessions.model import FINISHED, Request
+from clia.sessions.questions import context_of, is_for_people, question_of
 from clia.sessions.records import ASK
 from clia.web.pages.common import link
 from clia.web.rendering import jsons
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
     from clia.app.space import Space
-    from clia.sessions.model import Request, Session
+    from clia.sessions.model import Session
     from clia.space.model import AgentCommit
     from clia.web.forge import Site
     from clia.web.rendering.forms import Form
@@ -39,6 +41,7 @@ _LOOK_BACK = 2000  # entries of the feed
 _WINDOW = 200  # commits
 _BUTTONS, _BUTTON = 6, 40  # so many choices of so many characters are buttons
 _HEADLINE = 160
+_OFFERED = 50  # choices of a request that was answered
 
 
 class Card(NamedTuple):
@@ -64,20 +67,17 @@ class Card(NamedTuple):
     @property
     def headline(self) -> str:
         """The question as far as it fits a heading."""
-        line = question_of(self.request).strip().split("\n", 1)[0]
-        return line if len(line) <= _HEADLINE else f"{line[: _HEADLINE - 1]}…"
+        return headline(question_of(self.request))
 
     @property
     def question(self) -> Markup | None:
         """What the headline does not tell: the lines after it, or all of a question whose first line is too long for one."""
-        text = question_of(self.request).strip()
-        rest = text.removeprefix(self.headline).strip("\n")
-        return escaped(rest) if rest else None
+        return _below(question_of(self.request))
 
     @property
     def context(self) -> list[tuple[str, Markup, bool]]:
         """What is said beside it: by name, shown, and whether it is a text."""
-        return [(key, *shown(value)) for key, value in context_of(self.request)]
+        return _context(self.request)
 
     @property
     def errors(self) -> Mapping[str, str]:
@@ -99,6 +99,43 @@ class Card(NamedTuple):
         return tuple(each.text for each in self.form.choices) if self.form is not None and self.form.kind == "choices" else ()
 
 
+class Asked(NamedTuple):
+    """What was asked, as it is known once the answer is there."""
+
+    payload: Any
+    tag: str | None = None
+    cut: bool = False  # whether the question is all that was kept
+
+    def as_request(self) -> Request:
+        return Request("", "", "", self.tag, self.payload, "", 0, "", "")
+
+    @property
+    def question(self) -> str:
+        """In one text; "" where it was not put in words."""
+        return question_of(self.as_request())
+
+    @property
+    def headline(self) -> str:
+        return headline(self.question)
+
+    @property
+    def below(self) -> Markup | None:
+        """What the headline does not tell."""
+        return _below(self.question)
+
+    @property
+    def context(self) -> list[tuple[str, Markup, bool]]:
+        return [] if self.cut else _context(self.as_request())
+
+    def choices(self, value: Any) -> list[tuple[str, bool]]:
+        """The choices that were offered, and whether each is the value."""
+        try:
+            form = form_of(rule_of({}, "", self.payload))
+        except CliaError:
+            return []  # what is no rule offers nothing
+        return [(each.label, problem_of({"enum": [each.value]}, value) is None) for each in form.choices[:_OFFERED]]
+
+
 class Answered(NamedTuple):
     """A request that does not wait any more."""
 
@@ -107,7 +144,7 @@ class Answered(NamedTuple):
     session: str
     site: str
     status: str  # of its session
-    question: str = ""  # where it is still known
+    asked: Asked | None = None  # where it is still known
     by: str | None = None
     at: str | None = None
     value: Any = None
@@ -121,8 +158,17 @@ class Answered(NamedTuple):
         return card_id(self.agent, self.request)
 
     @property
+    def title(self) -> str:
+        """The question, or what else names the request."""
+        return (self.asked.headline if self.asked is not None else "") or f"Request {self.request}"
+
+    @property
     def shown(self) -> tuple[Markup, bool]:
         return shown(self.value)
+
+    @property
+    def choices(self) -> list[tuple[str, bool]]:
+        return self.asked.choices(self.value) if self.asked is not None and self.given and self.error is None else []
 
 
 class Decided(NamedTuple):
@@ -137,6 +183,12 @@ class Decided(NamedTuple):
             return shown(json.loads(self.commit.value or "null"))
         except (ValueError, RecursionError):
             return shown(self.commit.value)
+
+    @property
+    def question(self) -> str:
+        """As far as it fits a heading; "" where the commit does not say."""
+        asked = asked_in(self.commit)
+        return "" if asked is None else asked.headline
 
     @property
     def rationale(self) -> str:
@@ -154,6 +206,21 @@ def card_id(agent: str, request: str) -> str:
 
 def address_of(site: str, agent: str, request: str) -> str:
     return link("s", site, "inbox", agent, request)
+
+
+def headline(question: str) -> str:
+    """The first line of a question, as far as it fits a heading."""
+    line = question.strip().split("\n", 1)[0]
+    return line if len(line) <= _HEADLINE else f"{line[: _HEADLINE - 1]}…"
+
+
+def _below(question: str) -> Markup | None:
+    rest = question.strip().removeprefix(headline(question)).strip("\n")
+    return escaped(rest) if rest else None
+
+
+def _context(request: Request) -> list[tuple[str, Markup, bool]]:
+    return [(key, *shown(value)) for key, value in context_of(request)]
 
 
 def shown(value: Any) -> tuple[Markup, bool]:
@@ -186,13 +253,13 @@ def find_pending(space: Space, agent: str, request_id: str) -> Request | None:
 def answered(site: Site, agent: str, request_id: str) -> Answered:
     """What became of a request that does not wait; ``NotFound`` for one that never was."""
     number, session = request_id.rpartition(".")[2], _session(site.space, agent, request_id)
-    made = Answered(agent, request_id, session.id, site.name, session.status, _question(session))
+    made = Answered(agent, request_id, session.id, site.name, session.status, _asked_at_start(session))
     given = session.given()
     for each in given:
         if str(each.call) == number:
-            why = _rationale(site.space, each.decision)
+            commit = None if each.decision is None else _commit(site.space, each.decision)
             said = made._replace(by=each.by, at=each.at, value=each.value, error=each.error, decision=each.decision)
-            return said._replace(rationale=why, given=True)
+            return _with_commit(said._replace(given=True), commit)
     asked = number.isascii() and number.isdigit() and int(number[:9]) <= max((each.call for each in given), default=0)
     if session.live or (session.status == FINISHED and not asked) or not (number.isascii() and number.isdigit()):
         raise _unknown(agent, request_id)
@@ -212,16 +279,24 @@ def _unknown(agent: str, request_id: str) -> NotFound:
     return NotFound(f"{agent!r} has no request {request_id!r}", code="no-such-request", hints=["the inbox shows what waits"])
 
 
-def _question(session: Session) -> str:
-    """What was asked; a journal keeps answers only, so it is known where the question was the session's input."""
-    return question_in(session.input) if session.id.startswith(ASK) else ""
+def _asked_at_start(session: Session) -> Asked | None:
+    """A journal keeps answers only, so it tells what was asked where that was the session's input."""
+    return Asked(session.input) if session.id.startswith(ASK) else None
 
 
-def _rationale(space: Space, decision: str | None) -> str:
-    try:
-        return "" if decision is None else rationale_of(space.show(decision))
-    except NotFound:
-        return ""
+def _with_commit(made: Answered, commit: AgentCommit | None) -> Answered:
+    """What the decision's commit adds: why, and the question unless all of it is known better."""
+    if commit is None:
+        return made
+    kept = asked_in(commit)
+    return made._replace(rationale=rationale_of(commit), asked=made.asked if kept is None or (kept.cut and made.asked) else kept)
+
+
+def asked_in(commit: AgentCommit) -> Asked | None:
+    """What a decision answers; None where its commit does not say, as older ones do not."""
+    if commit.kind != DECISION or "asked" not in commit.meta:
+        return None
+    return Asked(commit.meta["asked"], commit.tag, commit.meta.get("cut") is True)
 
 
 def rationale_of(commit: AgentCommit) -> str:

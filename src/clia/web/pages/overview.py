@@ -51,6 +51,16 @@ FEW = 200
 _FIELDS = ("name", "title", "text", "from", "slug")
 
 
+class Summary(NamedTuple):
+    """A space in the list of those that are served."""
+
+    name: str
+    id: str
+    agents: int
+    waiting: int  # questions to people
+    oldest: str | None  # since when the oldest of them waits
+
+
 class Row(NamedTuple):
     """An agent in the list."""
 
@@ -111,13 +121,13 @@ def _spaces(request: WebRequest) -> Response:
     sites = list(forge_of(request).sites.values())
     if len(sites) == 1:
         return redirect(link("s", sites[0].name, ""))
-    return render_bare(request, "spaces.html", spaces=[_summary(site) for site in sites])
+    spaces = [_summary(site) for site in sites]
+    return render_bare(request, "spaces.html", spaces=spaces, waiting=sum(each.waiting for each in spaces))
 
 
-def _summary(site: Site) -> Mapping[str, object]:
+def _summary(site: Site) -> Summary:
     pending = [each for each in site.space.pending() if is_for_people(each)]
-    oldest = pending[0].since if pending else None
-    return {"name": site.name, "id": site.space.id, "agents": len(site.space.agents()), "waiting": len(pending), "oldest": oldest}
+    return Summary(site.name, site.space.id, len(site.space.agents()), len(pending), pending[0].since if pending else None)
 
 
 @page

@@ -16,6 +16,7 @@ from clia.sessions.answers import Rule
 from clia.sessions.model import STATUSES, is_human
 from clia.sessions.records import ASK, COPIED, OVER, RESUMED, STARTED, resumed_from
 from clia.web.pages.common import ADMIN, Posted, first, form, link, page
+from clia.web.pages.inbox_cards import asked_in
 from clia.web.pages.records import Refused, carry_out, known_agent, show, text_of
 from clia.web.rendering.form_values import value_from
 from clia.web.rendering.forms import raw_form
@@ -55,6 +56,12 @@ class Event(NamedTuple):
     request: str | None = None
     decision: AgentCommit | None = None
     body: Any = None
+
+    @property
+    def question(self) -> str:
+        """What was decided on, as far as it fits a line; "" where the decision does not say."""
+        asked = None if self.decision is None else asked_in(self.decision)
+        return "" if asked is None else asked.headline
 
 
 class SourceLine(NamedTuple):

@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 ROOT = "v"
 """The name under which an answer is posted; the parts of one are below it: ``v.title``."""
 AS_TEXT = "v.as_text"
-MAX_FIELDS = 100
+MAX_FIELDS, MAX_OPTIONS = 100, 200
 """Beyond that nobody fills in a form."""
+MAX_SIZE = 2000  # parts of a schema: a larger one is told in JSON before it is looked at more closely
 _MAX_NESTING = 3
 _SHORT = 200
 """Characters that fit on a line."""
@@ -133,7 +134,7 @@ class _NoForm(Exception):
 def form_of(rule: Rule) -> Form:
     """The form for a rule; a place for JSON when in doubt."""
     schema, plain = rule.schema, raw_form(rule)
-    if not isinstance(schema, dict) or schema_problem(schema) is not None:
+    if not isinstance(schema, dict) or _is_large(schema) or schema_problem(schema) is not None:
         return plain
     try:
         listed = (schema["const"],) if "const" in schema else rule.choices
@@ -163,6 +164,16 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
+def _is_large(schema: Any) -> bool:
+    left, count = [schema], 0
+    while left and count <= MAX_SIZE:
+        each = left.pop()
+        count += 1
+        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        left += inner if len(inner) <= MAX_SIZE else [None] * MAX_SIZE
+    return count > MAX_SIZE
+
+
 def _count(field: Field) -> int:
     return 1 + sum(map(_count, field.fields))
 
@@ -174,6 +185,8 @@ def _options(schema: Schema, listed: Sequence[Any]) -> tuple[Choice, ...]:
     """What is listed, as far as the rest of the schema takes it; as JSON where two would read alike, or one would not be seen."""
     if not schema.keys() <= _BESIDE_OPTIONS:
         raise _NoForm
+    if len(listed) > MAX_OPTIONS:
+        raise _NoForm  # nobody chooses from so many, and each is looked at
     kept = {json_text(each): each for each in listed if _takes(schema, each)}
     if not kept:
         raise _NoForm

@@ -73,6 +73,7 @@
   const badgeOf = (page) => {
     const found = page.getElementById("inbox-badge");
     if (found) badge(Number(found.querySelector(".count").textContent));
+    else document.title = page.title; // the list of spaces has the number of all in its title only
   };
 
   // What a person is at
@@ -424,6 +425,11 @@
     const plain = !event.ctrlKey && !event.metaKey && !event.altKey && !event.isComposing && !event.defaultPrevented;
     if (!plain || !Object.hasOwn(keys, event.key) || !areOn() || isField(event.target) || event.target.closest("dialog")) return;
     if (keys[event.key]() !== false) event.preventDefault();
+  });
+
+  // What htmx fetches may be a whole page with a title; only a part of it comes into this one, which keeps its own.
+  document.addEventListener("htmx:before:swap", (event) => {
+    if (event.detail && event.detail.ctx) event.detail.ctx.title = "";
   });
 
   // What htmx sends carries the login's own token, as our forms do.
