@@ -21,10 +21,10 @@ from starlette.testclient import TestClient
 import clia
 from clia.app.config import ForgeOptions
 from clia.app.feed import EPOCH
-from clia.errors import BackendError, StoreError
+from clia.errors import BackendError, InvalidAnswer, StoreError
 from clia.ports.feed import FEED
 from clia.ports.http import HttpAnswer
-from clia.sessions.answers import SCHEMA_MAX
+from clia.sessions.answers import is_large
 from clia.space.feed import KEPT
 from clia.web import guard, server
 from clia.web.api import reading
@@ -364,7 +364,7 @@ def test_a_rule_that_is_too_large_gets_a_place_for_json_and_is_hardly_looked_at(
         assert "Which?" in page.text
         assert len(re.findall(r"<(?:option|input|button|textarea)\b", page.text)) < 50
     assert sum(looked.values()) < 50, looked
-    large = len(json.dumps(LARGE[name])) > 2 * SCHEMA_MAX
+    large = "schema" in LARGE[name] and is_large(LARGE[name]["schema"])
     assert looked["check_schema"] <= (0 if large else 4), "at most once a page: whether it is a schema at all"
 
 
@@ -536,3 +536,24 @@ def test_what_is_sent_is_read_beside_the_event_loop(opened: OpenForge, monkeypat
     monkeypatch.setattr(reading, "parse_body", watched)
     assert post(opened, "/scout/commits", FINDING, **bearer(opened)).status_code == 200
     assert seen == [True]
+
+
+# Behind a proxy, and beside a stream
+
+
+def test_the_address_that_the_operator_gave_is_an_origin_of_ours(tmp_path: Path) -> None:
+    """A proxy may not pass on the name that browsers ask for."""
+    options = ForgeOptions(address="https://forge.example")
+    with open_forge(tmp_path, options=options) as opened, TestClient(opened.app, base_url=BASE) as client:
+        opened.forge.users.add("eve", "viewer")
+        for origin, status in (("https://forge.example", 303), ("https://evil.example", 403)):
+            secret = opened.forge.users.login_link("eve")
+            answer = client.post("/login", data={"key": secret}, headers={"origin": origin}, follow_redirects=False)
+            assert answer.status_code == status
+
+
+def test_a_wrong_answer_to_many_choices_is_told_in_a_few_words(opened: OpenForge) -> None:
+    request = opened.space.ask("scout", {"question": "Which?", "choices": list(range(50_000))})
+    with pytest.raises(InvalidAnswer) as caught:
+        opened.space.check_answer(request, "none of them")
+    assert len(str(caught.value.hints)) < 1000

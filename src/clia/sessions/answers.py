@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     Judge = Callable[[Any, Any], str | None]  # a schema and a value; raises CannotApply
 
 
+_LISTED = 50
+
+
 class Rule(NamedTuple):
     """What a request may be answered with: a JSON Schema, the choices where it lists them, and where it comes from."""
 
@@ -40,7 +43,8 @@ def check_answer(rule: Rule, request_id: str, kind: str, value: Any, judge: Judg
         problem = f"the rule cannot be applied: {err}" if rule.operators else None
     if problem is None:
         return
-    listed = ", ".join(json.dumps(each, ensure_ascii=False) for each in rule.choices)
+    listed = ", ".join(json.dumps(each, ensure_ascii=False) for each in rule.choices[:_LISTED])
+    listed += f" and {len(rule.choices) - _LISTED} more" if len(rule.choices) > _LISTED else ""
     raise InvalidAnswer(
         f"{json.dumps(value, ensure_ascii=False)} does not answer {request_id}: {problem}",
         hints=[f"choices: {listed}" if listed else f"the rule is {rule.whose}: {json.dumps(rule.schema, ensure_ascii=False)}"],
@@ -54,7 +58,7 @@ def rule_of(schemas: Schemas, kind: str, payload: Any) -> Rule:
         return _made(schemas[kind], f"the operator's for requests of the kind {kind}")._replace(operators=True)
     if isinstance(payload, dict):
         schema, choices = payload.get("schema"), payload.get("choices")
-        if schema is not None and schema_problem(schema) is None:
+        if schema is not None and not is_large(schema) and schema_problem(schema) is None:
             return _made(schema, "the request's own schema")
         if isinstance(choices, list) and choices:
             return _made({"enum": choices}, "the request's own choices")
@@ -67,16 +71,24 @@ def _made(schema: Any, whose: str) -> Rule:
     return Rule(schema, choices, whose)
 
 
-SCHEMA_MAX = 64 * 1024
-"""Characters of a schema as JSON; looking at a larger one takes longer than anybody waits for a page."""
+PARTS_MAX = 2000
+"""Parts of a schema; looking at a larger one takes longer than anybody waits for a page."""
+
+
+def is_large(schema: Any) -> bool:
+    left, count = [schema], 0
+    while left and count <= PARTS_MAX:
+        each = left.pop()
+        count += 1
+        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+        left += inner if len(inner) <= PARTS_MAX else [None] * PARTS_MAX
+    return count > PARTS_MAX and not _is_enum(schema)
 
 
 def schema_problem(schema: Any) -> str | None:
     """Why something is no JSON Schema; None where it is one."""
     if _is_enum(schema):
         return None
-    if len(json.dumps(schema)) > SCHEMA_MAX:
-        return f"it has more than {SCHEMA_MAX} characters"
     from jsonschema import Draft202012Validator  # only where a schema is given: it costs 60 ms to load
     from jsonschema.exceptions import SchemaError
 

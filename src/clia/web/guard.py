@@ -71,6 +71,7 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                limited.answered()
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
@@ -93,15 +94,19 @@ class _Limited:
         self._receive = receive
         self._most = most
         self._left = most
-        self._until = time.monotonic() + BODY_SECONDS
+        self._until: float | None = None  # from when somebody waits for it
         self._whole = False
         self._over = bool(declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > most)
+
+    def answered(self) -> None:
+        """Whoever has an answer waits for no more of the question."""
+        self._whole = True
 
     async def __call__(self) -> Message:
         if self._over:
             raise _too_large(self._most)
         message = await (self._receive() if self._whole else self._in_time())
-        self._whole = not message.get("more_body", False)
+        self._whole = self._whole or not message.get("more_body", False)
         self._left -= len(message.get("body", b""))
         if self._left < 0:
             raise _too_large(self._most)
@@ -109,6 +114,8 @@ class _Limited:
 
     async def _in_time(self) -> Message:
         try:
+            if self._until is None:
+                self._until = time.monotonic() + BODY_SECONDS
             return await asyncio.wait_for(self._receive(), max(0.0, self._until - time.monotonic()))
         except TimeoutError:
             raise TooSlow(f"the request did not come to its end within {BODY_SECONDS:g} s") from None

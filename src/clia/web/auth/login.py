@@ -69,7 +69,8 @@ async def _log_out(request: Request) -> Response:
 def _check_own(request: Request) -> None:
     """Nobody is logged in by a page of another site: they would answer in the name of whoever made it."""
     origin = request.headers.get("origin")
-    foreign = origin not in (None, f"http://{request.headers.get('host')}", f"https://{request.headers.get('host')}")
+    host = request.headers.get("host")
+    foreign = origin not in (None, f"http://{host}", f"https://{host}", forge_of(request).options.address or None)
     if foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise NotAllowed("this form is not one of this forge's", code="bad-csrf", hints=["open the login link itself"])
 

@@ -123,10 +123,11 @@ class Hub:
         at, epoch = tail.end, tail.epoch
         while not self._stop.is_set():
             try:
-                if not site.feed.wait(at, 1.0):
-                    now = site.feed.epoch()
-                    if now != epoch:
-                        epoch, at = now, self._told(tail, [], site.feed.end(), now)
+                more, now = site.feed.wait(at, 1.0), site.feed.epoch()
+                if now != epoch:
+                    epoch, at = now, self._told(tail, [], site.feed.end(), now)
+                    continue
+                if not more:
                     continue
                 found = [news_of(site, position, body) for position, body in site.feed.read(at)]
                 at = self._told(tail, found, found[-1].position if found else site.feed.end(), epoch)

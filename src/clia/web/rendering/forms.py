@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from clia.errors import InvalidAnswer
 from clia.kernel.json_values import LARGEST
-from clia.sessions.answers import Rule, check_answer, schema_problem
+from clia.sessions.answers import Rule, check_answer, is_large, schema_problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ ROOT = "v"
 AS_TEXT = "v.as_text"
 MAX_FIELDS, MAX_OPTIONS = 100, 200
 """Beyond that nobody fills in a form."""
-MAX_SIZE = 2000  # parts of a schema: a larger one is told in JSON before it is looked at more closely
 _MAX_NESTING = 3
 _SHORT = 200
 """Characters that fit on a line."""
@@ -134,7 +133,7 @@ class _NoForm(Exception):
 def form_of(rule: Rule) -> Form:
     """The form for a rule; a place for JSON when in doubt."""
     schema, plain = rule.schema, raw_form(rule)
-    if not isinstance(schema, dict) or _is_large(schema) or schema_problem(schema) is not None:
+    if not isinstance(schema, dict) or is_large(schema) or schema_problem(schema) is not None:
         return plain
     try:
         listed = (schema["const"],) if "const" in schema else rule.choices
@@ -162,16 +161,6 @@ def raw_form(rule: Rule) -> Form:
 
 def json_text(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _is_large(schema: Any) -> bool:
-    left, count = [schema], 0
-    while left and count <= MAX_SIZE:
-        each = left.pop()
-        count += 1
-        inner = each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
-        left += inner if len(inner) <= MAX_SIZE else [None] * MAX_SIZE
-    return count > MAX_SIZE
 
 
 def _count(field: Field) -> int:
