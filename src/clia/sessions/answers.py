@@ -71,7 +71,7 @@ def _made(schema: Any, whose: str) -> Rule:
     return Rule(schema, choices, whose)
 
 
-PARTS_MAX = 2000
+PARTS_MAX = 1000
 """Parts of a schema; looking at a larger one takes longer than anybody waits for a page."""
 
 
