@@ -38,7 +38,7 @@ BEAT = 15.0
 ALLOWED = 60.0
 """Seconds after which it is asked again whether the listener may listen."""
 _BATCH = 200
-_SHARE, _LEAST = 10, 20  # one user has at most this part of all places, and this many in any case
+_SHARE, _LEAST = 4, 20  # one user has at most this part of all places, and this many in any case
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 _log = logging.getLogger("clia.forge")
 
