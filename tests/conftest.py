@@ -37,7 +37,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test that asks for a ``life`` is repeated: a few times as a rule, for long in a soak."""
     if "life" in metafunc.fixturenames:
-        metafunc.parametrize("life", range(300 if metafunc.config.getoption("--soak") else 4))
+        metafunc.parametrize("life", range(300 if metafunc.config.getoption("--soak") else 2))
 
 
 @pytest.fixture

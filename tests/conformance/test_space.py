@@ -684,6 +684,7 @@ def recorded(repo: Path) -> bytes:
     return batch + b"".join(file.read_bytes() for file in sorted((repo / ".git/clia").glob("space.db*")))
 
 
+@here_only
 def test_secrets_of_every_kind_never_reach_the_store_or_an_object(space: clia.Space, tmp_path: Path) -> None:
     secrets = [*FAKES, *PEM_KEYS]
     assert len({each.kind for each in secrets}) >= 20
