@@ -1007,6 +1007,18 @@ def test_a_rule_that_takes_for_ever_holds_up_nobody(
     assert space.decide("scout", "a" * 60 + "b", request_id=asked_for.id).value == "a" * 60 + "b"
 
 
+def test_what_lies_in_the_directory_is_not_run_when_a_rule_is_applied(
+    space: clia.Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People stand in the repository, where agents write."""
+    for name in ("json.py", "clia.py", "jsonschema.py", "resource.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    asked_for = space.ask("scout", {"question": "Which?", "schema": {"type": "string", "pattern": "^[a-z]+$"}})
+    refused("invalid-answer", lambda: space.decide("scout", "A1", request_id=asked_for.id))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_rule_with_a_pattern_still_counts(space: clia.Space) -> None:
     asked_for = space.ask("scout", {"question": "Which?", "schema": {"type": "string", "pattern": "^[a-z]+$"}})
     error = refused("invalid-answer", lambda: space.decide("scout", "A1", request_id=asked_for.id))

@@ -25,7 +25,13 @@ def judged(schema: Any, value: Any) -> str | None:
     asked = json.dumps([schema, value])
     try:
         done = subprocess.run(
-            [sys.executable, "-m", __name__], input=asked, capture_output=True, text=True, timeout=SECONDS, check=True
+            # Not from where we stand: that is a repository, and agents write files there.
+            [sys.executable, "-P", "-m", __name__],
+            input=asked,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=True,
         )
         verdict, said = json.loads(done.stdout)
     except subprocess.TimeoutExpired:

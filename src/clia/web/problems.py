@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 PROBLEM = "application/problem+json"
 _BY_CODE = {
+    "malformed-json": 400,
     "too-slow": 408,
     "payload-too-large": 413,
     "too-many-requests": 429,
@@ -30,8 +31,6 @@ _BY_CLASS: tuple[tuple[type[CliaError], int], ...] = (
     (errors.Conflict, 409),
     (errors.Denied, 403),
     (errors.ReplayError, 409),
-    (errors.EngineError, 503),
-    (errors.StoreError, 503),
     (errors.BackendError, 503),
 )
 
@@ -47,8 +46,6 @@ def status_of(err: CliaError) -> int:
         return _BY_CODE[err.code]
     if isinstance(err, Unauthenticated):
         return 401
-    if err.code == "malformed-json":
-        return 400
     return next((status for kind, status in _BY_CLASS if isinstance(err, kind)), 500)
 
 
