@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ("triads/*", "space/*", "sessions/*", "ports/*", "kernel/*", "errors.py", "backends/*")
+LAYERS = ("triads/*", "space/*", "sessions/*", "capture/*", "ports/*", "kernel/*", "errors.py", "backends/*")
 BELOW_APP = ",".join(f"src/clia/{each}" for each in LAYERS)
 COVERAGE_BAR = 95
 

@@ -1,0 +1,1 @@
+"""Commands about the tools that agents run in."""

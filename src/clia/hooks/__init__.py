@@ -1,0 +1,1 @@
+"""What a tool's hook starts: it puts the event down, and nothing more."""

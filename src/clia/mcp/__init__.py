@@ -1,0 +1,1 @@
+"""A space for agents, over the Model Context Protocol."""
