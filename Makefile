@@ -1,5 +1,5 @@
 # Every target sets up .venv first; there is no other set-up step.
-.PHONY: help setup demo test lint format bench soak docs lock clean
+.PHONY: help setup demo test lint format bench soak docs plugin lock clean
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
@@ -10,6 +10,7 @@ help:
 	@echo "make bench   speed, as ratios to a floor in the same run (PEERS=1: and to peers)"
 	@echo "make soak    the long versions of load and fault tests"
 	@echo "make docs    the reference from the code, then the site"
+	@echo "make plugin  the plug-in for Claude Code, in build/plugin"
 	@echo "make lock    new locked versions"
 
 setup:
@@ -44,6 +45,9 @@ docs: setup
 	$(BIN)/python tools/reference.py
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "docs: site/index.html"
+
+plugin: setup
+	@$(BIN)/python tools/plugin.py
 
 lock: setup
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header pyproject.toml -o requirements/runtime.txt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import forge, graph, lineage, sessions, space
+from benchmarks import forge, graph, hooks, lineage, sessions, space
 
 if TYPE_CHECKING:
     from benchmarks.measure import Row
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Durable spaces last: libgit2 has one setting for the whole process, and they turn it on for good.
 PARTS = (
     ("lineage", lineage.rows),
+    ("hooks", hooks.rows),
     ("sessions", sessions.rows),
     ("graph", graph.rows),
     ("forge", forge.rows),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import demo_agents
 import demo_forge
 import demo_sessions
 import demo_space
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     repository = top / "space" / "shop"
     names = demo_space.plant(repository)
     show("What did it do, and why? (space)", repository, filled(demo_space.TOUR, names))
+    show("The agents people already run (hooks, run)", repository, demo_agents.TOUR)
     flows = demo_sessions.plant(repository)
     show("Where is it, what does it wait for? (sessions)", repository, filled(demo_sessions.TOUR, flows))
     demo_forge.plant(repository)

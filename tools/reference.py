@@ -384,6 +384,10 @@ def files() -> str:
         ("GITHUB_WORKSPACE", "`lint --format github`: what paths are relative to"),
         ("CLIA_STORE", "the address of the [store](space.md#settings), over `clia.store`"),
         ("CLIA_CONFIG", "the operator's configuration, over `.git/clia/config.toml`"),
+        ("CLIA_AGENT", "which agent a tool is, for its [hooks](../how-to/hooks.md) and for `clia mcp`; `clia run` sets it"),
+        ("CLIA_FORGE", "where people answer questions: the address of the forge that `clia mcp` points to"),
+        ("CLIA_HOOK_INGEST", "`off`: hooks do not start `clia ingest`"),
+        ("XDG_STATE_HOME", "where events of a read-only repository wait; `HOME` without it"),
         ("GIT_COMMITTER_NAME", "with `GIT_COMMITTER_EMAIL`: who is accountable, over `user.name` and `user.email`"),
         ("CLIA_DEBUG", "shows the traceback of a bug in clia"),
     ]

@@ -262,6 +262,26 @@ TOLD: dict[str, dict[str, str]] = {
         "space.agents": "how many are at work",
         "space.ailments": "what is wrong with sessions: objects with `code`, `message`, `agent`, `session` and `repaired`",
         "agents": "as `clia agents doctor`",
+        "hooks": "what tools tell clia",
+        "hooks.tools": "each tool whose hooks are installed: where, for which events, and when its last event came",
+        "hooks.spool": "events that hooks put down",
+        "hooks.spool.waiting": "how many wait for `clia ingest`",
+        "hooks.spool.oldest": "when the oldest of them came, or null",
+        "hooks.spool.rejected": "how many could not be understood",
+        "hooks.spool.elsewhere": "how many lie in the account's own folder",
+        "hooks.findings": "what is wrong: objects with `code`, `severity`, `message` and `hint`",
+    },
+    "Ingest": {
+        "events": "what hooks had put down",
+        "entries": "trace entries that are new",
+        "agents": "new agents",
+        "sub_agents": "new sub-agents",
+        "commits": "commits that were made",
+        "merges": "work of sub-agents that was taken in",
+        "rejected": "events that could not be understood, and are kept aside",
+        "left": "events that wait because one before them could not be recorded",
+        "unreadable": "lines of transcripts that could not be read",
+        "trouble": "why events wait: errors",
     },
 }
 CLOSED = {"meta", "profile", "entry", "entries", "agents"}  # described elsewhere, or they name themselves
@@ -352,6 +372,7 @@ def _tour() -> Iterator[tuple[str, str]]:
     git("update-ref", "-d", "refs/clia/agents/reviewer")
     yield "Verify", "verify"
     yield "Maintain", "maintain --archive-idle 30"
+    yield "Ingest", "ingest"
     yield "Doctor", "doctor"
 
 

@@ -248,6 +248,7 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         "checkout_at": lambda: space.checkout_at(tmp_path),
         "commit_dir": lambda: space.commit_dir("scout", "finding", tmp_path),
         "running": lambda: space.running,
+        "captures": lambda: space.captures,
     }
     assert {*calls, "close"} == set(LOCAL)
     for name, call in calls.items():

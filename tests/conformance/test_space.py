@@ -618,6 +618,67 @@ def test_attaching_again_keeps_the_history_of_bindings(scout: clia.Space) -> Non
     assert scout.trace_history(scout.genesis("scout")) == []
 
 
+def keyed(*keys: str) -> list[dict[str, Any]]:
+    return [{"kind": "note", "text": f"says {key}", "key": key} for key in keys]
+
+
+def test_an_entry_with_a_key_counts_once(scout: clia.Space) -> None:
+    """In one call, over calls, over commits, and for each agent by itself."""
+    assert scout.trace_once("scout", [*keyed("a", "b", "a"), {"text": "again", "key": "b"}]) == 2
+    assert scout.trace_once("scout", keyed("b", "c")) == 1
+    made = scout.commit_with_trace("scout", "test", {})
+    assert scout.trace_once("scout", keyed("a", "b", "c")) == 0
+    assert scout.trace_once("scout", keyed("c", "d")) == 1
+    scout.trace("scout", "note", "says a")
+    trace = scout.trace_for(made)
+    assert trace is not None
+    assert [(each["text"], each["key"], each["kind"]) for each in trace.entries] == [
+        ("says a", "a", "note"),
+        ("says b", "b", "note"),
+        ("says c", "c", "note"),
+    ]
+    assert texts(scout.trace_pending("scout")) == ["says d", "says a"]
+    scout.spawn_from("deep", BRIEFING, "scout")
+    assert scout.trace_once("deep", keyed("a", "b")) == 2
+    assert scout.trace_once("scout", []) == 0
+
+
+def test_an_entry_with_a_key_keeps_what_it_says_and_no_secret(scout: clia.Space) -> None:
+    secret = FAKES[0].text
+    entry = {"kind": "tool-call", "text": f"use {secret}", "key": "call:1", "at": "2026-05-01T00:00:00Z", "data": {"input": secret}}
+    assert scout.trace_once("scout", [entry]) == 1
+    (found,) = scout.trace_pending("scout")
+    assert (found["kind"], found["at"], found["key"]) == ("tool-call", "2026-05-01T00:00:00Z", "call:1")
+    assert secret not in json.dumps(found)
+    assert found["redacted"] >= 1
+
+
+@here_only
+def test_keys_are_known_again_after_the_store_was_lost(scout: clia.Space, tmp_path: Path) -> None:
+    """From git's notes; what was only pending is lost with the store, and may come again."""
+    scout.trace_once("scout", keyed("a", "b"))
+    scout.commit_with_trace("scout", "test", {})
+    scout.trace_once("scout", keyed("c"))
+    scout.close()
+    for path in (tmp_path / "repo/.git/clia").glob("space.db*"):
+        path.unlink()
+    with clia.open(tmp_path / "repo", settings=settings()) as again:
+        assert again.trace_once("scout", keyed("a", "b", "c")) == 1
+        assert again.trace_once("scout", keyed("a", "c")) == 0
+        assert texts(again.trace_pending("scout")) == ["says c"]
+
+
+def test_entries_whose_key_is_none_are_refused_and_nothing_is_traced(scout: clia.Space) -> None:
+    for key in ("", " ", "a b", "ä", "x" * 257, 3, None):
+        refused("invalid-entry", lambda key=key: scout.trace_once("scout", [*keyed("good"), {"text": "x", "key": key}]))  # type: ignore[misc]
+    refused("invalid-entry", lambda: scout.trace_once("scout", [{"text": "x"}]))
+    refused("invalid-entry", lambda: scout.trace_once("scout", [{"key": "a"}]))
+    refused("invalid-kind", lambda: scout.trace_once("scout", [{"text": "x", "key": "a", "kind": "No Kind"}]))
+    refused("no-such-agent", lambda: scout.trace_once("nobody", keyed("a")))
+    assert scout.trace_pending("scout") == []
+    assert scout.trace_once("scout", keyed("good", "x" * 256)) == 2
+
+
 def test_a_trace_can_be_attached_to_a_commit_of_people(scout: clia.Space, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     git("commit", "-q", "--allow-empty", "-m", "by hand", cwd=repo)

@@ -62,7 +62,7 @@ def test_the_tutorial_and_every_guide_are_run() -> None:
     run = {name_of(page) for page in PAGES if pages.steps(text_of(page))}
     guides = {name_of(page) for page in (pages.ROOT / "docs" / "how-to").glob("*.md")}
     assert guides
-    tutorials = {f"docs/tutorial{which}.md" for which in ("", "-space", "-sessions", "-forge")}
+    tutorials = {f"docs/tutorial{which}.md" for which in ("", "-space", "-sessions", "-forge", "-agents")}
     others = {"README.md", "docs/index.md", *tutorials}
     assert guides | others | {"docs/explanation/lineage.md", "docs/explanation/space.md"} <= run
 

@@ -491,7 +491,7 @@ def cancelling(desk: Desk, cancel: threading.Event) -> Any:
     real = tools.programs
 
     class Watching:
-        alone, clear = real.alone, real.clear
+        alone, attend, check, clear = real.alone, real.attend, real.check, real.clear
 
         @staticmethod
         def run(order: Any, place: str, said: Any, cancelled: Any) -> Any:
@@ -554,7 +554,7 @@ def meanwhile(desk: Desk, act: Any) -> Any:
     done: list[Any] = []
 
     class Watching:
-        alone, clear = real.alone, real.clear
+        alone, attend, check, clear = real.alone, real.attend, real.check, real.clear
 
         @staticmethod
         def run(order: Any, place: str, said: Any, cancelled: Any) -> Any:

@@ -28,13 +28,14 @@ def export(tree: Tree, *words: str, slug: str = "scout") -> Ran:
     return clia("agents", "export", "--slug", slug, "--path", tree.path(), *words)
 
 
-def test_all_seven_are_written_and_git_sees_them(repository: Tree) -> None:
+def test_all_eight_are_written_and_git_sees_them(repository: Tree) -> None:
     ran = export(repository, "--to", "all", *URL)
     assert (ran.code, ran.err) == (0, "")
     assert "AGENTS.md" in ran.out
     git("add", "--all", cwd=repository.root)
     assert [line for line in git("ls-files", cwd=repository.root).splitlines() if ".clia/agents" not in line] == [
         ".claude/agents/scout.md",
+        ".claude/skills/scout/SKILL.md",
         ".clia/exports/manifest.json",
         ".clia/exports/scout.agent-card.json",
         ".codex/agents/scout.toml",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +29,7 @@ from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
 from clia.space.events import read_events
 from support import git, postgres
+from support.nursery import Nursery
 from support.space_driver import BRIEFING, Paper, check_commits, postgres_url, settings
 
 if TYPE_CHECKING:
@@ -140,14 +139,15 @@ def make_template(home: str, address: str | None = None) -> None:
 
 
 def apart(job: Callable[..., None], *words: Any) -> str:
-    """Runs a job of this package in an interpreter of its own, where no flow has run yet, so that it may fork; what it said."""
-    code = f"import sys, json; from {job.__module__} import {job.__name__} as job; job(*json.loads(sys.argv[1]))"
-    path = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
-    command = [sys.executable, "-c", code, json.dumps(words)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Runs a job of this package in a process of its own, where no flow has run yet, so that it may fork; what it said."""
+    done = _nursery().run(job.__module__, job.__name__, words)
+    assert done.code == 0, done.err
+    return done.out
+
+
+@cache
+def _nursery() -> Nursery:
+    return Nursery("support.session_deaths")
 
 
 def postgres_or_fail() -> str:

@@ -1,4 +1,4 @@
-"""Each of the seven exports, read back by a parser of its format."""
+"""What each of the eight exports says; ``test_exports_schemas`` holds them against the tools' own schemas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
@@ -118,6 +117,15 @@ def test_claude_agent_has_tools_and_model_only_from_the_flags(tree: Tree) -> Non
     assert not {"Bash", "mcpServers", "Stop"} & set(body.split())
 
 
+def test_a_skill_says_what_it_is_and_when_to_use_it_and_takes_no_tools_from_lineage(tree: Tree) -> None:
+    simple(tree, tools=["Bash"], **{"allowed-tools": "Bash"})
+    fields, body = fronted(exported(tree)[".claude/skills/scout/SKILL.md"])
+    assert fields == {"name": "scout", "description": "Finds what is lost. Use it to work as the agent scout."}
+    assert headings(body) == ["Scout", "Guardrails", "Role", "Purpose", "Focus domains"]
+    assert "Whoever uses this skill works as the agent `scout`." in body
+    assert body.index("root.agent.triad.json`:") < body.index("- Never force-push.") < body.index("## Role")
+
+
 def test_codex_agent_is_toml_with_the_prompt(tree: Tree) -> None:
     simple(tree)
     found = tomllib.loads(exported(tree)[".codex/agents/scout.toml"].decode())
@@ -134,48 +142,8 @@ def test_cursor_rule_has_its_three_fields_and_the_prompt(tree: Tree) -> None:
     assert headings(body)[:2] == ["Scout", "Guardrails"]
 
 
-# What specification/a2a.proto of A2A 1.0 marks as required; required lists need an item.
-_TEXT = {"type": "string", "minLength": 1}
-_TEXTS = {"type": "array", "items": _TEXT, "minItems": 1}
-_INTERFACE = {
-    "type": "object",
-    "required": ["url", "protocolBinding", "protocolVersion"],
-    "properties": {
-        "url": _TEXT,
-        "protocolBinding": {"enum": ["JSONRPC", "GRPC", "HTTP+JSON"]},
-        "protocolVersion": {"const": "1.0"},
-    },
-    "additionalProperties": False,
-}
-_SKILL = {
-    "type": "object",
-    "required": ["id", "name", "description", "tags"],
-    "properties": {"id": _TEXT, "name": _TEXT, "description": _TEXT, "tags": _TEXTS},
-    "additionalProperties": False,
-}
-_CARD = {
-    "type": "object",
-    "required": [
-        "name", "description", "supportedInterfaces", "version", "capabilities",
-        "defaultInputModes", "defaultOutputModes", "skills",
-    ],
-    "properties": {
-        "name": _TEXT,
-        "description": _TEXT,
-        "supportedInterfaces": {"type": "array", "items": _INTERFACE, "minItems": 1},
-        "version": _TEXT,
-        "capabilities": {"type": "object", "additionalProperties": {"type": "boolean"}},
-        "defaultInputModes": _TEXTS,
-        "defaultOutputModes": _TEXTS,
-        "skills": {"type": "array", "items": _SKILL, "minItems": 1},
-    },
-    "additionalProperties": False,
-}  # fmt: skip
-
-
 def card_of(tree: Tree) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(exported(tree, "a2a-card")[".clia/exports/scout.agent-card.json"])
-    jsonschema.validate(found, _CARD)
     return found
 
 
@@ -224,7 +192,7 @@ def test_no_export_holds_a_path_of_the_machine(tree: Tree) -> None:
     found = clia.lineage(tree.path("outer/inner"), "scout")
     export(found, Wishes(("all",), URL))
     written = [each for each in (tree.root / "outer/inner").rglob("*") if each.is_file() and ".clia/agents" not in str(each)]
-    assert len(written) == 9  # seven exports, the manifest, .git
+    assert len(written) == 10  # eight exports, the manifest, .git
     for each in written:
         assert tree.path() not in each.read_text(), each
     text = (tree.root / "outer/inner/AGENTS.md").read_text()
@@ -285,14 +253,15 @@ def check_all(found: dict[str, bytes]) -> None:
         check_body(text)
     assert set(fronted(found[".claude/agents/scout.md"])[0]) == {"name", "description"}
     assert set(fronted(found[".cursor/rules/scout.mdc"])[0]) == {"description", "globs", "alwaysApply"}
-    for name in (".claude/agents/scout.md", ".cursor/rules/scout.mdc"):
+    assert set(fronted(found[".claude/skills/scout/SKILL.md"])[0]) == {"name", "description"}
+    for name in (".claude/agents/scout.md", ".claude/skills/scout/SKILL.md", ".cursor/rules/scout.mdc"):
         body = fronted(found[name])[1]
         assert body.count("<!--") == 1
         check_body(body)
     codex = tomllib.loads(found[".codex/agents/scout.toml"].decode())
     assert set(codex) == {"name", "description", "developer_instructions"}
     check_body(codex["developer_instructions"])
-    jsonschema.validate(json.loads(found[".clia/exports/scout.agent-card.json"]), _CARD)
+    json.loads(found[".clia/exports/scout.agent-card.json"])
 
 
 def check_body(text: str) -> None:
@@ -326,7 +295,7 @@ def test_a_directory_with_a_hostile_name_stays_a_name(tree: Tree) -> None:
     tree.agent(where, guardrails=["x"])
     text = exported(tree, "agents-md", path=where, url=None)["AGENTS.md"]
     assert list(find_blocks(text)) == ["scout"]
-    assert "From `a\\u{60}b &lt;!-- clia:end scout --> @x/.clia/agents/scout/" in text.decode()
+    assert "From `a\\u{60}b &lt;!-- clia:end scout --> \\u{40}x/.clia/agents/scout/" in text.decode()
 
 
 @pytest.mark.parametrize(
@@ -347,6 +316,8 @@ def test_a_directory_with_a_hostile_name_stays_a_name(tree: Tree) -> None:
         (Wishes(("agents-md",), model="opus"), "unused-option"),
         (Wishes(("claude-agent",), tools=("Read", "")), "invalid-option"),
         (Wishes(("claude-agent",), model="opus\ntools: Bash"), "invalid-option"),
+        (Wishes(("claude-agent",), model="opus tools"), "invalid-option"),
+        (Wishes(("skill",), tools=("Read",)), "unused-option"),
         (Wishes(("nonsense",)), "unknown-kind"),
         (Wishes(()), "unknown-kind"),
     ],

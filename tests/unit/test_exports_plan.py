@@ -122,7 +122,7 @@ def test_a_file_that_was_written_before_a_crash_spared_the_manifest_is_taken_ove
     assert (tree.root / MANIFEST).read_bytes() == complete
 
 
-@pytest.mark.parametrize("failing", range(1, 8))
+@pytest.mark.parametrize("failing", range(1, 10))
 def test_a_disk_that_fills_up_is_a_clear_error_and_the_next_run_completes(tree: Tree, failing: int) -> None:
     agent(tree)
     writes = iter(range(1, 100))
@@ -321,6 +321,7 @@ def test_looking_writes_nothing_and_tells_fresh_stale_missing_edited_and_refused
         "CLAUDE.md": "missing",
         "GEMINI.md": "stale",
         ".claude/agents/scout.md": "fresh",
+        ".claude/skills/scout/SKILL.md": "missing",
         ".codex/agents/scout.toml": "edited",
         ".cursor/rules/scout.mdc": "fresh",
         ".clia/exports/scout.agent-card.json": "refused",

@@ -15,7 +15,7 @@ from clia.triads.exports import text
 
 # Letters a hostile document would use, more often than chance would.
 HOSTILE = (
-    st.text(st.sampled_from("ab \n\t\r#-_*+=<>!`~[]():@|\\\"'1.&?/{}%\x00\x1b\x85\u200b\u200d\u202e\u2028\ufeff\U000e0041"))
+    st.text(st.sampled_from("ab \n\t\r#-_*+=<>!`~[]():@|\\\"'1.&?/{}%\x00\x1b\x85\u200b\u200d\u202e\u2028\ufeff\ufffe\U000e0041"))
     | st.text()
 )
 
@@ -59,6 +59,7 @@ def test_a_quoted_line_reads_back_the_same_as_json_and_as_yaml(said: str) -> Non
     quoted = text.quoted(said)
     assert json.loads(quoted) == text.line(said)
     assert yaml.safe_load(f"key: {quoted}\n") == {"key": text.line(said)}
+    assert "---" not in quoted
 
 
 @pytest.mark.parametrize(
@@ -98,3 +99,30 @@ def test_paragraphs_are_split_at_blank_lines_of_any_kind() -> None:
 
 def test_a_code_span_cannot_be_left() -> None:
     assert text.code("a`b\n<!--") == "`a\\u{60}b &lt;!--`"
+
+
+def test_a_code_span_holds_no_import_for_a_reader_that_lost_count_of_the_backticks() -> None:
+    assert text.code("@scope/a @b") == "`@scope/a \\u{40}b`"
+
+
+@given(HOSTILE, st.integers(2, 60))
+def test_a_shortened_line_fits_however_it_is_counted_and_stays_one_line(said: str, room: int) -> None:
+    short = text.shortened(said, room)
+    assert len(short) <= len(short.encode("utf-16-le")) // 2 <= room
+    assert text.line(short) == short
+    assert short == text.line(said) or short.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("said", "short"),
+    [
+        ("one two three", "one two…"),
+        ("onetwothree four", "onetwoth…"),
+        ("a bcdefghijklm", "a bcdefg…"),
+        ("ab cdef\U0001f469\u200d\U0001f680", "ab cdef…"),
+        ("abcdef\U0001f469\u200d\U0001f680", "abcdef\U0001f469…"),
+        ("nine char", "nine char"),
+    ],
+)
+def test_a_long_line_is_cut_between_words_and_never_inside_a_character(said: str, short: str) -> None:
+    assert text.shortened(said, 9) == short

@@ -161,6 +161,7 @@ SPACE = {
     "trace_cid_for": ["commit"],
     "trace_for": ["commit"],
     "trace_history": ["commit"],
+    "trace_once": ["name", "entries"],
     "trace_pending": ["name"],
     "trace_purge": ["agent", "text"],
     "trace_search": ["text", "agent", "regex"],

@@ -6,17 +6,17 @@ Invariant: nothing is decided here. A verb's rules live in the module of ``clia.
 from __future__ import annotations
 
 import os
-import re
 from typing import NamedTuple
 
 from clia.app.session_verbs import SessionVerbs
+from clia.app.trace_verbs import TraceVerbs
 from clia.errors import AgentNotFound, FileError, InvalidInput
-from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 from clia.kernel.names import check_slug, is_slug
 from clia.kernel.refs import is_id
 from clia.sessions.checkpoints import Checkpoints
 from clia.space.agents import Agents
+from clia.space.captures import Captures
 from clia.space.checks import Checks
 from clia.space.commits import Commits
 from clia.space.core import Words
@@ -36,12 +36,12 @@ from clia.space.upkeep import Upkeep
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self
 
     from clia.app.session_verbs import Running
-    from clia.kernel.typed_objects import Briefing, ConsoleTrace, TypedObject
+    from clia.kernel.typed_objects import Briefing, TypedObject
     from clia.ports.store import Edge
     from clia.ports.workbench import Checkout, FileChange, Pushed, Workbench
     from clia.space.checks import Report
@@ -50,17 +50,13 @@ if TYPE_CHECKING:
     from clia.space.model import (
         AgentCommit,
         BlamedLine,
-        BoundTrace,
         Conflicts,
         Content,
         Landed,
         Merged,
         Spawned,
-        TraceChange,
-        TraceHit,
         UpToDate,
     )
-    from clia.space.purging import Purged
     from clia.space.relinking import Relinked
     from clia.space.traces import Chunks
     from clia.space.upkeep import AgentState, Maintained
@@ -78,7 +74,7 @@ class Parts(NamedTuple):
     running: Running  # what sessions need
 
 
-class Space(SessionVerbs):
+class Space(SessionVerbs, TraceVerbs):
     """A git repository with agents in it. Made by ``clia.open`` and ``clia.init``; usable as a context manager."""
 
     def __init__(self, core: Core, parts: Parts) -> None:
@@ -90,6 +86,7 @@ class Space(SessionVerbs):
         self._agents = Agents(core, envelope, companion)
         self._traces = Traces(core, envelope, parts.redact_chunk, parts.entry_max)
         self._commits = Commits(core, envelope, self._registry, self._traces, companion)
+        self._captures = Captures(core, self._agents, self._commits, self._registry, parts.workbench)
         self._merging = Merging(core, envelope, self._commits)
         self._landing = Landing(core, envelope, self._merging)
         self._relations = Relations(core, envelope)
@@ -107,6 +104,11 @@ class Space(SessionVerbs):
     def id(self) -> str:
         """The space's id, the same in every clone."""
         return self._core.space_id
+
+    @property
+    def captures(self) -> Captures:
+        """Sessions of tools that are captured: for ingest."""
+        return self._captures
 
     def close(self) -> None:
         """Lets go of the store, and of the run that is held."""
@@ -401,45 +403,6 @@ class Space(SessionVerbs):
         """Who has merged an agent's session."""
         return self._relations.sources(name, MERGES)
 
-    # Traces
-
-    def trace(self, name: str, kind: str, text: str, *, data: Mapping[str, Any] | None = None) -> int:
-        """Appends to the agent's trace; secrets are taken out first."""
-        return self._traces.add(name, kind, text, data)
-
-    def trace_pending(self, name: str) -> list[dict[str, Any]]:
-        """What was traced since the last drain."""
-        return self._traces.pending(name)
-
-    def trace_for(self, commit: str) -> ConsoleTrace | None:
-        """The trace bound to a commit."""
-        return self._traces.trace_for(self._history.find(commit))
-
-    def trace_cid_for(self, commit: str) -> str | None:
-        """The id of the trace bound to a commit."""
-        return self._traces.cid_for(self._history.find(commit))
-
-    def session_traces(self, name: str) -> list[BoundTrace]:
-        """The traces of the agent's own commits, newest first."""
-        return self._traces.session_traces(name, self._history.own(name))
-
-    def attach_trace(self, commit: str, entries: Iterable[Mapping[str, Any]] | ConsoleTrace, *, agent: str | None = None) -> str:
-        """Binds a trace to any commit; its id."""
-        return self._traces.attach(self._history.find(commit), entries, agent)
-
-    def trace_history(self, commit: str) -> list[TraceChange]:
-        """Every binding the commit's trace ever had, newest first."""
-        return self._traces.history(self._history.find(commit))
-
-    def trace_search(self, text: str, *, agent: str | None = None, regex: bool = False) -> list[TraceHit]:
-        """Every entry that holds a text, bound or pending."""
-        agents = [names.check_name(agent)] if agent else sorted({*self.agents(), *self.agents(archived=True)})
-        return list(self._traces.search(_matcher(text, regex), agents))
-
-    def trace_purge(self, agent: str, text: str) -> Purged:
-        """Takes a leaked text out of the agent's traces, their history and the buffer."""
-        return self._purging.purge(agent, text)
-
     # Upkeep
 
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Report:
@@ -477,16 +440,3 @@ def _absolute(directory: str | os.PathLike[str]) -> str:
         return os.path.abspath(os.fspath(directory))
     except TypeError:
         raise InvalidInput(f"{directory!r} is no directory", code="not-a-directory", fields={"path": repr(directory)}) from None
-
-
-def _matcher(text: str, regex: bool) -> Callable[[str], bool]:
-    if not check_text(text, "text", nul=True):
-        raise InvalidInput("give a text to search for", code="empty-search")
-    if not regex:
-        wanted = text.casefold()
-        return lambda entry: wanted in entry.casefold()
-    try:
-        pattern = re.compile(text)
-    except re.error as err:
-        raise InvalidInput(f"{text!r} is no regular expression: {err}", code="invalid-pattern") from None
-    return lambda entry: pattern.search(entry) is not None

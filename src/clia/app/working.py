@@ -5,14 +5,16 @@ Invariant: the worker works on the store of the space itself, with the configura
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import threading
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from clia.app.effects import Effects, installed
+from clia.app.ingest import has_events, ingest
 from clia.app.settings import clock_of
 from clia.app.spaces import open_space
 from clia.app.worker import Parts, Worker, make_tools, new_name
-from clia.errors import InvalidInput
+from clia.errors import CliaError, InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +22,11 @@ if TYPE_CHECKING:
 
     from clia.app.config import Config
     from clia.app.settings import Settings
+    from clia.app.space import Space
     from clia.app.worker import Status
+
+
+_INGEST_EVERY = 2.0
 
 
 class Wishes(NamedTuple):
@@ -49,7 +55,34 @@ def open_worker(
         effects = Effects(config, environment, entry_points=installed())
         _check_kinds(wishes, effects)
         tools = make_tools(clock_of(settings), environment, running.workplace, redact=settings.redact)
-        yield Worker(Parts(space, effects, running.queue, tools, config, wishes.name or new_name(), tell, kinds=wishes.kinds))
+        with _ingesting(space, settings, environment):
+            yield Worker(Parts(space, effects, running.queue, tools, config, wishes.name or new_name(), tell, kinds=wishes.kinds))
+
+
+@contextmanager
+def _ingesting(space: Space, settings: Settings, environment: Mapping[str, str]) -> Iterator[None]:
+    """Meanwhile what hooks put down is recorded, once at the start and then as it comes."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        while not over.wait(_INGEST_EVERY):
+            _ingest(space, settings, environment)
+
+    _ingest(space, settings, environment)
+    thread = threading.Thread(target=go_on, name="clia-ingest", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _ingest(space: Space, settings: Settings, environment: Mapping[str, str]) -> None:
+    """Where it fails, everything stays in the spool, and doctor says why."""
+    with suppress(CliaError):
+        if has_events(space, environment):
+            ingest(space, settings, environment, wait=False)
 
 
 def _wished(config: Config, wishes: Wishes) -> Config:

@@ -11,14 +11,16 @@ import fcntl
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from clia.backends import program_guard
+from clia.backends.attended import Channels
 from clia.errors import FileError
 from clia.ports.programs import CANCELLED, EXITED, TIMED_OUT, Ended
 
@@ -26,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clia.ports.programs import Order
+    from clia.ports.programs import Order, User
 
 _LOOK = 0.1  # how often it is asked whether to go on
 _CHUNK = 64 * 1024
@@ -85,20 +87,52 @@ class LocalPrograms:
         return Ended(how, started.returncode if started.returncode >= 0 else 128 - started.returncode)
 
     def _start(self, order: Order, control: int, lock: int) -> subprocess.Popen[bytes]:
-        guard = [sys.executable, "-I", "-S", program_guard.__file__, str(control), str(lock), str(self._grace)]
         with tempfile.TemporaryFile() as stdin:
             stdin.write(order.stdin)
             stdin.seek(0)
-            return subprocess.Popen(
-                [*guard, *order.words],
-                cwd=order.directory,
-                env=dict(order.environment),
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(control, lock),
-                start_new_session=True,
-            )
+            return self._guarded(order, (control, lock), (stdin.fileno(), subprocess.PIPE, subprocess.STDOUT))
+
+    def _guarded(self, order: Order, kept: tuple[int, int], channels: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+        """The guard, with the control pipe and the lock, and with the program's channels."""
+        guard = [sys.executable, "-I", "-S", program_guard.__file__, *map(str, kept), str(self._grace)]
+        return subprocess.Popen(
+            [*guard, *order.words],
+            cwd=order.directory,
+            env=dict(order.environment),
+            stdin=channels[0],
+            stdout=channels[1],
+            stderr=channels[2],
+            pass_fds=kept,
+            start_new_session=True,
+        )
+
+    def attend(self, order: Order, place: str, user: User, said: Callable[[str, bytes], None]) -> Ended:
+        self.check(order)
+        numbers = os.pipe()
+        with open(numbers[0], "rb", 0) as control, open(numbers[1], "wb", 0) as ours, Channels(user) as channels:
+            try:
+                started = self._guarded(order, (control.fileno(), self._held[place]), channels.far)
+            except OSError as err:
+                raise _cannot(order, str(err.strerror)) from None
+            control.close()
+            channels.started()
+            try:
+                with channels.raw(), user.signals(lambda number: _tell(number, channels, ours.fileno())):
+                    _pass_on(started, channels, said)
+            finally:
+                ours.close()  # where we fail, the program must end
+                self._reap(started)
+            return Ended(EXITED, started.returncode if started.returncode >= 0 else 128 - started.returncode)
+
+    def check(self, order: Order) -> None:
+        name, path = order.words[0], order.environment.get("PATH", os.defpath)
+        where = os.path.join(order.directory, name) if "/" in name else name
+        if shutil.which(where, path=path) is not None:
+            return
+        there = shutil.which(where, mode=os.F_OK, path=path) is not None or ("/" in name and os.path.isdir(where))
+        reason = "it is not executable" if there else "there is no such program"
+        code = "program-not-executable" if there else "program-not-found"
+        raise FileError(f"{name} cannot be run: {reason}", code=code, fields={"path": name, "reason": reason})
 
     def _reap(self, started: subprocess.Popen[bytes]) -> None:
         """The guard ends by itself; one that does not is stuck in the kernel with its program."""
@@ -134,6 +168,29 @@ def _listen(
             return CANCELLED
         if time.monotonic() >= deadline:
             return TIMED_OUT
+
+
+def _pass_on(started: subprocess.Popen[bytes], channels: Channels, said: Callable[[str, bytes], None]) -> None:
+    """Shows and hands on what is printed until the guard has ended. A daemon may keep a channel, and go on printing."""
+    last = None
+    while True:
+        ended = started.poll() is not None
+        if ended:
+            last = last or time.monotonic() + _LAST_WORDS
+        elif not channels.open:
+            with suppress(subprocess.TimeoutExpired):
+                started.wait(_LOOK)
+        printed = channels.pass_on(0.0 if ended else _LOOK, said)
+        if last is not None and (not printed or time.monotonic() >= last):
+            return
+
+
+def _tell(number: int, channels: Channels, control: int) -> None:
+    if number == signal.SIGWINCH:
+        channels.resize()
+        return
+    with suppress(OSError):  # the guard has ended: nobody is left to be told
+        os.write(control, bytes([number]))
 
 
 def _check_program(order: Order) -> None:

@@ -2,7 +2,11 @@
 
 Invariant: when the control pipe ends, because clia closed it or died in any way, the program's whole group is told to end
 and, after a grace, killed. When the program itself ends, what it left running in its group is killed. As the program's
-parent, the guard knows its group for certain: no number of a process is ever used again while it waits.
+parent, the guard knows its group for certain: no number of a process is ever used again while it waits. A byte that comes
+through the control pipe is the number of a signal for the group; none is lost, also not while the program starts.
+
+A terminal on standard output was made for the program: it leads a session of its own there, so that Ctrl-C reaches it and
+Ctrl-Z, behind which nobody could go on, does nothing.
 
 Words: the number of the control pipe, that of a lock to hold as long as the program runs, the grace in seconds, then the
 program and its words. The program has neither: a daemon that it leaves behind must not hold the lock for ever.
@@ -10,10 +14,12 @@ program and its words. The program has neither: a daemon that it leaves behind m
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import signal
 import sys
+import termios
 import time
 from contextlib import suppress
 
@@ -28,10 +34,13 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     for each in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)  # whoever wants the program to end closes the pipe
+    terminal = os.isatty(1)
+    started, starting = os.pipe()  # the second is closed when the program has taken over
     child = os.fork()
     if not child:
-        _become(words[3:], (control, lock))
-    _set_group(child)
+        _become(words[3:], (control, lock), terminal)
+    os.close(starting)
+    os.read(started, 1)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in range(3):  # the program's channels end with the program
         os.dup2(nothing, number)
@@ -40,22 +49,21 @@ def main(words: list[str]) -> int:
     return code
 
 
-def _become(words: list[str], hidden: tuple[int, ...]) -> None:
+def _become(words: list[str], hidden: tuple[int, ...], terminal: bool) -> None:
     try:
-        os.setpgid(0, 0)
-        for each in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(each, signal.SIG_DFL)
+        if terminal:
+            os.setsid()
+            fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+        else:
+            os.setpgid(0, 0)
+        for each in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(each, signal.SIG_DFL)  # Python ignores the last two, and a program would do so with it
         for number in hidden:
             os.close(number)
         os.execvp(words[0], words)  # noqa: S606  # a program that the operator listed
     except OSError as err:
         os.write(2, f"{words[0]}: {err.strerror}\n".encode("utf-8", "replace"))
         os._exit(NOT_FOUND if isinstance(err, FileNotFoundError) else NOT_STARTED)
-
-
-def _set_group(child: int) -> None:
-    with suppress(OSError):  # it has done so itself, and runs already
-        os.setpgid(child, child)
 
 
 def _watch(child: int, control: int, awake: int, grace: float) -> int:
@@ -71,15 +79,16 @@ def _watch(child: int, control: int, awake: int, grace: float) -> int:
         if found:
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
-        if control in ready and not os.read(control, 1):
-            _signal(child, signal.SIGTERM)
-            ends_at = time.monotonic() + grace
+        if control in ready:
+            told = os.read(control, 1)
+            _signal(child, told[0] if told else signal.SIGTERM)
+            ends_at = None if told else time.monotonic() + grace
         elif ends_at is not None and time.monotonic() >= ends_at:
             _signal(child, signal.SIGKILL)
             ends_at = time.monotonic() + 1.0
 
 
-def _signal(group: int, number: signal.Signals) -> None:
+def _signal(group: int, number: int) -> None:
     with suppress(OSError):  # nobody is left in it
         os.killpg(group, number)
 

@@ -1,4 +1,4 @@
-"""``clia doctor``: what clia runs on, how sessions are, and everything that ``clia agents doctor`` says."""
+"""``clia doctor``: what clia runs on, how sessions are, whether hooks record, and everything that ``clia agents doctor`` says."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 from clia import __version__
 from clia.cli.agents.doctor import show_report
 from clia.cli.arguments import add_json, add_path
+from clia.cli.hooks.common import this_program
 from clia.cli.output import console, counted, emit_json, one_line, plain, write
 from clia.triads.diagnostics import has_errors
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clia.app.checks import Health, SpaceHealth
+    from clia.app.hook_health import HooksHealth, ToolHealth
     from clia.sessions.health import Ailment
 
 
@@ -29,25 +31,29 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 1 where there is an error, or something about a session is wrong and not repaired."""
+    from clia.app import hook_health
     from clia.app.checks import health
     from clia.app.settings import Settings
 
     store, config = (os.environ.get(name) or None for name in ("CLIA_STORE", "CLIA_CONFIG"))
     settings = Settings(store=args.store or store, environment=os.environ, config=config)
     found = health(args.path, environment=os.environ, ceiling=args.ceiling, settings=settings, repair=args.repair)
+    captured = hook_health.captured_in(args.path, settings) if found.space is not None else ()
+    hooks = hook_health.examine(args.path, environment=os.environ, program=this_program(), captured=captured)
     if args.json:
-        emit_json({"clia": __version__, **found.to_json()})
+        emit_json({"clia": __version__, **found.to_json(), "hooks": hooks.to_json()})
     else:
-        _show(found)
+        _show(found, hooks)
         _show_ailments(found.space.ailments if found.space else ())
+        _show_hooks(hooks)
         if found.space is not None and not found.space.sound and not found.space.error and not args.repair:
             write("clia doctor --repair puts right what can be\n")
         show_report(found.agents)
-    broken = found.space is not None and not found.space.sound
+    broken = (found.space is not None and not found.space.sound) or not hooks.sound
     return 1 if broken or has_errors(found.agents.all_findings()) else 0
 
 
-def _show(found: Health) -> None:
+def _show(found: Health, hooks: HooksHealth) -> None:
     from rich.table import Table  # only people see it
     from rich.text import Text
 
@@ -59,6 +65,7 @@ def _show(found: Health) -> None:
         ("path", found.agents.path, True),
         ("repository", found.agents.repository or "none: the path lies in no repository", found.agents.repository is not None),
         _space_row(found.space),
+        *_hook_rows(hooks),
     )
     for name, value, good in rows:
         table.add_row(Text("✓" if good else "!", style="green" if good else "yellow"), name, Text(plain(value)))
@@ -84,3 +91,31 @@ def _space_row(space: SpaceHealth | None) -> tuple[str, str, bool]:
     wrong = sum(not each.repaired for each in space.ailments)
     more = f", {counted(wrong, 'thing', 'things')} wrong with sessions" if wrong else ""
     return "space", f"{space.id}, {counted(space.agents, 'agent', 'agents')} at work{more}", not wrong
+
+
+def _hook_rows(hooks: HooksHealth) -> list[tuple[str, str, bool]]:
+    """Each tool whose hooks are installed or were: where, and when something came last; then what lies in the spool."""
+    rows = [("hooks", _tool_words(each), all(finding.tool != each.tool for finding in hooks.findings)) for each in hooks.tools]
+    if not rows:
+        rows = [("hooks", "none: clia hook install records what Claude Code, Codex and Gemini CLI do", True)]  # nobody must
+    if hooks.spool is not None and (hooks.spool.waiting or hooks.spool.rejected):
+        words = f"{counted(hooks.spool.waiting, 'event waits', 'events wait')} for clia ingest, {hooks.spool.rejected} put aside"
+        rows.append(("spool", words, all(finding.tool is not None for finding in hooks.findings)))
+    return rows
+
+
+def _tool_words(health: ToolHealth) -> str:
+    places = ", ".join(f"{each.path} ({each.scope})" for each in health.places) or "not installed any more"
+    last = f"last event {health.last}" if health.last else "no event so far"
+    return f"{health.tool}: {places}; {last}"
+
+
+def _show_hooks(hooks: HooksHealth) -> None:
+    """Why what tools do does not arrive."""
+    from rich.text import Text
+
+    marks = {"error": ("✗ wrong", "bold red"), "warning": ("! look", "bold yellow"), "info": ("· note", "cyan")}
+    for each in hooks.findings:
+        line = Text.assemble(marks[each.severity], "  hooks: ", (each.code, "bold"), f": {one_line(each.message)}")
+        line.append(f"\n         {one_line(each.hint)}", style="dim")
+        console().print(line, soft_wrap=True)

@@ -43,10 +43,11 @@ def main(argv: Sequence[str]) -> int:
 def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
     """Runs a command; the one place where an error becomes what a person sees and an exit code."""
     speak_utf8()
+    as_json = "--json" in own_words(argv)
     try:
         return run()
     except CliaError as error:
-        show_error(error, as_json="--json" in argv)
+        show_error(error, as_json=as_json)
         return BAD_INPUT if isinstance(error, (InvalidInput, NotFound)) else REFUSED
     except KeyboardInterrupt:
         return 130
@@ -55,16 +56,16 @@ def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:  # no working directory, a full disk behind standard output
-        show_error(FileError(str(error)), as_json="--json" in argv)
+        show_error(FileError(str(error)), as_json=as_json)
         return REFUSED
     except UnicodeError:
-        show_error(InvalidInput("a name or text is not Unicode", code="invalid-text"), as_json="--json" in argv)
+        show_error(InvalidInput("a name or text is not Unicode", code="invalid-text"), as_json=as_json)
         return BAD_INPUT
     except Exception as error:  # the last line of defence: people get a sentence, not a traceback
         if os.environ.get("CLIA_DEBUG"):
             raise
         hints = ["please report it; CLIA_DEBUG=1 shows where it happened"]
-        show_error(CliaError(f"a bug in clia: {type(error).__name__}: {error}", code="bug", hints=hints), as_json="--json" in argv)
+        show_error(CliaError(f"a bug in clia: {type(error).__name__}: {error}", code="bug", hints=hints), as_json=as_json)
         return REFUSED
 
 
@@ -82,8 +83,11 @@ def run_command(command: Command, program: str, words: Sequence[str], slug: str 
     parser = new_parser(program, _sentence(command.help))
     module = _load(command)
     module.configure(parser, slug)
+    ours = own_words(words) if getattr(module, "RUNS_A_PROGRAM", False) else words
     # Options may stand between names: `clia diff scout --stat main`.
-    result: int = module.run(parser.parse_intermixed_args(_joined(parser, words)))
+    args = parser.parse_intermixed_args(_joined(parser, ours))
+    args.behind_dashes = list(words[len(ours) + 1 :])
+    result: int = module.run(args)
     return result
 
 
@@ -93,19 +97,25 @@ def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
     known = {name for action in actions for name in action.option_strings}
     takes_one = {name for action in actions for name in action.option_strings if action.nargs is None}
     found: list[str] = []
-    for word in words:
+    ours = own_words(words)
+    for word in ours:
         if found and found[-1] in takes_one and word.startswith("-") and word.partition("=")[0] not in known:
             found[-1] = f"{found[-1]}={word}"
         else:
             found.append(word)
-    return found
+    return [*found, *words[len(ours) :]]
+
+
+def own_words(words: Sequence[str]) -> Sequence[str]:
+    """The words before ``--``: what comes after it is another program's."""
+    return words[: words.index("--")] if "--" in words else words
 
 
 class Parser(argparse.ArgumentParser):
     """Complains as every other part does: to programs in JSON."""
 
     def error(self, message: str) -> NoReturn:
-        if "--json" in sys.argv:
+        if "--json" in own_words(sys.argv):
             show_error(InvalidInput(message, code="usage", hints=[f"{self.prog} --help"]), as_json=True)
             sys.exit(BAD_INPUT)
         super().error(message)

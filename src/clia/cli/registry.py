@@ -31,12 +31,17 @@ def _forge(name: str, text: str) -> Command:
     return Command(f"clia.cli.forge.{name}", text)
 
 
+def _hooks(name: str, text: str) -> Command:
+    return Command(f"clia.cli.hooks.{name}", text)
+
+
 TREE = Group(
     "The system of record for AI agents, kept in the git repository they work in.",
     {
         "init": _space("init", "make this repository a space, or adopt the one of its origin"),
         "spawn": _space("spawn", "a new agent: a branch from a briefing"),
         "commit": _space("commit", "record what an agent did, as a typed commit"),
+        "run": _space("run", "run any program as an agent: its console and its changes are recorded"),
         "checkout": _space("checkout", "an agent's files in a directory of their own"),
         "merge": _space("merge", "one agent takes in another's work"),
         "resolve": _space("resolve", "conclude a merge that had conflicts"),
@@ -61,6 +66,7 @@ TREE = Group(
                 "attach": _space("trace_attach", "bind a trace to any commit"),
                 "history": _space("trace_history", "every binding a commit's trace ever had"),
                 "search": _space("trace_search", "find a text in all traces"),
+                "export": _space("trace_export", "what agents did, as spans for a collector of traces"),
                 "purge": _space("trace_purge", "take a leaked text out of traces and their history"),
             },
         ),
@@ -88,6 +94,7 @@ TREE = Group(
         "decide": _sessions("decide", "answer a question: a commit, and the session goes on"),
         "ask": _sessions("ask", "put a question to people for an agent"),
         "worker": _sessions("worker", "answer the requests that are no questions to people"),
+        "mcp": Command("clia.cli.mcp_server", "this space for an agent's client, over the Model Context Protocol"),
         "serve": _forge("serve", "the page where people watch agents and answer them, and its API"),
         "user": Group(
             "Who may use the page and its API.",
@@ -100,6 +107,18 @@ TREE = Group(
                 "remove": _forge("user_remove", "take a user away, with every token and login"),
             },
         ),
+        "hook": Group(
+            "Record what Claude Code, Codex and Gemini CLI do.",
+            {
+                "install": _hooks("install", "make the tools' settings run clia for each of their events"),
+                "uninstall": _hooks("uninstall", "take out of the tools' settings what install put in"),
+                "rehearse": _hooks("rehearse", "a made-up session of a tool, to try things out"),
+                "claude-code": _hooks("event", "what Claude Code runs: put one of its events down"),
+                "codex": _hooks("event", "what Codex runs: put one of its events down"),
+                "gemini": _hooks("event", "what Gemini CLI runs: put one of its events down"),
+            },
+        ),
+        "ingest": _hooks("ingest", "turn what hooks put down into agents, traces and commits"),
         "types": _space("types", "kinds of commits and objects; register another"),
         "verify": _space("verify", "is everything recorded still there, and does it agree?"),
         "rebuild": _space("rebuild", "make the index anew from git"),

@@ -65,6 +65,11 @@ class RemoteSpace(_Interface):
         """What its sessions run on: for workers."""
         raise _local("running")
 
+    @property
+    def captures(self) -> Any:
+        """Sessions of tools that are captured: for ingest."""
+        raise _local("captures")
+
     def close(self) -> None:
         """Lets go of the connections."""
         self._closed = True

@@ -55,6 +55,9 @@ class Workbench(Protocol):
     def head_of(self, directory: str) -> str | None:
         """The commit that any worktree of this repository stands on; None where a directory is none, or stands on nothing."""
 
+    def top_of(self, path: str) -> str | None:
+        """The top of the worktree of this repository that a path lies in; None where it lies in none."""
+
     def claim_worktree(self, directory: str, agent: str) -> None:
         """Records whose files a detached linked worktree holds; ``Conflict`` where it is one of people."""
 

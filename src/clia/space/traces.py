@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Chunks = Callable[[str, Sequence[str] | None], tuple[str, int, Sequence[str]]]
 
 ENTRY_MAX = 256 * 1024
+SEEN = "seen/"
+"""Below it, the keys of an agent's entries that count once."""
+_KEY = re.compile(r"[!-~]{1,256}")
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 
@@ -68,6 +71,45 @@ class Traces:
             if data is not None:
                 entry["data"] = self._data(data)
             return transaction.streams.append(stream(name), [entry])
+
+    def add_once(self, name: str, entries: Iterable[Mapping[str, Any]]) -> int:
+        """Appends those entries whose ``key`` no entry of the agent has had yet, in one step; how many."""
+        core = self._core
+        core.own_head(name)
+        made = [self._once(each) for each in _listed(entries)]
+        known = SEEN + name
+        rebuilt = self._keys(name) if core.store.get(known) is None else set()
+        with core.store.writing() as transaction:
+            values = transaction.values
+            if rebuilt or values.get(known) is None:
+                for key in rebuilt:
+                    values.put(f"{known}/{key}", 1)
+                values.put(known, 1)
+            fresh: dict[str, dict[str, Any]] = {}
+            for entry in made:
+                if entry["key"] not in fresh and values.get(f"{known}/{entry['key']}") is None:
+                    fresh[entry["key"]] = entry
+            for key in fresh:
+                values.put(f"{known}/{key}", 1)
+            if fresh:
+                transaction.streams.append(stream(name), list(fresh.values()))
+        return len(fresh)
+
+    def _once(self, entry: Mapping[str, Any]) -> dict[str, Any]:
+        key = entry.get("key") if isinstance(entry, dict) else None
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise _invalid("key", "that counts once has a 'key' of 1 to 256 printable ASCII characters without spaces")
+        # The key is an id, and stays whole: cleaned, two of them could become one.
+        made = self._cleaned({name: each for name, each in entry.items() if name != "key"}) | {"key": key}
+        return made if made.get("data") is None else made | {"data": self._data(made["data"])}
+
+    def _keys(self, name: str) -> set[str]:
+        """The keys of every entry of an agent, from git and from what is pending: for a store that was lost."""
+        found: set[str] = set()
+        for cid in self._core.notes.all(names.traces(name)).values():
+            trace = self._if_trace(cid)
+            found |= {str(each["key"]) for each in (trace.entries if trace else ()) if each.get("key")}
+        return found | {str(each.body["key"]) for each in self._waiting(name) if each.body.get("key")}
 
     def made(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """An entry by itself, cleaned, for whoever appends it together with something else. ``data`` is small and clean."""

@@ -7,7 +7,7 @@ document for programs, a page for people; a bug is said to the log and looks lik
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
@@ -28,6 +28,7 @@ from clia.web.api.openapi import document
 from clia.web.api.routes import verb_routes
 from clia.web.auth.identity import NOBODY, identify, require
 from clia.web.auth.login import login_routes
+from clia.web.extras import Hosted
 from clia.web.feed.hub import Hub
 from clia.web.feed.sse import feed_routes
 from clia.web.guard import Guard, Rates
@@ -37,11 +38,12 @@ from clia.web.problems import PROBLEM, Unauthenticated, internal, problem, statu
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from clia.web.extras import Extra
     from clia.web.forge import Forge, Site
 
 STATIC = Path(__file__).parent / "static"
@@ -51,22 +53,26 @@ _THREADS = 8
 _PROBE = 2.0
 
 
-def create_app(forge: Forge) -> ASGIApp:
+def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
     hub = Hub(forge)
+    hosted = [Hosted(each) for each in extras]
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         del app
-        async with hub:
+        async with hub, AsyncExitStack() as stack:
+            for each in hosted:
+                await stack.enter_async_context(each)
             yield
 
     app = Starlette(
-        routes=_routes(),
+        routes=[*_routes(), *(Route(path, each, name=each.extra.name) for each in hosted for path in each.extra.paths)],
         middleware=[Middleware(Front, forge=forge)],
         exception_handlers={CliaError: _failed, HTTPException: _failed, ClientDisconnect: _gone, Exception: _broken},
         lifespan=life,
     )
     app.state.forge, app.state.hub = forge, hub
+    forge.told_to_stop += [each.stopping for each in hosted]
     app.router.redirect_slashes = False  # it would send people to whatever host a request names
     return Guard(app, forge.options)
 
@@ -174,7 +180,7 @@ def _broken(request: Request, err: Exception) -> Response:
 
 def _for_programs(request: Request) -> bool:
     path = request.url.path
-    return path.startswith(("/api/", "/events", "/healthz", "/metrics"))
+    return path.startswith(("/api/", "/events", "/healthz", "/metrics", "/mcp/")) or path == "/mcp"
 
 
 def _back(request: Request) -> str:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from clia.app.settings import Settings
+    from clia.web.extras import Extra
     from clia.web.forge import Forge
 
 PORT = 8337
@@ -128,8 +129,14 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(wishes: Wishes, settings: Settings, environment: Mapping[str, str], say: Callable[[Served], None]) -> None:
-    """Serves until it is told to stop."""
+def serve(
+    wishes: Wishes,
+    settings: Settings,
+    environment: Mapping[str, str],
+    say: Callable[[Served], None],
+    extras: Callable[[Forge], Sequence[Extra]] = lambda _: (),
+) -> None:
+    """Serves until it is told to stop; ``extras`` are made for the forge as soon as it knows its address."""
     _allow_files()
     forge = open_forge(wishes.spaces, settings)
     try:
@@ -138,7 +145,7 @@ def serve(wishes: Wishes, settings: Settings, environment: Mapping[str, str], sa
             if not forge.options.address:
                 forge.options = forge.options._replace(address=address)
             hooks = Webhooks(forge, environment)
-            app = create_app(forge)
+            app = create_app(forge, extras(forge))
             said = _said(forge, address, wishes.user)
             config = uvicorn.Config(
                 app,
@@ -231,7 +238,8 @@ def _first_user(forge: Forge) -> str:
 def log_to(stream: logging.Handler) -> None:
     """The access log and what goes wrong, one line each."""
     stream.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-    for name, level in (("clia", logging.INFO), ("uvicorn.error", logging.WARNING), ("asyncio", logging.ERROR)):
+    levels = (("clia", logging.INFO), ("uvicorn.error", logging.WARNING), ("asyncio", logging.ERROR), ("mcp", logging.WARNING))
+    for name, level in levels:
         logger = logging.getLogger(name)
         logger.handlers = [stream]
         logger.setLevel(level)

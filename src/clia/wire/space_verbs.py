@@ -324,6 +324,16 @@ _TRACES = (
         "traces",
     ),
     Verb(
+        "trace_once",
+        POST,
+        "/agents/{name}/keyed-trace",
+        ADMIN,
+        (path_("name"), body("entries", ENTRIES)),
+        COUNT,
+        "Appends those entries whose key the agent's trace has not had yet; how many.",
+        "traces",
+    ),
+    Verb(
         "trace_pending",
         GET,
         "/agents/{name}/trace",

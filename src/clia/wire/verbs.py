@@ -82,6 +82,7 @@ def value(name: str = "value", default: Any = REQUIRED) -> Param:
 LOCAL = {
     "close": "it lets go of a handle",
     "running": "workers run beside the store",
+    "captures": "ingest runs beside the repository",
     "commit_dir": "the directory is on the caller's machine: send files",
     "checkout": "the directory is on the caller's machine: read files",
     "checkout_at": "the directory is on the caller's machine",

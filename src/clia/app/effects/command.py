@@ -16,23 +16,20 @@ from typing import NamedTuple
 
 from clia.app.effects.output import Output
 from clia.app.effects.payloads import Payload
-from clia.errors import BackendError, Conflict, GitError, NotAllowed, StaleRef
+from clia.app.workplace import SEEN, Workplace
+from clia.errors import BackendError, Conflict, NotAllowed
 from clia.kernel.messages import check_text
 from clia.kernel.types import Types
 from clia.ports.programs import CANCELLED, TIMED_OUT, Order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from clia.app.config import Config, ProgramRule
     from clia.app.effects.context import Context
     from clia.space.model import AgentCommit
-
-_SEEN = ("PATH", "HOME", "LANG")
-_QUIET = ("git", "--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-_GIT_SECONDS = 300.0
 
 
 class Job(NamedTuple):
@@ -97,6 +94,8 @@ class _Run:
         self._job = job
         self._place = place
         self._directory = os.path.join(context.tools.workplace, context.agent)
+        tools, cancelled = context.tools, context.cancelled.is_set
+        self._work = Workplace(context.space, context.agent, self._directory, place, tools.programs, tools.environment, cancelled)
 
     def carried_out(self) -> dict[str, Any]:
         context, job = self._context, self._job
@@ -111,12 +110,12 @@ class _Run:
         if ended.how == TIMED_OUT:
             message = f"command: {job.name} was ended after {job.rule.timeout_seconds:g} s"
             raise BackendError(message, code="program-timed-out", fields={"program": job.name})
-        commit = self._commit(base, ended.code) if self._has_changed(base) else None
+        commit = self._commit(base, ended.code) if self._work.has_changed(base) else None
         return {"exit_code": ended.code, "output": output.tail(), "commit": commit}
 
     def _environment(self) -> dict[str, str]:
         given = self._context.tools.environment
-        return {name: given[name] for name in (*_SEEN, *self._job.rule.environment) if name in given}
+        return {name: given[name] for name in (*SEEN, *self._job.rule.environment) if name in given}
 
     def _fresh_worktree(self) -> str:
         """The agent's files as its head has them, without what an attempt that did not end left there; the head."""
@@ -125,44 +124,15 @@ class _Run:
         ours = found is not None and found.agent == agent and found.directory == self._directory
         # A program may have made a branch of its own there, and left it checked out.
         steps = (("checkout", "--quiet", "--force", "--detach"), ("reset", "--quiet", "--hard"), ("clean", "-ffdq"))
-        if ours and all(self._git(*words) == 0 for words in steps):
+        if ours and all(self._work.git(*words) == 0 for words in steps):
             with suppress(Conflict):  # files that git ignores, left in the way of new ones
                 return space.checkout(agent, self._directory)
         self._context.tools.programs.clear(self._directory)
         return space.checkout(agent, self._directory)
 
-    def _has_changed(self, base: str) -> bool:
-        """Compared with the base: the program may have made commits of its own in the worktree."""
-        compared = self._git("diff", "--quiet", "--no-ext-diff", "--no-textconv", base, "--")
-        printed = bytearray()
-        listed = self._git("ls-files", "--others", "--exclude-standard", "-z", said=printed)
-        if compared > 1 or listed:
-            raise GitError(f"git cannot compare the files in {self._directory}", fields={"path": self._directory})
-        return bool(compared or printed)
-
     def _commit(self, base: str, code: int) -> str:
-        space, agent, job = self._context.space, self._context.agent, self._job
-        meta: Mapping[str, Any] = {**self._context.mark(), "program": job.name, "exit_code": code}
-        try:
-            return space.commit_dir(agent, job.kind, self._directory, message=job.message, meta=meta, base=base, with_trace=True)
-        except StaleRef:
-            head = space.head(agent)
-            if space.show(head).tree != space.show(base).tree:
-                raise
-            # Decisions were made meanwhile: they change no file.
-            return space.commit_dir(agent, job.kind, self._directory, message=job.message, meta=meta, base=head, with_trace=True)
-
-    def _git(self, *words: str, said: bytearray | None = None) -> int:
-        """The exit code of stock git in the worktree, away from hooks."""
-        given = self._context.tools.environment
-        kept = {name: given[name] for name in _SEEN if name in given}
-        environment = {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
-        order = Order((*_QUIET, *words), self._directory, environment, b"", _GIT_SECONDS)
-        into = bytearray() if said is None else said
-        ended = self._context.tools.programs.run(order, self._place, into.extend, self._context.cancelled.is_set)
-        if ended.how == CANCELLED:
-            raise _cancelled(self._job)
-        return ended.code
+        job = self._job
+        return self._work.commit(base, job.kind, job.message, {**self._context.mark(), "program": job.name, "exit_code": code})
 
 
 def _cancelled(job: Job) -> Conflict:

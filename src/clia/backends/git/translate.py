@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 NOT_WRITTEN = "the disk took nothing; it may be full"
+_SAME_DRAFT = "File exists"
 _VANISHED = "No such file or directory"
 _TRIES = 10
 _LASTING = ("permission denied", "read-only file system", "no space left", "quota exceeded", "operation not permitted")
@@ -79,7 +80,8 @@ def writing(what: str) -> Iterator[None]:
 
 
 def tried_again(write: Callable[P, Made]) -> Callable[P, Made]:
-    """For what writes objects: ``git gc`` may remove a folder that is empty just before a file comes into it."""
+    """For what writes objects: ``git gc`` may remove a folder that is empty just before a file comes into it; and processes forked
+    from one that had libgit2 loaded make up the same names for their drafts."""
 
     @wraps(write)
     def attempt(*words: P.args, **more: P.kwargs) -> Made:
@@ -87,7 +89,7 @@ def tried_again(write: Callable[P, Made]) -> Callable[P, Made]:
             try:
                 return write(*words, **more)
             except GitError as err:
-                if not any(reason in str(err.fields.get("reason")) for reason in (_VANISHED, NOT_WRITTEN)):
+                if not any(reason in str(err.fields.get("reason")) for reason in (_VANISHED, NOT_WRITTEN, _SAME_DRAFT)):
                     raise
         return write(*words, **more)
 

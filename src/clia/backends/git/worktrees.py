@@ -72,6 +72,10 @@ class GitWorktrees(GitPart):
         )
         return done.out.decode("ascii").strip() or None
 
+    def top_of(self, path: str) -> str | None:
+        found = find_repository(path)
+        return found if found is not None and self._admin_of(found) is not None else None
+
     def claim_worktree(self, directory: str, agent: str) -> None:
         place = os.path.abspath(directory)
         admin = self._admin_of(place)

@@ -9,6 +9,7 @@ import logging
 import os
 import sys
 
+from clia import __version__
 from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.space.common import add_space, settings_of
 from clia.errors import InvalidInput
@@ -16,7 +17,10 @@ from clia.errors import InvalidInput
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
+    from clia.web.extras import Extra, Made
+    from clia.web.forge import Forge, Site
     from clia.web.server import Served
 
 
@@ -43,8 +47,32 @@ def run(args: argparse.Namespace) -> int:
         handler.setLevel(logging.WARNING)
     log_to(handler)
     wishes = Wishes(tuple(args.space) or (args.path,), args.host, args.port, args.user)
-    serve(wishes, settings_of(args), os.environ, lambda served: _say(args, served))
+    serve(wishes, settings_of(args), os.environ, lambda served: _say(args, served), _extras)
     return 0
+
+
+def _extras(forge: Forge) -> Sequence[Extra]:
+    """The forge's spaces over the Model Context Protocol. The web and the protocol do not know each other."""
+    from clia.web.extras import Extra
+
+    return [Extra("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp(forge))]
+
+
+def _mcp(forge: Forge) -> Made:
+    from clia.mcp.http import Endpoint, Wishes  # the protocol's package: a second, when the first agent asks
+    from clia.mcp.place import Paths, Place, Waits
+    from clia.web.extras import Made
+    from clia.web.lineages import Paths as Said
+
+    def place(site: Site) -> Place:
+        said, address = Said(site.path), f"{forge.options.address}/s/{site.name}"
+        paths = Paths(said.in_json, said.told)
+        return Place(site.path, lambda: site.space, address=lambda _: address, paths=paths, waits=waits)
+
+    options, waits = forge.options, Waits()
+    wishes = Wishes(options.address, forge.secret, options.body_max, __version__, forge.users.get)
+    endpoint = Endpoint({site.name: place(site) for site in forge.sites.values()}, wishes)
+    return Made(endpoint, endpoint.life, endpoint.stopping)
 
 
 def _say(args: argparse.Namespace, served: Served) -> None:

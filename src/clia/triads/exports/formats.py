@@ -1,11 +1,12 @@
 """The formats: where each one lives, and what it says.
 
 Invariant: tools and model come from the operator's flags alone. No permission, hook or server is ever derived from
-lineage.
+lineage. Each file has the fields that its tool documents, and no others.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from clia.errors import InvalidInput, UnknownKind
@@ -18,9 +19,12 @@ if TYPE_CHECKING:
     from clia.triads.view import MergedDocument
 
 AGENTS_MD, CLAUDE_MD, GEMINI = "agents-md", "claude-md", "gemini"
-CLAUDE_AGENT, CODEX_AGENT, CURSOR, A2A_CARD = "claude-agent", "codex-agent", "cursor", "a2a-card"
+CLAUDE_AGENT, SKILL, CODEX_AGENT, CURSOR, A2A_CARD = "claude-agent", "skill", "codex-agent", "cursor", "a2a-card"
 ALL = "all"
 _NOTE = 'Made by "clia agents export" from the agent\'s lineage. Change its documents, not this copy.'
+_SKILL_DESCRIPTION_MAX = 1024  # the limit of the Agent Skills format
+# Tools list the descriptions of skills to the model between tags of their own.
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 
 class Wishes(NamedTuple):
@@ -61,10 +65,10 @@ def _prompt(source: Source) -> str:
     return profile.body(source.merged, f"You are the agent {slug}.", source.shown, 1)
 
 
-def _fronted(fields: Iterable[tuple[str, str]], source: Source) -> str:
-    """YAML front matter, then the prompt."""
+def _fronted(fields: Iterable[tuple[str, str]], body: str) -> str:
+    """YAML front matter, then the body."""
     front = "".join(f"{key}: {value}".rstrip() + "\n" for key, value in fields)
-    return f"---\n{front}---\n<!-- {_NOTE} -->\n\n{_prompt(source)}"
+    return f"---\n{front}---\n<!-- {_NOTE} -->\n\n{body}"
 
 
 def _description(source: Source) -> str:
@@ -77,12 +81,23 @@ def _claude_agent(source: Source) -> str:
         fields.append(("tools", text.quoted(", ".join(source.wishes.tools))))
     if source.wishes.model:
         fields.append(("model", text.quoted(source.wishes.model)))
-    return _fronted(fields, source)
+    return _fronted(fields, _prompt(source))
+
+
+def _skill(source: Source) -> str:
+    """The profile in the Agent Skills format. Its tools are left out: they would be granted, not merely named."""
+    slug = source.merged["slug"]
+    when = f" Use it to work as the agent {slug}."
+    what = _TAG.sub("&lt;", profile.summary(source.merged))
+    description = text.shortened(what, _SKILL_DESCRIPTION_MAX - len(when)) + when
+    opening = f"Whoever uses this skill works as the agent {text.code(slug)}."
+    body = profile.body(source.merged, opening, source.shown, 1)
+    return _fronted([("name", text.quoted(slug)), ("description", text.quoted(description))], body)
 
 
 def _cursor(source: Source) -> str:
     # Not always applied: several agents may be exported, and each rule is one of them.
-    return _fronted([("description", text.quoted(_description(source))), ("globs", ""), ("alwaysApply", "false")], source)
+    return _fronted([("description", text.quoted(_description(source))), ("globs", ""), ("alwaysApply", "false")], _prompt(source))
 
 
 def _codex_agent(source: Source) -> str:
@@ -105,6 +120,7 @@ FORMATS = {
     CLAUDE_MD: Format("CLAUDE.md", False, _import),
     GEMINI: Format("GEMINI.md", False, _block),
     CLAUDE_AGENT: Format(".claude/agents/{slug}.md", True, _claude_agent),
+    SKILL: Format(".claude/skills/{slug}/SKILL.md", True, _skill),
     CODEX_AGENT: Format(".codex/agents/{slug}.toml", True, _codex_agent),
     CURSOR: Format(".cursor/rules/{slug}.mdc", True, _cursor),
     A2A_CARD: Format(".clia/exports/{slug}.agent-card.json", True, _a2a_card),
@@ -140,6 +156,9 @@ def chosen(wishes: Wishes) -> list[str]:
 
 def _check_word(option: str, value: str) -> None:
     if not value.strip() or text.line(value) != value:
-        raise InvalidInput(
-            f"--{option} must be one line of visible text, not {value!r}", code="invalid-option", fields={"option": f"--{option}"}
-        )
+        wanted = "one line of visible text"
+    elif option == "model" and " " in value:
+        wanted = "a model's alias or its identifier"
+    else:
+        return
+    raise InvalidInput(f"--{option} must be {wanted}, not {value!r}", code="invalid-option", fields={"option": f"--{option}"})

@@ -1,8 +1,8 @@
 """Text from documents, made safe for the file it goes into.
 
 Invariant: whatever a document says, it stays text. It cannot open or close an HTML comment, a heading, a code fence or
-front matter, cannot make a tool import a file, and holds nothing that a person cannot see. The tables are written out,
-so that the bytes do not depend on the Unicode version of the interpreter.
+front matter, cannot make a tool import a file, and holds nothing that a person cannot see or that no YAML may hold. The
+tables are written out, so that the bytes do not depend on the Unicode version of the interpreter.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import re
 
-# What shows nothing: controls, format characters, fillers, variation selectors (an emoji's own aside), tags, halves of pairs.
+# What shows nothing: controls, format characters, fillers, variation selectors (an emoji's own aside), tags, halves of pairs,
+# and the two that are no characters: a YAML reader refuses the whole file for one of them.
 _HIDDEN = (
     r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f\u2028-\u202e"
-    r"\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
+    r"\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
 )
 _EMOJI = r"\u2190-\u2bff\U0001f000-\U0001faff"
+_JOINER = "\u200d"
 _UNSEEN = re.compile(rf"[{_HIDDEN}]|(?<![{_EMOJI}\ufe0f])\u200d|\u200d(?![{_EMOJI}])")
 
 # What would make a line more than a line of a paragraph, in CommonMark or in a front matter parser.
@@ -36,6 +38,8 @@ _OPENER = re.compile(
 _ORDERED = re.compile(r"(\d{1,9})(?=[.)](?:\s|$))")
 # Claude Code, Gemini and Cursor read a file where a word starts with '@'.
 _IMPORT = re.compile(r"(?<!\S)@")
+# Some readers of front matter, the reference one for skills among them, end it at the first three dashes on any line.
+_FENCE = re.compile(r"-(?=--)")
 
 
 def visible(text: str) -> str:
@@ -74,10 +78,23 @@ def paragraphs(text: str) -> list[str]:
 
 
 def code(text: str) -> str:
-    """A code span."""
-    return f"`{line(text).replace('`', chr(92) + 'u{60}').replace('<!--', '&lt;!--')}`"
+    """A code span. It holds no import either: Gemini pairs backticks over the whole file, and may take it for plain text."""
+    safe = line(text).replace(" @", r" \u{40}").replace("`", r"\u{60}").replace("<!--", "&lt;!--")
+    return f"`{safe}`"
 
 
 def quoted(text: str) -> str:
-    """A double-quoted string on one line: the same in JSON and in YAML."""
-    return json.dumps(line(text), ensure_ascii=False)
+    """A double-quoted string on one line, the same in JSON and in YAML; never three dashes in a row."""
+    return _FENCE.sub(r"\\u002d", json.dumps(line(text), ensure_ascii=False))
+
+
+def shortened(text: str, room: int) -> str:
+    """One line of at most ``room`` UTF-16 units, as tools in JavaScript count; an ellipsis shows that it was cut."""
+    said = line(text)
+    units = said.encode("utf-16-le")
+    if len(units) <= 2 * room:
+        return said
+    cut = units[: 2 * (room - 1)].decode("utf-16-le", "ignore")
+    words = cut.rpartition(" ")[0]
+    kept = words if 2 * len(words) > len(cut) else cut  # a text without spaces is cut in a word
+    return f"{kept.rstrip(_JOINER)}…"

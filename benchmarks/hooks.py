@@ -1,0 +1,59 @@
+"""A hook from a cold start: what a tool waits for at each of its steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import clia
+from benchmarks.measure import Row, command, in_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TYPICAL, LARGE = 4_000, 1_000_000
+
+
+def rows(rounds: int) -> list[Row]:
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory).resolve() / "space"
+        clia.init(root, settings=clia.Settings(durable=False)).close()
+        bare = command([sys.executable, "-c", "pass"])
+        floor, typical, large = in_turns([bare, _hook(root, _event(TYPICAL)), _hook(root, _event(LARGE))], rounds)
+        waiting = len(os.listdir(root / ".git/clia/spool/new"))
+        assert waiting == 2 * (rounds + 1), f"{waiting} events were put down"
+    name = "python -c pass"
+    return [
+        Row("cold hook: clia hook claude-code, 4 kB", typical, floor, name, 2.5),
+        Row("cold hook, an event of 1 MB", large, floor, name, None),
+    ]
+
+
+def _hook(root: Path, event: bytes) -> Callable[[], object]:
+    """The installed program, fed as a tool feeds it. No ingest beside it: that would be measured too."""
+    program = str(Path(sys.executable).parent / "clia")
+    environment = {**os.environ, "CLIA_HOOK_INGEST": "off"}
+    words = [program, "hook", "claude-code"]
+    return lambda: subprocess.run(words, cwd=root, env=environment, input=event, check=True, stdout=subprocess.DEVNULL)
+
+
+def _event(size: int) -> bytes:
+    """An event in the shape that Claude Code documents, padded to a size."""
+    event = {
+        "session_id": "5f0c1f6e-8f3b-4b7e-9d0b-0c6f7a1d2e3f",
+        "transcript_path": "/home/tess/.claude/projects/-home-tess-shop/5f0c1f6e.jsonl",
+        "cwd": "/home/tess/shop",
+        "permission_mode": "default",
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Read",
+        "tool_input": {"file_path": "/home/tess/shop/parser.py"},
+        "tool_use_id": "toolu_01A2b3C4d5E6f7G8h9",
+        "tool_response": {"content": ""},
+    }
+    event["tool_response"] = {"content": "x" * (size - len(json.dumps(event)))}
+    return json.dumps(event).encode()

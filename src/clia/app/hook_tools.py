@@ -1,0 +1,270 @@
+"""The tools whose hooks clia knows: where each keeps its settings, and which of its events run ``clia hook``.
+
+Invariant: one table feeds the settings that are written, the plug-in and what ``clia doctor`` expects. A hook of ours is known
+by its command alone, since tools drop fields that they do not know.
+
+The shapes are those of Claude Code 2.1.325, Codex of August 2026 and Gemini CLI 0.61.0. No hook is asynchronous, though two of
+the tools offer it: an event must be put down before the tool goes on, or the order of events is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from typing import NamedTuple
+
+from clia.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+PROJECT, LOCAL, USER = "project", "local", "user"
+SCOPES = (PROJECT, LOCAL, USER)
+SERVER = "clia"
+"""The name of our MCP server in a tool's settings."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_SECONDS = 10
+
+
+class Tool(NamedTuple):
+    """A program that people run agents with."""
+
+    name: str
+    title: str
+    version: str  # whose documentation the shapes below follow
+    program: str
+    folder: str
+    files: Mapping[str, str]  # scope -> the file in that folder
+    home_variable: str  # names the folder of a user, or for Gemini CLI the directory that it is in
+    events: Mapping[str, int]  # event -> how long a hook may take, in the tool's own unit
+    named: bool = False  # whether a hook has a name, by which people can switch it off
+
+    def user_folder(self, environment: Mapping[str, str]) -> str:
+        chosen = environment.get(self.home_variable)
+        if chosen and self.name != "gemini":
+            return os.path.abspath(chosen)
+        return os.path.join(os.path.abspath(chosen) if chosen else home(environment), self.folder)
+
+    def file(self, scope: str, root: str | None, environment: Mapping[str, str]) -> str | None:
+        """The settings of a scope; None where the tool has no such scope, or there is no repository."""
+        name = self.files.get(scope)
+        if name is None:
+            return None
+        if scope == USER:
+            return os.path.join(self.user_folder(environment), name)
+        return None if root is None else os.path.join(root, self.folder, name)
+
+    def handler(self, event: str, command: str) -> dict[str, Any]:
+        """One hook, as the tool's settings have it."""
+        named = {"name": SERVER} if self.named else {}
+        return {**named, "type": "command", "command": command, "timeout": self.events[event]}
+
+    def hooks(self, command: str) -> dict[str, Any]:
+        """The hooks of all events: what a file that holds nothing else has under ``hooks``."""
+        return {event: [{"hooks": [self.handler(event, command)]}] for event in self.events}
+
+
+def _each(*events: str, unit: int = 1) -> dict[str, int]:
+    return dict.fromkeys(events, _SECONDS * unit)
+
+
+TOOLS = {
+    each.name: each
+    for each in (
+        Tool(
+            "claude-code",
+            "Claude Code",
+            "2.1.325",
+            "claude",
+            ".claude",
+            {PROJECT: "settings.json", LOCAL: "settings.local.json", USER: "settings.json"},
+            "CLAUDE_CONFIG_DIR",
+            _each(
+                "SessionStart",
+                "UserPromptSubmit",
+                "PreToolUse",
+                "PostToolUse",
+                "PostToolUseFailure",
+                "SubagentStart",
+                "SubagentStop",
+                "Stop",
+                "StopFailure",
+                "PreCompact",
+                "SessionEnd",
+            ),
+        ),
+        Tool(
+            "codex",
+            "Codex",
+            "August 2026",
+            "codex",
+            ".codex",
+            {PROJECT: "hooks.json", USER: "hooks.json"},
+            "CODEX_HOME",
+            {
+                **_each(
+                    "SessionStart",
+                    "UserPromptSubmit",
+                    "PreToolUse",
+                    "PostToolUse",
+                    "SubagentStart",
+                    "SubagentStop",
+                    "Stop",
+                    "PreCompact",
+                ),
+                "SessionEnd": 3,  # the longest that Codex allows there
+            },
+        ),
+        Tool(
+            "gemini",
+            "Gemini CLI",
+            "0.61.0",
+            "gemini",
+            ".gemini",
+            {PROJECT: "settings.json", USER: "settings.json"},
+            "GEMINI_CLI_HOME",
+            _each(
+                "SessionStart",
+                "BeforeAgent",
+                "BeforeTool",
+                "AfterTool",
+                "AfterAgent",
+                "PreCompress",
+                "SessionEnd",
+                unit=1000,  # milliseconds
+            ),
+            named=True,
+        ),
+    )
+}
+
+
+def tool_named(name: str) -> Tool:
+    found = TOOLS.get(name)
+    if found is None:
+        known = ", ".join(TOOLS)
+        raise InvalidInput(f"no tool is called {name!r}", code="unknown-tool", hints=[f"one of {known}"], fields={"tool": name})
+    return found
+
+
+class Program(NamedTuple):
+    """The clia that is running, and what the name ``clia`` runs for whoever types it."""
+
+    own: str
+    found: str | None
+
+    @property
+    def is_found(self) -> bool:
+        return self.found is not None and os.path.realpath(self.found) == os.path.realpath(self.own)
+
+    def word(self, scope: str) -> str:
+        """How settings of a scope name it. Those of a project are for other machines too: there only the plain name works."""
+        return SERVER if scope == PROJECT or self.is_found else self.own
+
+
+def command_of(tool: Tool, word: str) -> str:
+    """What a hook runs, for a shell."""
+    return f"{shlex.quote(word)} hook {tool.name}"
+
+
+class Hook(NamedTuple):
+    """A hook that runs ``clia hook``: with what program, for which tool, and whether it does nothing else."""
+
+    program: str
+    tool: str
+    changed: bool  # somebody set a variable for it, or made it part of a longer command
+    ours: bool  # it does nothing but run clia
+
+
+def hook_in(handler: object) -> Hook | None:
+    """What a handler of a tool's settings has to do with us; None: nothing."""
+    if not isinstance(handler, dict) or handler.get("type", "command") != "command":
+        return None
+    words = _words(handler)
+    for at in range(len(words) - 2):
+        program, verb, tool = words[at : at + 3]
+        if verb == "hook" and tool in TOOLS and os.path.basename(program) in ("clia", "clia.exe"):
+            before, after = words[:at], words[at + 3 :]
+            alone = all(_ASSIGNMENT.fullmatch(word) or word == "exec" for word in before)
+            ours = alone and after in ([], ["||", "true"], ["||", ":"])
+            return Hook(program, tool, bool(before or after), ours)
+    return None
+
+
+def _words(handler: Mapping[str, Any]) -> list[str]:
+    command, arguments = handler.get("command"), handler.get("args")
+    if not isinstance(command, str):
+        return []
+    if isinstance(arguments, list):  # Claude Code's form without a shell
+        return [command, *(each for each in arguments if isinstance(each, str))]
+    reader = shlex.shlex(command, posix=True, punctuation_chars=True)
+    reader.whitespace_split, reader.commenters = True, ""
+    try:
+        return list(reader)
+    except ValueError:  # a quote that does not end: the shell would refuse it too
+        return []
+
+
+class Placed(NamedTuple):
+    """A hook of ours, or one that runs clia, and where it stands."""
+
+    event: str
+    group: int
+    item: int
+    hook: Hook
+    matches_all: bool
+
+
+def placed_in(settings: Mapping[str, Any]) -> Iterator[Placed]:
+    """Every hook in a tool's settings that runs clia. What has another shape than the tool documents cannot be one."""
+    hooks = settings.get("hooks")
+    for event, groups in hooks.items() if isinstance(hooks, dict) else ():
+        for number, group in enumerate(groups if isinstance(groups, list) else ()):
+            handlers = group.get("hooks") if isinstance(group, dict) else None
+            for item, handler in enumerate(handlers if isinstance(handlers, list) else ()):
+                hook = hook_in(handler)
+                if hook is not None:
+                    matches_all = group.get("matcher") in (None, "", "*") and "if" not in handler
+                    yield Placed(event, number, item, hook, matches_all)
+
+
+def runs_server(server: object) -> bool:
+    """Whether an entry of MCP servers is ours."""
+    if not isinstance(server, dict) or not isinstance(server.get("command"), str):
+        return False
+    arguments = server.get("args")
+    return os.path.basename(server["command"]) in ("clia", "clia.exe") and isinstance(arguments, list) and arguments[:1] == ["mcp"]
+
+
+def home(environment: Mapping[str, str]) -> str:
+    return environment.get("HOME") or os.path.expanduser("~")
+
+
+def common_dir(root: str) -> str | None:
+    """The git directory that all worktrees of a repository share; None where it is not to be found."""
+    here = os.path.join(root, ".git")
+    if not os.path.lexists(here):
+        return root  # a bare repository
+    if os.path.isfile(here):
+        pointed = _line(here).removeprefix("gitdir:").strip()
+        here = os.path.join(root, pointed) if pointed else ""
+    shared = _line(os.path.join(here, "commondir"))
+    found = os.path.realpath(os.path.join(here, shared))
+    return found if os.path.isdir(found) else None
+
+
+def is_space(root: str) -> bool:
+    """Whether hooks record in a repository: they look for this folder."""
+    found = common_dir(root)
+    return found is not None and os.path.isdir(os.path.join(found, "clia"))
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""

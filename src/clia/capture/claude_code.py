@@ -1,0 +1,219 @@
+"""Claude Code: its hooks' events (shapes of 2.1.325) and the lines of its transcripts.
+
+Invariant: what is not known is not lost: an event of a name that we do not know becomes a note with its payload. Lines of a
+transcript that we do not know are left out: the vendor does not document them, and most are the tool's own bookkeeping.
+"""
+
+from __future__ import annotations
+
+from clia.capture.events import (
+    BOUNDS,
+    CALL,
+    END,
+    FAILURE,
+    NOTE,
+    PROMPT,
+    RESULT,
+    SAID,
+    START,
+    SUB_START,
+    SUB_STOP,
+    THINKING,
+    TURN_END,
+    Event,
+    Told,
+    as_text,
+    call_line,
+    digest,
+    field,
+    id_field,
+    known,
+    path_field,
+    session_of,
+    shortened,
+    small,
+    time_field,
+    written,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
+
+NAME = "claude-code"
+PREFIX = "claude"
+_WRITERS = frozenset(("Write", "Edit", "MultiEdit", "NotebookEdit"))
+
+
+def from_hook(payload: object) -> Told:
+    """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
+    said, session, name = session_of(payload)
+    read, sub = _HOOKS.get(name, _unknown), id_field(said, "agent_id")
+    events = tuple(_of(each, sub, name) for each in read(said))
+    own, of_sub = path_field(said, "transcript_path"), path_field(said, "agent_transcript_path")
+    if sub and own is not None and own.endswith(f"/agent-{sub}.jsonl"):
+        own, of_sub = None, own
+    return Told(session, events, path_field(said, "cwd"), own, of_sub, field(said, "agent_type") if sub else "")
+
+
+def _of(event: Event, sub: str, name: str) -> Event:
+    """An event of a sub-agent or of the session; what begins or ends one of them is no such thing of the other."""
+    fits = event.what not in BOUNDS or (event.what in (SUB_START, SUB_STOP)) == bool(sub)
+    return event._replace(sub=sub) if fits else Event(NOTE, event.text or name, data={"event": name}, sub=sub)
+
+
+def _start(said: Mapping[str, Any]) -> list[Event]:
+    source = field(said, "source") or "startup"
+    data = {"source": source, **_named(said, "model", "agent_type", "permission_mode")}
+    return [Event(START, f"session started: {source}", data=data)]
+
+
+def _prompt(said: Mapping[str, Any]) -> list[Event]:
+    text = field(said, "prompt")
+    key, counted = known("prompt", said.get("prompt_id"), text)
+    return [Event(PROMPT, shortened(text), key, counted, _named(said, "source"))]
+
+
+def _call(said: Mapping[str, Any]) -> list[Event]:
+    return [_called(field(said, "tool_name"), said.get("tool_input"), field(said, "tool_use_id"))]
+
+
+def _called(tool: str, given: Any, call: str) -> Event:
+    data = {"tool": tool, "id": call, "input": small(given)}
+    return Event(
+        CALL, call_line(tool or "tool", given), known("call", call, "")[0], data=data, paths=written(tool, given, _WRITERS)
+    )
+
+
+def _result(said: Mapping[str, Any]) -> list[Event]:
+    return [_returned(RESULT, as_text(said.get("tool_response")), said)]
+
+
+def _failure(said: Mapping[str, Any]) -> list[Event]:
+    return [_returned(FAILURE, shortened(field(said, "error")), said)]
+
+
+def _returned(what: str, text: str, said: Mapping[str, Any]) -> Event:
+    call = field(said, "tool_use_id")
+    data: dict[str, Any] = {"tool": field(said, "tool_name"), "id": call}
+    duration = said.get("duration_ms")
+    if isinstance(duration, (int, float)) and not isinstance(duration, bool):
+        data["ms"] = small(duration)
+    if said.get("is_interrupt") is True:
+        data["interrupted"] = True
+    return Event(what, text, known("result", call, "")[0], data=data)
+
+
+def _sub_start(said: Mapping[str, Any]) -> list[Event]:
+    kind = field(said, "agent_type")
+    return [Event(SUB_START, f"sub-agent started: {kind or 'agent'}", data=_named(said, "agent_type"))]
+
+
+def _sub_stop(said: Mapping[str, Any]) -> list[Event]:
+    return [Event(SUB_STOP, shortened(field(said, "last_assistant_message")), data=_named(said, "agent_type"))]
+
+
+def _stop(said: Mapping[str, Any]) -> list[Event]:
+    return [Event(TURN_END, shortened(field(said, "last_assistant_message")))]
+
+
+def _stop_failure(said: Mapping[str, Any]) -> list[Event]:
+    error = said.get("error")
+    why = field(said, "error_details") or (error if isinstance(error, str) else as_text(error))
+    note = Event(NOTE, shortened(f"the turn ended with an error: {why}"), data={"event": "StopFailure"})
+    return [note, Event(TURN_END, shortened(field(said, "last_assistant_message")))]
+
+
+def _end(said: Mapping[str, Any]) -> list[Event]:
+    return [Event(END, field(said, "reason") or "other")]
+
+
+def _compact(said: Mapping[str, Any]) -> list[Event]:
+    text = f"compacted ({field(said, 'trigger') or 'auto'})"
+    summary = field(said, "compact_summary")
+    return [Event(NOTE, shortened(f"{text}: {summary}" if summary else text), data={"event": field(said, "hook_event_name")})]
+
+
+def _unknown(said: Mapping[str, Any]) -> list[Event]:
+    name = field(said, "hook_event_name")
+    rest = {key: each for key, each in said.items() if key not in ("session_id", "transcript_path", "cwd", "hook_event_name")}
+    return [Event(NOTE, name, data={"event": name, "payload": small(rest)})]
+
+
+def _named(said: Mapping[str, Any], *names: str) -> dict[str, str]:
+    return {name: field(said, name) for name in names if field(said, name)}
+
+
+_HOOKS: dict[str, Callable[[Mapping[str, Any]], list[Event]]] = {
+    "SessionStart": _start,
+    "UserPromptSubmit": _prompt,
+    "PreToolUse": _call,
+    "PostToolUse": _result,
+    "PostToolUseFailure": _failure,
+    "SubagentStart": _sub_start,
+    "SubagentStop": _sub_stop,
+    "Stop": _stop,
+    "StopFailure": _stop_failure,
+    "SessionEnd": _end,
+    "PreCompact": _compact,
+    "PostCompact": _compact,
+}
+
+
+def from_line(line: Mapping[str, Any]) -> list[Event]:
+    """What a line of a transcript tells; nothing where it is not of the conversation."""
+    message = line.get("message")
+    if not isinstance(message, dict) or line.get("isMeta") is True:
+        return []
+    read = {"user": _user, "assistant": _assistant}.get(field(line, "type"))
+    if read is None:
+        return []
+    at, sub = time_field(line, "timestamp"), id_field(line, "agentId")
+    return [each._replace(at=at, sub=sub) for each in read(line, message)]
+
+
+def _user(line: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[Event]:
+    for block in _blocks(message):
+        if block.get("type") == "tool_result":
+            yield _answered(block)
+        elif block.get("type") == "text" and field(block, "text").strip():
+            yield _typed(line, field(block, "text"))
+
+
+def _typed(line: Mapping[str, Any], text: str) -> Event:
+    if line.get("isCompactSummary") is True or text.startswith("[Request interrupted by user"):
+        return Event(NOTE, shortened(text), counted=f"note:{digest(text)}")
+    key, counted = known("prompt", line.get("promptId"), text)
+    return Event(PROMPT, shortened(text), key, counted)
+
+
+def _answered(block: Mapping[str, Any]) -> Event:
+    call = field(block, "tool_use_id")
+    text = as_text(block.get("content"))
+    what = FAILURE if block.get("is_error") is True else RESULT
+    key, counted = known("result", call, text)
+    return Event(what, text, key, counted, {"id": call})
+
+
+def _assistant(line: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[Event]:
+    of = field(message, "id")
+    for block in _blocks(message):
+        kind = block.get("type")
+        if kind == "text" and field(block, "text").strip():
+            text = field(block, "text")
+            what = NOTE if line.get("isApiErrorMessage") is True else SAID
+            yield Event(what, shortened(text), counted=f"say:{digest(text)}", message=of)
+        elif kind == "thinking" and field(block, "thinking").strip():
+            text = field(block, "thinking")
+            yield Event(THINKING, shortened(text), counted=f"thought:{digest(text)}")
+        elif kind == "tool_use":
+            made = _called(field(block, "name"), block.get("input"), field(block, "id"))
+            yield made if made.key else made._replace(counted=f"call:{digest(made.text)}")
+
+
+def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []

@@ -1,0 +1,106 @@
+"""Gemini CLI: its hooks' events (shapes of 0.61.0).
+
+Invariant: Gemini's hooks give tool calls no id that its transcripts could be compared by: so only hooks are read, and each record
+counts once by itself. A result belongs to the last call of the same tool. Sub-agents look like the session itself.
+"""
+
+from __future__ import annotations
+
+from clia.capture.events import (
+    CALL,
+    END,
+    FAILURE,
+    NOTE,
+    PROMPT,
+    RESULT,
+    SAID,
+    START,
+    TURN_END,
+    Event,
+    Told,
+    as_text,
+    call_line,
+    field,
+    path_field,
+    session_of,
+    shortened,
+    small,
+    time_field,
+    written,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+NAME = "gemini"
+PREFIX = "gemini"
+_WRITERS = frozenset(("write_file", "replace", "edit"))
+
+
+def from_hook(payload: object) -> Told:
+    """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
+    said, session, name = session_of(payload)
+    at = time_field(said, "timestamp")
+    events = tuple(each._replace(at=at) for each in _HOOKS.get(name, _unknown)(said))
+    return Told(session, events, path_field(said, "cwd"))
+
+
+def _start(said: Mapping[str, Any]) -> list[Event]:
+    source = field(said, "source") or "startup"
+    return [Event(START, f"session started: {source}", data={"source": source})]
+
+
+def _prompt(said: Mapping[str, Any]) -> list[Event]:
+    return [Event(PROMPT, shortened(field(said, "prompt")))]
+
+
+def _call(said: Mapping[str, Any]) -> list[Event]:
+    tool, given = field(said, "tool_name"), said.get("tool_input")
+    return [
+        Event(
+            CALL, call_line(tool or "tool", given), data={"tool": tool, "input": small(given)}, paths=written(tool, given, _WRITERS)
+        )
+    ]
+
+
+def _result(said: Mapping[str, Any]) -> list[Event]:
+    given = said.get("tool_response")
+    error = given.get("error") if isinstance(given, dict) else None
+    data = {"tool": field(said, "tool_name")}
+    if not error:
+        return [Event(RESULT, as_text(given), data=data)]
+    message = field(error, "message") if isinstance(error, dict) else ""
+    return [Event(FAILURE, shortened(message) if message else as_text(error), data=data)]
+
+
+def _turn_end(said: Mapping[str, Any]) -> list[Event]:
+    text = shortened(field(said, "prompt_response"))
+    return [*([Event(SAID, text)] if text.strip() else []), Event(TURN_END)]
+
+
+def _end(said: Mapping[str, Any]) -> list[Event]:
+    return [Event(END, field(said, "reason") or "other")]
+
+
+def _unknown(said: Mapping[str, Any]) -> list[Event]:
+    name = field(said, "hook_event_name")
+    rest = {key: each for key, each in said.items() if key not in ("session_id", "transcript_path", "cwd", "hook_event_name")}
+    return [Event(NOTE, name, data={"event": name, "payload": small(rest)})]
+
+
+_HOOKS: dict[str, Callable[[Mapping[str, Any]], list[Event]]] = {
+    "SessionStart": _start,
+    "BeforeAgent": _prompt,
+    "BeforeTool": _call,
+    "AfterTool": _result,
+    "AfterAgent": _turn_end,
+    "SessionEnd": _end,
+}
+
+
+def from_line(line: Mapping[str, Any]) -> list[Event]:
+    """Nothing: see the module."""
+    del line
+    return []

@@ -1,0 +1,34 @@
+"""The tools that we know: a module each, with its ``NAME``, ``PREFIX``, ``from_hook`` and ``from_line``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.capture import claude_code, codex, gemini
+from clia.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from clia.capture.events import Event, Told
+
+
+class Tool(NamedTuple):
+    name: str
+    prefix: str  # how the names of its agents start
+    from_hook: Callable[[object], Told]
+    from_line: Callable[[Mapping[str, Any]], list[Event]]
+
+
+TOOLS = {each.NAME: Tool(each.NAME, each.PREFIX, each.from_hook, each.from_line) for each in (claude_code, codex, gemini)}
+
+
+def tool_of(name: str) -> Tool:
+    found = TOOLS.get(name)
+    if found is None:
+        raise InvalidInput(
+            f"{name!r} is no tool that clia knows", code="unknown-tool", hints=[f"known: {', '.join(TOOLS)}"], fields={"tool": name}
+        )
+    return found

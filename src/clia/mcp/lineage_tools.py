@@ -1,0 +1,206 @@
+"""Tools about who an agent is: they work in any directory, with or without a space.
+
+Invariant: what lineage says is told as it is merged, guardrails first; a document that cannot be used is named beside the answer
+and hides nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+
+from clia.app.lineage import lineage
+from clia.app.writing import Where
+from clia.app.writing import journal as append
+from clia.errors import AgentNotFound, CliaError, InvalidInput, NoSuchAgent
+from clia.kernel.names import is_slug
+from clia.mcp.shapes import Field, Told
+from clia.mcp.toolbox import ADDS, AGENT, Tool
+from clia.triads.contexts import AGENDA
+from clia.triads.journal import Note
+from clia.wire.records import BRIEFING, COMMIT, MAYBE_STRING, MAYBE_TEXT, REQUEST, SESSION, STRINGS
+from clia.wire.shapes import ANY, COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Optional
+from clia.wire.verbs import ADMIN, VIEWER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from clia.app.space import Space
+    from clia.mcp.place import Call
+    from clia.sessions.model import Session
+    from clia.triads.diagnostics import Diagnostic
+    from clia.triads.view import Lineage, MergedDocument
+
+_DIAGNOSTIC = Told(severity=STRING, code=STRING, message=STRING, hint=STRING, path=MAYBE_STRING, pointer=MAYBE_STRING)
+_STANDING = Told(
+    head=COMMIT,
+    trace_pending=COUNT,
+    briefing=Optional(BRIEFING),
+    parent=MAYBE_STRING,
+    sub_agents=STRINGS,
+    session=Optional(SESSION),
+    waits_for=Listed(REQUEST),
+)
+_WHO = Told(
+    agent=STRING,
+    guardrails=Listed(ANY),
+    slug=MAYBE_STRING,
+    profile=Optional(OBJECT),
+    contexts=STRINGS,
+    space=MAYBE_STRING,
+    standing=Optional(_STANDING),
+    diagnostics=Listed(_DIAGNOSTIC),
+)
+_PLAN = Told(slug=STRING, agenda=OBJECT, contexts=STRINGS, diagnostics=Listed(_DIAGNOSTIC))
+_JOURNALED = Told(slug=STRING, path=STRING, entry=OBJECT, sha256=STRING, appended=FLAG)
+
+
+def slug_of(space: Space | None, agent: str) -> str:
+    """By what name lineage knows an agent: as it was spawned, else its own."""
+    if space is not None:
+        try:
+            profile = space.record_of(agent).get("profile.json")
+        except NoSuchAgent:
+            profile = None
+        if isinstance(profile, dict) and isinstance(profile.get("slug"), str):
+            return str(profile["slug"])
+    return agent
+
+
+def _whoami(call: Call, agent: str | None) -> Mapping[str, Any]:
+    name = call.agent(agent)
+    space = call.space_or_none()
+    slug = slug_of(space, name)
+    merged = _profile(call, slug)
+    standing = None if space is None else _standing(space, name, known=merged is not None)
+    if merged is None and standing is None:
+        lineage(call.place.path, slug)  # says where it was looked for
+    document = {} if merged is None else dict(merged.document)
+    guardrails = document.get("guardrails")
+    return {
+        "agent": name,
+        "guardrails": guardrails if isinstance(guardrails, list) else [],
+        "slug": None if merged is None else slug,
+        "profile": None if merged is None else document,
+        "contexts": [] if merged is None else _contexts(call, merged),
+        "space": None if space is None else space.id,
+        "standing": standing,
+        "diagnostics": [] if merged is None else diagnostics(call, merged.diagnostics),
+    }
+
+
+def _profile(call: Call, slug: str) -> MergedDocument | None:
+    """Who it is in lineage; None for an agent that only the space knows."""
+    if not is_slug(slug):
+        return None
+    try:
+        return lineage(call.place.path, slug).profile()
+    except AgentNotFound:
+        return None
+
+
+def _standing(space: Space, name: str, *, known: bool) -> dict[str, Any] | None:
+    """Where an agent stands in the space; None for one that only lineage knows."""
+    try:
+        head = space.show(space.head(name))
+    except NoSuchAgent:
+        if known:
+            return None
+        raise
+    return {
+        "head": head,
+        "trace_pending": len(space.trace_pending(name)),
+        "briefing": _briefing(space, name),
+        "parent": space.parent_agent(name),
+        "sub_agents": space.sub_agents(name),
+        "session": _session(space, name),
+        "waits_for": space.pending(name),
+    }
+
+
+def _briefing(space: Space, name: str) -> Any:
+    try:
+        return space.briefing_of(name)
+    except CliaError:  # an agent of a clone that did not send its record
+        return None
+
+
+def _session(space: Space, name: str) -> Session | None:
+    return next(iter(space.sessions(name, live=True)), None)
+
+
+def _contexts(call: Call, merged: MergedDocument) -> list[str]:
+    found: list[str] = call.place.said([each.directory for each in merged.chain])
+    return found
+
+
+def diagnostics(call: Call, found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    keys = ("severity", "code", "message", "hint", "path", "pointer")
+    made: list[dict[str, Any]] = call.place.said([{key: getattr(each, key) for key in keys} for each in found])
+    return made
+
+
+def lineage_here(call: Call, slug: str) -> Lineage:
+    """The lineage of a slug at the server's directory."""
+    return lineage(call.place.path, slug)
+
+
+def _plan(call: Call, agent: str | None) -> Mapping[str, Any]:
+    slug = slug_of(call.space_or_none(), call.agent(agent))
+    merged = lineage_here(call, slug).merged(AGENDA)
+    return {
+        "slug": slug,
+        "agenda": dict(merged.document),
+        "contexts": _contexts(call, merged),
+        "diagnostics": diagnostics(call, merged.diagnostics),
+    }
+
+
+def _journal(call: Call, note: str, tags: Sequence[str], dirs_touched: Sequence[str], key: str | None, agent: str | None) -> Any:
+    slug = slug_of(call.space_or_none(), call.agent(agent))
+    if not note.strip():
+        raise InvalidInput("note must not be empty", code="empty-value", fields={"field": "note"})
+    done, _ = append(slug, Note(note, tags, dirs_touched=dirs_touched, idempotency_key=key), Where(call.place.path))
+    shown = os.path.relpath(done.path, call.place.path)
+    return {"slug": slug, "path": shown, "entry": done.entry, "sha256": done.sha256, "appended": done.appended}
+
+
+LINEAGE_TOOLS = (
+    Tool(
+        "whoami",
+        "Who you are here",
+        "Call this first. Who the agent is in this directory: its guardrails, which bind you, then its merged profile; and where it"
+        " stands in the space: newest commit, briefing, parent and sub-agents, live session, and the requests it waits for.",
+        VIEWER,
+        (AGENT,),
+        _WHO,
+        _whoami,
+    ),
+    Tool(
+        "plan",
+        "Your agenda",
+        "The agent's agenda, merged over every enclosing directory and repository: what it is to do, and in which order.",
+        VIEWER,
+        (AGENT,),
+        _PLAN,
+        _plan,
+    ),
+    Tool(
+        "journal",
+        "Write to your journal",
+        "Appends one entry to the agent's agency document, a file in the repository. For what the next session of this agent must"
+        " know: decisions taken, dead ends, open ends. The same key twice makes one entry.",
+        ADMIN,
+        (
+            Field("note", TEXT, "what happened, in a few sentences"),
+            Field("tags", Listed(TEXT), "words to find it by", ()),
+            Field("dirs_touched", Listed(TEXT), "directories that the work touched", ()),
+            Field("key", MAYBE_TEXT, "an idempotency key: a second entry with it is not made", None),
+            AGENT,
+        ),
+        _JOURNALED,
+        _journal,
+        ADDS,
+    ),
+)

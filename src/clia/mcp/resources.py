@@ -1,0 +1,114 @@
+"""What a client may read by address: agents, traces, lineage. Read only.
+
+Invariant: an address names one thing; what is not there is refused with its address, and a list names only what can be read.
+"""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote, unquote
+
+from mcp_types import Completion, Resource, ResourceTemplate
+
+from clia.app import checks
+from clia.errors import InvalidInput, NoSuchObject
+from clia.mcp.lineage_tools import diagnostics, lineage_here
+from clia.triads.contexts import AGENCY, AGENDA, AGENT
+from clia.wire.records import BRIEFING, COMMIT, EDGE, REQUEST, SESSION, TRACE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from clia.mcp.place import Call
+
+SCHEME = "clia://"
+JSON = "application/json"
+_LISTED = 500
+_DOCUMENTS = {"profile": AGENT, "plan": AGENDA, "agency": AGENCY}
+_TEMPLATES = {
+    "agents/{name}": ("agent", "An agent", "Where an agent of this space stands: head, briefing, relations, session, requests."),
+    "traces/{cid}": ("trace", "A trace", "What an agent said and saw on the way to a commit."),
+    "lineage/{slug}": ("lineage", "Who an agent is", "An agent's merged profile, agenda and journal."),
+}
+
+
+def templates() -> list[ResourceTemplate]:
+    return [
+        ResourceTemplate(uri_template=SCHEME + path, name=name, title=title, description=said, mime_type=JSON)
+        for path, (name, title, said) in _TEMPLATES.items()
+    ]
+
+
+def listed(call: Call) -> list[Resource]:
+    """Every agent, at work here or known to lineage."""
+    space = call.space_or_none()
+    names = [] if space is None else space.agents()[:_LISTED]
+    slugs = _slugs(call)[:_LISTED]
+    made = [_resource("agents", name, f"The agent {name}: where it stands") for name in names]
+    return made + [_resource("lineage", slug, f"Who {slug} is, here") for slug in slugs]
+
+
+def _resource(kind: str, name: str, said: str) -> Resource:
+    return Resource(uri=f"{SCHEME}{kind}/{quote(name, safe='')}", name=name, title=said, mime_type=JSON)
+
+
+def _slugs(call: Call) -> list[str]:
+    return [each.slug for each in checks.roster(call.place.path).agents]
+
+
+def read(call: Call, uri: str) -> str:
+    """What stands at an address, as JSON."""
+    kind, slash, rest = uri.removeprefix(SCHEME).partition("/")
+    reader = _READERS.get(kind)
+    if not uri.startswith(SCHEME) or reader is None or not slash or not rest or "/" in rest:
+        hints = [f"addresses: {', '.join(SCHEME + path for path in _TEMPLATES)}"]
+        raise InvalidInput(f"there is no resource {uri!r}", code="no-such-resource", hints=hints, fields={"uri": uri})
+    return json.dumps(reader(call, unquote(rest)), ensure_ascii=False, indent=1)
+
+
+def _agent(call: Call, name: str) -> dict[str, Any]:
+    space = call.space
+    live = space.sessions(name, live=True)
+    return {
+        "agent": name,
+        "head": COMMIT.encode(space.show(space.head(name))),
+        "briefing": BRIEFING.encode(space.briefing_of(name)),
+        "parent": space.parent_agent(name),
+        "sub_agents": space.sub_agents(name),
+        "relations": [EDGE.encode(each) for each in space.relations(name)],
+        "session": SESSION.encode(live[0]) if live else None,
+        "waits_for": [REQUEST.encode(each) for each in space.pending(name)],
+    }
+
+
+def _trace(call: Call, cid: str) -> dict[str, Any]:
+    found = call.space.trace_for(cid)
+    if found is None:
+        raise NoSuchObject(f"no trace is bound to {cid!r}", code="no-trace", fields={"commit": cid})
+    made: dict[str, Any] = TRACE.encode(found)
+    return made
+
+
+def _lineage(call: Call, slug: str) -> dict[str, Any]:
+    found = lineage_here(call, slug)
+    merged = {name: found.merged(kind) for name, kind in _DOCUMENTS.items()}
+    told = {name: dict(each.document) for name, each in merged.items()}
+    return {"slug": slug, **told, "diagnostics": diagnostics(call, found.context().diagnostics)}
+
+
+_READERS: dict[str, Callable[[Call, str], dict[str, Any]]] = {"agents": _agent, "traces": _trace, "lineage": _lineage}
+
+
+def completed(call: Call, template: str, argument: str, start: str) -> Completion:
+    """The names that begin with what was typed."""
+    path = template.removeprefix(SCHEME)
+    known: list[str] = []
+    if (path, argument) == ("agents/{name}", "name"):
+        space = call.space_or_none()
+        known = [] if space is None else space.agents()
+    elif (path, argument) == ("lineage/{slug}", "slug"):
+        known = _slugs(call)
+    found = [name for name in known if name.startswith(start)]
+    return Completion(values=found[:100], total=len(found), has_more=len(found) > 100)

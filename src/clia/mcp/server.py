@@ -1,0 +1,189 @@
+"""The server: the tools, resources and prompts of one place, for any transport.
+
+Invariant: every request is checked in this order before anything happens: who calls, whether they may, what they say. Whatever goes
+wrong is an answer; nothing ends the server.
+"""
+
+from __future__ import annotations
+
+import json
+
+import mcp_types as types
+from anyio import CapacityLimiter, to_thread
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary
+from mcp.shared.exceptions import MCPError
+
+from clia.errors import CliaError
+from clia.mcp import prompts, resources
+from clia.mcp.exchange import Exchange
+from clia.mcp.failures import broken, protocol_error, refused
+from clia.mcp.place import Call
+from clia.mcp.shapes import arguments, input_schema, output_schema
+from clia.mcp.tools import TOOLS
+from clia.wire.verbs import VIEWER
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.request_state import RequestStateSecurity
+
+    from clia.mcp.place import Caller, Place
+    from clia.mcp.toolbox import Tool
+
+    Context = ServerRequestContext[Any, Any]
+    R = TypeVar("R")
+
+NAME = "clia"
+_THREADS = 16
+
+
+def server_of(place: Place, version: str, who: Callable[[Context], Caller], security: RequestStateSecurity) -> Server[Any]:
+    """``who`` tells from a request who made it; ``security`` seals what a client carries from round to round."""
+    desk = _Desk(place, who)
+    server: Server[Any] = Server(
+        NAME,
+        version=version,
+        title="clia",
+        description="The system of record for AI agents, kept in the git repository they work in.",
+        instructions=prompts.INSTRUCTIONS,
+        get_tool_input_schema=_input_schemas().get,
+        on_list_tools=desk.list_tools,
+        on_call_tool=desk.call_tool,
+        on_list_resources=desk.list_resources,
+        on_list_resource_templates=desk.list_templates,
+        on_read_resource=desk.read_resource,
+        on_list_prompts=desk.list_prompts,
+        on_get_prompt=desk.get_prompt,
+        on_completion=desk.complete,
+    )
+    server.middleware.append(RequestStateBoundary(security, default_audience=NAME))
+    return server
+
+
+class _Desk:
+    """What a server does with each kind of request."""
+
+    def __init__(self, place: Place, who: Callable[[Context], Caller]) -> None:
+        self._place = place
+        self._who = who
+        self._tools = [described(tool) for tool in TOOLS.values()]
+        self._threads: CapacityLimiter | None = None
+
+    @property
+    def _limiter(self) -> CapacityLimiter:
+        """Threads of our own: pages of a forge do not wait for agents. It belongs to the loop that is there by now."""
+        self._threads = self._threads or CapacityLimiter(_THREADS)
+        return self._threads
+
+    # Tools
+
+    async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        del context, params
+        return types.ListToolsResult(tools=self._tools)
+
+    async def call_tool(
+        self, context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
+        tool = TOOLS.get(params.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}", {"tools": list(TOOLS)})
+        try:
+            caller = self._who(context)
+            caller.require(tool.role)
+            given = arguments(tool.fields, params.arguments or {})
+            made = await _done(tool, Exchange(self._place, caller, context, params, self._limiter), given)
+            return made if isinstance(made, types.InputRequiredResult) else _result(tool.result.encode(made))
+        except MCPError:
+            raise
+        except CliaError as err:
+            return refused(self._place.told(err))
+        except Exception:  # noqa: BLE001  # a bug is answered too, and logged where it becomes an answer
+            return refused(broken(f"the tool {tool.name}"))
+
+    # Resources and prompts
+
+    async def list_resources(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        del params
+        return types.ListResourcesResult(resources=await self._look(context, "resources", resources.listed))
+
+    async def list_templates(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        del context, params
+        return types.ListResourceTemplatesResult(resource_templates=resources.templates())
+
+    async def read_resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        text = await self._look(context, uri, lambda call: _sendable(resources.read(call, uri)))
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, text=text, mime_type=resources.JSON)])
+
+    async def list_prompts(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        del params
+        return types.ListPromptsResult(prompts=await self._look(context, "prompts", prompts.listed))
+
+    async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return await self._look(context, params.name, lambda call: prompts.rendered(call, params.name, params.arguments or {}))
+
+    async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
+        ref, typed = params.ref, params.argument
+        uri = ref.uri if isinstance(ref, types.ResourceTemplateReference) else ""
+        found = await self._look(context, uri, lambda call: resources.completed(call, uri, typed.name, typed.value))
+        return types.CompleteResult(completion=found)
+
+    async def _look(self, context: Context, what: str, work: Callable[[Call], R]) -> R:
+        """Reads something in a thread; whatever is wrong is an error of the protocol."""
+        try:
+            caller = self._who(context)
+            caller.require(VIEWER)
+            return await to_thread.run_sync(work, Call(self._place, caller), limiter=self._limiter)
+        except CliaError as err:
+            raise protocol_error(self._place.told(err), {"uri": what}) from None
+        except Exception:  # noqa: BLE001  # as above
+            raise protocol_error(broken(what), {"uri": what}) from None
+
+
+async def _done(tool: Tool, exchange: Exchange, given: dict[str, Any]) -> Any:
+    if tool.talks:
+        return await tool.run(exchange, **given)
+    if tool.slow is None:
+        return await exchange.do(tool.run, exchange.call, **given)
+    await exchange.tell(f"{tool.name}: {tool.slow}")
+    made = await exchange.do(tool.run, exchange.call, **given)
+    await exchange.tell(f"{tool.name}: done")
+    return made
+
+
+def _result(made: Any) -> types.CallToolResult:
+    text = _sendable(json.dumps(made, ensure_ascii=False, separators=(",", ":")))
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
+
+
+def _sendable(text: str) -> str:
+    """Text of git need not be Unicode; what cannot be sent is replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def described(tool: Tool) -> types.Tool:
+    effect = tool.effect
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.said,
+        input_schema=input_schema(tool.fields),
+        output_schema=output_schema(tool.result),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=effect.reads,
+            destructive_hint=effect.destroys,
+            idempotent_hint=effect.repeats,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _input_schemas() -> dict[str, dict[str, Any]]:
+    return {name: input_schema(tool.fields) for name, tool in TOOLS.items()}

@@ -1,0 +1,240 @@
+"""Which of an agent's sessions each of its commits and trace entries is of.
+
+Invariant: every commit and every entry is of exactly one run: of a session, or of the agent itself (the run ``""``), where no
+session was live. What is read here decides nothing: times that cannot be read, or sessions that only a trace still knows, are
+made the best of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from clia.kernel.types import SPAWN
+from clia.sessions.model import RUNNING, SUSPENDED
+from clia.sessions.records import ASK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from clia.sessions.records import Resumed
+    from clia.space.model import AgentCommit
+
+ITSELF = ""
+"""The run of an agent outside all its sessions: its spawn, and what was done and traced by hand or by a tool."""
+
+SESSION, FLOW = "session", "flow"
+LAST = 2**63 - 1
+_SECOND = 10**9
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ID_MAX = 64
+
+
+class Ran(NamedTuple):
+    """A session as far as it is told of; what only the store knows is None where a trace is all that is left."""
+
+    id: str
+    status: str
+    start: str
+    end: str | None = None
+    flow: str | None = None
+    flow_cid: str | None = None
+    forked: str | None = None  # the agent and the session that it was forked from
+    reason: str = ""  # why it failed
+    given: tuple[Resumed, ...] = ()
+
+
+class Traced(NamedTuple):
+    """An entry of a trace, and the commit that it is bound to; None while it is pending."""
+
+    entry: Mapping[str, Any]
+    commit: str | None = None
+
+
+class Story(NamedTuple):
+    """What is recorded of an agent."""
+
+    agent: str
+    parent: str | None = None
+    commits: tuple[AgentCommit, ...] = ()  # its own, oldest first
+    traced: tuple[Traced, ...] = ()  # in the order they came
+    sessions: tuple[Ran, ...] = ()
+    title: str = ""
+    meta: Mapping[str, Any] = {}  # of its briefing
+
+
+class Placed(NamedTuple):
+    """An entry with its run and its time; ``identity`` is the same in every export."""
+
+    run: str
+    at: int
+    kind: str
+    text: str
+    data: Mapping[str, Any]
+    commit: str | None
+    identity: str
+    redacted: int = 0
+
+
+class Window(NamedTuple):
+    """When a session was live."""
+
+    ran: Ran
+    start: int
+    end: int
+
+    def has(self, at: int) -> bool:
+        return self.start <= at <= self.end
+
+
+class Runs(NamedTuple):
+    """An agent's story, each thing in its place."""
+
+    story: Story
+    entries: list[Placed]
+    windows: dict[str, Window]
+    commits: list[tuple[str, int, AgentCommit]]  # the run and the time of each
+
+    def at(self, moment: int) -> str:
+        """The session that was live then: the last one to start, where two share a second."""
+        return next((name for name in reversed(self.windows) if self.windows[name].has(moment)), ITSELF)
+
+    def born(self) -> int | None:
+        """When the agent was spawned; None where this clone does not know."""
+        return next((at for _, at, commit in self.commits if commit.kind == SPAWN), None)
+
+
+def runs_of(story: Story) -> Runs:
+    entries = _placed(story)
+    windows = _windows(story.sessions, entries)
+    commits = [(_run_of(each, windows), seconds(each.committer.at), each) for each in story.commits]
+    return Runs(story, entries, windows, commits)
+
+
+def nanoseconds(text: object) -> int | None:
+    """A time of day as spans have it; None where it is none."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+        if found is None:
+            return None
+        since = (found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH
+    except (ValueError, OverflowError):
+        return None
+    return _bounded((since.days * 86400 + since.seconds) * _SECOND + since.microseconds * 1000)
+
+
+def seconds(at: int) -> int:
+    """The time of a commit as spans have it; a commit may claim any."""
+    return _bounded(at * _SECOND)
+
+
+def _bounded(at: int) -> int:
+    return min(max(at, 0), LAST)
+
+
+def _placed(story: Story) -> list[Placed]:
+    runs = _by_order([each.entry for each in story.traced])
+    made_at = {each.cid: seconds(each.committer.at) for each in story.commits}
+    before = next(iter(made_at.values()), 0)
+    seen: Counter[str] = Counter()
+    found: list[Placed] = []
+    for run, (entry, commit) in zip(runs, story.traced, strict=True):
+        at = nanoseconds(entry.get("at"))
+        before = before if at is None else at
+        identity = _identity(entry)
+        seen[identity] += 1
+        data, count = entry.get("data"), entry.get("redacted")
+        found.append(
+            Placed(
+                run,
+                before,
+                str(entry.get("kind", ""))[:_ID_MAX],
+                str(entry.get("text", "")),
+                data if isinstance(data, dict) else {},
+                commit,
+                f"{identity}#{seen[identity]}",
+                count if type(count) is int else 0,
+            )
+        )
+    return found
+
+
+def _identity(entry: Mapping[str, Any]) -> str:
+    """An entry's own key; else what it says, so that an entry that is put in before it does not change it."""
+    key = entry.get("key")
+    if isinstance(key, str) and key:
+        return f"key:{key}"
+    text = json.dumps(entry, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _by_order(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The run of each entry: what a session says of itself opens and closes it. What a flow printed stands before that."""
+    found: list[str] = []
+    now, printed = ITSELF, 0
+    for entry in entries:
+        session = session_of(entry)
+        if session is None:
+            found.append(now)
+            printed = printed + 1 if entry.get("kind") == FLOW else 0
+            continue
+        found[len(found) - printed :] = [session] * (printed + 1)
+        printed = 0
+        now = session if entry["data"].get("status") in (SUSPENDED, RUNNING) else ITSELF
+    return found
+
+
+def session_of(entry: Mapping[str, Any]) -> str | None:
+    """The session that an entry tells of. Questions that are only asked are no sessions of the agent."""
+    data = entry.get("data")
+    session = data.get("session") if entry.get("kind") == SESSION and isinstance(data, dict) else None
+    known = isinstance(session, str) and 0 < len(session) <= _ID_MAX and not session.startswith(ASK)
+    return session if known else None
+
+
+def _windows(sessions: Iterable[Ran], entries: Sequence[Placed]) -> dict[str, Window]:
+    """Every session that the store or a trace knows, in the order that they began."""
+    told: dict[str, list[Placed]] = {}
+    for each in entries:
+        if each.run != ITSELF:
+            told.setdefault(each.run, []).append(each)
+    found = [_window(each, told.pop(each.id, [])) for each in sessions]
+    found += [_window(_told(run, placed), placed) for run, placed in told.items()]
+    found.sort(key=lambda each: (each.start, len(each.ran.id), each.ran.id))
+    return {each.ran.id: each for each in found}
+
+
+def _told(run: str, placed: Sequence[Placed]) -> Ran:
+    """A session of which only its trace is left."""
+    said = [each.data for each in placed if each.kind == SESSION]
+    status = str(said[-1].get("status", "")) if said else ""
+    return Ran(run, status, "", None if status in (SUSPENDED, RUNNING) else "")
+
+
+def _window(ran: Ran, placed: Sequence[Placed]) -> Window:
+    times = [each.at for each in placed]
+    start, end = nanoseconds(ran.start), nanoseconds(ran.end)
+    first = min(times, default=0) if start is None else start
+    if ran.end is None:
+        return Window(ran, first, LAST)  # it is live
+    return Window(ran, first, max(first, max(times, default=0) if end is None else end))
+
+
+def _run_of(commit: AgentCommit, windows: dict[str, Window]) -> str:
+    """A decision says which session it answered; any other commit carries the flow of the session that was live."""
+    if commit.kind == SPAWN:
+        return ITSELF
+    asked = (commit.request or "").rpartition(".")[0]
+    if asked in windows:
+        return asked
+    at = seconds(commit.committer.at)
+    for name in reversed(windows):
+        ran = windows[name].ran
+        if windows[name].has(at) and ran.flow_cid in (None, commit.behaviour):
+            return name
+    return ITSELF

@@ -1,0 +1,325 @@
+"""From a tool's hook to the record, with the installed program: killed tools, tools at once, ingests at once, people's own work."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import clia as library
+from clia.app.working import Wishes, open_worker
+from support import clia, git, program
+from support.captured import agent_of, check_once, common_dir, new_space, put, recorded, rehearse, take_in, waiting
+from support.disks import small_disk
+from support.hook_spools import QUIET, environment, fire
+from support.space_driver import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Script = list[dict[str, Any]]
+
+OFF = {"CLIA_HOOK_INGEST": "off"}
+TURN: Script = [{"prompt": "Write."}, {"write": "main.txt", "text": "main\n"}, {"say": "Done."}, {"stop": True}]
+END: Script = [{"end": "other"}]
+
+
+def a_sub(kind: str) -> dict[str, Any]:
+    steps = [{"write": f"{kind}.txt", "text": "x\n"}, {"say": "Helped."}]
+    return {"subagent": kind, "task": "Help.", "steps": steps, "parallel": True}
+
+
+class Rehearsal:
+    """A rehearsal by the installed program, under way."""
+
+    def __init__(self, root: Path, tool: str, script: Script, *words: str, env: dict[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            [program(), "hook", "rehearse", tool, "--script", "-", "--json", *words],
+            cwd=root,
+            env=environment(None, CLIA_HOOK_INGEST="") | (env or {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(script).encode())
+        self._process.stdin.close()
+        self._process.stdin = None  # or communicate would write to it
+
+    def told(self, code: int = 0) -> dict[str, Any]:
+        out, _ = self._process.communicate()
+        assert self._process.returncode == code
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return new_space(tmp_path.resolve() / "space")
+
+
+def ingested(root: Path, *words: str, code: int = 0) -> dict[str, Any]:
+    ran = clia("ingest", "--json", *words, cwd=root)
+    assert ran.code == code, ran.err
+    found: dict[str, Any] = ran.json()
+    return found
+
+
+# The whole way
+
+
+def test_a_session_with_sub_agents_that_is_killed_and_resumed_is_recorded_as_it_goes(root: Path) -> None:
+    """Nobody runs ingest but the hooks; the last one may still be at it, so that we wait our turn."""
+    until: Script = [*TURN, {"prompt": "Go on."}, a_sub("left"), a_sub("right"), {"write": "left-over.txt", "text": "x\n"}]
+    told = [Rehearsal(root, "claude-code", [*until, {"crash": True}], "--seed", "5").told(-signal.SIGKILL)]
+    told.append(Rehearsal(root, "claude-code", [{"resume": 1}, {"prompt": "Go on."}, *END], "--seed", "5").told())
+    assert ingested(root)["trouble"] == []
+    assert waiting(root) == []
+    check_once(root, *told)
+    with library.open(root, settings=settings()) as space:
+        agent = f"claude-{told[0]['session'][:8]}"
+        assert {"main.txt", "left.txt", "right.txt", "left-over.txt"} <= set(space.files(agent))
+        assert len(space.sub_agents(agent)) == len(space.merged_sessions(agent)) == 2
+    assert clia("verify", cwd=root).code == 0
+
+
+def test_tools_at_once_are_agents_of_their_own(root: Path) -> None:
+    """Two in one worktree, a third in another one: nothing is mixed, and everything is there once."""
+    linked = root.parent / "linked"
+    git("worktree", "add", "--quiet", "-b", "side", str(linked), cwd=root)
+    git("commit", "--quiet", "--allow-empty", "--message=side", cwd=linked)
+    script: Script = [*TURN, {"prompt": "Write."}, a_sub("helper"), {"say": "Done."}, {"stop": True}, *END]
+    under_way = [
+        Rehearsal(root, "claude-code", script, env=OFF),
+        Rehearsal(root, "codex", script),
+        Rehearsal(linked, "claude-code", script, "--seed", "9", env=OFF),
+    ]
+    told = [each.told() for each in under_way]
+    assert ingested(root)["trouble"] == []
+    check_once(root, *told)
+    with library.open(root, settings=settings()) as space:
+        agents = [agent_of(space, each["tool"], each["session"]) for each in told]
+        assert len(set(agents)) == 3
+        side = git("rev-parse", "side", cwd=root).strip()
+        assert [side in git("rev-list", f"agents/{each}", cwd=root).split() for each in agents] == [False, False, True]
+
+
+def test_ingests_at_once_and_hooks_that_go_on_double_and_lose_nothing(root: Path) -> None:
+    told = [rehearse(root, [*TURN, a_sub("helper"), *TURN, *END], seed=seed) for seed in (1, 2)]
+    words = [program(), "ingest", "--path", str(root)]
+    racing = [subprocess.Popen([*words, *more], stdout=subprocess.DEVNULL) for more in ((), ("--json",), ("--quiet",))]
+    told += [rehearse(root, [*TURN, a_sub("helper"), *END], tool, seed=3) for tool in ("claude-code", "codex", "gemini")]
+    assert [each.wait() for each in racing] == [0, 0, 0]
+    ingested(root)
+    assert waiting(root) == []
+    check_once(root, *told)
+
+
+def test_a_quiet_ingest_leaves_it_to_the_one_that_is_at_it(root: Path) -> None:
+    rehearse(root, TURN)
+    events = waiting(root)
+    with open(root / ".git/clia/spool/ingest.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ran = clia("ingest", "--quiet", cwd=root)
+        assert (ran.code, ran.out, ran.err) == (0, "", "")
+        assert waiting(root) == events
+    assert clia("ingest", "--quiet", cwd=root).code == 0
+    assert waiting(root) == []
+
+
+def test_what_the_command_says(root: Path) -> None:
+    """In words and as JSON: what was done, what was put aside, and why something waits."""
+    assert clia("ingest", cwd=root).out == "nothing to ingest\n"
+    assert clia("ingest", "--json", cwd=root.parent).code != 0
+    rehearse(root, [*TURN, *END])
+    put(root, b"{half")
+    ran = clia("ingest", cwd=root)
+    assert (ran.code, ran.out) == (0, "6 events, 5 trace entries, 1 new agent, 1 commit, 1 event put aside\n")
+    assert "clia doctor" in ran.err
+    assert ingested(root) == dict.fromkeys(library_fields(), 0) | {"trouble": []}
+    rehearse(root, TURN, seed=2)
+    refs = root / ".git/refs/clia/agents"
+    refs.rename(refs.with_name("aside"))
+    refs.write_text("in the way")
+    found = ingested(root, code=1)
+    assert found["left"] == len(waiting(root)) == 5
+    assert found["trouble"][0]["code"]
+    assert json.loads((root / ".git/clia/spool/last-error.json").read_text())["code"] == found["trouble"][0]["code"]
+    refs.unlink()
+    refs.with_name("aside").rename(refs)
+    assert ingested(root)["events"] == 5
+    assert not (root / ".git/clia/spool/last-error.json").exists()
+
+
+def library_fields() -> list[str]:
+    from clia.app.capturing import Done
+
+    return list(Done._fields)
+
+
+def test_a_worker_takes_in_what_hooks_put_down(root: Path) -> None:
+    told = rehearse(root, [*TURN, *END])
+    with open_worker(str(root), settings(), Wishes(), lambda _: None, environment={}):
+        assert waiting(root) == []
+    check_once(root, told)
+
+
+def test_a_repository_that_may_only_be_read_keeps_its_events_in_the_home(tmp_path: Path) -> None:
+    """Ingest says what is wrong and removes nothing; when the repository can be written to again, all is recorded."""
+    home = tmp_path / "home"
+    env = environment(home) | {"COLUMNS": "100", "NO_COLOR": "1"}
+    with small_disk(tmp_path / "disk", 64 << 20) as disk:
+        root = new_space(disk.resolve() / "space")
+        assert fire(root, prompt("first"), env=env) == QUIET
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        assert fire(root, prompt("second"), env=env) == QUIET
+        (fallback,) = (home / ".local/state/clia/spool").iterdir()
+        assert (len(os.listdir(fallback / "new")), len(waiting(root))) == (1, 1)
+        ran = clia("ingest", cwd=root, env=env)
+        assert ran.code != 0
+        assert "ead-only" in ran.err or "read only" in ran.err, ran.err
+        assert "Traceback" not in ran.err
+        assert (len(os.listdir(fallback / "new")), len(waiting(root))) == (1, 1)
+        subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        assert clia("ingest", cwd=root, env=env).code == 0
+        assert (os.listdir(fallback / "new"), waiting(root)) == ([], [])
+        with library.open(root, settings=settings()) as space:
+            assert [entry["text"] for _, entry in recorded(space)] == ["first", "second"]
+
+
+def prompt(text: str) -> bytes:
+    return json.dumps({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": text, "prompt_id": text}).encode()
+
+
+# People's own work
+
+
+def _a_bit_of_everything(root: Path) -> None:
+    (root / ".gitignore").write_text(".env\nbuild/\n")
+    git("add", ".gitignore", cwd=root)
+    git("commit", "--quiet", "--message=ignore", cwd=root)
+    (root / "README.md").write_text("stashed\n")
+    git("stash", "--quiet", cwd=root)
+    (root / ".env").write_text("SECRET=1\n")
+    (root / "build").mkdir()
+    (root / "build/out").write_text("out\n")
+    (root / "staged.txt").write_text("staged\n")
+    git("add", "staged.txt", cwd=root)
+    (root / "staged.txt").write_text("changed since\n")
+    (root / "README.md").write_text("unstaged\n")
+    (root / "untracked.txt").write_text("untracked\n")
+
+
+def _a_merge_in_progress(root: Path) -> None:
+    git("checkout", "--quiet", "-b", "other", cwd=root)
+    (root / "README.md").write_text("theirs\n")
+    git("commit", "--quiet", "--all", "--message=theirs", cwd=root)
+    git("checkout", "--quiet", "main", cwd=root)
+    (root / "README.md").write_text("ours\n")
+    git("commit", "--quiet", "--all", "--message=ours", cwd=root)
+    assert subprocess.run(["git", "merge", "--quiet", "other"], cwd=root, capture_output=True, check=False).returncode == 1
+
+
+def _detached(root: Path) -> None:
+    git("checkout", "--quiet", "--detach", cwd=root)
+
+
+def _odd_names(root: Path) -> None:
+    for name in (b"new\nline", b"\xff\xfe", b'"quoted"', "ünï".encode(), b"-dash", b" blank "):
+        with open(os.path.join(os.fsencode(root), name), "wb") as file:
+            file.write(b"odd\n")
+    (root / "link").symlink_to("nowhere/at/all")
+    (root / "run.sh").write_text("#!/bin/sh\n")
+    (root / "run.sh").chmod(0o755)
+
+
+def _a_submodule(root: Path) -> None:
+    part = root.parent / "part"
+    part.mkdir()
+    git("init", "--quiet", "--template=", cwd=part)
+    git("commit", "--quiet", "--allow-empty", "--message=part", cwd=part)
+    git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(part), "part", cwd=root)
+
+
+def _as_it_is(root: Path) -> None:
+    del root
+
+
+STATES: dict[str, tuple[Callable[[Path], None], set[str]]] = {
+    "all kinds of changes": (_a_bit_of_everything, {".gitignore", "README.md", "staged.txt", "untracked.txt"}),
+    "a merge in progress": (_a_merge_in_progress, {"README.md"}),
+    "a detached head": (_detached, {"README.md"}),
+    "odd names": (
+        _odd_names,
+        {"README.md", "new\nline", "\udcff\udcfe", '"quoted"', "ünï", "-dash", " blank ", "link", "run.sh"},
+    ),
+    "a submodule": (_a_submodule, {"README.md", ".gitmodules", "part"}),
+    "an unborn branch": (_as_it_is, set()),
+    "a linked worktree": (_as_it_is, {"README.md"}),
+}
+
+
+KEPT = ("HEAD", "index", "MERGE_HEAD", "ORIG_HEAD", "MERGE_MSG", "config", "logs/HEAD", "logs/refs/heads/main", "logs/refs/stash")
+
+
+def state_of(place: Path) -> dict[str, object]:
+    """What belongs to people, and may not be touched."""
+    common, admin = common_dir(place), git("rev-parse", "--absolute-git-dir", cwd=place).strip()
+    found: dict[str, object] = {
+        "status": git("--no-optional-locks", "status", "--porcelain", "--ignored", cwd=place),
+        "refs": [
+            line
+            for line in git("for-each-ref", "--format=%(refname) %(objectname) %(symref)", cwd=place).splitlines()
+            if not line.startswith(("refs/clia/", "refs/notes/clia/", "refs/heads/agents/"))
+        ],
+        "stash": git("stash", "list", cwd=place),
+    }
+    for path in {os.path.join(base, name) for base in (common, admin) for name in KEPT}:
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                found[path] = (file.read(), os.stat(path).st_mtime_ns)
+    for folder, folders, names in os.walk(os.fsencode(place)):
+        folders[:] = [each for each in folders if each != b".git"]
+        for each in (os.path.join(folder, name) for name in names if name != b".git"):
+            info = os.lstat(each)
+            found[os.fsdecode(each)] = (info.st_mtime_ns, info.st_mode, info.st_ino, info.st_size)
+    return found
+
+
+@contextmanager
+def untouched(place: Path) -> Iterator[None]:
+    before = state_of(place)
+    yield
+    assert state_of(place) == before
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_index_branch_worktree_and_stash_of_people_are_left_alone(tmp_path: Path, name: str) -> None:
+    """Whatever state they are in, the agent's commits have the files as they are, and never an ignored one."""
+    make, files = STATES[name]
+    root = new_space(tmp_path.resolve() / "space", commit=name != "an unborn branch")
+    place = root
+    if name == "a linked worktree":
+        place = root.parent / "linked"
+        git("worktree", "add", "--quiet", "-b", "side", str(place), cwd=root)
+    make(place)
+    told = [rehearse(place, [])]
+    for script in ([*TURN, a_sub("helper"), {"stop": True}], [{"bash": "echo more > more.txt"}, {"stop": True}, *END]):
+        with untouched(place), untouched(root):
+            assert not take_in(root).trouble
+        told.append(rehearse(place, [{"resume": len(told)}, *script]))
+    with untouched(place), untouched(root):
+        assert not take_in(root).trouble
+    check_once(root, *told)
+    with library.open(root, settings=settings()) as space:
+        agent = agent_of(space, "claude-code", told[0]["session"])
+        assert set(space.files(agent)) == files | {"main.txt", "helper.txt", "more.txt"}
+        for each in space.agents():
+            listed = git("log", "--all", "--format=", "--name-only", f"agents/{each}", cwd=root).split("\n")
+            assert not {".env", "build/out"} & set(listed)

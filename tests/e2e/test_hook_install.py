@@ -1,0 +1,117 @@
+"""``clia hook install`` and ``uninstall``, what doctor says then, and the plug-in, as people get them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import skills_ref  # type: ignore[import-untyped]  # it brings no types
+
+import clia as library
+from clia.app.hook_tools import TOOLS
+from support import clia, git, program
+from support.terminal import Terminal
+
+if TYPE_CHECKING:
+    from support import Tree
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = library.Settings(durable=False, person=("Tess", "tess@example.org"))
+
+
+def test_from_install_to_an_event_that_arrives(tree: Tree) -> None:
+    """The command that is written is run as a tool runs it; doctor says first that nothing came, then that it did."""
+    root = tree.directory("w")
+    git("init", "-q", cwd=root)
+    library.init(root, settings=QUICK).close()
+    path = os.pathsep.join([os.path.dirname(program()), os.environ["PATH"]])
+    env = {"HOME": str(tree.directory("home")), "PATH": path, "COLUMNS": "300", "CLIA_HOOK_INGEST": "off"}
+    shown = clia("hook", "install", "claude-code", cwd=root, env=env)
+    assert (shown.code, "not-confirmed" in shown.err) == (1, True)
+    assert '+            "command": "clia hook claude-code",' in shown.out.splitlines()
+    assert not (root / ".claude").exists()
+    asked = clia("hook", "install", "claude-code", "--json", cwd=root, env=env)
+    assert (asked.code, asked.json()["written"], asked.json()["changes"][0]["change"]) == (1, False, "create")
+    assert not (root / ".claude").exists()
+
+    done = clia("hook", "install", "claude-code", "--yes", cwd=root, env=env)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "made: .claude/settings.json")
+    again = clia("hook", "install", cwd=root, env=env)  # found by its folder; nothing to ask
+    assert (again.code, again.out) == (0, "installed already: Claude Code\n")
+
+    waits = clia("doctor", cwd=root, env=env)
+    assert (waits.code, "nothing-arrived" in waits.out) == (0, True)
+    settings = json.loads((root / ".claude/settings.json").read_text())
+    command = settings["hooks"]["Stop"][0]["hooks"][0]["command"]
+    event = json.dumps({"session_id": "s", "hook_event_name": "Stop", "cwd": str(root), "transcript_path": "/none"})
+    subprocess.run(["sh", "-c", command], input=event, text=True, cwd=root, env=os.environ | env, check=True)
+    came = clia("doctor", cwd=root, env=env)
+    assert (came.code, "nothing-arrived" in came.out, "last event 20" in came.out) == (0, False, True)
+    away = clia("doctor", "--json", cwd=root, env={**env, "PATH": os.defpath})
+    assert (away.code, [each["code"] for each in away.json()["hooks"]["findings"]]) == (1, ["clia-not-on-path"])
+
+    gone = clia("hook", "uninstall", "--yes", cwd=root, env=env)
+    assert (gone.code, gone.out.splitlines()[-1]) == (0, "removed: .claude/settings.json")
+    assert not (root / ".claude").exists()
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
+def test_a_person_sees_the_change_and_is_asked(tree: Tree, answer: str, code: int) -> None:
+    root = tree.repository("w")
+    with Terminal(root, "hook", "install", "gemini") as terminal:
+        assert '"command": "clia hook gemini"' in terminal.sees("[y/N]")
+        terminal.types(answer)
+        assert terminal.ends() == code
+    assert (root / ".gemini/settings.json").exists() == (code == 0)
+
+
+def test_what_cannot_be_done_is_refused_in_words(tree: Tree) -> None:
+    root = tree.repository("w")
+    env = {"HOME": str(tree.directory("home")), "PATH": os.defpath}
+    settings = tree.write("w/.claude/settings.json", '{\n  // mine\n  "hooks": {}\n}\n')
+    before = tree.snapshot()
+    for words, said in (
+        (("install",), f"error: invalid-json: {settings}: not JSON"),
+        (("install", "codx"), "error: unknown-tool"),
+        (("install", "codex", "--scope", "local"), "error: no-such-scope"),
+        (("uninstall", "--path", str(tree.root)), "error: no-such-repository"),
+    ):
+        ran = clia("hook", *words, "--yes", cwd=root, env=env)
+        assert (ran.code, ran.out, said in ran.err) == (2, "", True), ran
+    assert tree.snapshot() == before
+    tree.directory("bare-home")
+    none = clia("hook", "install", cwd=tree.repository("other"), env={**env, "HOME": tree.path("bare-home")})
+    assert (none.code, "no-tool-found" in none.err, "claude-code (Claude Code)" in none.err) == (2, True, True)
+
+
+def test_the_plug_in_is_the_same_every_time_and_has_the_hooks_of_install(tree: Tree) -> None:
+    from clia.mcp.tools import TOOLS as SERVED  # a second, and only this test needs it
+
+    made = []
+    build = [sys.executable, str(ROOT / "tools/plugin.py")]
+    for seed in ("1", "2"):
+        variables = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([*build, tree.path(f"build-{seed}")], env=variables, check=True, capture_output=True)
+        top = tree.root / f"build-{seed}"
+        made.append({str(path.relative_to(top)): path.read_bytes() for path in sorted(top.rglob("*")) if path.is_file()})
+    first = made[0]
+    assert made[1] == first
+    (plugin,) = json.loads(first[".claude-plugin/marketplace.json"])["plugins"]
+    manifest = json.loads(first[f"{plugin['source'].removeprefix('./')}/.claude-plugin/plugin.json"])
+    assert (manifest["name"], manifest["version"]) == (plugin["name"], library.__version__)
+    assert json.loads(first["clia/hooks/hooks.json"])["hooks"] == TOOLS["claude-code"].hooks("clia hook claude-code")
+    assert json.loads(first["clia/.mcp.json"])["mcpServers"]["clia"]["args"] == ["mcp"]
+    assert skills_ref.validate(tree.root / "build-1/clia/skills/clia") == []
+    rows = re.findall(r"^\| (`.*?) \|", first["clia/skills/clia/SKILL.md"].decode(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named
+    assert named <= set(SERVED)
+    taken = tree.directory("src/clia")
+    refused = subprocess.run([*build, str(taken.parent)], check=False, capture_output=True, text=True)
+    assert (refused.returncode, taken.is_dir()) == (1, True)

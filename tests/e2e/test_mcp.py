@@ -1,0 +1,335 @@
+"""The official client drives every tool, resource and prompt: over stdio and over HTTP, in both protocols that are in use."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import anyio
+import pytest
+from mcp_types import ResourceTemplateReference
+
+import clia
+from clia.app.users import users_of
+from clia.mcp.tools import TOOLS
+from support import Tree, git, program
+from support.forge_server import Api, ForgeProcess, made_place
+from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Driver, fails, over_http, says, stdio, talking
+from support.session_flows import PRODUCT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STDIO, HTTP = "stdio", "http"
+LINES = [f"{transport} {protocol}" for transport in (STDIO, HTTP) for protocol in PROTOCOLS]
+RULE = {"id": "ask-first", "text": "Ask a person before anything is deleted."}
+
+
+class World(NamedTuple):
+    root: Path
+    forge: ForgeProcess
+    admin: str
+    viewer: str
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One repository with an agent for each line, served by one forge."""
+    root = tmp_path_factory.mktemp("mcp").resolve() / "repo"
+    place = made_place(root, "victim", *(f"scout-{number}" for number in range(len(LINES))))
+    tree = Tree(root)
+    for number in range(len(LINES)):
+        tree.agent("", f"scout-{number}", title="Scout", guardrails=[RULE])
+        tree.agenda("", f"scout-{number}", tasks=[{"title": "Look around"}])
+    with clia.open(root) as space:
+        space.define("product", PRODUCT, why="two numbers")
+        users = users_of(space)
+        users.add("vera", "viewer")
+        viewer = users.make_token("vera")[0]
+    with ForgeProcess(root) as forge:
+        yield World(root, forge, place.token, viewer)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_client_drives_every_tool_resource_and_prompt(world: World, line: str) -> None:
+    transport, protocol = line.split()
+    agent = f"scout-{LINES.index(line)}"
+
+    async def there(server: Any, you: dict[str, str]) -> None:
+        async with talking(server, protocol, says({"answer": "go", "rationale": "it is safe"})) as driver:
+            await _tour(driver, agent, you)
+            await _look(driver, agent)
+
+    async def main() -> None:
+        if transport == STDIO:
+            await there(stdio(world.root, "--agent", agent, "--forge", world.forge.address), {})
+        else:
+            async with over_http(world.forge.address, world.admin) as server:
+                await there(server, {"agent": agent})
+
+    anyio.run(main)
+    with clia.open(world.root) as space:
+        assert space.verify().findings == ()
+        (decision,) = [each for each in space.session_log(agent) if each.kind == "decision"]
+        assert decision.by == "Tess <tess@example.org>"
+
+
+async def _tour(driver: Driver, agent: str, you: dict[str, str]) -> None:
+    """Every tool, as an agent at work would use it; ``you`` says who that is where nothing else does."""
+    listed = {each.name: each for each in (await driver.client.list_tools()).tools}
+    assert list(listed) == list(TOOLS)
+    assert all(each.title and each.description and each.annotations and each.output_schema for each in listed.values())
+    await _identity(driver, agent, you)
+    await _work(driver, agent, you)
+    await _others(driver, agent, you)
+    await _people(driver, agent, you)
+    await _sessions(driver, agent, you)
+    assert (await driver.do("verify"))["findings"] == []
+    assert {"verify: checking", "verify: done", "merge: merging", "start: running the flow"} <= set(driver.progress)
+    assert driver.used == set(listed), "a tool that is not driven is not shown to work"
+
+
+async def _identity(driver: Driver, agent: str, you: dict[str, str]) -> None:
+    who = await driver.do("whoami", **you)
+    assert (who["agent"], who["guardrails"], who["profile"]["title"]) == (agent, [RULE], "Scout")
+    assert who["standing"]["briefing"]["title"] == "Look around"
+    assert (await driver.do("plan", **you))["agenda"]["tasks"] == [{"title": "Look around"}]
+    notes = [await driver.do("journal", note="began", tags=["start"], key="one", **you) for _ in range(2)]
+    assert [each["appended"] for each in notes] == [True, False]
+    assert agent in [each["agent"] for each in (await driver.do("agents"))["agents"]]
+
+
+async def _work(driver: Driver, agent: str, you: dict[str, str]) -> None:
+    await driver.do("trace", text=f"{agent} reads the build files", kind="said", data={"n": 1}, **you)
+    changes = {"a.txt": "one\n", "b.bin": {"base64": "/wA="}, "run": {"text": "#!/bin/sh\n", "executable": True}}
+    made = await driver.do("commit", kind="finding", message="Found it", changes=changes, **you)
+    assert (made["agent"], made["traced"]) == (agent, 1)
+    shown = await driver.do("show", commit=made["cid"], diff=True, trace=True)
+    assert shown["trace"]["entries"][0]["data"] == {"n": 1}
+    assert "+one" in shown["diff"]
+    (hit,) = (await driver.do("trace_search", text=f"{agent} READS"))["hits"]
+    assert hit["commit"] == made["cid"]
+    assert [each["kind"] for each in (await driver.do("log", of=agent))["commits"]] == ["finding", "spawn"]
+    assert {"path": "b.bin", "bytes": 2} in (await driver.do("files", at=agent))["listed"]
+    assert (await driver.do("files", at=agent, paths=["b.bin"]))["files"] == {"b.bin": {"base64": "/wA="}}
+    assert {each["path"] for each in (await driver.do("diff", of=agent))["changed"]} == set(changes)
+
+
+async def _others(driver: Driver, agent: str, you: dict[str, str]) -> None:
+    helper = f"{agent}-helper"
+    into = {"into": agent} if you else {}
+    made = await driver.do("spawn", name=helper, title="Help", text="Say it in German.", parent=agent)
+    assert made["agent"] == helper
+    await driver.do("commit", kind="refactor", message="theirs", changes={"a.txt": "eins\n"}, agent=helper)
+    base = (await driver.do("whoami", **you))["standing"]["head"]["cid"]
+    await driver.do("commit", kind="refactor", message="ours", changes={"a.txt": "uno\n"}, base=base, **you)
+    clash = await driver.do("merge", **{"from": helper}, **into)
+    assert (clash["outcome"], [each["path"] for each in clash["paths"]]) == ("conflicts", ["a.txt"])
+    heads = {"ours": clash["ours"], "theirs": clash["theirs"]}
+    await driver.do("resolve", **{"from": helper}, **heads, changes={"a.txt": "one, eins\n"}, message="both", **into)
+    assert (await driver.do("merge", **{"from": helper}, **into))["outcome"] == "up_to_date"
+    await driver.do("relate", kind="reviews", dst=agent, src=helper)
+    edges = (await driver.do("relations", touching=helper))["relations"]
+    assert {(each["src"], each["kind"]) for each in edges} >= {(helper, "reviews"), (agent, "merges")}
+
+
+async def _people(driver: Driver, agent: str, you: dict[str, str]) -> None:
+    decided = await driver.do("request_decision", question="Delete it?", context={"path": "b.bin"}, choices=["go", "stop"], **you)
+    assert (decided["status"], decided["value"], decided["rationale"]) == ("decided", "go", "it is safe")
+    again = await driver.do("decision", request=decided["request"], **you)
+    assert again == decided
+    assert (await driver.do("pending", agent=agent))["requests"] == []
+
+
+async def _sessions(driver: Driver, agent: str, you: dict[str, str]) -> None:
+    (known,) = (await driver.do("behaviours", kind="session-flow"))["behaviours"]
+    assert (known["name"], known["why"]) == ("product", "two numbers")
+    assert (await driver.do("flow", name="product"))["source"] == PRODUCT
+    assert (await driver.do("start", flow="product", **you))["status"] == "suspended"
+    assert (await driver.do("resume", value=6, **you))["resumed"] == 1
+    forked = await driver.do("fork", as_agent=f"{agent}-fork", **you)
+    assert (await driver.do("resume", value=7, **you))["result"] == 42
+    assert (await driver.do("cancel", reason="enough", agent=forked["agent"]))["status"] == "cancelled"
+    seen = await driver.do("session", given=True, **you)
+    assert [each["value"] for each in seen["given"]["resumes"]] == [6, 7]
+
+
+async def _look(driver: Driver, agent: str) -> None:
+    """Every resource and prompt."""
+    client = driver.client
+    addresses = {each.uri for each in (await client.list_resources()).resources}
+    assert {f"clia://agents/{agent}", f"clia://lineage/{agent}"} <= addresses
+    templates = {each.uri_template for each in (await client.list_resource_templates()).resource_templates}
+    assert templates == {"clia://agents/{name}", "clia://traces/{cid}", "clia://lineage/{slug}"}
+    commit = (await driver.do("log", of=agent))["commits"][-2]["cid"]
+    for uri, key in (
+        (f"clia://agents/{agent}", "briefing"),
+        (f"clia://traces/{commit}", "entries"),
+        (f"clia://lineage/{agent}", "plan"),
+    ):
+        (found,) = (await client.read_resource(uri)).contents
+        assert found.mime_type == "application/json"
+        assert key in json.loads(getattr(found, "text", ""))
+    for uri in ("clia://agents/nobody", "clia://traces/0000", "clia://elsewhere/x", "file:///etc/passwd"):
+        err = await fails(client.read_resource(uri))
+        assert (err.code, err.data["uri"]) == (-32602, uri)
+    assert [each.name for each in (await client.list_prompts()).prompts] == ["clia"]
+    (message,) = (await client.get_prompt("clia")).messages
+    assert "whoami" in getattr(message.content, "text", "")
+    assert (await fails(client.get_prompt("nothing"))).code == -32602
+    ref = ResourceTemplateReference(uri="clia://agents/{name}")
+    done = await client.complete(ref, {"name": "name", "value": f"{agent}-h"})
+    assert done.completion.values == [f"{agent}-helper"]
+    assert (await fails(client.call_tool("rm", {}))).code == -32602
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_over_http_a_viewer_reads_and_changes_nothing(world: World, protocol: str) -> None:
+    before = git("for-each-ref", cwd=world.root)
+
+    async def main() -> None:
+        async with over_http(world.forge.address, world.viewer, "/mcp/repo") as server, talking(server, protocol) as driver:
+            who = await driver.do("whoami", agent="scout-0")
+            lost = await driver.refused("agent-not-found", "plan", agent="nobody")
+            assert (who["agent"], who["contexts"]) == ("scout-0", ["."])
+            assert str(world.root.parent) not in json.dumps([who, lost]), "paths of the forge's machine are not told"
+            for tool, args in (
+                ("commit", {"kind": "finding", "changes": {}}),
+                ("request_decision", {"question": "May I?"}),
+                ("journal", {"note": "no"}),
+                ("cancel", {}),
+            ):
+                found = await driver.refused("role-too-low", tool, agent="scout-0", **args)
+                assert found["fields"] == {"user": "vera", "role": "viewer", "needed": "admin"}
+
+    anyio.run(main)
+    assert git("for-each-ref", cwd=world.root) == before
+
+
+def test_nobody_reaches_it_without_a_token_and_no_page_of_a_browser_does(world: World) -> None:
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    nobody, admin = Api(world.forge.address), Api(world.forge.address, world.admin)
+    for headers in ({}, {"cookie": "clia_login=x"}, {"authorization": "Bearer clia_wrong"}):
+        refused = nobody("POST", "/mcp", ping, **headers)
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, 'Bearer realm="clia"')
+    login = world.forge.said["link"].removeprefix(world.forge.address)
+    key = login.partition("key=")[2]
+    page = nobody("POST", "/login", f"key={key}".encode(), content_type="application/x-www-form-urlencoded")
+    cookie = page.headers["set-cookie"].partition(";")[0]
+    assert nobody("GET", "/s/repo/", cookie=cookie).status == 200, "the login itself is good"
+    assert nobody("POST", "/mcp", ping, cookie=cookie).status == 401
+    accept = "application/json, text/event-stream"
+    other = admin("POST", "/mcp", ping, accept=accept, origin="https://evil.example")
+    assert (other.status, other.json()["code"]) == (403, "other-origin")
+    assert (admin("GET", "/mcp").status, admin("POST", "/mcp/nowhere", ping).status) == (405, 404)
+    assert admin("POST", "/mcp", b"x" * 9_000_000, content_type="application/json").status == 413
+
+
+def test_a_session_of_an_older_client_is_its_users_alone(world: World) -> None:
+    start = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }
+    accept = "application/json, text/event-stream"
+    opened = Api(world.forge.address, world.admin)("POST", "/mcp", start, accept=accept)
+    session = opened.headers["mcp-session-id"]
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    vera = Api(world.forge.address, world.viewer)("POST", "/mcp", ping, accept=accept, mcp_session_id=session)
+    assert (opened.status, vera.status) == (200, 404)
+    others = [Api(world.forge.address, world.viewer)("POST", "/mcp", start, accept=accept).status for _ in range(65)]
+    assert others == [200] * 64 + [503], "one user has at most a quarter of the sessions"
+    assert Api(world.forge.address, world.admin)("POST", "/mcp", start, accept=accept).status == 200
+
+
+def test_garbage_on_standard_input_ends_nothing_and_standard_output_is_only_the_protocol(world: World) -> None:
+    lines = [
+        b"\xff\xfe garbage",
+        b"{",
+        b"[1, 2]",
+        b'"text"',
+        b'{"jsonrpc": "2.0", "id": 1, "method": "no/such/method"}',
+        json.dumps(
+            {
+                "jsonrpc": "2.0",
+                "id": 2,
+                "method": "initialize",
+                "params": {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+            }
+        ).encode(),
+        b'{"jsonrpc": "2.0", "method": "notifications/initialized"}',
+        b'{"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": 7}}',
+        b'{"jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": {"name": "agents", "arguments": {}}}',
+    ]
+    # The input stays open until the last answer has come: where it ends, the server ends what it is at.
+    with subprocess.Popen([program(), "mcp", "--path", str(world.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(b"\n".join(lines) + b"\n")
+        server.stdin.flush()
+        answers: list[Any] = []
+        while not any(each.get("id") == 4 for each in answers):
+            answers.append(json.loads(server.stdout.readline()))
+        server.stdin.close()
+        answers += [json.loads(line) for line in server.stdout]
+        assert server.wait(timeout=60) == 0
+    (agents,) = [each["result"] for each in answers if each.get("id") == 4]
+    assert not agents["isError"]
+
+
+def test_where_no_space_is_lineage_works_and_the_rest_says_how_to_make_one(tmp_path: Path) -> None:
+    tree = Tree(tmp_path.resolve())
+    tree.repository()
+    tree.agent("", "scout", guardrails=[RULE])
+
+    async def main() -> None:
+        async with talking(stdio(tree.root, CLIA_AGENT="scout"), MODERN) as driver:
+            who = await driver.do("whoami")
+            assert (who["guardrails"], who["space"], who["standing"]) == ([RULE], None, None)
+            found = await driver.refused("no-such-repository", "commit", kind="finding", changes={})
+            assert "clia init" in found["hints"][0]
+            git("init", "--quiet", cwd=tree.root)
+            found = await driver.refused("no-such-space", "commit", kind="finding", changes={})
+            assert "clia init" in found["hints"][0]
+            assert [each.uri for each in (await driver.client.list_resources()).resources] == ["clia://lineage/scout"]
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_server_killed_while_the_form_is_open_leaves_the_request_once_and_the_next_one_finds_it(
+    world: World, how: signal.Signals
+) -> None:
+    capable = {"protocolVersion": LEGACY, "capabilities": {"elicitation": {}}, "clientInfo": {"name": "t", "version": "1"}}
+    arguments = {"question": "Kill it?", "choices": ["yes"], "agent": "victim"}
+    lines: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": capable},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": {"name": "request_decision", "arguments": arguments}},
+    ]
+    with subprocess.Popen([program(), "mcp", "--path", str(world.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for line in lines:
+            server.stdin.write(json.dumps({"jsonrpc": "2.0", **line}).encode() + b"\n")
+        server.stdin.flush()
+        while json.loads(server.stdout.readline()).get("method") != "elicitation/create":
+            pass
+        server.send_signal(how)
+        assert server.wait(timeout=60) == -how, "it ends at once, though its input is open"
+
+    async def main() -> None:
+        async with over_http(world.forge.address, world.admin) as there, talking(there, MODERN) as driver:
+            (waits,) = (await driver.do("pending", agent="victim"))["requests"]
+            held = await driver.do("request_decision", **arguments)
+            assert (held["status"], held["request"]) == ("held", waits["request"]["id"])
+            assert held["url"] == f"{world.forge.address}/s/repo/inbox/victim/{held['request']}"
+            assert Api(world.forge.address, world.admin).decide(waits["request"]).status == 200
+            done = await driver.do("decision", request=held["request"], agent="victim")
+            assert (done["status"], done["by"]) == ("decided", "Tess <tess@example.org>")
+
+    anyio.run(main)

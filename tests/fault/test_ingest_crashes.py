@@ -1,0 +1,185 @@
+"""Sudden death of ingest at every named step, and of the tool beside it: afterwards everything is recorded, and once."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+import clia
+from support import git
+from support.captured import check_once, new_space, rehearse, take_in, waiting
+from support.mortal import Mortal, Point
+from support.space_driver import died_of, run_all, settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+
+TEAM: list[dict[str, Any]] = [
+    {
+        "subagent": "general-purpose",
+        "task": "Write the one.",
+        "steps": [{"think": "How?"}, {"write": "one.txt", "text": "one\n"}, {"say": "Done."}],
+        "parallel": True,
+    },
+    {
+        "subagent": "code-reviewer",
+        "task": "Write the other.",
+        "steps": [{"write": "other.txt", "text": "other\n"}, {"fail": "exit 3"}, {"say": "Done."}],
+        "parallel": True,
+    },
+]
+UNTIL_KILLED: list[dict[str, Any]] = [
+    {"prompt": "Go on."},
+    {"think": "I start."},
+    {"write": "main.txt", "text": "first\n"},
+    {"say": "Done."},
+    {"stop": True},
+    {"prompt": "Have it done."},
+    *TEAM,
+    {"edit": "main.txt", "old": "first", "new": "second"},
+    {"crash": True},
+]
+AFTERWARDS: list[dict[str, Any]] = [
+    {"resume": 1},
+    {"prompt": "Go on."},
+    {"bash": "echo more > more.txt"},
+    {"say": "Done."},
+    {"stop": True},
+    {"end": "other"},
+]
+SHORT: list[dict[str, Any]] = [
+    {"prompt": "Write."},
+    {"write": "main.txt", "text": "main\n"},
+    {"subagent": "explorer", "task": "Help.", "steps": [{"write": "sub.txt", "text": "sub\n"}, {"say": "Helped."}]},
+    {"say": "Written."},
+    {"stop": True},
+    {"end": "other"},
+]
+INGESTS_OWN = {"entries-made", "entries-recorded", "turn-recorded", "event-recorded"}
+
+
+class Spooled(NamedTuple):
+    """A space whose events nobody has taken in yet, and what happened in it."""
+
+    root: Path
+    told: tuple[dict[str, Any], ...]
+
+    def copy(self, root: Path) -> Path:
+        """The same again; the transcripts stay where the events say that they are."""
+        shutil.copytree(self.root, root, symlinks=True)
+        for path in (root / ".git/clia/spool/new").iterdir():
+            path.write_bytes(path.read_bytes().replace(str(self.root).encode(), str(root).encode()))
+        return root
+
+
+def ingest_at(root: Path, mortal: Mortal | None = None) -> None:
+    made = take_in(root, mortal)
+    assert not made.trouble, made.trouble
+
+
+def lives_through(root: Path, at: int) -> bool:
+    """One ingest that dies at the how-manieth step."""
+    code = died_of(partial(ingest_at, root, Mortal(at, armed=True)))
+    assert code in (0, -signal.SIGKILL), code
+    return code == 0
+
+
+def check_all(root: Path, told: tuple[dict[str, Any], ...]) -> None:
+    assert waiting(root) == []
+    check_once(root, *told)
+
+
+def files(root: Path, agent: str) -> set[str]:
+    return set(git("ls-tree", "-r", "--name-only", f"agents/{agent}", cwd=root).split())
+
+
+def test_a_session_with_two_sub_agents_whose_tool_and_whose_ingest_are_killed_is_recorded_once(tmp_path: Path) -> None:
+    """Ingest dies at its first step, then at its second, and so on, each time on what the last one left, until one lives."""
+    root = new_space(tmp_path / "space")
+    told = (rehearse(root, UNTIL_KILLED), rehearse(root, AFTERWARDS))
+    assert told[0]["ended"] == "crashed"
+    deaths = 0
+    while not lives_through(root, deaths + 1):
+        deaths += 1
+    assert deaths >= 15
+    check_all(root, told)
+    with clia.open(root, settings=settings()) as space:
+        (session,) = (name for name in space.agents() if space.parent_agent(name) is None)
+        assert len(space.sub_agents(session)) == 2
+        assert {"main.txt", "more.txt", "one.txt", "other.txt"} <= files(root, session)
+        assert space.files(session)["main.txt"] == b"second\n"
+        assert sorted(space.merged_sessions(session)) == sorted(space.sub_agents(session))
+        texts = [each["text"] for each in space.trace_pending(session)]
+        assert texts == []
+
+
+@pytest.fixture(scope="module")
+def spooled(tmp_path_factory: pytest.TempPathFactory) -> Spooled:
+    root = new_space(tmp_path_factory.mktemp("spooled").resolve() / "space")
+    return Spooled(root, (rehearse(root, SHORT, home=str(root.parent / "home")),))
+
+
+@pytest.fixture(scope="module")
+def points(spooled: Spooled, tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
+    """Every step of an ingest that lives."""
+    watch = Mortal(armed=True)
+    take_in(spooled.copy(tmp_path_factory.mktemp("watched").resolve() / "space"), watch)
+    return watch.seen
+
+
+def _dies_once(spooled: Spooled, root: Path, number: int) -> None:
+    spooled.copy(root)
+    assert not lives_through(root, number)
+    ingest_at(root)
+    check_all(root, spooled.told)
+    shutil.rmtree(root)
+
+
+def test_from_a_death_at_any_step_the_next_ingest_goes_on(
+    spooled: Spooled, points: list[Point], tmp_path: Path, soak: bool
+) -> None:
+    """Each step on a copy of its own: the first of each name, and some more; all of them in a soak."""
+    assert {each.step for each in points} >= INGESTS_OWN | {"intent-recorded", "committed", "notes-bound", "finished"}
+    wanted = {number for number, each in enumerate(points, 1) if each.number == 1} | set(
+        range(1, len(points) + 1, 1 if soak else 17)
+    )
+    run_all([partial(_dies_once, spooled, tmp_path / str(number), number) for number in sorted(wanted)])
+
+
+def test_a_store_that_was_lost_in_the_middle_doubles_nothing(tmp_path: Path) -> None:
+    """What was recorded is found again in git; the transcripts are read again from their beginning."""
+    root = new_space(tmp_path / "space")
+    first = rehearse(root, UNTIL_KILLED)
+    ingest_at(root)
+    with clia.open(root, settings=settings()) as space:
+        agents = space.agents()
+        for name in agents:  # what was only in the store is lost with it
+            if space.trace_pending(name):
+                space.commit_with_trace(name, "finding", changes={})
+    for path in (root / ".git/clia").glob("space.db*"):
+        path.unlink()
+    second = rehearse(root, AFTERWARDS)
+    ingest_at(root)
+    check_all(root, (first, second))
+    with clia.open(root, settings=settings()) as space:
+        assert space.agents() == agents
+
+
+def test_a_turn_that_was_committed_before_the_death_is_not_committed_again(tmp_path: Path) -> None:
+    """Also where files have changed since: those are of what comes next."""
+    root = new_space(tmp_path / "space")
+    told = rehearse(root, SHORT[:2] + SHORT[3:5])
+    assert died_of(partial(ingest_at, root, Mortal(Point("turn-recorded", 2), armed=True))) == -signal.SIGKILL
+    assert len(waiting(root)) > 0
+    (root / "later.txt").write_text("later\n")
+    ingest_at(root)
+    check_all(root, (told,))
+    with clia.open(root, settings=settings()) as space:
+        (agent,) = space.agents()
+        assert [each.message for each in space.log(agent) if each.kind == "turn"] == ["Write.\n\nWritten."]

@@ -1,0 +1,83 @@
+"""Hooks fired as a tool fires them, and what is in a spool, read by the words of its format alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+from support import git, program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+EVENT = b'{"session_id": "5f0c1f6e-8f3b", "hook_event_name": "PostToolUse", "tool_use_id": "toolu_01"}'
+
+
+class Fired(NamedTuple):
+    code: int
+    out: bytes
+    err: bytes
+
+
+QUIET = Fired(0, b"", b"")
+
+
+def environment(home: Path | None, **more: str) -> dict[str, str]:
+    """What a tool's process has; nothing starts in the background unless a test asks for it."""
+    dropped = ("GIT_", "CLIA_", "CLAUDE", "CODEX", "GEMINI", "XDG_", "HOME", "COVERAGE")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+    return kept | ({} if home is None else {"HOME": str(home)}) | {"CLIA_HOOK_INGEST": "off"} | more
+
+
+def fire(
+    cwd: str | bytes | Path,
+    event: bytes = EVENT,
+    tool: str = "claude-code",
+    env: Mapping[str, str] | None = None,
+    words: Sequence[str] = (),
+) -> Fired:
+    """One event through the installed program."""
+    done = subprocess.run(
+        [program(), "hook", tool, *words], cwd=cwd, input=event, env=env or environment(None), capture_output=True, check=False
+    )
+    return Fired(done.returncode, done.stdout, done.stderr)
+
+
+def new_space(path: Path) -> Path:
+    """A repository with what makes it a space to a hook."""
+    path.mkdir(parents=True)
+    git("init", "--quiet", "--initial-branch=main", "--template=", cwd=path)
+    git("commit", "--quiet", "--allow-empty", "--message=first", cwd=path)
+    (path / ".git/clia").mkdir()
+    return path
+
+
+def spool_of(root: Path) -> Path:
+    return root / ".git/clia/spool"
+
+
+class Event(NamedTuple):
+    name: str
+    head: dict[str, bytes]
+    payload: bytes
+
+
+def events(spool: Path) -> list[Event]:
+    """What waits in a spool, oldest first; whoever wrote it left nothing half-written."""
+    if not spool.exists():
+        return []
+    assert os.listdir(spool / "tmp") == []
+    return [Event(name, *parse((spool / "new" / name).read_bytes())) for name in sorted(os.listdir(spool / "new"))]
+
+
+def parse(content: bytes) -> tuple[dict[str, bytes], bytes]:
+    head, _, payload = content.partition(b"\n\n")
+    first, *lines = head.split(b"\n")
+    assert first == b"clia-hook 1"
+    found = {}
+    for line in lines:
+        key, _, value = line.partition(b"=")
+        found[key.decode()] = value.replace(b"%0A", b"\n").replace(b"%25", b"%")
+    return found, payload

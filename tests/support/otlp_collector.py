@@ -1,0 +1,93 @@
+"""A collector of traces: a real HTTP server that takes OTLP as the specification says, and answers as it is told."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, NamedTuple
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+PROTOBUF = "application/x-protobuf"
+
+
+class Reply(NamedTuple):
+    """How a request is answered; the usual one is that all spans were taken."""
+
+    status: int = 200
+    body: bytes = ExportTraceServiceResponse().SerializeToString()
+    headers: Mapping[str, str] = {"Content-Type": PROTOBUF}
+
+
+def partly(rejected: int, why: str) -> Reply:
+    """Some spans were not wanted."""
+    made = ExportTraceServiceResponse()
+    made.partial_success.rejected_spans = rejected
+    made.partial_success.error_message = why
+    return Reply(body=made.SerializeToString())
+
+
+class Got(NamedTuple):
+    """One request: its path, its headers by lower-case name, its body as it was before compression."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def request(self) -> ExportTraceServiceRequest:
+        made: ExportTraceServiceRequest = ExportTraceServiceRequest.FromString(self.body)
+        return made
+
+    @property
+    def spans(self) -> list[Span]:
+        return [span for each in self.request.resource_spans for scope in each.scope_spans for span in scope.spans]
+
+
+class Collector:
+    """``replies`` are given in order; when none is left, the usual one."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.got: list[Got] = []
+        self.replies: list[Reply] = []
+
+    def spans(self) -> list[Span]:
+        return [span for each in self.got for span in each.spans]
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    """A collector on a port of its own, until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            data = self.rfile.read(int(self.headers["content-length"]))
+            body = gzip.decompress(data) if self.headers.get("content-encoding") == "gzip" else data
+            collector.got.append(Got(self.path, {key.lower(): value for key, value in self.headers.items()}, body))
+            reply = collector.replies.pop(0) if collector.replies else Reply()
+            self.send_response(reply.status)
+            for key, value in {**reply.headers, "Content-Length": str(len(reply.body))}.items():
+                self.send_header(key, value)
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        collector = Collector(f"http://127.0.0.1:{server.server_port}")
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield collector
+        finally:
+            server.shutdown()
+            thread.join()

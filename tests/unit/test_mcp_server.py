@@ -1,0 +1,238 @@
+"""The MCP server by itself: what it refuses and how, whose agent is meant, what its schemas say, and what a bug looks like."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from jsonschema import Draft202012Validator
+from mcp.server.request_state import RequestStateSecurity
+
+import clia
+from clia.app.users import User
+from clia.cli.mcp_server import _address
+from clia.kernel.typed_objects import Behaviour, as_bytes
+from clia.mcp import prompts, space_tools
+from clia.mcp.place import Caller, Place
+from clia.mcp.server import described, server_of
+from clia.mcp.tools import TOOLS
+from clia.ports.repository import FILE, Entry
+from clia.space.captures import Captured
+from clia.web.forge import unique_names
+from clia.wire.verbs import all_verbs
+from support import Tree
+from support import clia as run_clia
+from support.mcp_client import PROTOCOLS, Driver, talking
+from support.spaces import BRIEFING, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[clia.Space]:
+    with clia.init(tmp_path.resolve() / "repo", settings=settings()) as made:
+        made.spawn("scout", BRIEFING)
+        yield made
+
+
+def at(space: clia.Space, root: Path, caller: Caller | None = None, **more: Any) -> Any:
+    place = Place(str(root), lambda: space, **more)
+    return server_of(place, "1", lambda _: caller or Caller(), RequestStateSecurity.ephemeral())
+
+
+def drive(server: Any, work: Callable[[Driver], Awaitable[None]], protocol: str = PROTOCOLS[0]) -> None:
+    async def main() -> None:
+        async with talking(server, protocol) as driver:
+            await work(driver)
+
+    anyio.run(main)
+
+
+def test_every_schema_is_one_and_stands_alone() -> None:
+    for tool in map(described, TOOLS.values()):
+        for schema in (tool.input_schema, tool.output_schema or {}):
+            Draft202012Validator.check_schema(schema)
+            assert "#/components" not in json.dumps(schema)
+            assert schema["type"] == "object"
+
+
+def test_a_tool_named_as_a_verb_takes_the_role_of_that_verb() -> None:
+    verbs = {verb.name: verb.role for verb in all_verbs() if verb.name != "journal"}  # that verb reads a session's record
+    shared = {name: tool.role for name, tool in TOOLS.items() if name in verbs}
+    assert shared == {name: verbs[name] for name in shared}
+    assert len(shared) > 15
+
+
+def test_the_page_about_mcp_has_every_tool_with_its_role() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/mcp.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| .* \| (\w+) \|$", page, re.MULTILINE)
+    assert sorted(rows) == sorted((tool.name, tool.role) for tool in TOOLS.values())
+
+
+def test_what_only_reads_says_so_and_nothing_else_does() -> None:
+    for tool in TOOLS.values():
+        hints = described(tool).annotations
+        assert hints is not None
+        assert hints.read_only_hint == (tool.role == "viewer"), tool.name
+        assert hints.destructive_hint == (tool.name == "cancel")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_wrong_types_unknown_and_missing_arguments_are_named_and_change_nothing(
+    space: clia.Space, tmp_path: Path, protocol: str
+) -> None:
+    async def work(driver: Driver) -> None:
+        for code, field, tool, args in (
+            ("invalid-field", "kind", "commit", {"kind": 7}),
+            ("invalid-field", "changes.a", "commit", {"kind": "finding", "changes": {"a": 5}}),
+            ("invalid-field", "changes.a", "commit", {"kind": "finding", "changes": {"a": {"base64": "%"}}}),
+            ("invalid-field", "with_trace", "commit", {"kind": "finding", "with_trace": "yes"}),
+            ("unknown-field", "files_", "commit", {"kind": "finding", "files_": {}}),
+            ("missing-field", "kind", "commit", {}),
+            ("invalid-field", "limit", "log", {"limit": 0}),
+            ("missing-field", "value", "resume", {}),
+            ("invalid-field", "paths[0]", "diff", {"paths": [1]}),
+        ):
+            assert (await driver.refused(code, tool, **args))["fields"]["field"] == field
+        await driver.refused("unknown-kind", "commit", kind="nonsense", changes={})
+        await driver.refused("unsafe-path", "commit", kind="finding", changes={"../x": "y"})
+        await driver.refused("no-such-agent", "commit", kind="finding", changes={}, agent="nobody")
+        await driver.refused("no-such-agent", "whoami", agent="nobody")
+        await driver.refused("stale-ref", "commit", kind="finding", changes={"a": "b"}, base="0" * 40)
+
+    before = space.head("scout")
+    drive(at(space, tmp_path, agent="scout"), work, protocol)
+    assert space.head("scout") == before
+
+
+def test_the_agent_is_the_one_named_else_the_servers_else_of_the_checkout_or_of_the_open_session(
+    space: clia.Space, tmp_path: Path
+) -> None:
+    space.spawn("painter", BRIEFING)
+    work = tmp_path.resolve() / "work"
+    space.checkout("painter", work)
+
+    def who(server: Any, **args: str) -> str:
+        found: list[str] = []
+
+        async def ask(driver: Driver) -> None:
+            found.append((await driver.do("whoami", **args))["agent"])
+
+        drive(server, ask)
+        return found[0]
+
+    assert who(at(space, work, agent="scout"), agent="painter") == "painter"
+    assert who(at(space, work, agent="scout")) == "scout"
+    assert who(at(space, work)) == "painter"
+
+    async def nobody(driver: Driver) -> None:
+        found = await driver.refused("missing-field", "whoami")
+        assert found["fields"]["agents"] == ["painter", "scout"]
+
+    drive(at(space, tmp_path), nobody)
+
+    repo = tmp_path.resolve() / "repo"
+    here = Captured("claude-code", "s1", "", "scout", str(repo))
+    space.captures.keep(here)
+    space.captures.keep(here._replace(session="s2", agent="painter", open=False))
+    (repo / "below").mkdir()
+    assert who(at(space, repo / "below")) == "scout", "its session is the only one that is open here"
+    space.captures.keep(here._replace(session="s3", agent="painter"))
+    drive(at(space, repo), nobody)
+
+
+def test_a_bug_is_an_answer_without_a_traceback_and_the_server_goes_on(
+    space: clia.Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("a secret of ours")
+
+    monkeypatch.setattr(clia.Space, "states", broken)
+
+    async def work(driver: Driver) -> None:
+        found = await driver.refused("internal", "agents")
+        assert "secret" not in json.dumps(found)
+        assert (await driver.do("whoami"))["agent"] == "scout"
+
+    drive(at(space, tmp_path, agent="scout"), work)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_role_is_asked_for_before_anything_is_read(space: clia.Space, tmp_path: Path) -> None:
+    vera = Caller(User("vera", "viewer"), lambda _: User("vera", "viewer"))
+
+    async def work(driver: Driver) -> None:
+        await driver.refused("role-too-low", "commit", nonsense=1)
+
+    drive(at(space, tmp_path, vera, agent="scout"), work)
+
+
+def test_what_is_too_long_is_cut_and_says_so(space: clia.Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_tools, "DIFF_MAX", 20)
+    monkeypatch.setattr(space_tools, "FILES_MAX", 20)
+    made = space.commit("scout", "finding", {"a": b"x" * 100}, message="long")
+
+    async def work(driver: Driver) -> None:
+        shown = await driver.do("show", commit=made, diff=True)
+        assert (len(shown["diff"]), shown["cut"]) == (20, True)
+        assert (await driver.refused("too-large", "files", at="scout", paths=["a"]))["fields"] == {"field": "paths"}
+        assert (await driver.refused("no-such-file", "files", at="scout", paths=["b"]))["fields"]["path"] == "b"
+
+    drive(at(space, tmp_path), work)
+
+
+def test_names_of_files_that_are_no_unicode_can_be_told(space: clia.Space, tmp_path: Path) -> None:
+    tree = Tree(tmp_path.resolve())
+    tree.write("odd/a.txt", "x")
+    (tmp_path / "odd" / b"\xff".decode("utf-8", "surrogateescape")).write_text("y")
+    space.commit_dir("scout", "finding", tmp_path / "odd")
+
+    async def work(driver: Driver) -> None:
+        assert len((await driver.do("files", at="scout"))["listed"]) == 2
+
+    drive(at(space, tmp_path), work)
+
+
+def test_a_behaviour_of_the_kind_prompt_is_a_prompt(space: clia.Space, tmp_path: Path) -> None:
+    core = space._core
+    body = as_bytes(Behaviour("review", "prompt", "Review the change.").to_object())
+    cid = core.objects.write_blob(body)
+    files = {
+        f"versions/{cid}.json": Entry(FILE, cid),
+        "current": Entry(FILE, core.objects.write_blob(f"{cid}\n".encode())),
+    }
+    by = core.person_stamp()
+    tip = core.objects.write_commit(core.objects.update_tree(None, files), [], by, by, "How we review")
+    core.refs.move("refs/clia/behaviours/review", None, tip, "test")
+
+    async def work(driver: Driver) -> None:
+        assert [each.name for each in (await driver.client.list_prompts()).prompts] == ["clia", "review"]
+        (message,) = (await driver.client.get_prompt("review")).messages
+        assert getattr(message.content, "text", "") == "Review the change."
+        found = (await driver.do("behaviours"))["behaviours"]
+        assert [(each["name"], each["kind"], each["cid"]) for each in found] == [("review", "prompt", cid)]
+
+    drive(at(space, tmp_path), work)
+
+
+def test_instructions_and_the_prompt_name_only_tools_that_there_are() -> None:
+    for name in ("whoami", "trace", "commit", "spawn", "merge", "journal", "request_decision", "decision"):
+        assert name in TOOLS
+        assert name in prompts.INSTRUCTIONS
+
+
+def test_a_space_has_the_name_in_a_link_that_a_forge_gives_it(space: clia.Space, tmp_path: Path) -> None:
+    (name,) = unique_names([str(tmp_path / "repo")])
+    assert _address("http://forge.example", space) == f"http://forge.example/s/{name}"
+    assert _address("http://forge.example/s/other", space) == "http://forge.example/s/other"
+    assert _address(None, space) is None
+
+
+def test_the_command_refuses_what_cannot_be_meant(tmp_path: Path) -> None:
+    assert run_clia("mcp", "--forge", "forge.example").code == 2
+    assert run_clia("mcp", "--path", str(tmp_path / "nowhere")).code == 2
