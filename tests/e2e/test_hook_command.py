@@ -101,6 +101,52 @@ def test_elsewhere_nothing_is_written(tree: Tree) -> None:
     assert tree.snapshot() == before
 
 
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for_and_says_nothing(space: Path, spy: Spy) -> None:
+    """As ``.git`` it makes no repository, as ``commondir`` no worktree of another, as the lock no ingest that runs."""
+    for name in ("outside/.git", "space/.git/commondir"):
+        path = space.parent / name
+        path.parent.mkdir(exist_ok=True)
+        os.mkfifo(path)
+    assert fire(space.parent / "outside") == QUIET
+    assert fire(space) == QUIET
+    os.mkfifo(spool_of(space) / "ingest.lock")
+    assert spy.fire(space, "Stop")
+    assert len(events(spool_of(space))) == 2
+
+
+def test_a_git_file_that_leads_into_somebody_elses_repository_records_nothing(family: Path) -> None:
+    """Whoever wrote it, the repository itself must know the worktree; only a way back that leads to this file says so."""
+    outer = family / "outer/.git"
+    known, copied = outer / "worktrees/linked", family / "foreign/copied"
+    copied.mkdir(parents=True)
+    (copied / "commondir").write_text(f"{outer}\n")
+    (copied / "gitdir").write_text(f"{family}/foreign/.git\n")
+    (outer / "worktrees/lost").mkdir()
+    (outer / "worktrees/lost/commondir").write_text("../..\n")
+    for target in (known, outer / "worktrees/lost", copied, outer):
+        (family / "foreign/.git").write_text(f"gitdir: {target}\n")
+        assert fire(family / "foreign", b"foreign") == QUIET
+    (family / "foreign/.git").unlink()
+    (family / "foreign/.git").mkdir()
+    (family / "foreign/.git/commondir").write_text(f"{outer}\n")
+    assert fire(family / "foreign", b"foreign") == QUIET
+    assert b"foreign" not in [event.payload for event in events(outer / "clia/spool")]
+    (family / "foreign/.git/commondir").unlink()
+    (family / "foreign/.git").rmdir()
+    (family / "foreign/.git").write_text(f"gitdir: {outer}/worktrees/lost\n")
+    (outer / "worktrees/lost/gitdir").write_text("../../../../foreign/.git\n")
+    assert fire(family / "foreign", b"by a relative way back") == QUIET
+    assert b"by a relative way back" in [event.payload for event in events(outer / "clia/spool")]
+
+
+def test_a_git_directory_that_is_kept_apart_is_its_worktrees(tmp_path: Path) -> None:
+    (tmp_path / "apart").mkdir()
+    git("init", "--quiet", "--separate-git-dir=../kept.git", cwd=tmp_path / "apart")
+    (tmp_path / "kept.git/clia").mkdir()
+    assert fire(tmp_path / "apart") == QUIET
+    assert len(events(tmp_path / "kept.git/clia/spool")) == 1
+
+
 @pytest.mark.parametrize(
     ("tool", "variable"), [("claude-code", "CLAUDE_PROJECT_DIR"), ("gemini", "GEMINI_PROJECT_DIR"), ("codex", "CODEX_HOME")]
 )

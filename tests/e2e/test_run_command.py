@@ -213,7 +213,7 @@ def test_at_a_terminal_the_program_has_one_too_with_its_size_its_keys_and_its_ec
         os.write(person._hand, b"\x1a")  # Ctrl-Z: nobody could go on behind it, so nothing stops
         person.types("hello")
         person.sees("hello\r\n")
-        person.sees("heard hello")
+        person.sees("heard hello\r\n")
         os.write(person._hand, b"\x03")
         person.sees("stopped")
         assert person.ends() == 5

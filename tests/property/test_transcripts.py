@@ -72,7 +72,7 @@ def test_what_a_hook_says_was_said_last_is_what_the_transcript_says_or_will_say(
     lines = [_line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {}) for text in texts]
     there = read_on(b"".join(lines[: max(0, len(lines) - lag)]), Standing(), claude_code.from_line)
     told = Event(SAID, texts[-1], counted=f"say:{digest(texts[-1])}")
-    key = hook_key(told, there.standing.counts, "record", transcript=True)
+    key = hook_key(told, there.standing.counts, "record")
     whole = {each.key for each in read_on(b"".join(lines), Standing(), claude_code.from_line).events}
     assert key in whole
 
@@ -82,8 +82,30 @@ def test_what_a_hook_gives_as_one_text_and_the_transcript_in_parts_counts_once()
     lines = [_line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {}) for text in ("One.", "Two.")]
     counts = read_on(b"".join(lines), Standing(), claude_code.from_line).standing.counts
     for text in ("One.\n\nTwo.", "One.\nTwo.", "One.Two."):
-        assert hook_key(Event(SAID, text, counted=f"say:{digest(text)}"), counts, "r", transcript=True) is None
-    assert hook_key(Event(SAID, "Two.", counted=f"say:{digest('Two.')}"), counts, "r", transcript=True) is not None
+        assert hook_key(Event(SAID, text, counted=f"say:{digest(text)}"), counts, "r") is None
+    assert hook_key(Event(SAID, "Two.", counted=f"say:{digest('Two.')}"), counts, "r") is not None
+
+
+def test_the_parts_of_a_message_are_one_text_also_where_they_are_read_one_by_one() -> None:
+    """What is kept of a message between two looks is little, however many parts it has."""
+    texts = [f"Part {number}." for number in range(20)]
+    standing = Standing()
+    for number, text in enumerate(texts):
+        line = _line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {})
+        standing = read_on(line, standing, claude_code.from_line).standing
+        if number == 2:
+            joined = "\n\n".join(texts[:3])
+            assert hook_key(Event(SAID, joined, counted=f"say:{digest(joined)}"), standing.counts, "r") is None
+    assert len(standing.parts) < 10
+
+
+def test_what_is_told_from_a_time_on_is_the_sessions_own() -> None:
+    """A fork copies what was said before it began; what is of its first moment is its own, what has no time is not."""
+    times = ("2026-11-15T10:00:00.999Z", "2026-11-15T10:00:01.000Z", "2026-11-15T10:00:01.001Z", "")
+    data = b"".join(_line("assistant", [{"type": "text", "text": at or "none"}], at, {}) for at in times)
+    reading = read_on(data, Standing(), claude_code.from_line, since=times[1])
+    assert [each.text for each in reading.events] == [times[1], times[2]]
+    assert reading.standing.offset == len(data)
 
 
 _JSON = st.recursive(

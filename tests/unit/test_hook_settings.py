@@ -225,11 +225,48 @@ def test_changed_and_doubled_hooks_end_as_one(desk: Desk) -> None:
     assert any("among other commands" in note for note in plan.notes)
 
 
+def test_a_settings_file_that_was_only_touched_says_nothing(desk: Desk) -> None:
+    for before in (b"", b" \n\t\r\n", b"\xef\xbb\xbf\n"):
+        path = desk.file(".claude/settings.json", "x")
+        path.write_bytes(before)
+        desk.file(".claude/settings.local.json", "x").write_bytes(before)
+        assert desk.doctor() == hook_health.HooksHealth((), None, ())
+        assert [each.kind for each in desk.undo().changes] == ["none", "none"]
+        desk.install()
+        assert parse(path.read_bytes(), "x") == {"hooks": TOOLS["claude-code"].hooks("clia hook claude-code")}
+        hook_settings.apply(desk.undo())
+        assert not path.exists()
+
+
+def test_a_pipe_in_the_place_of_a_file_is_a_finding_and_waited_for_by_nobody(desk: Desk) -> None:
+    (desk.root / ".git/clia").mkdir()
+    desk.install("codex")
+    name = desk.put("codex", NOW - timedelta(minutes=2))
+    own, _ = spool.spools(str(desk.root / ".git"), desk.environment)
+    os.mkdir(f"{own}/rejected")
+    pipes = [desk.root / ".claude/settings.json", desk.root / ".mcp.json", desk.root / ".codex/config.toml"]
+    pipes += [desk.root.parent / "home/.claude/settings.json"]
+    others = [f"{own}/{each}" for each in (f"new/{name}1", "rejected/x", "rejected/x.why.json", spool.LAST_ERROR)]
+    for path in [*map(str, pipes), *others]:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.mkfifo(path)
+    health = desk.doctor()
+    assert [(each.tool, each.last) for each in health.tools] == [("codex", "2026-11-15T11:58:00Z")]
+    assert [each.code for each in health.findings] == ["unreadable-settings", "unreadable-settings", "events-rejected"]
+    assert desk.undo("codex").changes[0].kind == "remove"
+    for plan, scope in ((desk.plan, "project"), (desk.undo, "project"), (desk.plan, "user")):
+        with pytest.raises(FileError, match="not a regular file"):
+            plan(scope=scope)
+    pipes[0].unlink()
+    with pytest.raises(FileError, match=r"\.mcp\.json is not a regular file"):
+        desk.plan(mcp=True)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("{ // mine\n}", "not JSON"),
-        ("", "not JSON"),
+        ("x", "not JSON"),
         ("[]", "must be a JSON object"),
         ('{"a": 1, "a": 2}', "twice"),
         ('{"hooks": null}', "/hooks must be an object, not null"),

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import select
+import stat
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clia.app import spool as reader
+from clia.errors import CliaError
 from clia.hooks import main, spool
+from support.disks import no_file_beyond
 from support.hook_spools import events, parse
 
 if TYPE_CHECKING:
@@ -59,6 +62,22 @@ def test_a_place_that_fails_at_the_last_moment_hands_the_whole_event_to_the_next
     assert os.listdir(one / "tmp") == []
 
 
+def test_a_disk_that_is_full_in_the_middle_of_an_event_loses_none_of_its_bytes(tmp_path: Path) -> None:
+    """Of the piece that did not fit, a part is in the half-written file and a part is not, and more is still to come."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    parts = [spool.head(b"codex", b"/x"), b"a" * spool.CHUNK, os.urandom(spool.CHUNK), b"c"]
+
+    def places() -> Iterator[bytes]:
+        with no_file_beyond(len(parts[0]) + spool.CHUNK + spool.CHUNK // 3):
+            yield os.fsencode(one)
+        yield os.fsencode(other)
+
+    assert spool.put(places(), iter(parts)) == os.fsencode(other)
+    (event,) = events(other)
+    assert event.payload == b"".join(parts[1:])
+    assert os.listdir(one / "tmp") == []
+
+
 def test_where_no_place_takes_an_event_the_last_reason_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotADirectoryError):
@@ -98,6 +117,55 @@ def test_the_second_place_is_in_the_home_and_named_by_the_real_path_of_the_first
     found = [os.fsdecode(each) for each in spool.spools(os.fsencode(link), environment)]
     assert found == [f"{link}/clia/spool", *([f"{state}/clia/spool/{name}"] if state else [])]
     assert found == reader.spools(str(link), {os.fsdecode(key): os.fsdecode(value) for key, value in environment.items()})
+
+
+def test_what_is_no_event_is_put_aside_unopened_and_waited_for_by_nobody(tmp_path: Path) -> None:
+    """Pipes, links, folders, sockets, and names that no hook gives, also where the reason's own name would be too long."""
+    new, place = tmp_path / "new", str(tmp_path)
+    new.mkdir()
+    ours = [f"{number:020d}-1-00000000" for number in range(5)]
+    os.mkfifo(new / ours[0])
+    (new / ours[1]).mkdir()
+    (new / ours[1] / "in it").touch()
+    (tmp_path / "event").write_bytes(spool.head(b"codex", b"/x"))
+    (new / ours[2]).symlink_to(tmp_path / "event")
+    (new / ours[3]).symlink_to("nowhere")
+    os.mknod(new / ours[4], 0o600 | stat.S_IFSOCK)
+    odd = [b"event", b"\xff", b"n" * 255, b"x.why.json", b".hidden", ours[0].encode() + b"\n"]
+    for raw in odd:
+        (new / os.fsdecode(raw)).write_bytes(spool.head(b"codex", b"/x"))
+    codes = []
+    for name in reader.waiting(place) * 2:  # the second time, it is gone
+        try:
+            assert reader.read(place, name) is None
+        except CliaError as err:
+            codes.append(err.code)
+            reader.reject(place, name, err.code, f"{err} \udcff")
+    assert sorted(codes) == ["invalid-event-name"] * 2 * len(odd) + ["not-a-file"] * len(ours)
+    assert reader.waiting(place) == []
+    aside = reader.rejected(place)
+    assert sorted(each.code for each in aside) == ["invalid-event-name"] * len(odd) + ["not-a-file"] * len(ours)
+    assert {each.id for each in aside} > {*ours, "event"}
+    assert os.listdir(tmp_path / "rejected" / ours[1]) == ["in it"]
+
+
+def test_what_was_put_aside_is_not_replaced_and_a_pipe_for_its_reason_holds_up_nobody(tmp_path: Path) -> None:
+    place, name = str(tmp_path), f"{7:020d}-1-00000000"
+    (tmp_path / "new").mkdir()
+    for content in ("first", "second"):
+        (tmp_path / "new" / name).write_text(content)
+        reader.reject(place, name, "odd", content)
+    assert [(each.id, each.message) for each in reader.rejected(place)] == [(name, "first"), (f"{name}.1", "second")]
+    assert (tmp_path / "rejected" / name).read_text() == "first"
+    why = tmp_path / "rejected" / f"{name}.why.json"
+    why.unlink()
+    os.mkfifo(why)
+    assert [each.code for each in reader.rejected(place)] == ["unknown", "odd"]
+    (tmp_path / "new" / name).write_text("third")
+    os.mkfifo(tmp_path / "rejected" / f"{name}.2.why.json.draft")
+    with pytest.raises(CliaError):
+        reader.reject(place, name, "odd", "third")
+    assert reader.waiting(place) == [name]
 
 
 @pytest.mark.parametrize(

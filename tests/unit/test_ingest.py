@@ -534,7 +534,8 @@ def test_lines_of_sub_agents_in_their_sessions_transcript_are_theirs(root: Path,
 def test_where_two_sub_agents_wrote_the_same_file_the_offer_stays(root: Path, space: clia.Space) -> None:
     """Nothing of either is lost, and that it was refused is recorded once, not at the end of each turn."""
     writes: Script = [{"write": "same.txt", "text": "one\n"}, {"write": "same.txt", "text": "two\n"}]
-    team = [sub("one", writes[0], parallel=True), sub("two", {"read": "same.txt"}, writes[1], parallel=True)]
+    # The first to start is the last to write: what it wrote is there in the end, and is taken in.
+    team = [sub("one", {"read": "README.md"}, writes[0], parallel=True), sub("two", writes[1], parallel=True)]
     turns: Script = [{"stop": True}, {"prompt": "Go on."}, {"stop": True}, {"prompt": "Go on."}, {"stop": True}]
     told = rehearse(root, [{"prompt": "Go."}, *team, *turns], after=partial(take_in, root))
     agent, (one, two) = agent_of(space, "claude-code", told["session"]), subs_of(space, told)
@@ -543,5 +544,5 @@ def test_where_two_sub_agents_wrote_the_same_file_the_offer_stays(root: Path, sp
     assert edge.dst == agent
     refusals = git("log", "--format=%s", f"refs/clia/events/{agent}", cwd=root).splitlines()
     assert sum("refused" in each for each in refusals) == 1
-    assert space.files(agent)["same.txt"] == b"two\n"
+    assert space.files(agent)["same.txt"] == b"one\n"
     check_once(root, told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,8 +13,8 @@ from mcp_types import ElicitResult, InputRequiredResult
 
 import clia
 from clia.app.users import User
-from clia.mcp import decisions
-from clia.mcp.place import Caller, Place, Waits
+from clia.mcp import decisions, http
+from clia.mcp.place import Call, Caller, Place, Waits
 from clia.mcp.server import server_of
 from support.fake_secrets import FAKES
 from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Person, fails, says, talking
@@ -173,6 +174,68 @@ def test_the_rounds_of_one_call_may_go_to_two_processes_and_ask_once(desk: Desk)
 
     anyio.run(main)
     assert desk.decisions() == [(TESS, '"yes"')]
+
+
+def test_what_was_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The spaces of a forge have one secret: only the name that is sealed with it tells them apart."""
+    monkeypatch.setattr(http, "_user", lambda _: User("tess", "admin"))
+    places = {name: Place(str(desk.root), lambda: desk.space, agent="scout") for name in ("one", "two")}
+    forge = http.Endpoint(places, http.Wishes("http://forge.example", "s" * 32, 1 << 20, "1", lambda name: User(name, "admin")))
+    one, two = (forge._managers[name].app for name in places)
+
+    async def main() -> None:
+        async with talking(one, MODERN, says()) as there, talking(two, MODERN, says()) as here:
+            first = await there.client.session.call_tool("request_decision", dict(GO), allow_input_required=True)
+            assert isinstance(first, InputRequiredResult)
+            given: Any = {"answer": ElicitResult(action="accept", content={"answer": "yes"})}
+            carried: Any = {"input_responses": given, "request_state": first.request_state}
+            assert (await fails(here.client.session.call_tool("request_decision", dict(GO), **carried))).code == -32602
+            assert desk.decisions() == []
+            done = await there.client.session.call_tool("request_decision", dict(GO), **carried)
+            assert getattr(done, "structured_content", {})["value"] == "yes"
+
+    anyio.run(main)
+
+
+class Watched:
+    """A lock that says when somebody has to wait for it."""
+
+    def __init__(self, waits: threading.Event) -> None:
+        self._lock, self._waits = threading.Lock(), waits
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._waits.set()
+            self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+def test_two_equal_questions_at_once_are_one_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second comes when the first has just seen that nobody asked; it waits, or nothing stops it and it is done."""
+    place = Place(str(desk.root), lambda: desk.space, agent="scout")
+    told, pending, asked = threading.Event(), desk.space.pending, []
+    monkeypatch.setattr(place, "asking", Watched(told))
+
+    def ask() -> None:
+        asked.append(decisions._asked(Call(place, Caller()), "scout", GO).id)
+        told.set()
+
+    second = threading.Thread(target=ask)
+
+    def looked(agent: str) -> Any:
+        found = pending(agent)
+        if second.ident is None:
+            second.start()
+            assert told.wait(60)
+        return found
+
+    monkeypatch.setattr(desk.space, "pending", looked)
+    ask()
+    second.join(60)
+    assert asked == ["ask-1.1", "ask-1.1"]
+    assert desk.pending() == ["ask-1.1"]
 
 
 def test_what_a_client_carries_between_rounds_cannot_be_made_up(desk: Desk) -> None:

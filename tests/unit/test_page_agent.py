@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
+from clia.space.captures import Captured
 from clia.web.pages import files
 from support import git
 from support.forge import ATTACK, assert_harmless, open_forge
@@ -72,6 +73,15 @@ def test_shows_the_session_and_where_its_question_is_answered(forge: OpenForge) 
     assert f'href="{forge.base}/sessions/scout/1"' in page
     assert f'href="{forge.base}/inbox/scout/1.2"' in page
     assert "status-suspended" in page
+
+
+def test_shows_the_tool_whose_session_it_is(forge: OpenForge) -> None:
+    """And does not tell people to start a flow for it."""
+    forge.space.captures.keep(Captured("claude-code", "5f0c7d21-1111", "", "scout", "/x", last="2026-11-15T10:00:00.000Z"))
+    page = forge.browser().get(f"{forge.base}/agents/scout").text
+    assert "5f0c7d21-1111" in page
+    assert "status-open" in page
+    assert "clia session start" not in page
 
 
 def test_an_agent_that_only_asks_is_not_said_to_have_done_nothing(forge: OpenForge) -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import subprocess
-from contextlib import contextmanager
+import sys
+import tty
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from clia.app import run_program as run_module
 from clia.app.run_program import Birth, RunReport, Wishes, World, run_program
+from clia.backends import program_guard
+from clia.backends.attended import Channels
 from clia.errors import StoreError
 from clia.ports.programs import User
 from support import git, program
@@ -98,6 +104,95 @@ def test_a_line_of_one_stream_in_the_middle_of_a_key_on_the_other_does_not_let_i
     assert told.count("these words are beside it\n") == 7
     assert "behind\n" in told
     assert [each for each in key if each in told] == []
+
+
+def test_what_was_printed_first_stands_first_in_the_trace_whichever_stream_it_came_on(space: clia.Space) -> None:
+    """White-box, as before. A line that has no end yet is in its place when it has one."""
+    console = run_module._Console(space, "parent")
+    for stream, text in (("out", "1\n"), ("err", "2\n"), ("err", "3\nhalf "), ("out", "4\n"), ("err", "5\n"), ("out", "6\n")):
+        console.heard(f"std{stream}", text.encode())
+    console.end(0)
+    assert "".join(texts(space.trace_pending("parent"))) == "1\n2\n3\n4\nhalf 5\n6\nexit code 0"
+
+
+def test_a_reader_that_takes_nothing_now_is_waited_for_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal or a pipe that somebody made non-blocking, and that is full: here it is read only while we wait for it."""
+    reader, full = os.pipe()
+    os.set_blocking(full, False)
+    before = 0
+    with suppress(BlockingIOError):
+        while True:
+            before += os.write(full, bytes(4096))
+    heard: list[tuple[str, bytes]] = []
+    shown, waited = bytearray(), select.select
+
+    def read_late(read: list[int], write: list[int], odd: list[int], *seconds: float) -> tuple[list[int], list[int], list[int]]:
+        if full in write:
+            shown.extend(os.read(reader, 4096))
+        return waited(read, write, odd, *seconds)
+
+    monkeypatch.setattr(select, "select", read_late)
+    data = os.urandom(30_000)
+    with Channels(User(0, full, full, False, deaf)) as channels:
+        os.write(channels.far[1], data)
+        assert channels.pass_on(60.0, lambda name, said: heard.append((name, said)))
+        assert heard == [("stdout", data)]
+        os.write(channels.far[1], b"more")
+        channels.started()
+        assert channels.pass_on(60.0, lambda name, said: heard.append((name, said))), "the program can still print"
+    os.close(full)
+    with open(reader, "rb", 0) as rest:
+        shown.extend(rest.read())
+    assert bytes(shown[before:]) == data + b"more"
+
+
+def test_a_program_that_does_not_read_what_is_typed_is_heard_all_the_same() -> None:
+    """More is typed than its terminal holds. A write that waits for it would wait for ever."""
+    hand, desk = pty.openpty()
+    tty.setraw(desk)
+    heard: list[bytes] = []
+    with Channels(User(desk, desk, desk, True, deaf)) as channels:
+        assert channels._hand is not None
+        assert not os.get_blocking(channels._hand)
+        for _ in range(60):
+            os.write(hand, b"x" * 1000)
+            channels.pass_on(0.0, lambda *_: None)
+        os.write(channels.far[1], b"busy")
+        while not heard:
+            channels.pass_on(60.0, lambda _, said: heard.append(said) if said else None)
+        assert os.read(hand, 100) == b"busy"
+        typed = b""
+        while len(typed) < 60_000:  # it begins to read, and nothing of it is lost
+            channels.pass_on(0.0, lambda *_: None)
+            typed += os.read(channels.far[0], 4096) if select.select([channels.far[0]], [], [], 0.0)[0] else b""
+        assert typed == b"x" * 60_000
+    os.close(hand)
+    os.close(desk)
+    assert heard == [b"busy"]
+
+
+STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(("script", "ended"), [(STUBBORN, 137), (f"({STUBBORN}) & read ready; exit 3", 3)])
+def test_whoever_does_not_listen_is_killed_in_the_end(script: str, ended: int) -> None:
+    """The program itself, after its grace; what it leaves behind, when it has ended. The channel closes with the last of them."""
+    lock, (control, ours) = os.open(os.devnull, os.O_RDONLY), os.pipe()
+    words = [sys.executable, "-I", "-S", program_guard.__file__, str(control), str(lock), "0.05", "sh", "-c", script]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=(control, lock)) as guard:
+        assert guard.stdout is not None
+        assert guard.stdout.readline() == b"ready\n"
+        os.close(control)
+        os.close(lock)
+        if ended == 137:
+            os.close(ours)
+        try:
+            assert guard.communicate(b"\n", timeout=60)[0] == b""
+        finally:
+            guard.kill()  # where it does not end by itself
+    assert guard.returncode == ended
+    if ended != 137:
+        os.close(ours)
 
 
 def test_a_run_that_cannot_be_recorded_says_so_and_the_next_one_records_it(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from clia.app.transcript_files import first_lines, sub_transcript
-from clia.capture.events import START, digest
+from clia.app.transcript_files import bytes_from, first_lines, sub_transcript
+from clia.capture.events import NOTE, Event, digest, time_field
+from clia.capture.transcripts import Standing, restarted
 from clia.errors import Conflict, InvalidInput
 from clia.kernel.refs import is_name
 from clia.kernel.typed_objects import Briefing
@@ -18,12 +19,12 @@ from clia.space.captures import Captured, row_key
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from clia.app.space import Space
     from clia.app.spool import Record
-    from clia.capture.events import Event, Told
+    from clia.capture.events import Told
     from clia.capture.tools import Tool
 
 
@@ -67,7 +68,7 @@ class Lives:
         told = hook.told
         live = self.known(hook.tool, told.session, "") or self._begin(hook, event)
         if told.transcript and told.transcript != live.known.transcript:
-            live.known = live.known._replace(transcript=told.transcript, standing={})
+            live.known = moved(live.known, told.transcript)
         return live
 
     def known(self, tool: Tool, session: str, sub: str) -> Live | None:
@@ -94,15 +95,19 @@ class Lives:
         """The agent of a session that is new here: its checkout's, the one it is told to be, or one of its own."""
         tool, session = hook.tool, hook.told.session
         place = self._place(hook)
-        forked = self._forked_from(hook) if event.what == START else None
+        forked, since = self._forked_from(hook)
         name = self._joined(place, hook.record.agent)
         if name is None:
             name = self._named(tool, session, hook.record.agent)
             if self._captures.is_free(name):
                 self._spawn(name, tool, session, place, forked, event)
         known = Captured(tool.name, session, "", name, place, started=hook.record.at, last=hook.record.at)
-        known = known._replace(tree=self._captures.tree_of(name), since=hook.record.at if forked else "")
-        return self._enter(tool, known)
+        known = known._replace(tree=self._captures.tree_of(name), since=since)
+        live = self._enter(tool, known)
+        if hook.record.agent and not is_name(hook.record.agent):
+            text = f"CLIA_AGENT is {hook.record.agent!r}, which is no name of an agent: {name} was taken instead"
+            live.queue.append((Event(NOTE, text, f"no-name:{hook.record.id}", at=hook.record.at), hook.record.id))
+        return live
 
     def _place(self, hook: Hook) -> str:
         for each in (hook.told.cwd, hook.record.cwd):
@@ -149,22 +154,24 @@ class Lives:
             self._space.spawn(name, briefing)
         self.spawned += 1
 
-    def _forked_from(self, hook: Hook) -> Captured | None:
-        """The session that a fork's transcript was copied from."""
+    def _forked_from(self, hook: Hook) -> tuple[Captured | None, str]:
+        """The session that a fork's transcript was copied from, and when, where the copied lines do not say that they are."""
+        since = ""
         for line in first_lines(hook.told.transcript or "", 1 << 20)[:50]:
             claude, codex = line.get("forkedFrom"), line.get("payload")
             for said, name in ((claude, "sessionId"), (codex, "forked_from_id")):
                 other = said.get(name) if isinstance(said, dict) else None
                 if isinstance(other, str) and other != hook.told.session:
+                    since = (time_field(line, "timestamp") or hook.record.at) if said is codex else ""
                     found = self._captures.get(hook.tool.name, other)
                     if found is not None and found.agent in self._space.agents():
-                        return found
-        return None
+                        return found, since
+        return None, since
 
     def begin_sub(self, session: Live, sub: str, kind: str, hook: Hook | None) -> Live:
         """A sub-agent, at the head of the agent that started it."""
         tool, known = session.tool, session.known
-        kind = "".join(each for each in kind if each.isprintable())[:60]
+        kind = "".join(each for each in self._captures.clean(kind) if each.isprintable())[:60]
         label = "-".join("".join(each if each.isascii() and each.isalnum() else " " for each in kind.lower()).split()) or "agent"
         start = f"{known.agent[:50].rstrip('-')}-{label[:20].rstrip('-')}"
         names = [f"{start}-{_brief(sub, 6)}", f"{start}-{_brief(sub, 12)}", f"{start}-{digest(sub)}"]
@@ -197,6 +204,17 @@ class Lives:
         stored = self._captures.subs(known.tool, known.session)
         lives = (self._lives.get(each.key) for each in stored)
         return [live.known if live is not None else each for live, each in zip(lives, stored, strict=True)]
+
+
+def moved(known: Captured, transcript: str) -> Captured:
+    """A session whose transcript is another file from now on."""
+    standing = standing_of(known)
+    return known._replace(transcript=transcript, standing=restarted(standing, bytes_from(transcript, 0, 1 << 20) or b"")._asdict())
+
+
+def standing_of(known: Captured) -> Standing:
+    said: Mapping[str, Any] = known.standing
+    return Standing(**said)._replace(parts=tuple(said.get("parts", ()))) if said else Standing()
 
 
 def _brief(given: str, size: int) -> str:

@@ -11,19 +11,19 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.app.capture_agents import Lives
-from clia.app.transcript_files import AT_ONCE, bytes_from, has_grown, sub_transcript
-from clia.capture.events import BOUNDS, CALL, END, NOTE, PROMPT, SAID, START, SUB_START, SUB_STOP, TURN_END, Event, digest
+from clia.app.capture_agents import Lives, moved, standing_of
+from clia.app.transcript_files import AT_ONCE, bytes_from, has_grown, names_in, sub_transcript
+from clia.capture.events import BOUNDS, CALL, END, NOTE, PROMPT, SAID, START, SUB_START, SUB_STOP, TURN_END, Event, digest, is_id
 from clia.capture.tools import TOOLS
-from clia.capture.transcripts import Standing, hook_key, read_on
-from clia.errors import InvalidInput, NotFound
-from clia.space.captures import MARK, Captured, Seen
+from clia.capture.transcripts import Reading, Standing, hook_key, read_on, restarted
+from clia.errors import CliaError, InvalidInput, NotFound
+from clia.space.captures import MARK, Seen
 from clia.space.core import Words
 from clia.space.model import Conflicts, Merged
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from clia.app.capture_agents import Hook, Live
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 OFFERS = "offers-merge"
 """The edge from a sub-agent to whoever started it, while its work is not merged."""
 _SUBJECT, _BODY = 72, 4000
+_PIECE = 1 << 20
 
 
 class Done(NamedTuple):
@@ -108,11 +109,12 @@ class Capturing:
             if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.known)):
                 words = Words("the files as a sub-agent finds them", self._meta(hook))
                 self.flush(session, hook.record.at)
+                self._accept(session)  # first, or what others offer would be the session's own
                 self._commit(hook, session, words, trace_alone=False)  # what was there before is not the sub-agent's work
             live = self._lives.begin_sub(session, event.sub, hook.told.sub_kind, hook)
         path = hook.told.sub_transcript
         if path and path != live.known.transcript:
-            live.known = live.known._replace(transcript=path, standing={})
+            live.known = moved(live.known, path)
         return live
 
     # What begins and ends
@@ -124,8 +126,9 @@ class Capturing:
             self.flush(live, hook.record.at)
             return
         # What is there before the session has done anything is not its work; what an interrupted one left, is.
-        fresh = self._captures.is_fresh(live.agent)
-        words = "the files as the session found them" if fresh else "left when the session was interrupted"
+        first = live.known.started == hook.record.at
+        words = "the files as the session found them" if first else "left when the session was interrupted"
+        self._accept(live)
         self._commit(hook, live, Words(words, self._meta(hook)), trace_alone=False)
         self._queue(live, event._replace(what=NOTE), hook.record)
         self.flush(live, hook.record.at)
@@ -158,7 +161,7 @@ class Capturing:
         said = self._said(hook, live, event)
         self._accept(live)
         text = _subject(live.known.prompt, "a turn")
-        body = _sayable(said).strip()[:_BODY]
+        body = self._captures.clean(said).strip()[:_BODY]
         self._commit(hook, live, Words(f"{text}\n\n{body}" if body else text, self._meta(hook)))
 
     def _ended(self, hook: Hook, live: Live, event: Event) -> None:
@@ -170,13 +173,13 @@ class Capturing:
                 self._finish_sub(hook, live, sub)
                 self._captures.keep(sub.known)
         self._accept(live)
-        self._commit(hook, live, Words(f"the end of the session: {_sayable(event.text)}", self._meta(hook)))
+        self._commit(hook, live, Words(f"the end of the session: {self._captures.clean(event.text)}", self._meta(hook)))
         live.known = live.known._replace(open=False)
 
     def _said(self, hook: Hook, live: Live, event: Event) -> str:
         """What the hook says was said last goes to the trace, unless the transcript has told it."""
         if event.text.strip():
-            self._queue(live, Event(SAID, event.text, counted=f"say:{digest(event.text)}"), hook.record)
+            self._queue(live, Event(SAID, event.text, counted=event.counted), hook.record)
             self.flush(live, hook.record.at)
         return event.text
 
@@ -235,8 +238,8 @@ class Capturing:
 
     def _has_called_since(self, live: Live, at: str) -> bool:
         """Whether the transcript tells of a tool's call after a time: its hook may have been missed."""
-        known, standing = live.known, _standing(live.known)
-        data = bytes_from(known.transcript, standing.offset) if known.transcript else None
+        known, standing = live.known, standing_of(live.known)
+        data = bytes_from(known.transcript, standing.offset, _PIECE) if known.transcript else None
         ahead = read_on(data or b"", standing, live.tool.from_line, None, known.since).events
         return any(each.what == CALL and (each.at or "") > at for each in ahead)
 
@@ -245,7 +248,7 @@ class Capturing:
             return None  # the directory is gone: its files cannot be asked any more
         try:
             return self._captures.look(live.known)
-        except InvalidInput as err:
+        except CliaError as err:  # a nested repository, a filter that is missing: what was said is recorded all the same
             self._queue(live, Event(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}"), hook.record)
             self.flush(live, hook.record.at)
             return None
@@ -281,23 +284,32 @@ class Capturing:
         entries = [_entry(event, key) for event, key in merged]
         if entries:
             self._captures.reached("entries-made")
-            self._counts["entries"] += self._space.trace_once(live.agent, _hooks_first(entries, keyed))
+            self._counts["entries"] += self._recorded(live, _hooks_first(entries, keyed))
         self._captures.reached("entries-recorded")
         self._learn(live, read, [event for event, _ in keyed])
+
+    def _recorded(self, live: Live, entries: Sequence[dict[str, Any]]) -> int:
+        """How many entries are new. One that cannot be kept is not in the way of the others: what it was is said in its place."""
+        try:
+            return self._space.trace_once(live.agent, entries)
+        except InvalidInput:
+            if len(entries) == 1:
+                entry = entries[0]
+                text = f"a {entry['kind']} could not be recorded"
+                return self._space.trace_once(live.agent, [{"kind": NOTE, "text": text, "key": f"odd:{digest(str(entry['key']))}"}])
+        return sum(self._recorded(live, [each]) for each in entries)
 
     def _keyed(self, live: Live) -> list[tuple[Event, str]]:
         """What hooks told, with the keys that the transcript gives it, or will give it."""
         known = live.known
-        if not known.transcript or os.path.isfile(known.transcript):
-            counts = _standing(known).counts
-            keyed = ((each, hook_key(each, counts, record, transcript=known.transcript != "")) for each, record in live.queue)
+        if known.transcript and os.path.isfile(known.transcript):
+            counts = standing_of(known).counts
+            keyed = ((each, hook_key(each, counts, record)) for each, record in live.queue)
             return [(each, _key_of(live, each, key)) for each, key in keyed if key is not None]
-        heard = dict(known.heard)
+        heard = {text: list(records) for text, records in known.heard.items()}
         found: list[tuple[Event, str]] = []
         for each, record in live.queue:
-            if each.counted is not None:
-                heard[each.counted] = heard.get(each.counted, 0) + 1
-            key = hook_key(each, heard, record, transcript=True)
+            key = hook_key(each, {each.counted or "": _nth(heard, each.counted, record)}, record)
             found += [] if key is None else [(each, _key_of(live, each, key))]
         live.known = known._replace(heard=heard)
         return found
@@ -308,7 +320,8 @@ class Capturing:
         paths = [path for event in (*read, *told) if event.what == CALL for path in self._inside(live.known.place, event.paths)]
         known = live.known
         live.known = known._replace(
-            prompt=(prompts[-1] if prompts else known.prompt)[:_BODY], paths=tuple(dict.fromkeys((*known.paths, *paths)))
+            prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else known.prompt,
+            paths=tuple(dict.fromkeys((*known.paths, *paths))),
         )
 
     def _inside(self, place: str, paths: Sequence[str]) -> list[str]:
@@ -318,21 +331,35 @@ class Capturing:
 
     def _transcribed(self, live: Live, upto: str | None) -> tuple[list[Event], list[Live]]:
         """What the transcript tells of this agent since it was last read, and the sub-agents of which it tells something too."""
-        known, standing = live.known, _standing(live.known)
+        known, standing = live.known, standing_of(live.known)
         if not known.transcript:
             return [], []
-        data = bytes_from(known.transcript, standing.offset)
-        if data is None:
-            standing, data = Standing(), bytes_from(known.transcript, 0) or b""  # it is shorter than it was: another file
-        reading = read_on(data, standing, live.tool.from_line, upto, known.since)
-        if len(data) == AT_ONCE and reading.standing.offset == standing.offset and b"\n" not in data:
-            reading = reading._replace(standing=standing._replace(offset=standing.offset + AT_ONCE), unreadable=1)
+        if bytes_from(known.transcript, standing.offset, 0) is None:  # it is shorter than it was: another file
+            standing = restarted(standing, bytes_from(known.transcript, 0, _PIECE) or b"")
+        reading = self._read_all(live, standing, upto)
         self._counts["unreadable"] += reading.unreadable
         live.known = known._replace(standing=reading.standing._asdict())
         # Lines of sub-agents in their session's transcript, as older versions write them.
         others = [each for each in reading.events if each.sub and each.sub != known.sub and not known.sub]
         subs = {sub.known.key: sub for sub in [self._tell_sub(live, each) for each in others]}
         return [each for each in reading.events if each.sub in ("", known.sub)], list(subs.values())
+
+    def _read_all(self, live: Live, standing: Standing, upto: str | None) -> Reading:
+        """To a transcript's end, or up to a time; in pieces, so that what comes later is not gone through again and again."""
+        known, size = live.known, _PIECE
+        events: list[Event] = []
+        unreadable = 0
+        while True:
+            data = bytes_from(known.transcript, standing.offset, size) or b""
+            reading = read_on(data, standing, live.tool.from_line, upto, known.since)
+            on = reading.standing.offset - standing.offset
+            events += reading.events
+            standing, unreadable = reading.standing, unreadable + reading.unreadable
+            if len(data) < size or (on < data.rfind(b"\n") + 1):
+                return Reading(tuple(events), standing, unreadable)
+            if not on and size >= AT_ONCE:
+                standing, unreadable = standing._replace(offset=standing.offset + size), unreadable + 1
+            size = _PIECE if on else min(2 * size, AT_ONCE)  # a line that is longer than a piece
 
     def _tell_sub(self, session: Live, event: Event) -> Live:
         live = self._lives.known(session.tool, session.known.session, event.sub)
@@ -355,7 +382,7 @@ class Capturing:
             tool = TOOLS.get(known.tool)
             if tool is None or known.agent not in agents:
                 continue
-            if known.open or has_grown(known.transcript, _standing(known).offset):
+            if known.open or has_grown(known.transcript, standing_of(known).offset):
                 live = self._lives.known(tool, known.session, known.sub)
                 found += [] if live is None else [live]
         return found
@@ -363,7 +390,7 @@ class Capturing:
     def catch_up(self, live: Live) -> None:
         """Reads on in a transcript to its end, and finds sub-agents that no hook told of."""
         offset = -1
-        while offset < (offset := _standing(live.known).offset):
+        while offset < (offset := standing_of(live.known).offset):
             self.flush(live, None)
         if live.known.open:
             self._discover(live)
@@ -375,15 +402,23 @@ class Capturing:
     def _discover(self, live: Live) -> None:
         known = live.known
         folder = os.path.dirname(sub_transcript(known.transcript, "x")) if not known.sub else ""
-        for name in sorted(os.listdir(folder)) if folder and os.path.isdir(folder) else ():
+        for name in names_in(folder) if folder else ():
             sub = name.removeprefix("agent-").removesuffix(".jsonl")
-            if name == f"agent-{sub}.jsonl" and self._lives.known(live.tool, known.session, sub) is None:
+            if name == f"agent-{sub}.jsonl" and is_id(sub) and self._lives.known(live.tool, known.session, sub) is None:
                 self.flush(self._lives.begin_sub(live, sub, "", None), None)
 
 
 def _key_of(live: Live, event: Event, key: str | None) -> str:
     """A key for the agent, who may have several sessions: a text that has no id is counted in its own one."""
     return f"{key}@{digest(live.known.session)[:8]}" if event.counted is not None else str(key)
+
+
+def _nth(heard: dict[str, list[str]], text: str | None, record: str) -> int:
+    """How often a text was told, up to an event; one that is gone through again is not another."""
+    told = heard.setdefault(text, []) if text is not None else []
+    if record not in told:
+        told.append(record)
+    return told.index(record) + 1
 
 
 def _entry(event: Event, key: str) -> dict[str, Any]:
@@ -401,16 +436,6 @@ def _hooks_first(entries: list[dict[str, Any]], keyed: Sequence[tuple[Event, str
     return [told.get(each["key"], each) for each in entries]
 
 
-def _standing(known: Captured) -> Standing:
-    said: Mapping[str, Any] = known.standing
-    return Standing(**said)._replace(parts=tuple(said.get("parts", ()))) if said else Standing()
-
-
-def _sayable(text: str) -> str:
-    """A text as a commit's message can hold it."""
-    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
 def _subject(prompt: str, otherwise: str) -> str:
-    line = next((each.strip() for each in _sayable(prompt).splitlines() if each.strip()), otherwise)
+    line = next((each.strip() for each in prompt.splitlines() if each.strip()), otherwise)
     return line if len(line) <= _SUBJECT else f"{line[: _SUBJECT - 1]}…"

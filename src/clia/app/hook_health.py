@@ -17,6 +17,7 @@ from clia.app.hook_switches import settings_in, switched_off
 from clia.app.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in
 from clia.app.settings import Settings, clock_of
 from clia.backends.git.handle import find_repository
+from clia.backends.local_files import LocalFiles
 from clia.errors import CliaError
 from clia.kernel import documents
 from clia.kernel.clock import timestamp
@@ -175,9 +176,8 @@ def _places(tool: Tool, looked: Looked, findings: list[Finding]) -> list[Place]:
 
 def _speaks_of_us(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
-            return b"clia" in file.read(documents.MAX_BYTES)
-    except OSError:
+        return b"clia" in (LocalFiles().read(path, documents.MAX_BYTES) or b"")
+    except CliaError:
         return True  # nobody can say
 
 
@@ -210,8 +210,7 @@ def _waiting_tools(directory: str) -> Iterator[tuple[str, str]]:
     for folder in (spool.NEW, spool.REJECTED):
         for name in _names(os.path.join(directory, folder))[-_LOOKED_AT:]:
             try:
-                with open(os.path.join(directory, folder, name), "rb") as file:
-                    header, _ = spool.parse(file.read(_HEAD))
+                header, _ = spool.parse(spool.content(os.path.join(directory, folder, name), _HEAD))
             except (OSError, CliaError):  # taken meanwhile, or no event: counted elsewhere
                 continue
             yield header.get("tool", ""), spool.time_of(name)
@@ -329,10 +328,9 @@ def _spool(looked: Looked, *, installed: bool) -> tuple[Spool, list[Finding]]:
 def _ingest_error(directories: Sequence[str], *, late: bool) -> Iterator[Finding]:
     for directory in directories:
         try:
-            with open(os.path.join(directory, spool.LAST_ERROR), encoding="utf-8") as file:
-                said = json.load(file)
+            said = json.loads(spool.content(os.path.join(directory, spool.LAST_ERROR), _HEAD))
             at, code, message = (str(said[key]) for key in ("at", "code", "message"))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, CliaError, ValueError, KeyError, TypeError):
             continue
         severity = ERROR if late else WARNING
         yield Finding("ingest-failed", severity, None, f"clia ingest failed at {at}: {code}: {message}", "clia ingest tries again")

@@ -181,7 +181,8 @@ class _File:
         files = WritableLocalFiles()
         self.tool, self.path, self.real = tool, path, _real(files, where, path)
         self.before = files.read(self.real, documents.MAX_BYTES)
-        self.text = _NEW if self.before is None else documents.decode(self.before, path)
+        said = None if self.before is None else documents.decode(self.before, path)
+        self.text = _NEW if said is None or not said.strip() else said  # a file that was only touched says nothing
         self.what: list[str] = []
         self._read()
 
@@ -288,9 +289,9 @@ class _File:
 
     def change(self) -> Change:
         after: bytes | None = self.text.encode()
-        if self.before is None and not self.what:
-            after = None  # it was never there
-        elif self.what and not self._read() and self.path == self.real:
+        if not self.what:
+            after = self.before  # also where it is blank, or not there
+        elif not self._read() and self.path == self.real:
             after = None  # nothing of anybody is in it any more
         elif self.before is not None and self.before.startswith(_BOM):
             after = _BOM + self.text.encode()

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-_PASSES, _ROUNDS = 20, 5
+_AT_ONCE = 500
+_PASSES, _ROUNDS = 1000, 5
 _TRIES, _INSTANT = 5, 0.01
 
 
@@ -56,16 +57,18 @@ def ingest(
 ) -> Ingested:
     """Records all that waits. ``wait``: for another process that is at it; else nothing is done then."""
     places = _spools(space, environment)
-    work = _Ingest(space, settings, places, progress)
-    made = Ingested(Done(), busy=True)
+    done, left = Done(), set[str]()
+    made = Ingested(done, busy=True)
     for _ in range(_ROUNDS):
         with _alone(places[0], wait=wait) as ours:
             if not ours:
                 break
+            work = _Ingest(space, settings, places, progress, left)  # anew: another process may have been at it
             made = work.run()
+            done = Done(*(before + now for before, now in zip(done, made.done, strict=True)))
         if not work.fresh():  # an event that came just before the lock was free again has started nobody
             break
-    return made
+    return made._replace(done=done._replace(left=len(left)))
 
 
 def has_events(space: Space, environment: Mapping[str, str]) -> bool:
@@ -97,14 +100,14 @@ def _alone(place: str, *, wait: bool) -> Iterator[bool]:
 
 
 class _Ingest:
-    def __init__(self, space: Space, settings: Settings, places: Sequence[str], progress: Progress | None) -> None:
+    def __init__(self, space: Space, settings: Settings, places: Sequence[str], progress: Progress | None, left: set[str]) -> None:
         self._space = space
         self._clock = clock_of(settings)
         self._places = places
         self._progress = progress or _silently
         self._rejected = 0
         self._stuck: dict[tuple[str, str], CliaError] = {}  # sessions whose events cannot be recorded now
-        self._left: set[str] = set()
+        self._left = left
         self._called: dict[str, tuple[str, str] | None] = {}
         self._capturing = Capturing(space, spool.remove)
 
@@ -116,7 +119,7 @@ class _Ingest:
             names = self.fresh()
             if not names:
                 break
-            self._pass(names)
+            self._pass(names[:_AT_ONCE])
         for live in self._capturing.unread():
             self._settle(partial(self._capturing.catch_up, live), _known_by(live))
         self._record_all()
@@ -176,7 +179,8 @@ class _Ingest:
         """Does a step of a session; an event that never can be recorded is put aside, what cannot be done now waits."""
         try:
             act()
-        except CliaError as err:
+        except Exception as raised:  # noqa: BLE001  # what we did not foresee in one session is not in the way of the others
+            err = raised if isinstance(raised, CliaError) else InvalidInput(f"a bug in clia: {raised!r}", code="bug")
             if hook is not None and isinstance(err, InvalidInput):
                 spool.reject(hook.record.spool, hook.record.id, err.code, str(err))
                 self._rejected += 1
@@ -211,7 +215,8 @@ def _understood(place: str, name: str) -> Hook | None:
     if record is None:
         return None
     tool = tool_of(record.tool)
-    return Hook(tool, tool.from_hook(_json(record.payload)), record)
+    told = tool.from_hook(_json(record.payload))
+    return Hook(tool, told, record._replace(payload=b""))  # what was said is in the events, and shorter
 
 
 def _json(payload: bytes) -> object:

@@ -1,15 +1,11 @@
 """Applying a schema that a flow's author wrote, in a process of its own.
 
-Invariant: it ends within its time and its memory, whatever the schema says, and holds up nobody else meanwhile: a pattern that
-backtracks for ever keeps a whole interpreter from doing anything else.
+Invariant: it ends within its time and its memory, whatever the schema says, and holds up nobody else meanwhile.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
+from clia.app.apart import Unanswered, apart, serve
 from clia.sessions.answers import CannotApply, problem_of
 
 TYPE_CHECKING = False
@@ -17,45 +13,28 @@ if TYPE_CHECKING:
     from typing import Any
 
 SECONDS = 5.0
-_MEMORY = 1024 * 1024 * 1024
 
 
 def judged(schema: Any, value: Any) -> str | None:
     """Why a schema does not take a value; ``CannotApply`` where that cannot be told in time."""
-    asked = json.dumps([schema, value])
     try:
-        done = subprocess.run(
-            # Not from where we stand: that is a repository, and agents write files there.
-            [sys.executable, "-P", "-m", __name__],
-            input=asked,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=True,
-        )
-        verdict, said = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        raise CannotApply(f"it takes more than {SECONDS:g} s") from None
-    except (subprocess.CalledProcessError, OSError, ValueError):
-        raise CannotApply("whoever applies it dies of it") from None
+        with apart(__name__, SECONDS) as ask:
+            verdict, said = ask([schema, value])
+    except (Unanswered, OSError) as err:  # or no process can be started
+        raise CannotApply(str(err)) from None
     if verdict == "cannot":
         raise CannotApply(said)
     problem: str | None = said
     return problem
 
 
-def main() -> None:
-    import resource  # POSIX, as the rest
-
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS) + 1, int(SECONDS) + 1))
-    schema, value = json.load(sys.stdin)
+def _verdict(asked: Any) -> list[str | None]:
+    schema, value = asked
     try:
-        answer = ["says", problem_of(schema, value)]
+        return ["says", problem_of(schema, value)]
     except CannotApply as err:
-        answer = ["cannot", str(err)]
-    json.dump(answer, sys.stdout)
+        return ["cannot", str(err)]
 
 
 if __name__ == "__main__":
-    main()
+    serve(_verdict, SECONDS)

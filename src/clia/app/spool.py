@@ -1,6 +1,7 @@
 """The spool as ingest and doctor see it: events that hooks put down.
 
 Invariant: an event leaves the spool when what it says is recorded, or goes to ``rejected/`` with the reason; it is never dropped.
+Whatever else lies there, a pipe, a link, a folder, an odd name, holds up nobody: it is put aside in the same way, unopened.
 The format is that of ``clia.hooks.spool``, which writes it and may load nothing; a test holds the two together.
 """
 
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import stat
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -28,6 +31,9 @@ NEW, DRAFTS, REJECTED = "new", "tmp", "rejected"
 PAYLOAD_MAX = 64 * 1024 * 1024
 STALE_DRAFT = 3600.0
 """Seconds after which what a hook never finished is what it was killed in."""
+_ID = re.compile(r"[0-9]{20}-[0-9]{1,10}-[0-9a-f]{8}")
+_PLAIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+_WHY, _WHY_MAX = ".why.json", 1 << 20
 
 
 class Record(NamedTuple):
@@ -82,10 +88,11 @@ def time_of(record: str) -> str:
 
 def read(spool: str, name: str) -> Record | None:
     """An event; None where another has taken it. ``InvalidInput`` where it is none, or too large."""
+    if not _ID.fullmatch(name):
+        raise InvalidInput(f"no hook names an event {name!r}", code="invalid-event-name", fields={"field": ""})
     path = os.path.join(spool, NEW, name)
     try:
-        with open(path, "rb") as file:
-            data = file.read(PAYLOAD_MAX + 1)
+        data = content(path, PAYLOAD_MAX + 1)
     except FileNotFoundError:
         return None
     except OSError as err:
@@ -94,6 +101,14 @@ def read(spool: str, name: str) -> Record | None:
         raise InvalidInput(f"the event has more than {PAYLOAD_MAX} bytes", code="event-too-large", fields={"field": ""})
     header, payload = parse(data)
     return Record(spool, name, header.get("tool", ""), header.get("cwd", ""), header.get("agent", ""), payload)
+
+
+def content(path: str, limit: int) -> bytes:
+    """The beginning of a regular file; ``InvalidInput`` where it is anything else: to open that may do something, or wait."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise InvalidInput("this is no file, but a folder, a link or a pipe", code="not-a-file", fields={"field": ""})
+    with open(path, "rb", opener=_at_once) as file:
+        return file.read(limit)
 
 
 def parse(data: bytes) -> tuple[dict[str, str], bytes]:
@@ -118,10 +133,21 @@ def reject(spool: str, name: str, code: str, message: str, folder: str = NEW) ->
     """Puts an event aside, with the reason in a file beside it."""
     where = os.path.join(spool, REJECTED)
     _trying(lambda path: os.makedirs(path, mode=0o700, exist_ok=True), where)
+    kept = _free(where, name)
     reason = json.dumps({"code": code, "message": message}, ensure_ascii=False)
-    _trying(lambda path: _write(path, reason), os.path.join(where, f"{name}.why.json"))
+    _trying(lambda path: _write(path, reason), os.path.join(where, f"{kept}{_WHY}"))
     with suppress(FileNotFoundError):
-        _trying(lambda path: os.replace(path, os.path.join(where, name)), os.path.join(spool, folder, name))
+        _trying(lambda path: os.rename(path, os.path.join(where, kept)), os.path.join(spool, folder, name))
+
+
+def _free(folder: str, name: str) -> str:
+    """How something is called once it is put aside: as before, where there is room for the reason beside it."""
+    if not _PLAIN.fullmatch(name) or name.endswith(_WHY):
+        name = f"odd-{sha256(os.fsencode(name)).hexdigest()[:16]}"
+    free, number = name, 1
+    while os.path.lexists(os.path.join(folder, free)):
+        free, number = f"{name}.{number}", number + 1
+    return free
 
 
 def rejected(spool: str) -> list[Rejected]:
@@ -131,11 +157,11 @@ def rejected(spool: str) -> list[Rejected]:
 def _rejected(spool: str) -> Iterator[Rejected]:
     folder = os.path.join(spool, REJECTED)
     for name in _names(folder):
-        if name.endswith(".why.json"):
+        if name.endswith(_WHY):
             continue
         why: Any = None
-        with suppress(OSError, ValueError), open(os.path.join(folder, f"{name}.why.json"), encoding="utf-8") as file:
-            why = json.load(file)
+        with suppress(OSError, ValueError, InvalidInput):
+            why = json.loads(content(os.path.join(folder, f"{name}{_WHY}"), _WHY_MAX))
         said = why if isinstance(why, dict) else {}
         yield Rejected(name, str(said.get("code", "unknown")), str(said.get("message", "the reason is lost")))
 
@@ -145,7 +171,7 @@ def clear_drafts(spool: str, now: float) -> int:
     folder, count = os.path.join(spool, DRAFTS), 0
     for name in _names(folder):
         with suppress(OSError):
-            if now - os.stat(os.path.join(folder, name)).st_mtime > STALE_DRAFT:
+            if now - os.lstat(os.path.join(folder, name)).st_mtime > STALE_DRAFT:
                 reject(spool, name, "unfinished-event", "the hook was ended before it had read the event", DRAFTS)
                 count += 1
     return count
@@ -173,9 +199,14 @@ def _names(folder: str) -> list[str]:
 
 def _write(path: str, text: str) -> None:
     draft = f"{path}.draft"
-    with open(draft, "w", encoding="utf-8") as file:
+    with open(draft, "w", encoding="utf-8", errors="replace", opener=_at_once) as file:
         file.write(text)
     os.replace(draft, path)
+
+
+def _at_once(path: str, flags: int) -> int:
+    """A pipe or a link may have come in a file's place just now: nobody waits for the one, or follows the other."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
 
 
 def _trying(act: Any, path: str) -> None:

@@ -5,15 +5,14 @@ Invariant: nothing is decided here. A verb's rules live in the module of ``clia.
 
 from __future__ import annotations
 
-import re
-
+from clia.app.pattern_search import matching
 from clia.errors import InvalidInput
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from clia.kernel.typed_objects import ConsoleTrace
@@ -67,21 +66,25 @@ class TraceVerbs:
     def trace_search(self, text: str, *, agent: str | None = None, regex: bool = False) -> list[TraceHit]:
         """Every entry that holds a text, bound or pending."""
         agents = [names.check_name(agent)] if agent else sorted({*self._agents.names(), *self._agents.names(archived=True)})
-        return list(self._traces.search(_matcher(text, regex), agents))
+        if not check_text(text, "text", nul=True):
+            raise InvalidInput("give a text to search for", code="empty-search")
+        if regex:
+            return matching(text, self._searched(agents))
+        wanted = text.casefold()
+        return list(self._traces.search(lambda entry: wanted in entry.casefold(), agents))
 
     def trace_purge(self, agent: str, text: str) -> Purged:
         """Takes a leaked text out of the agent's traces, their history and the buffer."""
         return self._purging.purge(agent, text)
 
+    def _searched(self, agents: Sequence[str]) -> Iterator[tuple[str, TraceHit]]:
+        """Every entry, beside the text of it that a search looks at."""
+        looked_at = ""
 
-def _matcher(text: str, regex: bool) -> Callable[[str], bool]:
-    if not check_text(text, "text", nul=True):
-        raise InvalidInput("give a text to search for", code="empty-search")
-    if not regex:
-        wanted = text.casefold()
-        return lambda entry: wanted in entry.casefold()
-    try:
-        pattern = re.compile(text)
-    except re.error as err:
-        raise InvalidInput(f"{text!r} is no regular expression: {err}", code="invalid-pattern") from None
-    return lambda entry: pattern.search(entry) is not None
+        def take(text: str) -> bool:
+            nonlocal looked_at
+            looked_at = text
+            return True
+
+        for hit in self._traces.search(take, agents):  # it goes on to the next only when it is asked to
+            yield looked_at, hit

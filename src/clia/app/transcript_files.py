@@ -41,6 +41,14 @@ def first_lines(path: str, limit: int) -> list[dict[str, Any]]:
     return found
 
 
+def names_in(folder: str) -> list[str]:
+    """What lies in a folder, sorted; nothing where it cannot be asked."""
+    try:
+        return sorted(os.listdir(folder))
+    except (OSError, ValueError):
+        return []
+
+
 def has_grown(path: str, offset: int) -> bool:
     """Whether more stands in a transcript than was read of it."""
     try:

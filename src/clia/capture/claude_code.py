@@ -111,18 +111,24 @@ def _sub_start(said: Mapping[str, Any]) -> list[Event]:
 
 
 def _sub_stop(said: Mapping[str, Any]) -> list[Event]:
-    return [Event(SUB_STOP, shortened(field(said, "last_assistant_message")), data=_named(said, "agent_type"))]
+    return [_last_said(SUB_STOP, said)._replace(data=_named(said, "agent_type"))]
 
 
 def _stop(said: Mapping[str, Any]) -> list[Event]:
-    return [Event(TURN_END, shortened(field(said, "last_assistant_message")))]
+    return [_last_said(TURN_END, said)]
+
+
+def _last_said(what: str, said: Mapping[str, Any]) -> Event:
+    """The end of something, with what was said last; the whole of it is what is known again."""
+    text = field(said, "last_assistant_message")
+    return Event(what, shortened(text), counted=f"say:{digest(text)}")
 
 
 def _stop_failure(said: Mapping[str, Any]) -> list[Event]:
     error = said.get("error")
     why = field(said, "error_details") or (error if isinstance(error, str) else as_text(error))
     note = Event(NOTE, shortened(f"the turn ended with an error: {why}"), data={"event": "StopFailure"})
-    return [note, Event(TURN_END, shortened(field(said, "last_assistant_message")))]
+    return [note, _last_said(TURN_END, said)]
 
 
 def _end(said: Mapping[str, Any]) -> list[Event]:
@@ -164,7 +170,8 @@ _HOOKS: dict[str, Callable[[Mapping[str, Any]], list[Event]]] = {
 def from_line(line: Mapping[str, Any]) -> list[Event]:
     """What a line of a transcript tells; nothing where it is not of the conversation."""
     message = line.get("message")
-    if not isinstance(message, dict) or line.get("isMeta") is True:
+    copied = isinstance(line.get("forkedFrom"), dict)  # from the session that this one is a fork of
+    if not isinstance(message, dict) or line.get("isMeta") is True or copied:
         return []
     read = {"user": _user, "assistant": _assistant}.get(field(line, "type"))
     if read is None:

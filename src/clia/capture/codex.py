@@ -25,6 +25,7 @@ from clia.capture.events import (
     shortened,
     small,
     time_field,
+    whole,
 )
 
 TYPE_CHECKING = False
@@ -52,7 +53,7 @@ def _patched(event: Event, given: object) -> Event:
     if event.what != CALL or event.data.get("tool") != "apply_patch":
         return event
     patch = (given.get("command") or given.get("input")) if isinstance(given, dict) else given
-    return event._replace(paths=_patch_paths(patch)) if isinstance(patch, str) else event
+    return event._replace(paths=_patch_paths(whole(patch))) if isinstance(patch, str) else event
 
 
 _HEADS = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")

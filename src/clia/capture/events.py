@@ -15,6 +15,7 @@ import re
 from typing import NamedTuple
 
 from clia.errors import InvalidInput
+from clia.kernel.secrets import redact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _ID_MAX = 200
 _ID = re.compile(r"[!-~]{1,200}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z")
 _EXACT = 2**53
+_SECRET_MAX = 8 * 1024
 
 
 class Event(NamedTuple):
@@ -87,6 +89,10 @@ def id_field(payload: Mapping[str, Any], name: str) -> str:
     return found if found.isprintable() and len(found) <= _ID_MAX else digest(found)
 
 
+def is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
 def path_field(payload: Mapping[str, Any], name: str) -> str | None:
     """A path that could be one."""
     found = field(payload, name)
@@ -124,7 +130,11 @@ def known(prefix: str, given: object, text: str) -> tuple[str | None, str | None
 
 def shortened(text: str, limit: int = TEXT_MAX) -> str:
     kept = whole(text)
-    return kept if len(kept) <= limit else f"{kept[:limit]}\n[cut: {len(kept) - limit} more characters]"
+    if len(kept) <= limit:
+        return kept
+    # Half of a secret is not known again: what lies at the cut is cleaned before it.
+    clean = redact(kept[: limit + _SECRET_MAX]).text
+    return f"{clean[:limit]}\n[cut: {len(kept) - limit} more characters]"
 
 
 def small(value: Any, depth: int = 0) -> Any:
@@ -146,7 +156,7 @@ def small(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def as_text(value: Any) -> str:
+def as_text(value: Any, depth: int = 0) -> str:
     """What a tool gave back, as people read it: its text where it has one, else JSON."""
     if isinstance(value, str):
         return shortened(value)
@@ -159,9 +169,9 @@ def as_text(value: Any) -> str:
         inner = value.get("file")
         if isinstance(inner, dict) and isinstance(inner.get("content"), str):
             return shortened(inner["content"])
-        if isinstance(value.get("content"), (str, list)) and value["content"]:
-            return as_text(value["content"])
-    return "" if value is None else shortened(json.dumps(value, ensure_ascii=False, sort_keys=True))
+        if isinstance(value.get("content"), (str, list)) and value["content"] and depth < _DEPTH:
+            return as_text(value["content"], depth + 1)
+    return "" if value is None else shortened(json.dumps(small(value), ensure_ascii=False, sort_keys=True))
 
 
 _TELLING = ("command", "cmd", "file_path", "path", "notebook_path", "pattern", "query", "url", "description", "prompt")
@@ -185,4 +195,4 @@ def written(tool: str, given: Any, writers: frozenset[str]) -> tuple[str, ...]:
     """The files that a call says it writes."""
     if tool not in writers or not isinstance(given, dict):
         return ()
-    return tuple(given[name] for name in _WRITING if isinstance(given.get(name), str) and given[name])
+    return tuple(found for name in _WRITING if (found := path_field(given, name)))

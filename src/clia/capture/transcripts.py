@@ -7,6 +7,7 @@ and counted.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _JOINTS = ("", "\n", "\n\n")
 _JOINED = "joined:"
+_PARTS = 8
 
 
 class Standing(NamedTuple):
@@ -31,6 +33,7 @@ class Standing(NamedTuple):
     message: str = ""  # the message that was read last
     parts: tuple[str, ...] = ()  # the texts of it
     calls: Mapping[str, str] = {}  # the tool of each call that has no result yet
+    first: str = ""  # the digest of the first line, by which a file is known again
 
 
 class Reading(NamedTuple):
@@ -56,6 +59,7 @@ def read_on(
     at, unreadable = standing.offset, 0
     message, parts, calls = standing.message, standing.parts, dict(standing.calls)
     events: list[Event] = []
+    first = standing.first or _first_of(data)
     for line in data.split(b"\n")[:-1]:  # a carriage return ends no line: nothing would come after it
         made, readable = _parsed(line, from_line)
         if upto is not None and any(each.at is not None and each.at > upto for each in made):
@@ -65,10 +69,25 @@ def read_on(
         for each in made if not since else [each for each in made if (each.at or "") >= since]:
             events.append(_keyed(_named(each, calls), counts))
             if each.what == SAID:
-                parts = (*parts, each.text) if each.message and each.message == message else (each.text,)
+                parts = (*parts, each.text)[-_PARTS:] if each.message and each.message == message else (each.text,)
                 message = each.message
                 _count_joined(parts, counts)
-    return Reading(tuple(events), Standing(at, counts, message, parts[-8:], calls), unreadable)
+    return Reading(tuple(events), Standing(at, counts, message, parts, calls, first), unreadable)
+
+
+def _first_of(data: bytes) -> str:
+    line, end, _ = data.partition(b"\n")
+    return hashlib.sha256(line).hexdigest()[:16] if end else ""
+
+
+def restarted(standing: Standing, data: bytes) -> Standing:
+    """Where to stand in a file that is read from its start.
+
+    One that begins as the last one did is its copy, and says the same again; any other goes on where that one ended.
+    """
+    if standing.first and _first_of(data) == standing.first:
+        return Standing()
+    return standing._replace(offset=0, message="", parts=(), first="")
 
 
 def _parsed(line: bytes, from_line: Callable[[Mapping[str, Any]], list[Event]]) -> tuple[list[Event], bool]:
@@ -109,14 +128,14 @@ def _count_joined(parts: tuple[str, ...], counts: dict[str, int]) -> None:
             counts[f"{_JOINED}say:{digest(joint.join(parts))}"] = 1
 
 
-def hook_key(event: Event, counts: Mapping[str, int], record: str, *, transcript: bool) -> str | None:
+def hook_key(event: Event, counts: Mapping[str, int], record: str) -> str | None:
     """The key of an event that a hook told: the one that the transcript's reader gave it, or will give it.
 
     None where the transcript has it in parts.
     """
     if event.key is not None:
         return event.key
-    if event.counted is None or not transcript:
+    if event.counted is None:
         return f"hook:{record}:{event.what}"
     if event.counted not in counts and _JOINED + event.counted in counts:
         return None

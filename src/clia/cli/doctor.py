@@ -105,7 +105,7 @@ def _hook_rows(hooks: HooksHealth) -> list[tuple[str, str, bool]]:
 
 
 def _tool_words(health: ToolHealth) -> str:
-    places = ", ".join(f"{each.path} ({each.scope})" for each in health.places) or "not installed any more"
+    places = ", ".join(f"{each.path} ({each.scope})" for each in health.places) or "not installed here"
     last = f"last event {health.last}" if health.last else "no event so far"
     return f"{health.tool}: {places}; {last}"
 

@@ -12,8 +12,10 @@ import signal
 import sys
 
 from clia import __version__
+from clia.app.forge_mark import address_of
 from clia.cli.space.common import add_space, settings_of
 from clia.errors import InvalidInput
+from clia.kernel.refs import check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
         help="who the client is, where a call does not say (default: CLIA_AGENT, else whose checkout the path is in)",
     )
     parser.add_argument(
-        "--forge", metavar="URL", help="the forge where people answer, for links to its inbox (default: CLIA_FORGE)"
+        "--forge",
+        metavar="URL",
+        help="the forge where people answer, for links to its inbox (default: CLIA_FORGE, else the one that serves the space here)",
     )
     parser.add_argument(
         "--config", metavar="FILE", help="the operator's configuration (default: CLIA_CONFIG, else .git/clia/config.toml)"
@@ -44,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
     path, settings = os.path.abspath(args.path), settings_of(args)
     if not os.path.isdir(path):
         raise InvalidInput(f"{path} is not a directory", code="not-a-directory", fields={"path": path})
+    if agent is not None:
+        check_name(agent)
     from clia.app.spaces import open_space
     from clia.mcp.place import Place
     from clia.mcp.stdio import serve  # the protocol's package: a second
@@ -68,8 +74,11 @@ def _checked(forge: str | None) -> str | None:
 
 
 def _address(forge: str | None, space: Space) -> str | None:
-    """Where the space is in the forge: as told, else under the name that a forge gives to the repository's directory."""
-    if forge is None or "/s/" in forge:
+    """Where the space is in the forge: as told, or under the name that a forge gives to the repository's directory; where nothing
+    is told, in the forge of this machine that serves it."""
+    if forge is None:
+        return address_of(space)
+    if "/s/" in forge:
         return forge
     common = os.path.dirname(os.path.dirname(space.running.workplace))
     root = os.path.dirname(common) if os.path.basename(common) == ".git" else common

@@ -8,6 +8,7 @@ and of that next to nothing: a tool starts it hundreds of times an hour.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 from clia.hooks import spool
@@ -20,7 +21,7 @@ TOOLS = ("claude-code", "codex", "gemini")
 # Where a tool says that its project is; Codex documents no variable.
 _PROJECTS = {"claude-code": b"CLAUDE_PROJECT_DIR", "gemini": b"GEMINI_PROJECT_DIR"}
 # What is worth turning the spool into a record: something began that needs an agent, or ended.
-_TURNS = (b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentStop", b"SessionEnd", b"AfterAgent")
+TURNS = (b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentStop", b"SessionEnd", b"AfterAgent")
 # Who is accountable is the account's choice; every other GIT_ variable is about the repository of whoever started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
 _STDIN = 0
@@ -50,7 +51,7 @@ def _put_down(tool: str, place: tuple[bytes, bytes], first: bytes) -> None:
     where, common = place
     head = spool.head(tool.encode(), where, os.environb.get(b"CLIA_AGENT", b""))
     spool.put(spool.spools(common, os.environb), _event(head + first))
-    if _event_name(first) in _TURNS and os.environb.get(b"CLIA_HOOK_INGEST") != b"off" and not _is_ingesting(common):
+    if _event_name(first) in TURNS and os.environb.get(b"CLIA_HOOK_INGEST") != b"off" and not _is_ingesting(common):
         _start_ingest(where)
 
 
@@ -122,21 +123,41 @@ def _common_dir(path: bytes) -> bytes | None:
         if above == path:
             return None
         path = above
-    if not os.path.isdir(found):  # a linked worktree, or a submodule
-        said = _content(found)
-        if not said.startswith(b"gitdir:"):
-            return None
-        found = os.path.join(path, said.removeprefix(b"gitdir:").strip())
-    shared = _content(os.path.join(found, b"commondir")).strip()
-    return os.path.realpath(os.path.join(found, shared) if shared else found)
+    if os.path.isdir(found):
+        return None if _content(os.path.join(found, b"commondir")) else os.path.realpath(found)
+    said = _content(found)
+    if not said.startswith(b"gitdir:"):
+        return None
+    return _shared_by(found, os.path.realpath(os.path.join(path, said.removeprefix(b"gitdir:").strip())))
+
+
+def _shared_by(link: bytes, private: bytes) -> bytes | None:
+    """What the worktrees share with the one whose ``.git`` file leads to a git directory; None where that is another's.
+
+    Anybody can write such a file, so the repository must know of it: of a linked worktree it keeps a way back. Other git
+    directories keep none, those of submodules for one; but ``.git`` of another directory is of what lies beside it.
+    """
+    shared = _content(os.path.join(private, b"commondir")).strip()
+    if not shared:
+        return None if os.path.basename(private) == b".git" else private
+    common = os.path.realpath(os.path.join(private, shared))
+    back = _content(os.path.join(private, b"gitdir")).strip()
+    known = os.path.dirname(private) == os.path.join(common, b"worktrees")
+    return common if known and back and os.path.realpath(os.path.join(private, back)) == os.path.realpath(link) else None
 
 
 def _content(path: bytes) -> bytes:
+    """What a small file says; nothing where it is none. A pipe in its place is not waited for."""
     try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read(1 << 16) or b""
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return b""
+    try:
+        return os.read(file, 1 << 16) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
 
 
 def _event_name(payload: bytes) -> bytes:
@@ -148,7 +169,7 @@ def _event_name(payload: bytes) -> bytes:
 def _is_ingesting(common: bytes) -> bool:
     """Whether somebody is at it: an ingest holds this lock for as long as it lives."""
     try:
-        lock = os.open(os.path.join(spool.spool_of(common), b"ingest.lock"), os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(os.path.join(spool.spool_of(common), b"ingest.lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
     import fcntl  # only where something ends

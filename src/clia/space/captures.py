@@ -7,18 +7,19 @@ the agent's head is: what others put there meanwhile stays. The directory, its i
 
 from __future__ import annotations
 
+import hashlib
 from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from clia.errors import NotAllowed, NotFound, UnsafePath
 from clia.kernel import refs as names
-from clia.kernel.types import AGENT_COMMIT, SPAWN
+from clia.kernel.types import AGENT_COMMIT
 from clia.space.traces import stream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from clia.ports.workbench import Workbench
@@ -50,7 +51,7 @@ class Captured(NamedTuple):
     standing: Mapping[str, Any] = {}  # how far the transcript was read
     tree: str = ""  # what the directory held when it was last looked at
     prompt: str = ""  # what it was told last
-    heard: Mapping[str, int] = {}  # how often hooks told each text while there was no transcript to read
+    heard: Mapping[str, Sequence[str]] = {}  # which events told each text while there was no transcript to read
     since: str = ""  # what the transcript says of before is another session's
     paths: tuple[str, ...] = ()  # files that it said it wrote, since its last commit
     shared: bool = False  # whether another sub-agent worked in the same place at the same time
@@ -62,7 +63,12 @@ class Captured(NamedTuple):
 
 
 def row_key(tool: str, session: str, sub: str = "") -> str:
-    return f"{_ROWS}{tool}/{session}/{sub}"
+    """Digests: ids are the tools' own, of any length and with anything in them."""
+    return f"{_ROWS}{tool}/{_digest(session)}/{_digest(sub) if sub else ''}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class Seen(NamedTuple):
@@ -92,9 +98,13 @@ class Captures:
         return [_from_row(value) for _, value in self._core.store.scan(_ROWS)]
 
     def subs(self, tool: str, session: str) -> list[Captured]:
-        """The sub-agents of a session."""
+        """The sub-agents of a session, in the order in which they started."""
         rows = (_from_row(value) for _, value in self._core.store.scan(row_key(tool, session)))
-        return [each for each in rows if each.session == session and each.sub]
+        return sorted((each for each in rows if each.sub), key=lambda each: (each.started, each.sub))
+
+    def clean(self, text: str) -> str:
+        """A text without its secrets, for what is kept or cut."""
+        return self._core.clean.text(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), "text")
 
     def keep(self, captured: Captured) -> None:
         with self._core.store.writing() as transaction:
@@ -148,11 +158,6 @@ class Captures:
         with self._core.store.reading() as view:
             return bool(view.streams.read(stream(agent), limit=1))
 
-    def is_fresh(self, agent: str) -> bool:
-        """Whether an agent has done nothing yet."""
-        head = self._core.require_head(agent)
-        return self._core.last_own(agent, head).cid == head and self._core.read(head).kind == SPAWN
-
     def offers(self, agent: str) -> bool:
         """Whether an agent's files are others than those it was spawned with."""
         core, head = self._core, self._core.require_head(agent)
@@ -177,7 +182,7 @@ class Captures:
         self._commits.check_tree(tree, made)
         self._set_up()
         checkout = self._workbench.checkout_of(captured.place)
-        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and made == seen.now
+        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and made in (seen.now, tree)
         if checkout is None or not ours:
             return self._commits.commit(agent, TURN, worktree, words, with_trace=True)
         self._workbench.prepare(checkout, made)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from clia.app.forge_mark import mark, unmark
 from clia.app.spaces import open_space
 from clia.app.users import ADMIN
 from clia.errors import BackendError, InvalidInput
@@ -159,11 +160,24 @@ def serve(
             )
             hooks.start()
             try:
-                _Server(config, lambda: say(said), forge.stopping).run(sockets=[bound])
+                with _marked(forge, address):
+                    _Server(config, lambda: say(said), forge.stopping).run(sockets=[bound])
             finally:
                 hooks.stop()
     finally:
         forge.close()
+
+
+@contextmanager
+def _marked(forge: Forge, address: str) -> Iterator[None]:
+    """Programs of this machine can find out where each space is served."""
+    for site in forge.sites.values():
+        mark(site.space, f"{address.rstrip('/')}/s/{site.name}")
+    try:
+        yield
+    finally:
+        for site in forge.sites.values():
+            unmark(site.space)
 
 
 def open_forge(paths: Sequence[str], settings: Settings) -> Forge:

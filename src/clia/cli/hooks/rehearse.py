@@ -100,6 +100,9 @@ def _setting_of(args: argparse.Namespace, script: Sequence[Step] | None) -> Sett
         hints = ["git init; clia init"]
         raise InvalidInput(f"{directory} is in no git repository", code="no-repository", hints=hints, fields={"path": directory})
     command = around.in_shell(args.hook) if args.hook is not None else around.own_hook(args.tool)
+    send = around.sender(args.tool, command, directory, environment)
+    if environment.get("CLIA_HOOK_INGEST") != "off":
+        send = around.thoughtful(send, place.common)
     setting = Setting(
         tool=args.tool,
         directory=directory,
@@ -107,7 +110,7 @@ def _setting_of(args: argparse.Namespace, script: Sequence[Step] | None) -> Sett
         start=_start_of(args),
         branch=place.branch,
         environment=environment,
-        send=None if args.no_hooks else around.sender(args.tool, command, directory, environment),
+        send=None if args.no_hooks else send,
         stop_after=args.stop_after,
         clock=(lambda: datetime.now(UTC)) if args.start is None else None,
     )

@@ -6,10 +6,14 @@ standard input and the project's directory in the variable that the tool documen
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import time
 from typing import NamedTuple
+
+from clia.hooks.main import TURNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 _PROJECT = {"claude-code": "CLAUDE_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR"}
 _SECONDS = 60
 _TIMED_OUT = 124
+_THINKING, _INSTANT = 5.0, 0.02
 
 
 class Place(NamedTuple):
@@ -60,6 +65,27 @@ def sender(tool: str, command: Sequence[str], directory: str, environment: Mappi
         return done.returncode
 
     return send
+
+
+def thoughtful(send: Callable[[bytes], int], common: str) -> Callable[[bytes], int]:
+    """A model thinks for seconds before it goes on, and what a hook started is done by then: here it is waited for."""
+    new = os.path.join(common, "clia", "spool", "new")
+
+    def sent(payload: bytes) -> int:
+        code = send(payload)
+        until = time.monotonic() + _THINKING
+        while _event_name(payload) in TURNS and time.monotonic() < until and os.path.isdir(new) and os.listdir(new):
+            time.sleep(_INSTANT)
+        return code
+
+    return sent
+
+
+def _event_name(payload: bytes) -> bytes:
+    try:
+        return str(json.loads(payload)["hook_event_name"]).encode()
+    except (ValueError, KeyError, TypeError):
+        return b""  # cut on purpose
 
 
 def in_shell(command: str) -> list[str]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 PAGE = 50
 """Commits on a page."""
+_CAPTURED = 5  # sessions of tools that are told
 
 
 class Commits(NamedTuple):
@@ -122,6 +123,7 @@ def _shown(visit: Visit, agent: Known, refused: Refused | None = None) -> Respon
         edges=_edges(space, name),
         session=runs.session,
         runs=runs,
+        captured=[each for each in space.captures.sessions() if each.agent == name][-_CAPTURED:],
         pending=len(space.trace_pending(name)),
         landings=space.landings(name),
         others=[each for each in space.agents() if each != name] if visit.may(ADMIN) else [],

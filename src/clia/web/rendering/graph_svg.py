@@ -245,7 +245,7 @@ def _row(node: Node, prefix: str, side: int, now: Moment) -> str:
         f'<tspan class="kind" x="{side + _KIND}">{escape(_cut(kind, 16))}</tspan>'
         f'<tspan class="subject" x="{side + _SUBJECT + taken}">{escape(shown)}</tspan>'
         f"{_left_out(node)}"
-        f'<tspan class="agent" x="{side + _AGENT}">{escape(_cut(who, 22))}</tspan>'
+        f'<tspan class="agent" x="{side + _AGENT}">{escape(_cut(who, 20))}</tspan>'
         f'<tspan class="age" x="{side + _AGE}">{age}</tspan></text></a>{badges}</g>'
     )
 
