@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
 def run_pytest(words: list[str], environment: dict[str, str]) -> int:
     """All tests, on all cores. They make and remove many small files, which is twice as quick in memory as on a disk."""
     roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM and "--soak" not in words
-    workers = (os.cpu_count() or 1) + 1  # many tests wait for a disk or for a process that they killed
+    workers = (os.cpu_count() or 1) + 2  # many tests wait for a disk or for a process that they killed
     with TemporaryDirectory(prefix="clia-tests-", dir=MEMORY if roomy else None, ignore_cleanup_errors=True) as directory:
         command = [sys.executable, "-m", "pytest", "-n", str(workers), "--dist", "worksteal", "-q", f"--basetemp={directory}/run"]
         return subprocess.run([*command, *words], env=environment, check=False).returncode
