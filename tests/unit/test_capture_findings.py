@@ -462,3 +462,38 @@ def test_a_checkout_keeps_up_when_a_turn_is_committed_without_its_files(root: Pa
     assert set(space.files("scout")) == {"README.md", "new.txt"}
     (place / "more.txt").write_text("more\n")
     space.commit_dir("scout", "finding", place)
+
+
+# What a second reader found, with ingest after all of it
+
+
+def late(root: Path, script: list[dict[str, Any]]) -> str:
+    """A session that is taken in when it is over; its agent."""
+    told = rehearse(root, script)
+    take_in(root)
+    return f"claude-{told['session'][:8]}"
+
+
+def test_a_sub_agent_of_after_a_resumption_is_not_taken_for_one_of_before(root: Path, space: clia.Space) -> None:
+    """Its transcript lies there already when the first end is taken in."""
+    (root / "mine.txt").write_text("mine\n")
+    first: list[dict[str, Any]] = [{"prompt": "One."}, {"write": "one.txt", "text": "one\n"}, {"stop": True}, {"end": "other"}]
+    agent = late(root, [*first, {"resume": 1}, {"prompt": "Two."}, writer("two"), {"say": "Done."}, {"stop": True}])
+    (sub,) = space.sub_agents(agent)
+    assert sub.startswith(f"{agent}-two-")
+    assert [each.kind for each in space.session_log(sub)] == ["turn", "spawn"]
+    assert set(space.files(sub)) - {"README.md"} <= {"two.txt"}
+    assert [each.kind for each in space.session_log(agent)].count("session-merge") <= 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_lines_of_others_in_a_file_that_a_sub_agent_named_are_not_its_own(root: Path, space: clia.Space, when: str) -> None:
+    """Late, nobody can tell whose each line is: the file comes with the session's turn."""
+    edits: dict[str, Any] = {"subagent": "alpha", "task": "T.", "steps": [{"edit": "s.txt", "old": "one", "new": "alpha"}]}
+    start = {"write": "s.txt", "text": "one\nthree\n"}
+    after: list[dict[str, Any]] = [{"edit": "s.txt", "old": "three", "new": "parent"}] if when == "after" else []
+    if when == "after":
+        (root / "s.txt").write_text("one\nthree\n")
+    steps = [edits, *after] if when == "after" else [start, edits]
+    agent = late(root, [{"prompt": "Go."}, *steps, {"say": "Done."}, {"stop": True}])
+    assert authors(space, agent, "s.txt") == {agent}

@@ -36,6 +36,8 @@ class Hook(NamedTuple):
     record: Record
     undisturbed: Callable[[], bool] = lambda: True
     """Whether the directory is still as the event left it: a tool of the session that is called puts an event down first."""
+    later: Callable[[], frozenset[str]] = frozenset
+    """The files that calls of the session name that came after the event: what they hold now may be another's work."""
 
 
 class Live:
@@ -197,7 +199,7 @@ class Lives:
             if other is not None:
                 other.known = other.known._replace(shared=True)
                 self._captures.keep(other.known)
-        return self._enter(tool, made._replace(tree=self._captures.tree_of(name), shared=bool(others)))
+        return self._enter(tool, made._replace(tree=self._captures.tree_of(name), shared=bool(others) or hook is None))
 
     def subs(self, known: Captured) -> list[Captured]:
         """The sub-agents of a session, as this pass knows them."""

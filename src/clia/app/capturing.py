@@ -12,8 +12,23 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.app.capture_agents import Lives, moved, standing_of
-from clia.app.transcript_files import AT_ONCE, bytes_from, has_grown, names_in, sub_transcript
-from clia.capture.events import BOUNDS, CALL, END, NOTE, PROMPT, SAID, START, SUB_START, SUB_STOP, TURN_END, Event, digest, is_id
+from clia.app.transcript_files import AT_ONCE, bytes_from, first_lines, has_grown, names_in, sub_transcript
+from clia.capture.events import (
+    BOUNDS,
+    CALL,
+    END,
+    NOTE,
+    PROMPT,
+    SAID,
+    START,
+    SUB_START,
+    SUB_STOP,
+    TURN_END,
+    Event,
+    digest,
+    is_id,
+    time_field,
+)
 from clia.capture.tools import TOOLS
 from clia.capture.transcripts import Reading, Standing, hook_key, read_on, restarted
 from clia.errors import CliaError, InvalidInput, NotFound
@@ -106,12 +121,17 @@ class Capturing:
             return session
         live = self._lives.known(hook.tool, hook.told.session, event.sub)
         if live is None:
+            clean = False
             if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.known)):
                 words = Words("the files as a sub-agent finds them", self._meta(hook))
                 self.flush(session, hook.record.at)
                 self._accept(session)  # first, or what others offer would be the session's own
-                self._commit(hook, session, words, trace_alone=False)  # what was there before is not the sub-agent's work
+                # What was there before is not the sub-agent's work; where that could not be told, only what it names is.
+                clean = self._commit(hook, session, words, trace_alone=False)
             live = self._lives.begin_sub(session, event.sub, hook.told.sub_kind, hook)
+            if not clean:
+                live.known = live.known._replace(shared=True)
+                self._captures.keep(live.known)
         path = hook.told.sub_transcript
         if path and path != live.known.transcript:
             live.known = moved(live.known, path)
@@ -151,7 +171,9 @@ class Capturing:
     def _finish_sub(self, hook: Hook, session: Live, live: Live) -> None:
         """What a sub-agent did is committed and offered. Where others worked beside it or since, it is the files that it named."""
         words = Words(_subject(live.known.prompt, f"{live.agent}: work done"), self._meta(hook))
-        self._commit(hook, live, words, named=live.known.paths)
+        # Files that the session itself wrote, and has not committed yet, hold its lines too.
+        own = [each for each in live.known.paths if each not in session.known.paths]
+        self._commit(hook, live, words, named=own)
         offered = self._captures.offers(live.agent)
         if offered:
             self._space.relate(live.agent, OFFERS, session.agent)
@@ -165,7 +187,7 @@ class Capturing:
         self._commit(hook, live, Words(f"{text}\n\n{body}" if body else text, self._meta(hook)))
 
     def _ended(self, hook: Hook, live: Live, event: Event) -> None:
-        self._discover(live)
+        self._discover(live, hook.record.at)
         for each in self._lives.subs(live.known):
             sub = self._lives.known(hook.tool, each.session, each.sub) if each.open else None
             if sub is not None:
@@ -205,13 +227,13 @@ class Capturing:
 
     def _commit(
         self, hook: Hook, live: Live, words: Words, *, named: Sequence[str] | None = None, trace_alone: bool = True
-    ) -> None:
+    ) -> bool:
         """A commit of the agent, unless this very event has made it before; where the files cannot be taken, the trace is.
 
-        ``named``: of files that others may have changed too, just these.
+        ``named``: of files that others may have changed too, just these. Whether all of the directory is in it.
         """
         if self._captures.has_recorded(live.agent, hook.record.id):
-            return
+            return True
         known = live.known
         seen = self._seen(hook, live, named)
         try:
@@ -222,8 +244,10 @@ class Capturing:
             made = self._captures.record(known, words, Seen(None))
         self._captures.reached("turn-recorded")
         self._counts["commits"] += made is not None
-        if seen.now is not None and seen.only is None:
-            live.known = live.known._replace(tree=seen.now, paths=())
+        if seen.now is None or seen.only is not None:
+            return False
+        live.known = live.known._replace(tree=seen.now, paths=())
+        return True
 
     def _seen(self, hook: Hook, live: Live, named: Sequence[str] | None) -> Seen:
         """What the directory holds now, as far as it is this agent's work."""
@@ -234,7 +258,10 @@ class Capturing:
         alone = not live.known.shared and hook.undisturbed() and not self._has_called_since(live, hook.record.at)
         if not alone and named is None:
             return Seen(None)  # the next end of a turn takes them
-        return Seen(now, live.known.tree, None if alone or named is None else tuple(named))
+        if alone or named is None:
+            return Seen(now, live.known.tree)
+        others = set(self._inside(live.known.place, sorted(hook.later())))
+        return Seen(now, live.known.tree, tuple(each for each in named if each not in others))
 
     def _has_called_since(self, live: Live, at: str) -> bool:
         """Whether the transcript tells of a tool's call after a time: its hook may have been missed."""
@@ -393,19 +420,22 @@ class Capturing:
         while offset < (offset := standing_of(live.known).offset):
             self.flush(live, None)
         if live.known.open:
-            self._discover(live)
+            self._discover(live, None)
             return
         mark = {MARK: {"tool": live.tool.name, "session": live.known.session}}
         made = self._captures.record(live.known, Words("what the transcript told after the end", mark), Seen(None))
         self._counts["commits"] += made is not None
 
-    def _discover(self, live: Live) -> None:
+    def _discover(self, live: Live, upto: str | None) -> None:
+        """Sub-agents that only a transcript tells of; one that began after a time is not looked at yet."""
         known = live.known
         folder = os.path.dirname(sub_transcript(known.transcript, "x")) if not known.sub else ""
         for name in names_in(folder) if folder else ():
             sub = name.removeprefix("agent-").removesuffix(".jsonl")
             if name == f"agent-{sub}.jsonl" and is_id(sub) and self._lives.known(live.tool, known.session, sub) is None:
-                self.flush(self._lives.begin_sub(live, sub, "", None), None)
+                begun = next((time_field(line, "timestamp") for line in first_lines(os.path.join(folder, name), 1 << 16)), None)
+                if upto is None or begun is None or begun <= upto:
+                    self.flush(self._lives.begin_sub(live, sub, "", None), upto)
 
 
 def _key_of(live: Live, event: Event, key: str | None) -> str:

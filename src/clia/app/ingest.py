@@ -99,6 +99,13 @@ def _alone(place: str, *, wait: bool) -> Iterator[bool]:
             yield free
 
 
+class _Call(NamedTuple):
+    """A tool that is called: in whose session, and which files it says it writes."""
+
+    whose: tuple[str, str]
+    paths: tuple[str, ...]
+
+
 class _Ingest:
     def __init__(self, space: Space, settings: Settings, places: Sequence[str], progress: Progress | None, left: set[str]) -> None:
         self._space = space
@@ -108,7 +115,7 @@ class _Ingest:
         self._rejected = 0
         self._stuck: dict[tuple[str, str], CliaError] = {}  # sessions whose events cannot be recorded now
         self._left = left
-        self._called: dict[str, tuple[str, str] | None] = {}
+        self._called: dict[str, _Call | None] = {}
         self._capturing = Capturing(space, spool.remove)
 
     def run(self) -> Ingested:
@@ -138,7 +145,7 @@ class _Ingest:
             if _whose(hook) in self._stuck:
                 self._left.add(hook.record.id)
                 continue
-            going = hook._replace(undisturbed=partial(self._is_undisturbed, hook))
+            going = hook._replace(undisturbed=partial(self._is_undisturbed, hook), later=partial(self._named_since, hook))
             self._settle(partial(self._capturing.take, going), _whose(hook), hook)
         self._record_all()
         self._progress(len(hooks), len(hooks))
@@ -149,17 +156,25 @@ class _Ingest:
 
     def _is_undisturbed(self, hook: Hook) -> bool:
         """Whether no tool of the session was called since an event, up to this moment."""
-        later = [(name, place) for name, place in self.fresh() if name > hook.record.id]
-        return not any(self._calls(place, name) == _whose(hook) for name, place in later)
+        return not self._calls_since(hook)
 
-    def _calls(self, place: str, name: str) -> tuple[str, str] | None:
-        """The session whose tool an event says is called; None for any other event."""
+    def _named_since(self, hook: Hook) -> frozenset[str]:
+        return frozenset(path for each in self._calls_since(hook) for path in each.paths)
+
+    def _calls_since(self, hook: Hook) -> list[_Call]:
+        """The calls of tools that wait in the spool and came after an event of the same session."""
+        found = (self._call(place, name) for name, place in self.fresh() if name > hook.record.id)
+        return [each for each in found if each is not None and each.whose == _whose(hook)]
+
+    def _call(self, place: str, name: str) -> _Call | None:
+        """The call that an event tells of; None for any other event."""
         if name not in self._called:
             found = None
             with suppress(CliaError):
                 hook = _understood(place, name)
-                if hook is not None and any(each.what == CALL for each in hook.told.events):
-                    found = _whose(hook)
+                calls = [each for each in hook.told.events if each.what == CALL] if hook is not None else []
+                if hook is not None and calls:
+                    found = _Call(_whose(hook), tuple(path for each in calls for path in each.paths))
             self._called[name] = found
         return self._called[name]
 
