@@ -9,7 +9,6 @@ from __future__ import annotations
 from clia.capture.events import (
     BOUNDS,
     CALL,
-    END,
     FAILURE,
     NOTE,
     PROMPT,
@@ -29,10 +28,12 @@ from clia.capture.events import (
     id_field,
     known,
     path_field,
+    session_end,
     session_of,
     shortened,
     small,
     time_field,
+    unknown_event,
     written,
 )
 
@@ -49,7 +50,7 @@ _WRITERS = frozenset(("Write", "Edit", "MultiEdit", "NotebookEdit"))
 def from_hook(payload: object) -> Told:
     """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
     said, session, name = session_of(payload)
-    read, sub = _HOOKS.get(name, _unknown), id_field(said, "agent_id")
+    read, sub = _HOOKS.get(name, unknown_event), id_field(said, "agent_id")
     events = tuple(_of(each, sub, name) for each in read(said))
     own, of_sub = path_field(said, "transcript_path"), path_field(said, "agent_transcript_path")
     if sub and own is not None and own.endswith(f"/agent-{sub}.jsonl"):
@@ -131,20 +132,10 @@ def _stop_failure(said: Mapping[str, Any]) -> list[Event]:
     return [note, _last_said(TURN_END, said)]
 
 
-def _end(said: Mapping[str, Any]) -> list[Event]:
-    return [Event(END, field(said, "reason") or "other")]
-
-
 def _compact(said: Mapping[str, Any]) -> list[Event]:
     text = f"compacted ({field(said, 'trigger') or 'auto'})"
     summary = field(said, "compact_summary")
     return [Event(NOTE, shortened(f"{text}: {summary}" if summary else text), data={"event": field(said, "hook_event_name")})]
-
-
-def _unknown(said: Mapping[str, Any]) -> list[Event]:
-    name = field(said, "hook_event_name")
-    rest = {key: each for key, each in said.items() if key not in ("session_id", "transcript_path", "cwd", "hook_event_name")}
-    return [Event(NOTE, name, data={"event": name, "payload": small(rest)})]
 
 
 def _named(said: Mapping[str, Any], *names: str) -> dict[str, str]:
@@ -161,7 +152,7 @@ _HOOKS: dict[str, Callable[[Mapping[str, Any]], list[Event]]] = {
     "SubagentStop": _sub_stop,
     "Stop": _stop,
     "StopFailure": _stop_failure,
-    "SessionEnd": _end,
+    "SessionEnd": session_end,
     "PreCompact": _compact,
     "PostCompact": _compact,
 }

@@ -196,3 +196,20 @@ def written(tool: str, given: Any, writers: frozenset[str]) -> tuple[str, ...]:
     if tool not in writers or not isinstance(given, dict):
         return ()
     return tuple(found for name in _WRITING if (found := path_field(given, name)))
+
+
+# What every tool tells alike
+
+
+def session_end(said: Mapping[str, Any]) -> list[Event]:
+    return [Event(END, field(said, "reason") or "other")]
+
+
+_COMMON = ("session_id", "transcript_path", "cwd", "hook_event_name")
+
+
+def unknown_event(said: Mapping[str, Any]) -> list[Event]:
+    """An event of a name that we do not know: a note with all that it says."""
+    name = field(said, "hook_event_name")
+    rest = {key: each for key, each in said.items() if key not in _COMMON}
+    return [Event(NOTE, name, data={"event": name, "payload": small(rest)})]

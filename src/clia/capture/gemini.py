@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from clia.capture.events import (
     CALL,
-    END,
     FAILURE,
-    NOTE,
     PROMPT,
     RESULT,
     SAID,
@@ -22,10 +20,12 @@ from clia.capture.events import (
     call_line,
     field,
     path_field,
+    session_end,
     session_of,
     shortened,
     small,
     time_field,
+    unknown_event,
     written,
 )
 
@@ -43,7 +43,7 @@ def from_hook(payload: object) -> Told:
     """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
     said, session, name = session_of(payload)
     at = time_field(said, "timestamp")
-    events = tuple(each._replace(at=at) for each in _HOOKS.get(name, _unknown)(said))
+    events = tuple(each._replace(at=at) for each in _HOOKS.get(name, unknown_event)(said))
     return Told(session, events, path_field(said, "cwd"))
 
 
@@ -80,23 +80,13 @@ def _turn_end(said: Mapping[str, Any]) -> list[Event]:
     return [*([Event(SAID, text)] if text.strip() else []), Event(TURN_END)]
 
 
-def _end(said: Mapping[str, Any]) -> list[Event]:
-    return [Event(END, field(said, "reason") or "other")]
-
-
-def _unknown(said: Mapping[str, Any]) -> list[Event]:
-    name = field(said, "hook_event_name")
-    rest = {key: each for key, each in said.items() if key not in ("session_id", "transcript_path", "cwd", "hook_event_name")}
-    return [Event(NOTE, name, data={"event": name, "payload": small(rest)})]
-
-
 _HOOKS: dict[str, Callable[[Mapping[str, Any]], list[Event]]] = {
     "SessionStart": _start,
     "BeforeAgent": _prompt,
     "BeforeTool": _call,
     "AfterTool": _result,
     "AfterAgent": _turn_end,
-    "SessionEnd": _end,
+    "SessionEnd": session_end,
 }
 
 
