@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     import coverage
 
-# Timing belongs to the benchmarks; a run on CI is the same every time, a developer's explores.
-settings.register_profile("usual", deadline=None, derandomize=bool(os.environ.get("CI")))
+# Timing belongs to the benchmarks; a run on CI is the same every time, a developer's explores, a soak does so at length.
+settings.register_profile("usual", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("soak", deadline=None, max_examples=3000)
 
 ABOVE = re.compile(r"tests/docs/|/test_(api|drawing|forge|forms|graph_svg|page|rendering|wire)(_|\.py)")

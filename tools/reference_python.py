@@ -11,9 +11,10 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app import lineage, session_verbs, settings, space, spaces
+from clia.app import federation_verbs, lineage, session_verbs, settings, space, spaces
 from clia.cli import agent_program
 from clia.client import space as client_space
+from clia.federation import model as federation_model
 from clia.kernel import typed_objects
 from clia.ports import engine, queue, repository, store, workbench
 from clia.sessions import health as session_health
@@ -36,6 +37,9 @@ ANSWERS = (
     *(model.BoundTrace, model.TraceChange, model.TraceHit, purging.Purged, upkeep.AgentState),
     *(session_model.Request, session_model.Decision, session_model.Flow, engine.Problem, queue.Waiting, queue.Task),
     *(session_health.Ailment,),
+    *(federation_model.Key, federation_model.Peer, federation_model.Share, federation_model.Grant, federation_model.Explained),
+    *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
+    *(federation_model.Refused, federation_model.Remote),
     *(checks.Report, checks.Finding, upkeep.Maintained, relinking.Relinked, workbench.Pushed, exchange.Adopted),
 )
 
@@ -56,7 +60,7 @@ def python_page() -> str:
         *functions,
         *(_class(each) for each in (view.Lineage, view.MergedDocument)),
         *(_record(each) for each in records),
-        _class(space.Space, session_verbs.SessionVerbs),
+        _class(space.Space, session_verbs.SessionVerbs, federation_verbs.FederationVerbs),
         _remote(),
         _class(session_model.Session),
         *(_record(each) for each in (*GIVEN, *ANSWERS)),

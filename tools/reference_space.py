@@ -10,6 +10,8 @@ import inspect
 from typing import TYPE_CHECKING
 
 from clia.app import spaces
+from clia.federation import announcing, keys
+from clia.federation import checks as federation_checks
 from clia.kernel import refs, types
 from clia.kernel.typed_objects import PROMPT, SESSION_FLOW
 from clia.space import checks, envelope, exchange, landing, model, traces
@@ -29,6 +31,12 @@ REFS = {
     "TRACES": ("<name>", "notes: commit to console trace"),
     "SESSIONS": ("<name>", "notes: commit to checkpoint, the session as it was at that commit"),
     "BEHAVIOURS": ("<name>", "a chain of definitions of a flow: every version under its id, and which one is current"),
+    "KEYS": ("", "the space's chain of public keys, each signed by the one before: who it is to peers"),
+    "CAPABILITIES": ("", "what peers may have taken in here: grants and revocations, and the grants that stand"),
+    "ANNOUNCE": ("<space id>", "what was announced to another space: a chain of signed statements"),
+    "PEERS": ("<peer>", "who a peer is, and how far it was believed"),
+    "PEERS_REMOVED": ("<space id>", "the same of a peer that was removed, should it come back"),
+    "REMOTES": ("<peer>/{agents,records,notes/trace,notes/session,behaviours}/<name>", "what is tracked of a peer"),
     "TRACKING": ("<remote>/{clia,notes,heads}/…", "what was fetched from a remote and is not yet adopted"),
 }
 TRAILERS = {
@@ -49,11 +57,21 @@ TRAILERS = {
     "Clia-Value": "in a decision: the answer, as canonical JSON",
     "Clia-By": "in a decision: who decided",
     "Clia-Forked": "in a spawn by `session fork`: the run that was copied",
+    "Clia-Key": "in the chain of keys: the signed link",
+    "Clia-Announcement": "in a chain of announcements: the signed statement",
 }
 FINDINGS = {
     "unfinished": "a verb was begun and neither finished nor undone, and no process is at it",
     "index-row": "the index has a relation that git does not state; `clia rebuild`",
     "index-gap": "the index lacks a relation that git states; `clia rebuild`",
+    "key-exposed": "a private key of the space can be read by others",
+    "peer-twice": "two peers are the same space",
+    "unknown-peer": "something is tracked of a peer that is none; `clia maintain` removes it",
+    "unknown-place": "something is tracked where nothing of a peer is",
+    "chain-broken": "a chain of announcements or keys does not follow on",
+    "not-a-capability": "a commit of the capabilities is neither a grant nor a revocation",
+    "capabilities-differ": "the tree of the capabilities is not what the grants and revocations come to",
+    "gate-differs": "the store's gate decides otherwise than the refs say; `clia rebuild`",
     "git-fsck": "`git fsck --strict` complains",
     "invalid-name": "a branch below `agents/` is no name of an agent",
     "no-branch": "a record has no branch",
@@ -86,7 +104,7 @@ WORDS = {
 def space_page() -> str:
     _same("refs", REFS, (name for name, value in vars(refs).items() if name.isupper() and _is_ref(value)))
     said = {value for name, value in vars(model).items() if name.isupper() and str(value).startswith("Clia-")}
-    _same("trailers", TRAILERS, said)
+    _same("trailers", TRAILERS, said | {announcing.ANNOUNCEMENT, keys.KEY})
     _same("findings", FINDINGS, _findings())
     return page(
         "# Refs and settings of a space",
@@ -119,6 +137,12 @@ def space_page() -> str:
                     code(".git/clia/locks/<name>"),
                     "a lock of an agent; `@space` that of the whole space. They stay, and mean nothing by themselves",
                 ),
+                (code(".git/clia/keys/<key>.jwk"), "a private key of the space, for its owner alone; never in git"),
+                (
+                    code(".git/clia/shared/<space id>.git"),
+                    "what a peer may fetch from the forge: a repository of the refs that it was told",
+                ),
+                (code(".git/clia/quarantine/"), "what peers send, until it was looked at"),
                 (code(".git/worktrees/<name>/clia.json"), "of a checkout: its agent and base"),
             ],
         ),
@@ -159,8 +183,9 @@ def _type(name: str, parent: str | None) -> tuple[str, str, str]:
 def _findings() -> set[str]:
     """The codes that ``verify`` can give."""
     found = set()
-    for node in ast.walk(ast.parse(inspect.getsource(checks))):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("found", "_cut_off"):
+    named = ("found", "_found", "_cut_off")
+    for node in (each for module in (checks, federation_checks) for each in ast.walk(ast.parse(inspect.getsource(module)))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in named:
             first = node.args[0]
             found |= {str(first.value)} if isinstance(first, ast.Constant) else set()
     return found

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from clia.app.spaces import init_space as init
     from clia.app.spaces import open_space as open  # noqa: A004  # clia.open is the promised name
     from clia.cli.agent_program import agent_cli
+    from clia.federation.model import Announced, Grant, Key, Peer, Remote, Synced
     from clia.kernel.typed_objects import Behaviour, Briefing, ConsoleTrace
     from clia.sessions.model import Decision, Flow, Request, Session
     from clia.space.model import Conflicts, File, Landed, Link, Merged, Submodule, UpToDate
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Announced",
     "Behaviour",
     "Briefing",
     "Conflicts",
@@ -30,14 +32,19 @@ __all__ = [
     "Decision",
     "File",
     "Flow",
+    "Grant",
+    "Key",
     "Landed",
     "Link",
     "Merged",
+    "Peer",
+    "Remote",
     "Request",
     "Session",
     "Settings",
     "Space",
     "Submodule",
+    "Synced",
     "UpToDate",
     "__version__",
     "agent_cli",
@@ -48,7 +55,9 @@ __all__ = [
 ]
 
 _OBJECTS, _MODEL, _SESSIONS = "clia.kernel.typed_objects", "clia.space.model", "clia.sessions.model"
+_FEDERATION = "clia.federation.model"
 _HOMES = {
+    "Announced": _FEDERATION,
     "Behaviour": _OBJECTS,
     "Briefing": _OBJECTS,
     "Conflicts": _MODEL,
@@ -56,14 +65,19 @@ _HOMES = {
     "Decision": _SESSIONS,
     "File": _MODEL,
     "Flow": _SESSIONS,
+    "Grant": _FEDERATION,
+    "Key": _FEDERATION,
     "Landed": _MODEL,
     "Link": _MODEL,
     "Merged": _MODEL,
+    "Peer": _FEDERATION,
+    "Remote": _FEDERATION,
     "Request": _SESSIONS,
     "Session": _SESSIONS,
     "Settings": "clia.app.settings",
     "Space": "clia.app.space",
     "Submodule": _MODEL,
+    "Synced": _FEDERATION,
     "UpToDate": _MODEL,
     "agent_cli": "clia.cli.agent_program",
     "init": "clia.app.spaces:init_space",

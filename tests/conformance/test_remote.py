@@ -249,6 +249,7 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         "commit_dir": lambda: space.commit_dir("scout", "finding", tmp_path),
         "running": lambda: space.running,
         "captures": lambda: space.captures,
+        "doors": lambda: space.doors,
     }
     assert {*calls, "close"} == set(LOCAL)
     for name, call in calls.items():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +18,7 @@ from clia.backends.postgres_store import PostgresStore
 from clia.backends.sqlite_store import SqliteStore
 from clia.backends.store_values import NAME_BYTES
 from clia.errors import Conflict, InvalidInput, NotFound, StoreError
+from clia.ports.gate import Facts, GrantFact, Question
 from clia.ports.store import ABSENT, Edge, Store
 from support import postgres
 
@@ -43,6 +46,9 @@ HOSTILE = [
 ]
 TABLES = ["clia_entries", "clia_values"]
 KIND = "sub-agent-of"
+GRANT = GrantFact("g1", "peer", "commit", "spawn")
+FACTS = Facts((GRANT,), ("peer",), (("bug", "finding"), ("finding", "commit")))
+ASKED = Question("peer", "finding", "spawn", 100)
 
 
 class Database(NamedTuple):
@@ -276,13 +282,19 @@ def test_a_name_that_not_every_database_keeps_is_refused_by_all(store: Store, na
             lambda: change.edges.retract(name, []), lambda: change.edges.retract("c", ["o", name]), lambda: change.edges.drop(name),
             lambda: change.edges.targets(name, "k"), lambda: change.edges.sources("a", name),
             lambda: change.edges.reachable(name, "k"), lambda: change.edges.origins("a", "k", name),
-            lambda: change.edges.standing(name),
+            lambda: change.edges.standing(name), lambda: change.gate.load(Facts((GRANT, GRANT._replace(type=name)))),
+            lambda: change.gate.load(Facts(trusted=("peer", name))), lambda: change.gate.load(Facts(parents=(("a", name),))),
+            lambda: change.gate.allowing(ASKED._replace(trigger=name)),
         ):  # fmt: skip
             with pytest.raises(InvalidInput) as caught:
                 attempt()
             assert caught.value.code == "invalid-text"
         change.edges.add([edge])
         assert change.edges.standing() == [edge]
+        change.gate.load(FACTS)
+        with pytest.raises(InvalidInput):
+            change.gate.load(Facts(trusted=(name,)))
+        assert change.gate.allowing(ASKED) == ["g1"]
         assert change.streams.names("") == []
         assert change.values.scan("") == []
 
@@ -296,6 +308,8 @@ def test_names_may_be_as_long_as_promised_in_every_place(store: Store) -> None:
         assert change.edges.reachable(name, name) == [name]
         assert change.streams.names(name) == change.streams.names("") == [name]
         assert change.values.scan(LAST) == [(name, 1)]
+        change.gate.load(Facts((GrantFact(name, name, name, name),), (name,), ((name, name),)))
+        assert change.gate.allowing(Question(name, name, name, 1)) == [name]
 
 
 def test_hostile_names_are_only_names(store: Store) -> None:
@@ -304,6 +318,8 @@ def test_hostile_names_are_only_names(store: Store) -> None:
             change.values.put(name, number)
             change.streams.append(name, [number])
             change.edges.add([Edge(name, KIND, f"to {name}", "o", "c")])
+        grants = [GrantFact(f"by {name}", name, f"to {name}", name) for name in HOSTILE]
+        change.gate.load(Facts(tuple(grants), tuple(HOSTILE), tuple((name, f"to {name}") for name in HOSTILE)))
     with store.reading() as view:
         assert view.values.scan("") == sorted((name, number) for number, name in enumerate(HOSTILE))
         assert view.streams.names("") == sorted(HOSTILE)
@@ -311,6 +327,7 @@ def test_hostile_names_are_only_names(store: Store) -> None:
             assert view.values.get(name) == (number, 1)
             assert view.streams.read(name) == [(1, number)]
             assert view.edges.targets(name, KIND) == [f"to {name}"]
+            assert view.gate.allowing(Question(name, name, name, 1)) == [f"by {name}"]
 
 
 def test_a_prefix_is_taken_as_it_stands(store: Store) -> None:
@@ -338,12 +355,14 @@ def fill(store: Store) -> None:
         change.values.delete("gone")
         change.edges.add([Edge("a", KIND, "b", "o1", "c"), Edge("b", KIND, "c", "o2", "c")])
         change.edges.retract("r", ["o2"])
+        change.gate.load(FACTS)
 
 
 def everything(store: Store) -> Any:
     with store.reading() as view:
         streams = {name: (view.streams.end(name), view.streams.read(name)) for name in ("s", "new")}
-        return streams, view.streams.names(""), view.values.scan(""), view.values.get("k"), view.edges.standing()
+        others = view.values.get("k"), view.edges.standing(), view.gate.allowing(ASKED)
+        return streams, view.streams.names(""), view.values.scan(""), *others
 
 
 @pytest.mark.parametrize("exception", [Oops, KeyboardInterrupt])
@@ -359,6 +378,8 @@ def test_an_exception_in_the_block_undoes_all_of_it(store: Store, exception: typ
         change.values.put("gone", "back")
         change.edges.clear()
         change.edges.add([Edge("x", KIND, "y", "o3", "c")])
+        change.gate.load(Facts())
+        assert change.gate.allowing(ASKED) == []
         raise exception
     assert everything(store) == before
     with store.writing() as change:  # and the next one is free to go
@@ -424,6 +445,7 @@ def test_writing_while_reading_is_refused_and_changes_nothing(store: Store) -> N
             lambda: view.values.put("k", "x"), lambda: view.values.delete("k"), lambda: view.edges.add([Edge(*"abcde")]),
             lambda: view.streams.append("s", [], expected=9), lambda: view.values.put("\0", object()), lambda: view.edges.add([]),
             lambda: view.edges.retract("c", ["o1"]), lambda: view.edges.drop("c"), view.edges.clear,
+            lambda: view.gate.load(Facts()),
         ):  # fmt: skip
             with pytest.raises(StoreError) as caught:
                 attempt()
@@ -484,6 +506,8 @@ def test_a_transaction_is_of_no_use_after_its_end(store: Store) -> None:
             ended.streams.append("s", [1])
         with pytest.raises(StoreError, match="has ended"):
             ended.edges.standing()
+        with pytest.raises(StoreError, match="has ended"):
+            ended.gate.allowing(ASKED)
 
 
 def test_a_closed_store_says_so(store: Store) -> None:
@@ -611,6 +635,7 @@ def test_spaces_in_one_database_know_nothing_of_each_other(database: Database) -
     before = everything(one)
     with two.reading() as view:
         assert (view.streams.end("s"), view.values.get("k"), view.edges.standing()) == (0, None, [])
+        assert view.gate.allowing(ASKED) == []
         assert view.streams.names("") == []
         assert view.values.scan("") == []
     with two.writing() as change:
@@ -624,6 +649,12 @@ def test_spaces_in_one_database_know_nothing_of_each_other(database: Database) -
         change.edges.drop("c")
         change.edges.drop("r")
         change.edges.clear()
+        whole = Facts((GRANT._replace(cid="g2"),), ("peer",), (("bug", "finding"), ("finding", "commit")))
+        for less in ({"grants": ()}, {"trusted": ()}, {"parents": whole.parents[:1]}, {"parents": whole.parents[1:]}):
+            change.gate.load(whole._replace(**less))  # what is missing here is there in the other space
+            assert change.gate.allowing(ASKED._replace(type="bug")) == [], less
+        change.gate.load(whole)
+        assert change.gate.allowing(ASKED._replace(type="bug")) == ["g2"]
         with pytest.raises(NotFound):
             change.streams.replace("s", 2, "z")
     assert everything(one) == before
@@ -643,6 +674,120 @@ def test_what_was_written_is_there_when_the_store_is_opened_again(database: Data
         assert change.values.put("gone", "back", expected=ABSENT) == 2
         change.edges.add([Edge("b", KIND, "c", "o2", "again")])
         assert change.edges.targets("b", KIND) == []
+
+
+def test_the_gate_lets_in_what_a_grant_names_and_nothing_else(store: Store) -> None:
+    grants = (
+        GRANT._replace(cid="wide"), GRANT._replace(cid="narrow", type="finding"), GRANT._replace(cid="narrow", type="finding"),
+        GRANT._replace(cid="run", trigger="merge", execute=True), GRANT._replace(cid="stranger", peer="other"),
+    )  # fmt: skip
+    parents = (*FACTS.parents, ("commit", "thing"), ("finding", "commit"))
+    with store.writing() as change:
+        assert change.gate.allowing(ASKED) == []
+        change.gate.load(Facts(grants, ("peer", "third", "peer"), parents))
+        assert change.gate.allowing(ASKED._replace(type="bug")) == ["narrow", "wide"]  # a subtype of a subtype
+        assert change.gate.allowing(ASKED._replace(type="commit")) == ["wide"]
+        assert change.gate.allowing(ASKED._replace(type="commit", trigger="merge")) == ["run"]
+        assert change.gate.allowing(ASKED._replace(type="commit", trigger="merge", execute=True)) == ["run"]
+        for denied in (
+            {"type": "thing"}, {"type": "unheard-of"}, {"type": "Commit"}, {"trigger": "note"}, {"execute": True},
+            {"peer": "other"}, {"peer": "third"}, {"peer": "nobody"},
+        ):  # fmt: skip
+            assert change.gate.allowing(ASKED._replace(**denied)) == [], denied
+    with store.reading() as view:
+        assert view.gate.allowing(ASKED) == ["narrow", "wide"]
+
+
+def test_loading_the_gate_replaces_every_fact(store: Store) -> None:
+    with store.writing() as change:
+        change.gate.load(FACTS)
+        for less in ({"grants": ()}, {"trusted": ()}, {"parents": ()}):
+            change.gate.load(FACTS)
+            assert change.gate.allowing(ASKED) == ["g1"]
+            change.gate.load(FACTS._replace(**less))
+            assert change.gate.allowing(ASKED) == [], less
+    with store.reading() as view:
+        assert view.gate.allowing(ASKED) == []
+        assert view.gate.allowing(ASKED._replace(type="commit")) == ["g1"]
+
+
+def test_types_that_go_round_in_a_circle_end_and_each_is_every_other(store: Store) -> None:
+    parents = (("a", "b"), ("b", "c"), ("c", "a"), ("x", "x"), ("y", "a"))
+    with store.writing() as change:
+        change.gate.load(Facts((GRANT._replace(type="b"), GRANT._replace(cid="g2", type="x")), ("peer",), parents))
+        found = {type_: change.gate.allowing(ASKED._replace(type=type_)) for type_ in "abcxyz"}
+    assert found == {"a": ["g1"], "b": ["g1"], "c": ["g1"], "x": ["g2"], "y": ["g1"], "z": []}
+
+
+def test_a_grant_ends_at_the_moment_it_names(store: Store) -> None:
+    def at(moment: int) -> list[str]:
+        return change.gate.allowing(ASKED._replace(at=moment))
+
+    ends = {"soon": 100, "later": 101, "past": -(2**70), "far": 2**70, "never": None}
+    grants = tuple(GRANT._replace(cid=cid, expires=moment) for cid, moment in ends.items())
+    with store.writing() as change:
+        change.gate.load(FACTS._replace(grants=grants))
+        assert at(99) == ["far", "later", "never", "soon"]
+        assert at(100) == ["far", "later", "never"]
+        assert at(101) == ["far", "never"]
+        assert at(2**80) == ["never"]
+
+
+def gate_tables(database: Database, sql: str) -> list[str]:
+    """Without clia, as whoever made the store before there was a gate."""
+    names = ("clia_grants", "clia_trusted", "clia_subtypes")
+    if database.name == "sqlite":
+        with closing(sqlite3.connect(f"{database.address}/new/folder/space.db")) as direct:
+            for name in names:
+                direct.execute(sql.format(name))
+            found = direct.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    else:
+        with psycopg.connect(database.address, autocommit=True) as admin:
+            for name in names:
+                admin.execute(psycopg.sql.SQL(sql).format(psycopg.sql.Identifier(name)))
+            found = admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))").fetchall()
+    return sorted({name for (name,) in found} & set(names))
+
+
+def test_a_store_from_before_the_gate_denies_until_the_first_facts_bring_the_tables(database: Database) -> None:
+    if database.name == "memory":
+        return  # it has no before
+    fill(database.open("one"))
+    assert gate_tables(database, "DROP TABLE {}") == []
+    store, other = database.open("one"), database.open("two")
+    with store.reading() as view:
+        assert view.gate.allowing(ASKED) == []
+        assert view.values.get("k") == ("v", 1)
+    with pytest.raises(Oops), store.writing() as change:  # noqa: PT012 (the block is what is tried)
+        assert change.gate.allowing(ASKED) == []
+        change.gate.load(FACTS)
+        assert change.gate.allowing(ASKED) == ["g1"]
+        raise Oops
+    with store.writing() as change:
+        assert change.gate.allowing(ASKED) == []
+        change.gate.load(FACTS)
+    assert len(gate_tables(database, "SELECT 1 FROM {}")) == 3
+    for each, expected in ((store, ["g1"]), (other, []), (database.open("one"), ["g1"])):
+        with each.reading() as view:
+            assert view.gate.allowing(ASKED) == expected
+    assert everything(store)[3:5] == (("v", 1), [Edge("a", KIND, "b", "o1", "c")])
+
+
+def test_two_spaces_of_one_database_may_bring_the_tables_at_once(postgres_address: str) -> None:
+    """PostgreSQL lets writers of two spaces work side by side; two who make one table fail, unless one waits."""
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    one, two = PostgresStore(postgres_address, "one"), PostgresStore(postgres_address, "two")
+    with closing(one), closing(two), psycopg.connect(postgres_address, autocommit=True) as admin:
+        with one.writing() as change:
+            change.gate.load(FACTS)
+            other = threading.Thread(target=fill, args=(two,))
+            other.start()
+            while other.is_alive() and admin.execute(waiting).fetchone() == (0,):
+                pass
+        other.join()
+        for store in (one, two):
+            with store.reading() as view:
+                assert view.gate.allowing(ASKED) == ["g1"]
 
 
 @pytest.mark.parametrize("value", [(1, 2), {1: 2}, {"x": (1,)}, [{None: 1}]], ids=repr)

@@ -16,6 +16,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
+import clia
 from clia.app.config import ForgeOptions
 from clia.web.api.openapi import document
 from support.forge import open_forge
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from schemathesis import BaseSchema, Case
-
-    import clia
 
 FLOW = 'def main(input):\n    while True:\n        request("human", {"question": "Go on?"})\n'
 CHECKS = [
@@ -51,6 +50,7 @@ class Prey(NamedTuple):
     schema: BaseSchema
     space: clia.Space
     token: str
+    peer: tuple[str, str]  # its key and its address
 
     def revive(self) -> None:
         """What the last example took away is there again."""
@@ -59,6 +59,9 @@ class Prey(NamedTuple):
                 self.space.restore(name) if name in self.space.agents(archived=True) else self.space.spawn(name, BRIEFING)
             if not self.space.pending(name):
                 self.space.ask(name, {"question": "Go on?"})
+        if all(each.space not in self.peer[0] for each in self.space.peers()):
+            self.space.add_peer("wise", *self.peer)
+            self.space.share("wise", agents=["*"])
 
     def known(self) -> dict[str, st.SearchStrategy[Any]]:
         """Values that mean something here, by the fields that take them."""
@@ -81,6 +84,10 @@ class Prey(NamedTuple):
             "files": st.just({"a.txt": {"text": "three\n"}, "b": {"base64": "/w=="}}),
             "changes": st.just({"a.txt": "four\n", "b": None}),
             "timezone": st.just("UTC"),
+            "peer": st.just("wise"),
+            "type": st.sampled_from(["finding", "agent-commit", "briefing"]),
+            "trigger": st.sampled_from(["spawn", "head-move", "note"]),
+            "url": st.just(self.peer[1]),
             "document": st.sampled_from(["agent", "agenda", "agency"]),
         }
         return made
@@ -110,8 +117,14 @@ def prey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prey]:
         space.define("plan", FLOW)
         users.add("ada", "admin")
         token = users.make_token("ada")[0]
+        with clia.init(root / "peer") as other:
+            other.spawn("scout", BRIEFING)
+            other.add_peer("us", space.key().text)
+            other.share("us", agents=["*"])
+            other.announce()
+            peer = (other.key().text, str(root / "peer"))
         schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", opened.app, headers={"authorization": f"Bearer {token}"})
-        yield Prey(schema, space, token)
+        yield Prey(schema, space, token, peer)
 
 
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["valid", "broken"])

@@ -134,6 +134,7 @@ async def _others(driver: Driver, agent: str, you: dict[str, str]) -> None:
     await driver.do("relate", kind="reviews", dst=agent, src=helper)
     edges = (await driver.do("relations", touching=helper))["relations"]
     assert {(each["src"], each["kind"]) for each in edges} >= {(helper, "reviews"), (agent, "merges")}
+    assert (await driver.do("peers"))["peers"] == (await driver.do("remotes"))["remotes"] == []
 
 
 async def _people(driver: Driver, agent: str, you: dict[str, str]) -> None:

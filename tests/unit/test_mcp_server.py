@@ -23,7 +23,8 @@ from clia.mcp.tools import TOOLS
 from clia.ports.repository import FILE, Entry
 from clia.space.captures import Captured
 from clia.web.forge import unique_names
-from clia.wire.verbs import all_verbs
+from clia.wire.federation_verbs import FEDERATION_VERBS
+from clia.wire.verbs import ADMIN, all_verbs
 from support import Tree
 from support import clia as run_clia
 from support.mcp_client import PROTOCOLS, Driver, talking
@@ -184,6 +185,30 @@ def test_what_is_too_long_is_cut_and_says_so(space: clia.Space, tmp_path: Path, 
         assert (await driver.refused("no-such-file", "files", at="scout", paths=["b"]))["fields"]["path"] == "b"
 
     drive(at(space, tmp_path), work)
+
+
+def test_an_agent_sees_peers_and_merges_their_work_but_trusts_nobody_by_itself(space: clia.Space, tmp_path: Path) -> None:
+    with clia.init(tmp_path / "theirs", settings=settings()) as theirs:
+        theirs.spawn("helper", BRIEFING)
+        head = theirs.commit("helper", "finding", {"theirs.txt": b"x"})
+        theirs.add_peer("us", space.key().text)
+        theirs.share("us", agents=["*"])
+        theirs.announce()
+        space.add_peer("ann", theirs.key().text, str(tmp_path / "theirs"))
+    space.grant("ann", "agent-commit", "head-move")
+    space.sync("ann")
+
+    async def work(driver: Driver) -> None:
+        assert [(each["name"], each["agents"]) for each in (await driver.do("peers"))["peers"]] == [("ann", 1)]
+        assert [each["head"] for each in (await driver.do("remotes", peer="ann"))["remotes"]] == [head]
+        assert (await driver.do("show", commit="ann/helper"))["commit"]["cid"] == head
+        assert (await driver.do("merge", **{"from": "ann/helper"}))["outcome"] == "merged"
+        await driver.refused("no-such-peer", "remotes", peer="bob")
+
+    drive(at(space, tmp_path, agent="scout"), work)
+    assert space.files("scout") == {"theirs.txt": b"x"}
+    changing = {verb.name for verb in FEDERATION_VERBS if verb.role == ADMIN}
+    assert not changing & set(TOOLS)
 
 
 def test_names_of_files_that_are_no_unicode_can_be_told(space: clia.Space, tmp_path: Path) -> None:

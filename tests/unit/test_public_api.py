@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def test_the_exported_names_are_frozen() -> None:
-    classes = ["Behaviour", "Briefing", "Conflicts", "ConsoleTrace", "Decision", "File", "Flow", "Landed", "Link", "Merged"]
-    classes += ["Request", "Session", "Settings", "Space", "Submodule", "UpToDate"]
+    classes = ["Announced", "Behaviour", "Briefing", "Conflicts", "ConsoleTrace", "Decision", "File", "Flow", "Grant", "Key"]
+    classes += ["Landed", "Link", "Merged", "Peer", "Remote", "Request", "Session", "Settings", "Space", "Submodule", "Synced"]
+    classes += ["UpToDate"]
     functions = ["__version__", "agent_cli", "errors", "init", "lineage", "open"]
     assert clia.__all__ == [*classes, *functions]
     assert all(getattr(clia, name) is not None for name in clia.__all__)
@@ -48,7 +49,7 @@ def test_the_signatures_are_frozen() -> None:
 def test_the_verbs_of_a_space_are_frozen() -> None:
     found = inspect.getmembers(clia.Space, inspect.isfunction)
     verbs = {name: list(inspect.signature(value).parameters)[1:] for name, value in found}
-    assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE | SESSIONS
+    assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE | SESSIONS | FEDERATION
 
 
 def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words() -> None:
@@ -60,7 +61,7 @@ def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words
     assert str(inspect.signature(RemoteSpace)) == (
         "(url: 'str', token: 'str', *, space: 'str | None' = None, timeout: 'float' = 30) -> 'None'"
     )
-    for name in SPACE | SESSIONS:
+    for name in SPACE | SESSIONS | FEDERATION:
         assert inspect.signature(remote[name]) == inspect.signature(local[name]), name
         assert name == "close" or remote[name].__doc__ == local[name].__doc__
         assert remote[name].__module__ == "clia.client.space"
@@ -78,6 +79,40 @@ def test_a_session_and_a_request_answer_by_their_documented_names() -> None:
     assert clia.Request._fields == ("agent", "id", "kind", "tag", "payload", "since", "line", "session", "flow")
     assert clia.Decision._fields == ("cid", "agent", "request", "value", "by", "session")
     assert clia.Flow._fields == ("name", "cid", "source", "versions", "by", "at", "why")
+
+
+def test_what_federation_answers_with_has_its_documented_names() -> None:
+    assert clia.Key._fields == ("text", "space", "key", "mine", "chain", "url")
+    assert clia.Peer._fields == (
+        *("name", "space", "keys", "url", "trusted", "share"),
+        *("seq", "level", "forked", "waiting", "agents"),
+    )
+    assert clia.Grant._fields == ("cid", "peer", "space", "type", "trigger", "execute", "expires", "by", "at")
+    assert clia.Announced._fields == ("peer", "seq", "statements", "snapshot", "moves", "rung")
+    assert clia.Synced._fields == ("peer", "accepted", "seq", "moves", "refused", "keys", "error")
+    assert clia.Remote._fields == ("peer", "agent", "head", "kind", "subject", "at", "record", "traces")
+
+
+FEDERATION = {
+    "add_peer": ["name", "key", "url", "trusted"],
+    "allowed": ["peer", "type_", "trigger", "execute"],
+    "announce": ["peer", "snapshot", "push"],
+    "change_peer": ["name", "url", "trusted"],
+    "explain": ["peer", "type_", "trigger", "execute"],
+    "grant": ["peer", "type_", "trigger", "execute", "expires"],
+    "grants": ["peer"],
+    "key": [],
+    "peer": ["name"],
+    "peers": [],
+    "refusals": ["name"],
+    "remotes": ["peer"],
+    "remove_peer": ["name"],
+    "revoke": ["peer", "type_", "trigger", "cid"],
+    "rotate_key": ["lost"],
+    "share": ["name", "agents", "traces", "sessions", "behaviours"],
+    "sync": ["peer", "progress"],
+    "waiting": ["name"],
+}
 
 
 SESSIONS = {
@@ -136,7 +171,7 @@ SPACE = {
     "merged_into": ["name"],
     "merged_sessions": ["name"],
     "parent_agent": ["name"],
-    "publish": ["agents", "remote", "traces"],
+    "publish": ["agents", "remote", "traces", "federation"],
     "read": ["cid"],
     "rebuild": ["progress"],
     "record_of": ["name"],

@@ -83,6 +83,15 @@ class ForgeOptions(NamedTuple):
     webhooks: Mapping[str, Webhook] = MappingProxyType({})
 
 
+class FederationOptions(NamedTuple):
+    """How other spaces are listened to."""
+
+    transfer_mb: int = 1024  # what one transfer may take
+    transfer_seconds: float = 600.0
+    every_seconds: float = 600.0  # how often a forge listens to every peer, besides when one knocks
+    announce_seconds: float = 5.0  # how often it looks whether there is something to tell them
+
+
 class Config(NamedTuple):
     """Everything that the operator decides."""
 
@@ -93,6 +102,7 @@ class Config(NamedTuple):
     programs: Mapping[str, ProgramRule] = MappingProxyType({})
     effects: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # the tables of effects that others bring
     forge: ForgeOptions = ForgeOptions()
+    federation: FederationOptions = FederationOptions()
     path: str | None = None  # where it was read
 
 
@@ -130,13 +140,13 @@ def _read(path: str) -> bytes | None:
 
 
 def _config(top: _Table) -> Config:
-    top.only("answers", "flows", "worker", "effects", "forge")
+    top.only("answers", "flows", "worker", "effects", "forge", "federation")
     answers = {kind: table.only("schema").need("schema", _table) for kind, table in top.tables("answers")}
     effects = dict(top.tables("effects"))
     llm, command = effects.pop("llm", None), effects.pop("command", None)
     for table in effects.values():
         table.take("timeout_seconds", _positive)  # every effect has it
-    flows, worker = FlowLimits(), WorkerOptions()
+    flows, worker, federation = FlowLimits(), WorkerOptions(), FederationOptions()
     return Config(
         answers=answers,
         flows=flows._replace(**_numbers(top.table("flows"), flows._asdict())),
@@ -145,6 +155,7 @@ def _config(top: _Table) -> Config:
         programs={} if command is None else dict(_programs(command)),
         effects={kind: dict(table.values) for kind, table in effects.items()},
         forge=_forge(top.table("forge")),
+        federation=federation._replace(**_numbers(top.table("federation"), federation._asdict())),
         path=top.path,
     )
 

@@ -18,13 +18,13 @@ def _file(space: Space) -> str:
     return os.path.join(os.path.dirname(space.running.workplace), "forge.json")
 
 
-def mark(space: Space, address: str) -> None:
-    """Says that this process serves the space; a space that cannot be written in is served all the same."""
+def mark(space: Space, address: str, peers: str | None = None) -> None:
+    """Says that this process serves the space, and where peers reach it. One that cannot be written in is served all the same."""
     path = _file(space)
     with suppress(OSError):
         draft = f"{path}.{os.getpid()}"
         with open(draft, "w", encoding="utf-8") as file:
-            json.dump({"address": address, "pid": os.getpid()}, file)
+            json.dump({"address": address, "peers": peers, "pid": os.getpid()}, file)
         os.replace(draft, path)
 
 
@@ -40,11 +40,21 @@ def address_of(space: Space) -> str | None:
     return address if pid and _is_alive(pid) else None
 
 
+def peer_address(home: str) -> str | None:
+    """Where peers reach the forge that serves the space of a directory of clia's; None where none does."""
+    address, pid = _said(os.path.join(home, "forge.json"), "peers")
+    return address if pid and _is_alive(pid) else None
+
+
 def _read(space: Space) -> tuple[str | None, int]:
+    return _said(_file(space), "address")
+
+
+def _said(path: str, what: str) -> tuple[str | None, int]:
     try:
-        with open(_file(space), encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             said = json.load(file)
-        address, pid = said["address"], said["pid"]
+        address, pid = said[what], said["pid"]
     except (OSError, ValueError, KeyError, TypeError):
         return None, 0
     sound = isinstance(address, str) and address.startswith(("http://", "https://")) and isinstance(pid, int) and pid > 0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.app.config import Config
+    from clia.federation.tracking import Tracking
     from clia.ports.engine import Engine, Problem
     from clia.ports.queue import Queue, Waiting
     from clia.sessions.checkpoints import Checkpoints
@@ -62,6 +63,7 @@ class SessionVerbs:
     _traces: Traces
     _commits: Commits
     _history: History
+    _tracking: Tracking
 
     def _set_up_sessions(self, checkpoints: Checkpoints, running: Running) -> None:
         core, envelope = self._core, self._envelope
@@ -90,8 +92,8 @@ class SessionVerbs:
         return self._flows.all()
 
     def flow(self, text: str) -> Flow:
-        """A flow by its name, or one version of it by its id."""
-        return self._flows.get(text)
+        """A flow by its name, or one version of it by its id; ``PEER/NAME``: one of a peer's that is tracked here."""
+        return self._flows.get(self._tracking.readable(check_text(text, "flow")))
 
     def check_flow(self, source: str, *, types: bool = True) -> list[Problem]:
         """What cannot work in a flow, in its own lines; nothing is run or kept."""
@@ -100,8 +102,11 @@ class SessionVerbs:
     # Sessions
 
     def start(self, agent: str, flow: str, input: Any = None, *, timezone: str = "UTC") -> Session:  # noqa: A002  # as the flow calls it
-        """Runs a flow for an agent up to its first request. An agent has at most one live session."""
-        return self._lifecycle.start(agent, flow, input, timezone)
+        """Runs a flow for an agent up to its first request. An agent has at most one live session.
+
+        ``PEER/NAME`` is a behaviour of a peer; it takes a grant with ``execute``.
+        """
+        return self._lifecycle.start(agent, self._tracking.runnable(check_text(flow, "flow")), input, timezone)
 
     def session(self, agent: str, session_id: str | None = None) -> Session:
         """An agent's session: the live one, else the last."""

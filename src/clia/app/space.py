@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from clia.app.federation_verbs import FederationVerbs
 from clia.app.session_verbs import SessionVerbs
 from clia.app.trace_verbs import TraceVerbs
 from clia.errors import AgentNotFound, FileError, InvalidInput
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
+    from clia.app.federation_verbs import Abroad
     from clia.app.session_verbs import Running
     from clia.kernel.typed_objects import Briefing, TypedObject
     from clia.ports.store import Edge
@@ -72,9 +74,10 @@ class Parts(NamedTuple):
     entry_max: int
     place: str  # where lineage is asked who an agent is
     running: Running  # what sessions need
+    abroad: Abroad  # what federation needs
 
 
-class Space(SessionVerbs, TraceVerbs):
+class Space(SessionVerbs, TraceVerbs, FederationVerbs):
     """A git repository with agents in it. Made by ``clia.open`` and ``clia.init``; usable as a context manager."""
 
     def __init__(self, core: Core, parts: Parts) -> None:
@@ -98,6 +101,7 @@ class Space(SessionVerbs, TraceVerbs):
         self._relinking = Relinking(core, self._traces, parts.workbench)
         self._purging = Purging(core, envelope, parts.workbench)
         self._set_up_sessions(companion, parts.running)
+        self._set_up_federation(parts.abroad)
         envelope.recover_all()
 
     @property
@@ -407,10 +411,12 @@ class Space(SessionVerbs, TraceVerbs):
 
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Report:
         """Checks everything against git; changes nothing."""
-        return self._checks.verify(self._registry.types(), progress)
+        found = self._checks.verify(self._registry.types(), progress)
+        return found.joined(*self._abroad_checks.verify(progress, whole=self._checks.is_whole()))
 
     def rebuild(self, *, progress: Progress | None = None) -> int:
-        """Makes the index anew from git; how many edges stand."""
+        """Makes the index anew from git; how many edges stand. What the gate decides by is made anew, too."""
+        self._capabilities.forget_compiled()
         return self._relations.rebuild(progress)
 
     def relink(self, *, onto: str | None = None) -> list[Relinked]:
@@ -421,18 +427,21 @@ class Space(SessionVerbs, TraceVerbs):
         """Packs the repository and, where asked, archives agents whose work is merged or landed."""
         if not dry_run:
             trim(self._core.store)
+            self._peers.sweep()
         return self._upkeep.maintain(archive_idle_days=archive_idle_days, dry_run=dry_run)
 
-    def publish(self, agents: Sequence[str], remote: str = "origin", *, traces: bool = True) -> list[Pushed]:
-        """Sends agents to a remote; nothing is forced."""
-        return self._exchange.publish(agents, remote, traces=traces)
+    def publish(
+        self, agents: Sequence[str], remote: str = "origin", *, traces: bool = True, federation: bool = False
+    ) -> list[Pushed]:
+        """Sends agents to a remote; nothing is forced. ``federation``: also the space's keys and what is granted to peers."""
+        return self._exchange.publish(agents, remote, traces=traces, federation=federation)
 
     def adopt(self, remote: str = "origin", *, fetch: bool = True) -> list[Adopted]:
         """Takes over what other clones published on a remote."""
         self._exchange.set_up(remote)
         if fetch:
             self._exchange.fetch(remote)
-        return self._exchange.adopt(remote)
+        return self._exchange.adopt(remote, self._keys.continues)
 
 
 def _absolute(directory: str | os.PathLike[str]) -> str:

@@ -10,9 +10,12 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from clia.app.config import read_config
+from clia.app.federation_verbs import Abroad
+from clia.app.forge_mark import peer_address
 from clia.app.session_verbs import Running
 from clia.app.settings import check_address, clock_of, person_of
 from clia.app.space import Parts, Space
+from clia.backends.ed25519 import Ed25519Verifier, KeyFiles
 from clia.backends.file_locks import FileLocks
 from clia.backends.git.command import GitCommand
 from clia.backends.git.graph import GitGraph
@@ -20,11 +23,13 @@ from clia.backends.git.handle import GitHandle
 from clia.backends.git.notes import GitNotes
 from clia.backends.git.objects import GitObjects
 from clia.backends.git.refs import GitRefs
+from clia.backends.git.transport import GitTransport
 from clia.backends.git.workbench import GitWorkbench
 from clia.backends.local_files import WritableLocalFiles
 from clia.backends.store_queue import StoreQueue
 from clia.errors import AlreadyExists, InvalidInput
 from clia.kernel import secrets
+from clia.ports.transport import Limits
 from clia.sessions.held import Shelf
 from clia.space.core import Cleaner, Core
 from clia.space.traces import ENTRY_MAX
@@ -34,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.app.config import FlowLimits
+    from clia.app.config import Config, FlowLimits
     from clia.app.settings import Settings
     from clia.ports.engine import Call, Engine, Problem, Program, Run
     from clia.ports.store import Store
@@ -49,6 +54,7 @@ class Git(NamedTuple):
     graph: GitGraph
     notes: GitNotes
     workbench: GitWorkbench
+    command: GitCommand
 
     def setting(self, key: str) -> str | None:
         """A value of git's configuration, as git reads it."""
@@ -68,7 +74,7 @@ def connect(root: str, settings: Settings) -> Git:
     objects = GitObjects(handle, command)
     refs = GitRefs(handle, command, settings.reached or _nowhere)
     graph = GitGraph(handle, objects)
-    return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command))
+    return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command), command)
 
 
 def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
@@ -92,7 +98,15 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     where = (home, settings.store or git.setting("clia.store"), config.flows)
     queue = StoreQueue(core.store)
     running = Running(_Lazily(config.flows), _shelf(), where, queue, lambda: token_hex(16), config, os.path.join(home, "work"))
-    return Space(core, Parts(git.workbench, chunks, entry_max, place, running))
+    return Space(core, Parts(git.workbench, chunks, entry_max, place, running, _abroad(git, home, config)))
+
+
+def _abroad(git: Git, home: str, config: Config) -> Abroad:
+    """What federation needs: keys beside the store, where no commit reaches them."""
+    options = config.federation
+    limits = Limits(options.transfer_mb * 1024 * 1024, options.transfer_seconds)
+    ring, transport = KeyFiles(os.path.join(home, "keys")), GitTransport(git.handle, git.command)
+    return Abroad(ring, Ed25519Verifier(), transport, limits, lambda: token_hex(16), lambda: peer_address(home))
 
 
 def _config_path(git: Git, settings: Settings) -> str | None:

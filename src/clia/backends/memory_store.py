@@ -13,12 +13,15 @@ from typing import NamedTuple
 
 from clia.backends import store_values as rules
 from clia.errors import InvalidInput
+from clia.ports.gate import Facts
 from clia.ports.store import ABSENT, ANY_VERSION, Edge, StreamEntry, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
+
+    from clia.ports.gate import Question
 
 
 class _State(NamedTuple):
@@ -28,16 +31,17 @@ class _State(NamedTuple):
     values: dict[str, tuple[int, str | None]]  # the last version; the text, or None where it was deleted
     edges: set[Edge]
     retractions: set[tuple[str, str]]  # source, origin
+    facts: list[Facts]  # one: what the gate was given last
 
     def copy(self) -> _State:
-        return _State(dict(self.streams), dict(self.values), set(self.edges), set(self.retractions))
+        return _State(dict(self.streams), dict(self.values), set(self.edges), set(self.retractions), list(self.facts))
 
 
 class MemoryStore:
     """``Store`` in memory. Threads may share it."""
 
     def __init__(self) -> None:
-        self._state = _State({}, {}, set(), set())
+        self._state = _State({}, {}, set(), set(), [Facts()])
         self._writer = threading.Lock()
         self._thread = threading.local()
         self._closed = False
@@ -96,6 +100,7 @@ class MemoryTransaction:
         self.streams = _Streams(guard)
         self.values = _Values(guard)
         self.edges = _Edges(guard)
+        self.gate = _Gate(guard)
 
 
 class _Guard:
@@ -238,6 +243,45 @@ class _Edges:
         return sorted(
             edge for edge in state.edges if edge.origin not in retracted and (touching is None or touching in (edge.src, edge.dst))
         )
+
+
+class _Gate:
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
+
+    def load(self, facts: Facts) -> None:
+        state = self._guard.changed
+        for names in (*(grant[:4] for grant in facts.grants), facts.trusted, *facts.parents):
+            _check_names(*names)
+        state.facts[:] = [facts]
+
+    def allowing(self, question: Question) -> list[str]:
+        (facts,) = self._guard.looked_at.facts
+        _check_names(*question[:3])
+        if question.peer not in facts.trusted:
+            return []
+        types, at = _wider(question.type, facts.parents), rules.moment(question.at)
+        found = {
+            grant.cid
+            for grant in facts.grants
+            if (grant.peer, grant.trigger) == (question.peer, question.trigger)
+            and grant.type in types
+            and (grant.expires is None or rules.moment(grant.expires) > at)
+            and (grant.execute or not question.execute)
+        }
+        return sorted(found)
+
+
+def _wider(type_: str, parents: Sequence[tuple[str, str]]) -> set[str]:
+    """A type and all that it descends from."""
+    found: set[str] = set()
+    ahead = [type_]
+    while ahead:
+        here = ahead.pop()
+        if here not in found:
+            found.add(here)
+            ahead.extend(parent for child, parent in parents if child == here)
+    return found
 
 
 def _check_names(*names: str) -> None:

@@ -36,12 +36,10 @@ _LOOK = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _STEP = f"SELECT next.dst FROM reached CROSS JOIN LATERAL ({standing('dst', 'src = reached.node AND kind = ?')} OFFSET 0) AS next"  # noqa: S608 (constants)
 _OWN = {REACHABLE: reachable(_STEP)}
 # Not to_regclass: it may answer from what the session remembers, although another has made the table since.
-_HAS_SCHEMA = (
-    "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables"
-    " WHERE tablename = 'clia_schema' AND schemaname = ANY (current_schemas(false)))"
-)
+_HAS_TABLE = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE tablename = %s AND schemaname = ANY (current_schemas(false)))"
 _VERSION = "SELECT version FROM clia_schema"
 _SCHEMA = ("CREATE TABLE clia_schema (version INTEGER NOT NULL)", *SCHEMA)
+_WORDS = {"text": 'TEXT COLLATE "C"', "packed": ""}
 _SET_VERSION = "INSERT INTO clia_schema VALUES (%s)"
 # Who listens must learn that the server is gone, also where nothing says so.
 _ALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
@@ -62,6 +60,7 @@ class PostgresStore(SqlStore):
         self._mutex = threading.Lock()
         self._pools: list[tuple[int, psycopg_pool.ConnectionPool]] = []
         self._closed = False
+        self._tables: set[str] = set()
 
     def close(self) -> None:
         with self._mutex:
@@ -80,7 +79,7 @@ class PostgresStore(SqlStore):
         except BaseException:
             pool.putconn(connection)
             raise
-        return _PostgresConnection(pool, connection, self._address, _channel(self._space))
+        return _PostgresConnection(pool, connection, self._address, _channel(self._space), self._tables)
 
     def listen(self) -> Listener:
         """A connection of its own that hears of every transaction that appended to the feed, from now on."""
@@ -142,13 +141,13 @@ class PostgresStore(SqlStore):
     def _make_schema(self, connection: psycopg.Connection) -> None:
         if _one(connection, _ENCODING) != "UTF8":
             raise self._address.error("its encoding is not UTF8", hints=["createdb --encoding=UTF8 --template=template0 NAME"])
-        if not _one(connection, _HAS_SCHEMA):
+        if not _one(connection, _HAS_TABLE, "clia_schema"):
             connection.isolation_level = _modules()[0].IsolationLevel.READ_COMMITTED
             with connection.transaction():
-                connection.execute(f"SELECT pg_advisory_xact_lock({_number('clia schema')})")
-                if not _one(connection, _HAS_SCHEMA):
+                connection.execute(_making())
+                if not _one(connection, _HAS_TABLE, "clia_schema"):
                     for statement in _SCHEMA:
-                        connection.execute(statement.format(text='TEXT COLLATE "C"', packed=""))
+                        connection.execute(statement.format(**_WORDS))
                     connection.execute(_SET_VERSION, [SCHEMA_VERSION])
         version = _one(connection, _VERSION)
         if version > SCHEMA_VERSION:
@@ -182,12 +181,18 @@ class Listener:
 
 class _PostgresConnection(Connection):
     def __init__(
-        self, pool: psycopg_pool.ConnectionPool, connection: psycopg.Connection, address: _Address, channel: LiteralString
+        self,
+        pool: psycopg_pool.ConnectionPool,
+        connection: psycopg.Connection,
+        address: _Address,
+        channel: LiteralString,
+        tables: set[str],
     ) -> None:
         self._pool = pool
         self._connection = connection
         self._address = address
         self._channel = channel
+        self._tables = tables
         self._commit: LiteralString = "COMMIT"
 
     def fetch(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -198,6 +203,22 @@ class _PostgresConnection(Connection):
         with self._address.translated(), self._connection.cursor() as cursor:
             cursor.executemany(_dialect(sql), rows)
             return cursor.rowcount
+
+    def has_table(self, name: str) -> bool:
+        # Only that it is there is remembered: others may make it at any time, and each look is a way to the server and back.
+        if name not in self._tables:
+            with self._address.translated():
+                if not _one(self._connection, _HAS_TABLE, name):
+                    return False
+            self._tables.add(name)
+        return True
+
+    def make_tables(self, statements: Sequence[str]) -> None:
+        with self._address.translated():
+            # Writers of other spaces do not wait for this one, and two who make one table at once fail, IF NOT EXISTS or not.
+            self._connection.execute(_making())
+            for statement in statements:
+                self._connection.execute(_dialect(statement.format(**_WORDS)))
 
     def appended(self, stream: str) -> None:
         if stream == FEED:
@@ -271,9 +292,15 @@ def _dialect(sql: str) -> LiteralString:
     return made  # type: ignore[no-any-return]
 
 
-def _one(connection: psycopg.Connection, sql: LiteralString) -> Any:
-    row = connection.execute(sql).fetchone()
+def _one(connection: psycopg.Connection, sql: LiteralString, *words: str) -> Any:
+    row = connection.execute(sql, words).fetchone()
     return row[0] if row else None
+
+
+def _making() -> LiteralString:
+    """The turn of whoever makes tables, until the end of the transaction."""
+    made: Any = f"SELECT pg_advisory_xact_lock({_number('clia schema')})"
+    return made  # type: ignore[no-any-return]
 
 
 def _number(name: str) -> int:

@@ -1,4 +1,4 @@
-"""Streams, values and edges as tables of an SQL database; what SQLite and PostgreSQL share.
+"""Streams, values and edges as tables of an SQL database; what SQLite and PostgreSQL share. The gate's are in ``sql_gate``.
 
 Invariant: every statement names the space, so that one database holds many; every check comes before the first change
 of a call, so that a refusal changes nothing. A transaction in which the database refused anything is never committed.
@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 
 from clia.backends import store_values as rules
+from clia.backends.sql_gate import SqlGate
 from clia.errors import StoreError
 from clia.ports.store import ABSENT, ANY_VERSION, Edge, StreamEntry, Versioned
 
@@ -101,6 +102,13 @@ class Connection(ABC):
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         """Runs a change once for each row; how many rows of the table it met."""
 
+    @abstractmethod
+    def has_table(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def make_tables(self, statements: Sequence[str]) -> None:
+        """Runs statements that make what is missing, as part of the transaction; others who do the same are waited for."""
+
     def appended(self, stream: str) -> None:
         """Something was appended to a stream: for a database that can tell others."""
         del stream
@@ -133,12 +141,12 @@ class SqlStore(ABC):
 
     @contextmanager
     def writing(self) -> Iterator[SqlTransaction]:
-        with self._one_at_a_time(), _ending(_Guarded(self._begin(writes=True), writes=True)) as guarded:
+        with self._one_at_a_time(), _ending(Guarded(self._begin(writes=True), writes=True)) as guarded:
             yield SqlTransaction(guarded, self._space)
 
     @contextmanager
     def reading(self) -> Iterator[SqlTransaction]:
-        with self._one_at_a_time(), _ending(_Guarded(self._begin(writes=False), writes=False)) as guarded:
+        with self._one_at_a_time(), _ending(Guarded(self._begin(writes=False), writes=False)) as guarded:
             yield SqlTransaction(guarded, self._space)
 
     def get(self, key: str) -> Versioned | None:
@@ -154,7 +162,7 @@ class SqlStore(ABC):
         return self._fetch_once(sql, words)
 
     def _fetch_once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with self._one_at_a_time(), _ending(_Guarded(self._begin(writes=False), writes=False)) as guarded:
+        with self._one_at_a_time(), _ending(Guarded(self._begin(writes=False), writes=False)) as guarded:
             return guarded.fetch(sql, *words)
 
     @contextmanager
@@ -171,13 +179,14 @@ class SqlStore(ABC):
 class SqlTransaction:
     """``Transaction`` on tables."""
 
-    def __init__(self, connection: _Guarded, space: str) -> None:
+    def __init__(self, connection: Guarded, space: str) -> None:
         self.streams = _Streams(connection, space)
         self.values = _Values(connection, space)
         self.edges = _Edges(connection, space)
+        self.gate = SqlGate(connection, space)
 
 
-class _Guarded:
+class Guarded:
     """A connection that refuses what a transaction may not do, and remembers that something failed in it."""
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
@@ -204,6 +213,15 @@ class _Guarded:
     def write_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         with self._remembering():
             return self._connection.write(sql, rows) if rows else 0
+
+    def has_table(self, name: str) -> bool:
+        self._check()
+        with self._remembering():
+            return self._connection.has_table(name)
+
+    def make_tables(self, statements: Sequence[str]) -> None:
+        with self._remembering():
+            self._connection.make_tables(statements)
 
     def appended(self, stream: str) -> None:
         self._connection.appended(stream)
@@ -237,7 +255,7 @@ class _Guarded:
 
 
 @contextmanager
-def _ending(guarded: _Guarded) -> Iterator[_Guarded]:
+def _ending(guarded: Guarded) -> Iterator[Guarded]:
     try:
         yield guarded
     except BaseException:
@@ -248,7 +266,7 @@ def _ending(guarded: _Guarded) -> Iterator[_Guarded]:
 
 
 class _Streams:
-    def __init__(self, connection: _Guarded, space: str) -> None:
+    def __init__(self, connection: Guarded, space: str) -> None:
         self._db = connection
         self._space = space
 
@@ -290,7 +308,7 @@ class _Streams:
 
 
 class _Values:
-    def __init__(self, connection: _Guarded, space: str) -> None:
+    def __init__(self, connection: Guarded, space: str) -> None:
         self._db = connection
         self._space = space
 
@@ -336,7 +354,7 @@ def _versioned(key: str, version: int, text: str | None) -> Versioned | None:
 
 
 class _Edges:
-    def __init__(self, connection: _Guarded, space: str) -> None:
+    def __init__(self, connection: Guarded, space: str) -> None:
         self._db = connection
         self._space = space
 

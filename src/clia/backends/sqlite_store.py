@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+_WORDS = {"text": "TEXT", "packed": " WITHOUT ROWID"}
 # By SQLite's primary result code: our code, what to do. Everything else is a plain ``store-error``.
 _REFUSALS = {
     sqlite3.SQLITE_ERROR: ("store-corrupt", rules.REBUILD),  # our statements are right: the tables are not what they were
@@ -223,7 +225,7 @@ class SqliteStore(SqlStore):
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
             for statement in SCHEMA:
-                connection.execute(statement.format(text="TEXT", packed=" WITHOUT ROWID"))
+                connection.execute(statement.format(**_WORDS))
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("COMMIT")
         finally:
@@ -259,6 +261,13 @@ class _SqliteConnection(Connection):
             return self._connection.executemany(sql, rows).rowcount
         except sqlite3.Error as err:
             raise _error(self._path, err) from None
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.fetch(_HAS_TABLE, [name]))
+
+    def make_tables(self, statements: Sequence[str]) -> None:
+        for statement in statements:  # there is one writer at a time
+            self.fetch(statement.format(**_WORDS), [])
 
     def finish(self, *, commit: bool) -> None:
         file = None

@@ -47,6 +47,11 @@ def place(position: int) -> int:
     return max(-1, min(position, _FAR))
 
 
+def moment(at: int) -> int:
+    """A moment that every database can compare. Those beyond either end are one: whatever ends there has ended."""
+    return max(-_FAR, min(at, _FAR))
+
+
 def encode(value: Any) -> str:
     """JSON text without a NUL in it."""
     try:

@@ -35,6 +35,10 @@ def _hooks(name: str, text: str) -> Command:
     return Command(f"clia.cli.hooks.{name}", text)
 
 
+def _federation(name: str, text: str) -> Command:
+    return Command(f"clia.cli.federation.{name}", text)
+
+
 TREE = Group(
     "The system of record for AI agents, kept in the git repository they work in.",
     {
@@ -94,6 +98,36 @@ TREE = Group(
         "decide": _sessions("decide", "answer a question: a commit, and the session goes on"),
         "ask": _sessions("ask", "put a question to people for an agent"),
         "worker": _sessions("worker", "answer the requests that are no questions to people"),
+        "key": Group(
+            "Who this space is to others: the key that they pin.",
+            {
+                "show": _federation("key_show", "what other spaces pin to know this one"),
+                "rotate": _federation("key_rotate", "a new key, signed by the one before it"),
+            },
+        ),
+        "peer": Group(
+            "Other spaces, each known by its public key.",
+            {
+                "add": _federation("peer_add", "pin another space by its key"),
+                "list": _federation("peer_list", "every peer, and how far it was heard"),
+                "show": _federation("peer_show", "a peer: keys, what is tracked of it, what waits and why"),
+                "change": _federation("peer_change", "another address or other trust for a peer"),
+                "share": _federation("peer_share", "what a peer is told about: nothing, unless it is said here"),
+                "remove": _federation("peer_remove", "take a peer away, with its grants and what is tracked of it"),
+            },
+        ),
+        "cap": Group(
+            "What of a peer's is taken in here: nothing, unless it is granted.",
+            {
+                "grant": _federation("cap_grant", "let something of a peer's in"),
+                "revoke": _federation("cap_revoke", "take grants back, at once"),
+                "list": _federation("cap_list", "every grant that was not revoked"),
+                "explain": _federation("cap_explain", "which grant, trust and subtype allow something, or what is missing"),
+            },
+        ),
+        "announce": _federation("announce", "tell peers what is new of what is shared with them"),
+        "sync": _federation("sync", "hear what peers say, and track what is granted"),
+        "remotes": _federation("remotes", "the agents of peers, as they are tracked here"),
         "mcp": Command("clia.cli.mcp_server", "this space for an agent's client, over the Model Context Protocol"),
         "serve": _forge("serve", "the page where people watch agents and answer them, and its API"),
         "user": Group(

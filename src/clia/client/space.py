@@ -70,6 +70,11 @@ class RemoteSpace(_Interface):
         """Sessions of tools that are captured: for ingest."""
         raise _local("captures")
 
+    @property
+    def doors(self) -> Any:
+        """What peers show at the forge."""
+        raise _local("doors")
+
     def close(self) -> None:
         """Lets go of the connections."""
         self._closed = True

@@ -62,6 +62,13 @@ def check_text(text: object, field: str, *, nul: bool = False) -> str:
     return text
 
 
+def check_flag(value: object, field: str) -> bool:
+    """A yes or a no."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{field} is true or false", code="invalid-flag", fields={"field": field, "value": repr(value)})
+    return value
+
+
 def check_count(value: object, field: str) -> int:
     """A number of things: an integer, not negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

@@ -28,6 +28,14 @@ TRACES = "refs/notes/clia/trace/"
 SESSIONS = "refs/notes/clia/session/"
 BEHAVIOURS = "refs/clia/behaviours/"
 BRANCHES = "refs/heads/"
+KEYS = "refs/clia/keys"
+CAPABILITIES = "refs/clia/capabilities"
+ANNOUNCE = "refs/clia/announce/"
+"""What was said to another space, a chain for each, named by that space's id: so that it knows what to fetch."""
+PEERS = "refs/clia/peers/"
+PEERS_REMOVED = "refs/clia/peers-removed/"
+"""Peers that were taken away, by their space's id: how far they were believed must outlive them."""
+REMOTES = "refs/clia/remotes/"
 TRACKING = "refs/clia-tracking/"
 """What was fetched from a remote and not yet adopted. Outside ``refs/clia``, so that pruning it can lose nothing."""
 
@@ -84,6 +92,34 @@ def behaviour(name: str) -> str:
 def behaviour_lock(name: str) -> str:
     """The lock of a behaviour's chain: an agent may have the same name."""
     return f"@behaviour-{name}"
+
+
+def announce(space_id: str) -> str:
+    return ANNOUNCE + space_id
+
+
+def announced(space_id: str) -> str:
+    """Below it, where another space can fetch from: the refs that it was told about. Never in the repository itself."""
+    return f"refs/clia/announced/{space_id}/"
+
+
+def peer(name: str) -> str:
+    return PEERS + name
+
+
+def removed_peer(space_id: str) -> str:
+    return PEERS_REMOVED + space_id
+
+
+def remote(peer_name: str, place: str = "") -> str:
+    """Where something of a peer is tracked; ``place`` as ``agents/scout``."""
+    return f"{REMOTES}{peer_name}/{place}"
+
+
+def remote_agent(text: str) -> tuple[str, str] | None:
+    """The peer and the agent that ``PEER/AGENT`` names; None where a text does not look like it."""
+    peer_name, slash, agent = text.partition("/")
+    return (peer_name, agent) if slash and is_name(peer_name) and is_name(agent) else None
 
 
 def branch(name: str) -> str:

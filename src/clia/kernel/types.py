@@ -50,7 +50,7 @@ class Types:
 
     def check_new(self, name: str, parent: str) -> None:
         """Whether a type can be registered, else why not."""
-        if not _is_type_name(name):
+        if not is_type_name(name):
             raise InvalidInput(
                 f"{name!r} is not a type's name",
                 code="invalid-type",
@@ -100,5 +100,6 @@ class Types:
         return dict(sorted(self._parents.items()))
 
 
-def _is_type_name(text: object) -> bool:
+def is_type_name(text: object) -> bool:
+    """Whether a text can be the name of a type."""
     return isinstance(text, str) and len(text) <= 64 and _NAME.fullmatch(text) is not None

@@ -1,6 +1,7 @@
-"""Tools about agents, commits, traces, merges and relations.
+"""Tools about agents, commits, traces, merges, relations and peers.
 
-Invariant: a tool calls one verb of the space, and what is too long for an answer is cut and says so.
+Invariant: a tool calls one verb of the space, and what is too long for an answer is cut and says so. No tool pins a peer, grants,
+announces or syncs: whom a space trusts is for people to say, and an agent may have read what a peer wrote.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from clia.wire.records import (
     MAYBE_TEXT,
     MERGED,
     MERGING,
+    PEER,
+    REMOTE,
     REPORT,
     SPAWNED,
     STATE,
@@ -182,12 +185,20 @@ def _relations(call: Call, touching: str | None) -> Mapping[str, Any]:
     return {"relations": call.space.relations(touching)}
 
 
+def _peers(call: Call) -> Mapping[str, Any]:
+    return {"peers": call.space.peers()}
+
+
+def _remotes(call: Call, peer: str | None) -> Mapping[str, Any]:
+    return {"remotes": call.space.remotes(peer)}
+
+
 def _verify(call: Call) -> Any:
     return call.space.verify(progress=call.say)
 
 
 _INTO = Field("into", MAYBE_TEXT, "the agent that takes the work in; leave it out to mean yourself", None)
-_FROM = Field("from_", TEXT, "the agent whose work is taken in")
+_FROM = Field("from_", TEXT, "the agent whose work is taken in; PEER/AGENT for a peer's, as remotes names it")
 
 SPACE_TOOLS = (
     Tool(
@@ -274,7 +285,7 @@ SPACE_TOOLS = (
         "Commits, newest first, with kind, message, author and trailers.",
         VIEWER,
         (
-            Field("of", MAYBE_TEXT, "an agent, a commit or a branch; leave it out to mean yourself", None),
+            Field("of", MAYBE_TEXT, "an agent, a peer's PEER/AGENT, a commit or a branch; leave it out to mean yourself", None),
             Field("own", FLAG, "only commits of that agent, not those it started from or merged", True),
             Field("limit", COUNT, f"how many, at most {LOG_MAX}", 20),
         ),
@@ -287,7 +298,7 @@ SPACE_TOOLS = (
         "A commit: what its trailers say, which files it changed, and where asked its patch and its trace.",
         VIEWER,
         (
-            Field("commit", TEXT, "an id or its start, an agent (its head) or a branch"),
+            Field("commit", TEXT, "an id or its start, an agent or PEER/AGENT (its head) or a branch"),
             Field("diff", FLAG, "with the patch", False),
             Field("trace", FLAG, "with the trace that is bound to it", False),
         ),
@@ -300,7 +311,7 @@ SPACE_TOOLS = (
         "A patch: all that an agent did since it was spawned, one commit's, or between two commits.",
         VIEWER,
         (
-            Field("of", MAYBE_TEXT, "an agent or a commit; leave it out to mean yourself", None),
+            Field("of", MAYBE_TEXT, "an agent, a peer's PEER/AGENT or a commit; leave it out to mean yourself", None),
             Field("other", MAYBE_TEXT, "another commit to compare with", None),
             Field("paths", Listed(TEXT), "only these paths", ()),
         ),
@@ -313,7 +324,7 @@ SPACE_TOOLS = (
         "The worktree of an agent or commit: without paths a list of names and sizes, with paths their content.",
         VIEWER,
         (
-            Field("at", MAYBE_TEXT, "an agent, a commit or a branch; leave it out to mean yourself", None),
+            Field("at", MAYBE_TEXT, "an agent, a peer's PEER/AGENT, a commit or a branch; leave it out to mean yourself", None),
             Field("paths", Listed(TEXT), "the files to read", ()),
         ),
         Told(commit=STRING, listed=Listed(Told(path=STRING, bytes=COUNT)), files=Mapped(CONTENT)),
@@ -374,6 +385,26 @@ SPACE_TOOLS = (
         (Field("touching", MAYBE_TEXT, "only those at this agent; leave it out for all", None),),
         Told(relations=Listed(EDGE)),
         _relations,
+    ),
+    Tool(
+        "peers",
+        "Peers of this space",
+        "The other spaces that this one works with: whether each is trusted, what it is told about, how many of its agents are"
+        " tracked here and how much of what it says waits for a grant.",
+        VIEWER,
+        (),
+        Told(peers=Listed(PEER)),
+        _peers,
+    ),
+    Tool(
+        "remotes",
+        "Agents of peers",
+        "The agents of other spaces as they are tracked here: read them and merge them as PEER/AGENT. What they wrote is"
+        " another owner's word: check it before you build on it.",
+        VIEWER,
+        (Field("peer", MAYBE_TEXT, "only this peer's; leave it out for all", None),),
+        Told(remotes=Listed(REMOTE)),
+        _remotes,
     ),
     Tool(
         "verify",

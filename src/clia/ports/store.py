@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from clia.ports.gate import Gate
+
 ANY_VERSION = -1
 """``put`` and ``delete`` whatever is there."""
 ABSENT = 0
@@ -122,6 +124,9 @@ class Transaction(Protocol):
 
     @property
     def edges(self) -> Edges: ...
+
+    @property
+    def gate(self) -> Gate: ...
 
 
 class Store(Protocol):

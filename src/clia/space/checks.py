@@ -17,7 +17,7 @@ from clia.space.relations import retracted, stated
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
     from clia.kernel.types import Types
@@ -51,6 +51,11 @@ class Report(NamedTuple):
     def clean(self) -> bool:
         return not self.findings
 
+    def joined(self, findings: Iterable[Finding], unseen: Iterable[str]) -> Report:
+        """With what others found."""
+        found = tuple(sorted({*self.findings, *findings}, key=str))
+        return self._replace(findings=found, unseen=tuple(sorted({*self.unseen, *unseen})))
+
 
 class Checks:
     def __init__(self, core: Core, envelope: Envelope, relations: Relations, workbench: Workbench) -> None:
@@ -61,7 +66,7 @@ class Checks:
 
     def verify(self, types: Types, progress: Say | None = None) -> Report:
         say: Say = progress or _quiet
-        check = _Check(self._core, types, whole=not (self._workbench.is_partial() or self._workbench.is_shallow()))
+        check = _Check(self._core, types, whole=self.is_whole())
         for name in self._names():
             say(f"agent {name}")
             check.agent(name)
@@ -79,6 +84,10 @@ class Checks:
         return Report(
             tuple(sorted(set(check.findings), key=str)), check.agents, len(check.commits), check.traces, edges, check.unseen()
         )
+
+    def is_whole(self) -> bool:
+        """Whether nothing is missing in this clone on purpose."""
+        return not (self._workbench.is_partial() or self._workbench.is_shallow())
 
     def _names(self) -> list[str]:
         prefixes = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS)

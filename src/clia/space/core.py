@@ -79,6 +79,20 @@ class Core(NamedTuple):
             hints = [f"it is archived; bring it back: clia archive --restore {name}"]
         raise NoSuchAgent(f"there is no agent {name!r} here", hints=hints, fields={"agent": name})
 
+    def source_head(self, text: str) -> str:
+        """The head of what can be merged: an agent of this space, or ``PEER/AGENT`` as it is tracked here."""
+        named = names.remote_agent(check_text(text, "agent"))
+        if named is None:
+            return self.require_head(text)
+        found = self.refs.get(names.remote(named[0], f"agents/{named[1]}"))
+        if found is not None:
+            return found
+        raise NoSuchAgent(
+            f"no agent {text!r} of a peer is tracked here",
+            hints=["clia remotes shows those that are", f"clia sync {named[0]}"],
+            fields={"agent": text},
+        )
+
     def require_known(self, name: str) -> None:
         """``NoSuchAgent`` unless the agent is at work or archived."""
         if self.refs.get(names.archived(names.check_name(name))) is None:

@@ -70,6 +70,12 @@ def event_of(commit: Commit) -> dict[str, Any] | None:
     return None
 
 
+def revoked_by(body: Mapping[str, Any]) -> list[str]:
+    """The grants that an event takes back."""
+    listed = body.get("grants") if body.get("event") == "revoke" else None
+    return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+
+
 def unite(core: Core, ref: str, theirs: str) -> bool:
     """Takes a chain from another clone into ours; whether anything changed."""
     tip = core.refs.get(ref)

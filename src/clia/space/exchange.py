@@ -10,19 +10,27 @@ from typing import NamedTuple
 
 from clia.errors import NotFound, StaleRef
 from clia.kernel import refs as names
-from clia.space.events import PURGED, read_events, unite
+from clia.space.events import PURGED, event_of, read_events, revoked_by, unite
 from clia.space.registry import OBJECTS_LOCK, TYPES_LOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from clia.ports.repository import Entry
     from clia.ports.workbench import Pushed, Workbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
 NEW, AHEAD, UNITED, DIVERGED, REFUSED = "new", "ahead", "united", "diverged", "purged"
-_LOCKS = {names.SPACE: "@adopt", names.TYPES: TYPES_LOCK, names.OBJECTS: OBJECTS_LOCK}
+KEYS_LOCK, CAPABILITIES_LOCK = "@keys", "@capabilities"
+_LOCKS = {
+    names.SPACE: "@adopt",
+    names.TYPES: TYPES_LOCK,
+    names.OBJECTS: OBJECTS_LOCK,
+    names.KEYS: KEYS_LOCK,
+    names.CAPABILITIES: CAPABILITIES_LOCK,
+}
 """What is no agent's own has a lock of its own."""
 _KINDS = (("clia/", "refs/clia/"), ("notes/", "refs/notes/clia/"), ("heads/", names.HEADS))
 
@@ -46,23 +54,32 @@ class Exchange:
         self._envelope = envelope
         self._workbench = workbench
 
-    def adopt(self, remote: str) -> list[Adopted]:
-        """Takes over what was fetched from a remote."""
+    def adopt(self, remote: str, continues: Callable[[str], bool]) -> list[Adopted]:
+        """Takes over what was fetched from a remote. ``continues``: whether a chain of keys goes on from ours."""
         found = []
         top = f"{names.TRACKING}{remote}/"
         for kind, target in _KINDS:
             for tracked, cid in self._core.refs.under(top + kind):
                 ref = target + tracked.removeprefix(top + kind)
-                done = self._take(ref, cid) if _is_known(ref) else None
+                if not _is_known(ref) or self._holds(ref, cid) or (ref == names.CAPABILITIES and not self._are_grants(cid)):
+                    continue
+                # Nobody but the keys themselves decides who the space is: of two chains that differ, ours stays.
+                done = self._take(ref, cid) if ref != names.KEYS or continues(cid) else DIVERGED
                 if done is not None:
                     found.append(Adopted(ref, done, cid))
         return found
 
+    def _holds(self, ref: str, theirs: str) -> bool:
+        ours = self._core.refs.get(ref)
+        return ours == theirs or (ours is not None and self._core.graph.descends(ours, theirs))
+
+    def _are_grants(self, cid: str) -> bool:
+        """Whether a commit holds capabilities and nothing else: what a remote makes up grants nothing."""
+        paths = self._core.objects.entries(self._core.objects.commit(cid).tree)
+        return all(path.endswith(".json") and names.is_id(path.removesuffix(".json")) for path in paths)
+
     def _take(self, ref: str, theirs: str) -> str | None:
         core = self._core
-        ours = core.refs.get(ref)
-        if ours == theirs or (ours is not None and core.graph.descends(ours, theirs)):
-            return None
         with self._envelope.at_work(_lock_of(ref)):
             try:
                 return self._settle(ref, core.refs.get(ref), theirs)
@@ -87,6 +104,9 @@ class Exchange:
             return UNITED
         if ref == names.OBJECTS or ref.startswith(names.BEHAVIOURS):
             self._unite_files(ref, ours, theirs)
+            return UNITED
+        if ref == names.CAPABILITIES:
+            self._unite_grants(ours, theirs)
             return UNITED
         if ref == names.TYPES or ref.startswith(names.EVENTS):
             unite(core, ref, theirs)
@@ -127,16 +147,30 @@ class Exchange:
         )
         core.refs.move(ref, ours, both, "clia: unite objects")
 
-    def publish(self, agents: Sequence[str], remote: str, *, traces: bool = True) -> list[Pushed]:
+    def _unite_grants(self, ours: str, theirs: str) -> None:
+        """What was granted in either clone, and revoked in neither."""
+        core = self._core
+        here, there = (core.objects.entries(core.objects.commit(each).tree) for each in (ours, theirs))
+        events = (event_of(each) or {} for each in core.graph.walk([ours, theirs]))
+        revoked = {f"{cid}.json" for body in events for cid in revoked_by(body)}
+        changes: dict[str, Entry | None] = {path: each for path, each in there.items() if path not in here}
+        changes = {path: each for path, each in changes.items() if path not in revoked}
+        changes |= dict.fromkeys(here.keys() & revoked)
+        by, tree = core.person_stamp(), core.objects.update_tree(core.objects.commit(ours).tree, changes)
+        both = core.objects.write_commit(tree, [ours, theirs], by, by, "Capabilities of two clones united by clia\n")
+        core.refs.move(names.CAPABILITIES, ours, both, "clia: unite capabilities")
+
+    def publish(self, agents: Sequence[str], remote: str, *, traces: bool = True, federation: bool = False) -> list[Pushed]:
         """Sends agents to a remote: branch, record, events, types, flows and, where wanted, traces and checkpoints of sessions.
 
-        All or nothing; no force.
+        ``federation``: also the space's public keys and what is granted to peers. All or nothing; no force.
         """
         core = self._core
         if remote not in self._workbench.remotes():
             known = ", ".join(self._workbench.remotes()) or "none"
             raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=[f"remotes here: {known}"])
         wanted = [names.SPACE, names.TYPES, names.OBJECTS, *(ref for ref, _ in core.refs.under(names.BEHAVIOURS))]
+        wanted += [names.KEYS, names.CAPABILITIES] if federation else []
         for name in agents:
             core.require_known(name)
             wanted += [names.head(name), names.archived(name), names.record(name), names.events(name)]
@@ -159,7 +193,7 @@ def _lock_of(ref: str) -> str:
 
 def _is_known(ref: str) -> bool:
     """Whether a ref of another clone is of a kind that is shared; what a remote makes up stays where it was fetched to."""
-    if ref in (names.SPACE, names.TYPES, names.OBJECTS):
-        return True
+    if ref in _LOCKS:
+        return True  # and no peer, nothing said to one and nothing tracked of one: these belong to one clone
     prefixes = (names.HEADS, names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.BEHAVIOURS)
     return any(ref.startswith(prefix) and names.is_name(ref.removeprefix(prefix)) for prefix in prefixes)

@@ -1,4 +1,4 @@
-"""What happened to the refs of a space since somebody looked last: agents that moved, came and went, and flows.
+"""What happened to the refs of a space since somebody looked last: agents that moved, came and went, flows, and peers.
 
 Invariant: each change is told once, however many processes look. What was seen and what is told of it are written in one
 transaction, and only where nobody else has looked since: refs are read after the record of the last look, so a look never
@@ -28,10 +28,18 @@ SEEN = "feed/refs"
 """Which version each bucket has. It changes with every look that found something, and so is what lookers race for."""
 BUCKET = "feed/refs/"
 _BUCKETS = 256  # one change among 100,000 refs writes some 25 kB
-_AGENT, _ARCHIVED, _FLOW = "agents/", "archive/", "flows/"
-_WATCHED = {_AGENT: names.HEADS, _ARCHIVED: names.ARCHIVE, _FLOW: names.BEHAVIOURS}
+_AGENT, _ARCHIVED, _FLOW, _PEER, _REMOTE = "agents/", "archive/", "flows/", "peers/", "remotes/"
+_WATCHED = {
+    _AGENT: names.HEADS,
+    _ARCHIVED: names.ARCHIVE,
+    _FLOW: names.BEHAVIOURS,
+    _PEER: names.PEERS,
+    _REMOTE: names.REMOTES,
+}
+_PLACES = 100
+"""So many places of a peer that moved are named in one entry; how many there were is always said."""
 
-HEAD, ARCHIVED, RESTORED, GONE, CHANGED_FLOW = "head", "archived", "restored", "gone", "flow"
+HEAD, ARCHIVED, RESTORED, GONE, CHANGED_FLOW, CHANGED_PEER = "head", "archived", "restored", "gone", "flow", "peer"
 
 
 KEPT = 10_000
@@ -103,7 +111,7 @@ class Looking:
         if listed != self._listed:
             self._listed, self._found = listed, _watched(listed)  # at several times the cost of listing them
         found = self._found
-        for name in {key.partition("/")[2] for key in before.keys() - found.keys() if not key.startswith(_FLOW)}:
+        for name in {key.partition("/")[2] for key in before.keys() - found.keys() if key.startswith((_AGENT, _ARCHIVED))}:
             # One that was restored while we read heads, then the archive, was in neither.
             head = self._core.refs.get(names.head(name)) if found.keys().isdisjoint((_AGENT + name, _ARCHIVED + name)) else None
             found = found if head is None else {**found, _AGENT + name: head}
@@ -138,6 +146,7 @@ class Looking:
         since = seen.since or timestamp(core.clock(), "milliseconds")
         changed = {key for key, _ in now.items() ^ seen.refs.items()}
         entries = [] if seen.first else [self._entry(*each, at) for each in _changes(changed, seen.refs, now)]
+        entries += [] if seen.first else _of_peers(changed, now, at)
         made = _split(now, {_bucket_of(key) for key in changed})
         with core.store.writing() as transaction:
             versions = dict(seen.versions)
@@ -161,12 +170,27 @@ class Looking:
 
 
 def _watched(listed: list[list[tuple[str, str]]]) -> dict[str, str]:
-    """The refs that are agents' or flows', by short names."""
+    """The refs that are agents', flows' or peers', by short names."""
     found: dict[str, str] = {}
     for (short, prefix), refs in zip(_WATCHED.items(), listed, strict=True):
         cut = len(prefix)
-        found |= {short + ref[cut:]: cid for ref, cid in refs if names.is_name(ref[cut:])}
+        if short == _REMOTE:
+            found |= {short + ref[cut:]: cid for ref, cid in refs if names.is_name(ref[cut:].partition("/")[0])}
+        else:
+            found |= {short + ref[cut:]: cid for ref, cid in refs if names.is_name(ref[cut:])}
     return found
+
+
+def _of_peers(changed: set[str], new: Mapping[str, str], at: str) -> Iterator[dict[str, Any]]:
+    """One entry for each peer, however much of it moved: a sync may bring thousands of refs."""
+    found: dict[str, list[str]] = {}
+    for key in sorted(changed):
+        if key.startswith((_PEER, _REMOTE)):
+            _, peer, *place = key.split("/", 2)
+            found.setdefault(peer, []).extend(place)
+    for peer, places in sorted(found.items()):
+        moved = {"places": places[:_PLACES], "moved": len(places)}
+        yield {"event": CHANGED_PEER if _PEER + peer in new else GONE, "peer": peer, **moved, "at": at}
 
 
 def _changes(
@@ -174,7 +198,7 @@ def _changes(
 ) -> Iterator[tuple[str, tuple[str, str], str | None, str | None]]:
     """What happened, to which agent or flow, before and after; agents first, each sorted by name."""
     flows = {key for key in changed if key.startswith(_FLOW)}
-    for name in sorted({key.partition("/")[2] for key in changed - flows}):
+    for name in sorted({key.partition("/")[2] for key in changed if key.startswith((_AGENT, _ARCHIVED))}):
         at_work, archived = _AGENT + name, _ARCHIVED + name
         event = _agent_event((old.get(at_work), old.get(archived)), (new.get(at_work), new.get(archived)))
         if event is not None:

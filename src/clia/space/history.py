@@ -36,6 +36,9 @@ class History:
             head = core.refs.get(names.head(text)) or core.refs.get(names.archived(text))
             if head is not None:
                 return head
+        tracked = self._tracked(text)
+        if tracked is not None:
+            return tracked
         found = self._short(text)
         if found is not None and core.objects.kind(found) == "commit":
             return found
@@ -44,6 +47,11 @@ class History:
             hints=["clia list shows the agents; clia log AGENT shows commits"],
             fields={"text": text},
         )
+
+    def _tracked(self, text: str) -> str | None:
+        """The head of ``PEER/AGENT``, where that is tracked here; a branch of people may be called alike."""
+        named = names.remote_agent(text)
+        return self._core.refs.get(names.remote(named[0], f"agents/{named[1]}")) if named else None
 
     def _short(self, text: str) -> str | None:
         try:
@@ -62,6 +70,10 @@ class History:
         return list(islice(found, limit))
 
     def own(self, name: str) -> Iterator[AgentCommit]:
+        """The commits that an agent made itself: one of ours, or ``PEER/AGENT`` as it is tracked here."""
+        named = names.remote_agent(check_text(name, "agent"))
+        if named is not None:
+            return self._core.own_commits(named[1], self._core.source_head(name))
         return self._core.own_commits(name, self._agents.any_head(name))
 
     def here(self) -> list[str]:
@@ -93,6 +105,9 @@ class History:
         head = self.find(text)
         if names.is_name(text) and head in (core.refs.get(names.head(text)), core.refs.get(names.archived(text))):
             return self._agents.genesis(text), head
+        if head == self._tracked(text):
+            *_, first = [None, *(each.cid for each in self.own(text))]
+            return first, head
         parents = core.objects.commit(head).parents
         return (parents[0] if parents else None), head
 

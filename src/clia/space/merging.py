@@ -47,7 +47,7 @@ class Merging:
         _check_two(into, from_)
         said = core.clean.words(words)
         with self._envelope.at_work(into):
-            ours, theirs = core.own_head(into), core.require_head(from_)
+            ours, theirs = core.own_head(into), core.source_head(from_)
             if core.graph.descends(ours, theirs):
                 return UpToDate(ours)
             merged = core.graph.merge(ours, theirs)
@@ -80,14 +80,14 @@ class Merging:
         """What a merge would run into; nothing is recorded."""
         core = self._core
         _check_two(into, from_)
-        ours, theirs = core.require_head(into), core.require_head(from_)
+        ours, theirs = core.require_head(into), core.source_head(from_)
         merged = core.graph.merge(ours, theirs)
         return Conflicts(into, from_, ours, theirs, self.paths(merged)) if merged.conflicts else None
 
     def last_refused(self, into: str, from_: str) -> tuple[str, str] | None:
         """Both heads as they were when a merge of these two was last refused."""
-        names.check_name(from_)
-        tip = self._core.refs.get(names.events(names.check_name(into)))
+        _check_two(into, from_)
+        tip = self._core.refs.get(names.events(into))
         for event in read_events(self._core, tip) if tip else ():
             body = event.body
             if body.get("event") == "merge-refused" and body.get("from") == from_:
@@ -96,7 +96,7 @@ class Merging:
 
     def _check_heads(self, expected: tuple[tuple[str, str], ...]) -> None:
         for name, head in expected:
-            actual = self._core.require_head(name)
+            actual = self._core.source_head(name)
             if actual != head:
                 raise stale(name, head, actual)
 
@@ -118,6 +118,8 @@ class Merging:
         self, into: str, from_: str, heads: tuple[str, str], tree: str, said: tuple[str, list[tuple[str, str]]]
     ) -> Merged:
         text, open_fields = said
+        if names.remote_agent(from_) is not None:  # what others sent is looked at as what is committed here is
+            self._snapshots.check_tree(self._core.objects.commit(heads[0]).tree, tree)
         trailers = [*self._commits.identity(into, SESSION_MERGE, heads[0]), (MERGED, from_), *open_fields]
         new = self._core.write_commit(into, tree, heads, text, trailers, f"session-merge: {from_} into {into}")
         self._commits.advance(into, SESSION_MERGE, heads[0], new, with_trace=False)
@@ -145,6 +147,7 @@ class Merging:
 
 def _check_two(into: str, from_: str) -> None:
     names.check_name(into)
-    names.check_name(from_)
+    if names.remote_agent(check_text(from_, "from")) is None:
+        names.check_name(from_)
     if into == from_:
         raise InvalidInput("an agent cannot merge itself", code="same-agent", fields={"agent": into})

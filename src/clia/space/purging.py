@@ -133,6 +133,8 @@ class Purging:
         said = [each.cid for each in core.own_commits(agent, head) if text in core.objects.commit(each.cid).message] if head else []
         found = [f"commit {cid}: its message holds the text, and is part of its id" for cid in said]
         found += [f"remote {each}: if {ref} was published, ask its owner to purge it too" for each in self._workbench.remotes()]
+        if core.refs.under(names.ANNOUNCE):
+            found.append(f"peers: whoever was told of {ref} keeps what it has; clia announce tells them that it was made anew")
         found.append("files of commits: purge looks at traces only")
         return [*found, "clones, backups and disk snapshots made before now", "terminals and logs where the text was shown"]
 

@@ -6,7 +6,7 @@ written is kept alive by a tree that a ref reaches.
 
 from __future__ import annotations
 
-from clia.errors import NoSuchObject, StaleRef, UnknownKind
+from clia.errors import Conflict, NoSuchObject, StaleRef, UnknownKind
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 from clia.kernel.typed_objects import as_bytes, as_object, as_typed, parse
@@ -48,6 +48,24 @@ class Registry:
             self.types().check_new(name, parent)
             body = {"event": "type", "name": name, "parent": parent}
             append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}")
+
+    def learn(self, name: str, parent: str, cid: str, origin: str) -> bool:
+        """Takes in a type that another space has defined; whether it was new. ``Conflict`` where the name means another here."""
+        core = self._core
+        with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):
+            known = self.types().known()
+            if name in known:
+                if known[name] != parent:
+                    raise Conflict(
+                        f"the type {name} is a {known[name] or 'type of its own'} here, and a {parent} there",
+                        code="type-clash",
+                        fields={"type": name, "parent": known[name], "theirs": parent},
+                    )
+                return False
+            self.types().check_new(name, parent)
+            body = {"event": "type", "name": name, "parent": parent, "cid": cid, "from": origin}
+            append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}, by {origin}")
+            return True
 
     def write(self, thing: TypedObject | Mapping[str, Any]) -> str:
         core = self._core

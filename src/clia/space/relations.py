@@ -11,6 +11,7 @@ import re
 
 from clia.errors import InvalidInput, NotFound
 from clia.kernel import refs as names
+from clia.kernel.messages import check_text
 from clia.kernel.types import SESSION_MERGE, SPAWN
 from clia.ports.store import Edge
 from clia.space.events import append_event, read_events
@@ -51,7 +52,8 @@ class Relations:
 
     def unrelate(self, src: str, kind: str, dst: str) -> str:
         """Takes an edge back, whatever stated it; the id of the retraction."""
-        self._check(src, kind, dst)
+        # What a merge of a peer's agent has stated can be taken back, too.
+        self._check(src, kind, src if names.remote_agent(check_text(dst, "dst")) else dst)
         core = self._core
         with self._envelope.at_work(src):
             core.own_head(src)
@@ -82,7 +84,8 @@ class Relations:
             return view.edges.standing(touching)
 
     def _ask(self, name: str, question: Callable[[Transaction], list[str]]) -> list[str]:
-        self._core.require_known(name)
+        if names.remote_agent(check_text(name, "agent")) is None:  # a peer's may be gone from here; what was said of it is not
+            self._core.require_known(name)
         self.catch_up()
         with self._core.store.reading() as view:
             return question(view)

@@ -191,12 +191,32 @@ class Traces:
 
     def cid_for(self, commit: str) -> str | None:
         """The id of the trace bound to a commit."""
-        found = self._core.read(commit)
-        for owner in self._owners(found):
-            cid = self._core.notes.get(names.traces(owner), found.cid)
+        return self._bound(self._core.read(commit))[1]
+
+    def _bound(self, commit: AgentCommit) -> tuple[str, str | None]:
+        """The notes that a commit's trace stands in, and its id; None where it has none."""
+        for ref in self._refs(commit):
+            cid = self._core.notes.get(ref, commit.cid)
             if cid is not None:
-                return cid
-        return None
+                return ref, cid
+        return "", None
+
+    def _refs(self, commit: AgentCommit) -> Iterator[str]:
+        """Where a commit's trace may stand: in the notes of whose it is here, then in those that came with it from a peer."""
+        yield from (names.traces(owner) for owner in self._owners(commit))
+        yield from self._of_peers(commit)
+
+    def _of_peers(self, commit: AgentCommit) -> Iterator[str]:
+        """The notes of peers' agents that speak of a commit. Of what an agent of ours did, no peer has anything to say."""
+        core, name = self._core, commit.agent or ""
+        for ref, _ in core.refs.under(names.PEERS) if names.is_name(name) else ():
+            notes = names.remote(ref.removeprefix(names.PEERS), f"notes/trace/{name}")
+            if core.notes.get(notes, commit.cid) is not None and not self._is_ours(name, commit.cid):
+                yield notes
+
+    def _is_ours(self, name: str, cid: str) -> bool:
+        head = self._core.refs.get(names.head(name)) or self._core.refs.get(names.archived(name))
+        return head is not None and any(each.cid == cid for each in self._core.own_commits(name, head))
 
     def _owners(self, commit: AgentCommit) -> list[str]:
         """In whose notes a commit's trace may stand: its own agent's, else anyone's."""
@@ -207,10 +227,10 @@ class Traces:
 
     def trace_for(self, commit: str) -> ConsoleTrace | None:
         """The trace of a commit; of a landed commit, the traces of all the commits it brought."""
-        cid = self.cid_for(commit)
-        if cid is not None:
-            return self._if_trace(cid)
         found = self._core.read(commit)
+        ref, cid = self._bound(found)
+        if cid is not None:
+            return self._as_bound(ref, cid, found.cid)
         if found.landed is None or found.range is None:
             return None
         traces = [each for each in (self.trace_for(cid) for cid in self._landed_commits(found)) if each is not None]
@@ -234,23 +254,33 @@ class Traces:
             return None
         return ConsoleTrace(made["commit"], made["agent"], tuple(made["entries"]))
 
+    def _as_bound(self, ref: str, cid: str, commit: str) -> ConsoleTrace | None:
+        """A trace from the notes that it stands in."""
+        trace = self._if_trace(cid)
+        if trace is None or not ref.startswith(names.REMOTES):
+            return trace
+        # What a peer has bound to a commit is that commit's, whatever it says itself; what is no entry is text.
+        entries = tuple(each if isinstance(each, dict) else {"text": json.dumps(each)} for each in trace.entries)
+        return ConsoleTrace(commit, trace.agent, entries)
+
     def owner(self, cid: str | None) -> str | None:
         """Whose trace it is."""
         found = None if cid is None else self._if_trace(cid)
         return None if found is None else found.agent
 
     def session_traces(self, name: str, commits: Iterable[AgentCommit]) -> list[BoundTrace]:
-        """The traces of an agent's own commits, newest first."""
-        bound = self._core.notes.all(names.traces(name))
-        found = ((bound[each.cid], self._if_trace(bound[each.cid])) for each in commits if each.cid in bound)
+        """The traces of the own commits of an agent, of ours or ``PEER/AGENT``, newest first."""
+        named = names.remote_agent(name)
+        ref = names.remote(named[0], f"notes/trace/{named[1]}") if named else names.traces(name)
+        bound = self._core.notes.all(ref)
+        found = ((bound[each.cid], self._as_bound(ref, bound[each.cid], each.cid)) for each in commits if each.cid in bound)
         return [BoundTrace(cid, trace) for cid, trace in found if trace is not None]
 
     def history(self, commit: str) -> list[TraceChange]:
         """Every binding a commit's trace ever had, newest first."""
         found = self._core.read(commit)
         changes: list[TraceChange] = []
-        for owner in self._owners(found):
-            ref = names.traces(owner)
+        for ref in self._refs(found):
             for each in self._core.notes.history(ref, found.cid):
                 changes.append(TraceChange(each.commit, each.blob, each.by, each.message.strip()))
         return changes

@@ -29,6 +29,9 @@ from clia.web.api.routes import verb_routes
 from clia.web.auth.identity import NOBODY, identify, require
 from clia.web.auth.login import login_routes
 from clia.web.extras import Hosted
+from clia.web.federation.fetching import AT as FEDERATION
+from clia.web.federation.fetching import Fetching
+from clia.web.federation.listening import Listening
 from clia.web.feed.hub import Hub
 from clia.web.feed.sse import feed_routes
 from clia.web.guard import Guard, Rates
@@ -54,24 +57,29 @@ _PROBE = 2.0
 
 
 def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
-    hub = Hub(forge)
+    hub, listening, fetching = Hub(forge), Listening(forge), Fetching(forge)
     hosted = [Hosted(each) for each in extras]
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         del app
-        async with hub, AsyncExitStack() as stack:
+        async with hub, listening, AsyncExitStack() as stack:
             for each in hosted:
                 await stack.enter_async_context(each)
             yield
 
     app = Starlette(
-        routes=[*_routes(), *(Route(path, each, name=each.extra.name) for each in hosted for path in each.extra.paths)],
+        routes=[
+            *_routes(),
+            *listening.routes(),
+            *fetching.routes(),
+            *(Route(path, each, name=each.extra.name) for each in hosted for path in each.extra.paths),
+        ],
         middleware=[Middleware(Front, forge=forge)],
         exception_handlers={CliaError: _failed, HTTPException: _failed, ClientDisconnect: _gone, Exception: _broken},
         lifespan=life,
     )
-    app.state.forge, app.state.hub = forge, hub
+    app.state.forge, app.state.hub, app.state.listening = forge, hub, listening
     forge.told_to_stop += [each.stopping for each in hosted]
     app.router.redirect_slashes = False  # it would send people to whatever host a request names
     return Guard(app, forge.options)
@@ -120,6 +128,9 @@ class Front:
 
     async def _identified(self, request: Request) -> object:
         address = request.client.host if request.client else "-"
+        if request.url.path.startswith(FEDERATION):
+            self._rates.check(f"address {address}")
+            return NOBODY  # peers show passes of their own there
         try:
             # Threads of its own: whoever holds up the others with slow pages must not keep people from being known.
             self._limiter = self._limiter or CapacityLimiter(_THREADS)
@@ -180,7 +191,7 @@ def _broken(request: Request, err: Exception) -> Response:
 
 def _for_programs(request: Request) -> bool:
     path = request.url.path
-    return path.startswith(("/api/", "/events", "/healthz", "/metrics", "/mcp/")) or path == "/mcp"
+    return path.startswith(("/api/", "/events", "/healthz", "/metrics", "/mcp/", FEDERATION)) or path == "/mcp"
 
 
 def _back(request: Request) -> str:

@@ -22,6 +22,7 @@ from clia.app.spaces import open_space
 from clia.app.users import ADMIN
 from clia.errors import BackendError, InvalidInput
 from clia.web.app import create_app
+from clia.web.federation.fetching import AT as FEDERATION
 from clia.web.forge import forge_of
 from clia.web.webhooks import Webhooks
 
@@ -172,7 +173,8 @@ def serve(
 def _marked(forge: Forge, address: str) -> Iterator[None]:
     """Programs of this machine can find out where each space is served."""
     for site in forge.sites.values():
-        mark(site.space, f"{address.rstrip('/')}/s/{site.name}")
+        top = address.rstrip("/")
+        mark(site.space, f"{top}/s/{site.name}", f"{top}{FEDERATION}{site.name}")
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clia.errors import InvalidInput
+from clia.federation.model import Announced, Explained, Grant, Key, Missing, Move, Peer, Refused, Remote, Share, Synced
 from clia.kernel.typed_objects import Briefing, ConsoleTrace, as_object, as_typed
 from clia.ports.engine import Problem
 from clia.ports.queue import Task, Waiting
@@ -223,6 +224,77 @@ WAITING = Record(
     error=MAYBE_STRING,
 )
 AILMENT = Record(Ailment, code=STRING, message=STRING, agent=STRING, session=STRING, repaired=FLAG)
+KEY = Record(Key, text=STRING, space=STRING, key=STRING, mine=FLAG, chain=_TUPLE, url=MAYBE_STRING)
+PEER = Record(
+    Peer,
+    name=STRING,
+    space=STRING,
+    keys=_TUPLE,
+    url=MAYBE_STRING,
+    trusted=FLAG,
+    share=Record(Share, agents=_TUPLE, traces=FLAG, sessions=FLAG, behaviours=_TUPLE),
+    seq=COUNT,
+    level=COUNT,
+    forked=FLAG,
+    waiting=COUNT,
+    agents=COUNT,
+)
+GRANT = Record(
+    Grant,
+    cid=STRING,
+    peer=STRING,
+    space=STRING,
+    type=STRING,
+    trigger=STRING,
+    execute=FLAG,
+    expires=Optional(WHOLE),
+    by=STRING,
+    at=WHOLE,
+)
+EXPLAINED = Record(
+    Explained,
+    peer=STRING,
+    type=STRING,
+    trigger=STRING,
+    execute=FLAG,
+    allowed=FLAG,
+    trusted=FLAG,
+    grants=Listed(GRANT, tuple),
+    path=_TUPLE,
+    missing=Listed(Record(Missing, what=STRING, message=STRING, hint=STRING), tuple),
+)
+ANNOUNCED = Record(
+    Announced,
+    peer=STRING,
+    seq=COUNT,
+    statements=COUNT,
+    snapshot=FLAG,
+    moves=Listed(OBJECT, tuple),
+    rung=Optional(FLAG),
+)
+MOVE = Record(Move, place=STRING, old=MAYBE_STRING, new=MAYBE_STRING, type=STRING, trigger=STRING)
+REFUSED = Record(Refused, code=STRING, message=STRING, ref=MAYBE_STRING, seq=Optional(WHOLE), at=WHOLE)
+SYNCED = Record(
+    Synced,
+    peer=STRING,
+    accepted=COUNT,
+    seq=COUNT,
+    moves=Listed(MOVE, tuple),
+    refused=Listed(REFUSED, tuple),
+    keys=WHOLE,
+    error=Optional(OBJECT),
+)
+REMOTE = Record(
+    Remote,
+    peer=STRING,
+    agent=STRING,
+    head=STRING,
+    kind=MAYBE_STRING,
+    subject=STRING,
+    at=WHOLE,
+    record=FLAG,
+    traces=COUNT,
+)
 
 
 class _Thing:

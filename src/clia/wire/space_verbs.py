@@ -427,7 +427,7 @@ _UPKEEP = (
         POST,
         "/publish",
         ADMIN,
-        (body("agents", STRINGS), body("remote", TEXT, "origin"), body("traces", FLAG, True)),
+        (body("agents", STRINGS), body("remote", TEXT, "origin"), body("traces", FLAG, True), body("federation", FLAG, False)),
         Listed(PUSHED),
         "Sends agents to a remote.",
         "upkeep",

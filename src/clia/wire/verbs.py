@@ -86,12 +86,14 @@ LOCAL = {
     "commit_dir": "the directory is on the caller's machine: send files",
     "checkout": "the directory is on the caller's machine: read files",
     "checkout_at": "the directory is on the caller's machine",
+    "doors": "passes are shown at the forge that has the keys",
 }
 """The library's verbs that have no address, and why."""
 
 
 def all_verbs() -> tuple[Verb, ...]:
+    from clia.wire.federation_verbs import FEDERATION_VERBS
     from clia.wire.session_verbs import SESSION_VERBS
     from clia.wire.space_verbs import SPACE_VERBS
 
-    return SPACE_VERBS + SESSION_VERBS
+    return SPACE_VERBS + SESSION_VERBS + FEDERATION_VERBS

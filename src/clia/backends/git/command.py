@@ -39,14 +39,18 @@ class GitCommand:
 
     def __init__(self, git_dir: str, environment: Mapping[str, str], *, durable: bool = True) -> None:
         self._git_dir = git_dir
-        self._given = environment
+        self.given = environment
         self.reaching = {key: environment[key] for key in _REACHING if key in environment}
         self._settings = (*_QUIET, "-c", f"core.fsync={'all' if durable else 'none'}")
 
     def _environment(self) -> dict[str, str]:
         """What git sees: nothing that would point it to another repository."""
-        kept = {key: value for key, value in self._given.items() if not key.startswith("GIT_")}
+        kept = {key: value for key, value in self.given.items() if not key.startswith("GIT_")}
         return kept | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+    def whole(self, *words: str) -> tuple[list[str], dict[str, str]]:
+        """A command in the repository itself, for whoever runs it in a way of its own; and what it sees of the environment."""
+        return ["git", f"--git-dir={self._git_dir}", "--no-optional-locks", *self._settings, *words], self._environment()
 
     def run(
         self,

@@ -21,7 +21,9 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan", " ": "", "\\": "dim"}
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
-    parser.add_argument("one", metavar="A", help="an agent (all it did), a commit (what it changed), or where to start")
+    parser.add_argument(
+        "one", metavar="A", help="an agent (all it did), a commit or PEER/AGENT (what it changed last), or where to start"
+    )
     parser.add_argument("other", nargs="?", metavar="B", help="an agent or a commit: where to end")
     parser.add_argument("--stat", action="store_true", help="only which files, and by how much")
     parser.add_argument("--paths", nargs="+", action="extend", default=[], metavar="PATH", help="only these files and folders")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
-    parser.add_argument("what", metavar="AGENT|COMMIT", help="where to start")
+    parser.add_argument("what", metavar="AGENT|COMMIT", help="where to start; PEER/AGENT: an agent of a peer's")
     parser.add_argument("--own", action="store_true", help="only what the agent itself did")
     parser.add_argument("-n", "--number", type=positive, default=30, metavar="N", help="how many commits (default: 30)")
     parser.add_argument("--trace", action="store_true", help="with what was traced before each commit")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
     parser.add_argument("into", metavar="INTO", help="the agent that takes the work in")
-    parser.add_argument("from_", metavar="FROM", help="the agent whose work it is")
+    parser.add_argument("from_", metavar="FROM", help="the agent whose work it is; PEER/AGENT: one of a peer's")
     add_message(parser)
     add_meta(parser)
     add_space(parser)

@@ -22,17 +22,18 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     parser.add_argument("agents", nargs="*", metavar="AGENT", help="who")
     parser.add_argument("--all", action="store_true", help="every agent, archived ones too")
     parser.add_argument("--remote", default="origin", metavar="NAME", help="where to (default: origin)")
+    parser.add_argument("--federation", action="store_true", help="also the space's public keys and what is granted to peers")
     parser.add_argument("--no-traces", action="store_true", help="leave out what agents said and saw")
     add_space(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 1 where the remote refused something; then it took nothing."""
-    if bool(args.agents) == args.all:
+    if (args.agents and args.all) or not (args.agents or args.all or args.federation):
         raise InvalidInput("name agents, or give --all", code="invalid-option", fields={"option": "--all"})
     with space_of(args) as space:
         agents = [*space.agents(), *space.agents(archived=True)] if args.all else args.agents
-        done = space.publish(agents, args.remote, traces=not args.no_traces)
+        done = space.publish(agents, args.remote, traces=not args.no_traces, federation=args.federation)
     if args.json:
         emit_json(as_json(done))
     else:

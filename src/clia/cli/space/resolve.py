@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
     parser.add_argument("into", metavar="INTO", help="the agent that takes the work in")
-    parser.add_argument("from_", metavar="FROM", help="the agent whose work it is")
+    parser.add_argument("from_", metavar="FROM", help="the agent whose work it is; PEER/AGENT: one of a peer's")
     parser.add_argument("--file", action="append", default=[], metavar="PATH=FILE", help="what a path becomes (repeatable)")
     parser.add_argument("--remove", action="append", default=[], metavar="PATH", help="a path that goes (repeatable)")
     parser.add_argument("--take", choices=("ours", "theirs"), help="INTO's or FROM's version of every other conflict")
@@ -86,8 +86,7 @@ def _heads(space: Space, args: argparse.Namespace) -> tuple[str, str]:
     refused = space.last_refused(args.into, args.from_) or (None, None)
     ours, theirs = told[0] or refused[0], told[1] or refused[1]
     if ours is None or theirs is None:
-        for name in (args.into, args.from_):
-            space.head(name)  # an unknown agent is the better complaint
+        space.conflicts(args.into, args.from_)  # an unknown agent is the better complaint
         raise InvalidInput(
             f"no merge of {args.from_} into {args.into} was refused",
             code="no-refused-merge",

@@ -48,7 +48,7 @@ class _Agent(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
-    parser.add_argument("what", metavar="AGENT|COMMIT", help="what to show")
+    parser.add_argument("what", metavar="AGENT|COMMIT", help="what to show; PEER/AGENT: the last commit of a peer's agent")
     add_space(parser)
 
 

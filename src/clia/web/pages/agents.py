@@ -126,9 +126,14 @@ def _shown(visit: Visit, agent: Known, refused: Refused | None = None) -> Respon
         captured=[each for each in space.captures.sessions() if each.agent == name][-_CAPTURED:],
         pending=len(space.trace_pending(name)),
         landings=space.landings(name),
-        others=[each for each in space.agents() if each != name] if visit.may(ADMIN) else [],
+        others=_others(space, name) if visit.may(ADMIN) else [],
         refused=refused,
     )
+
+
+def _others(space: Space, name: str) -> list[str]:
+    """Whose work can be merged: that of agents here, and of those of peers."""
+    return [*(each for each in space.agents() if each != name), *(f"{each.peer}/{each.agent}" for each in space.remotes())]
 
 
 def _identity(space: Space, name: str) -> Identity:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from starlette.routing import Route
 
 from clia.errors import CorruptJournal, InvalidInput, NoSuchObject
+from clia.kernel import refs as names
 from clia.kernel.refs import is_name
 from clia.sessions.checkpoints import Checkpoints
 from clia.web.pages.agents import new_agent
@@ -97,7 +98,7 @@ def _shown(visit: Visit, commit: AgentCommit, refused: Refused | None = None) ->
     space = visit.site.space
     trace = space.trace_for(commit.cid)
     entries = trace.entries if trace is not None else ()
-    asked = asked_in(commit)
+    asked, peer = asked_in(commit), _peer(visit, commit)
     return show(
         visit,
         "commit.html",
@@ -112,10 +113,24 @@ def _shown(visit: Visit, commit: AgentCommit, refused: Refused | None = None) ->
         entry_count=len(entries),
         trace_cid=space.trace_cid_for(commit.cid),
         history=space.trace_history(commit.cid),
-        checkpoint=_checkpoint(visit, commit),
-        owner=commit.agent if commit.agent in space.agents() else None,
+        checkpoint=None if peer else _checkpoint(visit, commit),
+        owner=commit.agent if commit.agent in space.agents() and not peer else None,
+        peer=peer,
         refused=refused,
     )
+
+
+def _peer(visit: Visit, commit: AgentCommit) -> str | None:
+    """The peer whose agent made the commit; None for one that an agent here made, and for one of people."""
+    core, agent, cid = core_of(visit), commit.agent, commit.cid
+    if agent is None or not is_name(agent):
+        return None
+    peers = (ref.removeprefix(names.PEERS) for ref, _ in core.refs.under(names.PEERS))
+    tips = [(peer, core.refs.get(names.remote(peer, f"agents/{agent}"))) for peer in peers]
+    found = next((peer for peer, tip in tips if tip and core.graph.descends(tip, cid)), None)
+    head = core.refs.get(names.head(agent)) or core.refs.get(names.archived(agent)) if found else None
+    ours = head is not None and any(each.cid == cid for each in core.own_commits(agent, head))
+    return None if ours else found
 
 
 def _value(commit: AgentCommit) -> tuple[Any, ...]:

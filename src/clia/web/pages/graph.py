@@ -276,7 +276,9 @@ def _rows(graph: Graph, first: int) -> list[graph_svg.RowView]:
 
 
 def _picture(visit: Visit, graph: Graph, first: int) -> Any:
-    return graph_svg.svg(graph, base=visit.base, first=first, rows=PAGE, now=visit.forge.clock())
+    space = visit.site.space
+    here = {*space.agents(), *space.agents(archived=True)}
+    return graph_svg.svg(graph, base=visit.base, first=first, rows=PAGE, now=visit.forge.clock(), agents=here)
 
 
 def _offered(visit: Visit, chosen: Sequence[str]) -> list[str]:

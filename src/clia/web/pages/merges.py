@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from clia.space.model import File, Link, Submodule
 from clia.web.pages.common import page
-from clia.web.pages.records import TEXT_MAX, known_agent, show
+from clia.web.pages.records import TEXT_MAX, known_agent, known_source, show
 from clia.web.rendering import diffs
 from clia.web.rendering.texts import escaped, visible
 
@@ -46,13 +46,13 @@ class Clash(NamedTuple):
 
 
 def routes(at: str) -> list[Route]:
-    return [Route(f"{at}/merges/{{other}}", _conflicts, methods=["GET"], name="agent:conflicts")]
+    return [Route(f"{at}/merges/{{other:path}}", _conflicts, methods=["GET"], name="agent:conflicts")]
 
 
 @page
 def _conflicts(visit: Visit) -> Response:
     agent = known_agent(visit, visit.param("agent"))
-    other = known_agent(visit, visit.param("other"))
+    other = known_source(visit, visit.param("other"))
     found = visit.site.space.conflicts(agent.name, other.name)
     clashes = [] if found is None else _clashes(visit.site.space, found)
     return show(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import BackendError, CliaError, NoSuchAgent, NotFound
+from clia.kernel import refs as names
 from clia.kernel.refs import is_id, is_name
 from clia.sessions.questions import is_for_people
 from clia.web.pages.common import Posted, first, link, redirect, render
@@ -64,8 +65,20 @@ def show(visit: Visit, template: str, status: int = 200, **context: Any) -> Resp
         return link("s", visit.site.name, *parts, **query)
 
     made: dict[str, Any] = {"shown": shown, "as_json": jsons.to_html, "address": address, "refused": None}
-    made |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people}
+    made |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people, "agent_at": lambda name: _agent_at(visit, name)}
     return render(visit, template, status, **(made | context))
+
+
+def _agent_at(visit: Visit, name: object) -> str | None:
+    """The page of an agent here, or of ``PEER/AGENT`` as it is tracked here; None where there is none (any more)."""
+    refs, text = core_of(visit).refs, name if isinstance(name, str) else ""
+    if is_name(text):
+        known = refs.get(names.head(text)) or refs.get(names.archived(text))
+        return link("s", visit.site.name, "agents", text) if known else None
+    named = names.remote_agent(text)
+    if named is None or refs.get(names.remote(named[0], f"agents/{named[1]}")) is None:
+        return None
+    return link("s", visit.site.name, "peers", named[0], "agents", named[1])
 
 
 def shown(text: str, most: int = TEXT_MAX) -> Any:
@@ -88,6 +101,13 @@ def known_agent(visit: Visit, name: str) -> Known:
         if archived or name in space.agents():
             return Known(name, space.find(name), archived)
     raise NoSuchAgent(f"there is no agent {name!r} in this space", fields={"agent": name})
+
+
+def known_source(visit: Visit, name: str) -> Known:
+    """What can be merged: an agent here, or ``PEER/AGENT`` as it is tracked here."""
+    if names.remote_agent(name) is None:
+        return known_agent(visit, name)
+    return Known(name, core_of(visit).source_head(name), archived=False)
 
 
 def carry_out(form: str, posted: Posted, deed: Callable[[], str], again: Callable[[Refused], Response]) -> Response:

@@ -23,7 +23,7 @@ from clia.web.rendering.times import ago
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from clia.web.rendering.graph_layout import Edge, Lane, Node
     from clia.web.rendering.times import Moment
@@ -97,6 +97,13 @@ def rows(graph: Graph) -> list[RowView]:
     ]
 
 
+class _Links(NamedTuple):
+    """Where links lead: what their addresses begin with, and which agents have a page."""
+
+    prefix: str
+    agents: Container[str] | None
+
+
 def legend() -> Markup:
     """Every mark with its letter and what it means, as a list of small pictures."""
     items = "".join(
@@ -107,8 +114,13 @@ def legend() -> Markup:
     return Markup(f'<ul class="graph-legend">{items}</ul>')  # noqa: S704  # nothing in it comes from outside
 
 
-def svg(graph: Graph, *, base: str, first: int = 0, rows: int | None = None, now: Moment) -> Markup:
-    """The picture of ``rows`` rows from ``first`` on; links begin with ``base``, ages are as of ``now``."""
+def svg(
+    graph: Graph, *, base: str, first: int = 0, rows: int | None = None, now: Moment, agents: Container[str] | None = None
+) -> Markup:
+    """The picture of ``rows`` rows from ``first`` on; links begin with ``base``, ages are as of ``now``.
+
+    ``agents``: those that have a page; others may have come with the work of a peer. None: all have one.
+    """
     check_count(first, "first")
     until = graph.height if rows is None else min(graph.height, first + check_count(rows, "rows"))
     nodes = graph.nodes[first:until]
@@ -116,18 +128,18 @@ def svg(graph: Graph, *, base: str, first: int = 0, rows: int | None = None, now
     lanes = [lane for lane in graph.lanes if lane.top < first <= lane.last] if nodes else []
     side = MARGIN + graph.width * LANE
     width, height, above = side + _TEXT, len(nodes) * ROW, NAMES if lanes else 0
-    prefix = str(escape(base.rstrip("/")))
+    links = _Links(str(escape(base.rstrip("/"))), agents)
     said = f"Graph of {graph.height} commits" + (f", {first + 1} to {until}" if 0 < len(nodes) < graph.height else "")
     box = f'width="{width}" height="{above + height}" viewBox="0 0 {width} {above + height}" font-size="13" fill="currentColor"'
     parts = [
         # A group, not an image: an image would hide the links in it from those who cannot see.
         f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="group" aria-label="{said}" {box}>',
-        *[_lane_name(lane, prefix) for lane in lanes],
+        *[_lane_name(lane, links) for lane in lanes],
         f'<svg class="graph-rows" y="{above}" width="{width}" height="{height}" viewBox="0 {first * ROW} {width} {height}">',
         '<g class="edges" fill="none" stroke="currentColor" stroke-width="1.5">',
         *_lines(edges, first, until - 1),
         "</g>",
-        *[_row(node, prefix, side, now) for node in nodes],
+        *[_row(node, links, side, now) for node in nodes],
         *[_number(edge) for edge in edges if edge.elided and edge.points[0][1] >= first - 1],
         "</svg></svg>",
     ]
@@ -210,33 +222,35 @@ def _number(edge: Edge) -> str:
     )
 
 
-def _lane_name(lane: Lane, prefix: str) -> str:
+def _lane_name(lane: Lane, links: _Links) -> str:
     x, y = _x(lane.column), NAMES - 6
     name = _plain(lane.agent or PEOPLE)
     text = f'<text x="{x}" y="{y}" transform="rotate(-60 {x} {y})">{escape(_cut(name, 14))}<title>{escape(name)}</title></text>'
-    return f'<g class="lane-name">{_agent_link(lane.agent, prefix, text)}</g>'
+    return f'<g class="lane-name">{_agent_link(lane.agent, links, text)}</g>'
 
 
-def _agent_link(agent: str | None, prefix: str, content: str) -> str:
-    """A link where the name can be that of an agent; a trailer may say anything."""
-    return f'<a href="{prefix}/agents/{agent}" aria-label="agent {agent}">{content}</a>' if is_name(agent) else content
+def _agent_link(agent: str | None, links: _Links, content: str) -> str:
+    """A link where the name is that of an agent here; a trailer may say anything."""
+    if agent is None or not is_name(agent) or not (links.agents is None or agent in links.agents):
+        return content
+    return f'<a href="{links.prefix}/agents/{agent}" aria-label="agent {agent}">{content}</a>'
 
 
 # Rows
 
 
-def _row(node: Node, prefix: str, side: int, now: Moment) -> str:
+def _row(node: Node, links: _Links, side: int, now: Moment) -> str:
     commit = node.commit
     top = node.row * ROW
     who, kind, subject = _plain(commit.agent or PEOPLE), _plain(commit.kind or ""), _plain(commit.subject)
     age = ago(commit.committer.at, now)
-    badges, taken = _badges(node, prefix, side + _SUBJECT, top)
+    badges, taken = _badges(node, links, side + _SUBJECT, top)
     shown = _cut(subject, int((_AGENT - _SUBJECT - taken) / _CHARACTER) - (14 if node.elided else 1))
     signs = f"{', with a trace' if node.traced else ''}{', in a session' if node.in_session else ''}"
     short = escape(_plain(commit.cid[:SHORT]))
     return (
         f'<g class="row kind-{node.mark}{" on-path" if node.on_path else ""}">'
-        f'<a class="commit" href="{prefix}/commits/{quote(commit.cid, safe="", errors="replace")}">'
+        f'<a class="commit" href="{links.prefix}/commits/{quote(commit.cid, safe="", errors="replace")}">'
         # Of the area and not of the link: a link is called by what stands in it.
         f'<rect class="hit" y="{top}" width="{side + _TEXT}" height="{ROW}" fill="none" pointer-events="all">'
         f"<title>{short} {escape(f'{kind} {subject}, {who}, {age}{signs}')}</title></rect>"
@@ -269,7 +283,7 @@ def _left_out(node: Node) -> str:
     return f'<tspan class="elided" dx="8">{_commits(node.elided)}</tspan>' if node.elided else ""
 
 
-def _badges(node: Node, prefix: str, x: float, top: int) -> tuple[str, int]:
+def _badges(node: Node, links: _Links, x: float, top: int) -> tuple[str, int]:
     """The names of the lanes and heads at a commit, as many as there is room for, and the width they take."""
     names: list[str | None] = [*node.heads, *([node.commit.agent] if node.opens else [])]
     parts, taken = [], 0
@@ -285,7 +299,7 @@ def _badges(node: Node, prefix: str, x: float, top: int) -> tuple[str, int]:
             f'<rect x="{x + taken}" y="{top + 4}" width="{width}" height="16" rx="8" fill="none" stroke="currentColor"/>'
             f'<text x="{x + taken + 7}" y="{top + 16}">{escape(text)}<title>{escape(whole)}</title></text>'
         )
-        parts.append(f'<g class="head">{_agent_link(agent, prefix, badge)}</g>')
+        parts.append(f'<g class="head">{_agent_link(agent, links, badge)}</g>')
         taken += width + 6
     return "".join(parts), taken
 

@@ -1,0 +1,1 @@
+"""Agents across spaces: announcements, tracking, and the capability gate."""

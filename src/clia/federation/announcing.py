@@ -1,0 +1,243 @@
+"""Announcing: telling a peer which refs of ours have moved.
+
+Invariant: one chain of statements for each audience, each commit of it one statement; it only grows, and by one writer at a
+time. What was announced is what the chain says since its last snapshot, so nothing else has to be remembered. A chain starts
+with a snapshot whose number is the time in milliseconds: should a chain be lost, the next one is newer all the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import NamedTuple
+
+from clia.errors import InvalidInput
+from clia.federation.model import Announced
+from clia.federation.peers import shares
+from clia.federation.statements import (
+    SNAPSHOT,
+    TOKEN_TYPE,
+    TYPES_PLACE,
+    Claim,
+    Statement,
+    claim_of,
+    define_cid,
+    digest,
+    read_statement,
+)
+from clia.kernel import refs as names
+from clia.kernel.canonical import text_digest
+from clia.kernel.messages import compose, parse
+from clia.kernel.types import BUILT_IN
+from clia.space.exchange import KEYS_LOCK
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from clia.federation.keys import Keys
+    from clia.federation.peers import Pinned
+    from clia.ports.repository import Graph
+    from clia.ports.signing import KeyRing, Verifier
+    from clia.ports.transport import Transport
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.registry import Registry
+
+ANNOUNCEMENT = "Clia-Announcement"
+NOTHING_SHARED = "nothing-shared"
+LIFE = 30 * 86400
+"""How long a statement holds."""
+SNAPSHOT_EVERY = 256
+"""So many statements after a snapshot there is another: whoever comes late has no more than these to read."""
+
+
+class Said(NamedTuple):
+    """Where our chain to an audience ends, and what it has told so far."""
+
+    tip: str | None
+    seq: int
+    last: str | None
+    claims: dict[str, Claim]
+    since: int  # statements since the last snapshot
+    at: int  # when that was
+    key: str | None = None  # that the last statement is signed with
+
+
+class Signing(NamedTuple):
+    keys: Keys
+    ring: KeyRing
+    verifier: Verifier
+
+
+class Announcing:
+    def __init__(self, core: Core, envelope: Envelope, registry: Registry, signing: Signing, transport: Transport) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._registry = registry
+        self._keys, self._ring, self._verifier = signing
+        self._transport = transport
+
+    def announce(self, peer: Pinned, *, snapshot: bool = False) -> Announced:
+        """Says what is new to a peer. ``snapshot``: say everything, whatever was said before."""
+        core = self._core
+        self._keys.current()  # the first is made under a lock that is only shared from here on: nobody replaces a key meanwhile
+        with self._envelope.among_others(), core.locks.hold(KEYS_LOCK, shared=True), core.locks.hold(f"@announce-{peer.space}"):
+            key = self._keys.current()
+            said = self.said(peer.space)
+            now = self._claims(peer)
+            moves = list(self._moves(said.claims, now))
+            # What an older key has said last is refused by whoever has not heard it: only a snapshot by the new one heals that.
+            whole = snapshot or said.tip is None or said.key != key or self._is_due(said, len(moves))
+            if not moves and not whole:
+                self.show(peer, said.claims, said.tip)  # whoever announced it may have died before, and notes may be purged
+                return Announced(peer.name, said.seq, 0, snapshot=False, moves=())
+            if said.tip is None and not now:
+                raise InvalidInput(
+                    f"nothing is shared with {peer.name}",
+                    code=NOTHING_SHARED,
+                    hints=[f"clia peer share {peer.name} --agent '*' says what it is told about"],
+                    fields={"peer": peer.name},
+                )
+            single = moves if said.tip and len(moves) < SNAPSHOT_EVERY else []  # so many are said at once
+            new = self._append(peer, key, said, single, list(now.values()) if whole else None)
+            self.show(peer, new.claims, new.tip)
+        told = tuple(_as_move(old, claim) for old, claim in moves)
+        return Announced(peer.name, new.seq, new.seq - said.seq if said.tip else 1, whole, told)
+
+    def fingerprint(self) -> str:
+        """Another one whenever there may be something new to tell: of every ref that is told about, and of the peers themselves."""
+        told = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS, names.BEHAVIOURS, names.TYPES, names.PEERS)
+        return text_digest(repr([self._core.refs.under(each) for each in told]))
+
+    def _is_due(self, said: Said, more: int) -> bool:
+        return said.since + more >= SNAPSHOT_EVERY or said.at + LIFE // 2 <= self._core.now()
+
+    def _append(
+        self, peer: Pinned, key: str, said: Said, moves: Sequence[tuple[str | None, Claim]], heads: Sequence[Claim] | None
+    ) -> Said:
+        core = self._core
+        at = core.now()
+        seq = said.seq if said.tip else max(said.seq, int(core.clock().timestamp() * 1000)) - 1
+        tip, last, claims = said.tip, said.last, dict(said.claims)
+        wanted: list[tuple[str, tuple[Claim, ...], str | None]] = [(claim.trigger, (claim,), old) for old, claim in moves]
+        wanted += [(SNAPSHOT, tuple(heads), None)] if heads is not None else []
+        for trigger, each, old in wanted:
+            seq += 1
+            statement = Statement(core.space_id, peer.space, seq, last, at, at + LIFE, trigger, each, old)
+            token = self._ring.sign(key, TOKEN_TYPE, statement.payload())
+            subject = trigger if statement.is_snapshot else f"{trigger} {each[0].ref}"
+            tip, last = self._write(tip, token, subject), digest(token)
+            claims = {one.ref: one for one in each} if statement.is_snapshot else claims | {each[0].ref: each[0]}
+        core.reached("objects-written")
+        core.refs.move(names.announce(peer.space), said.tip, tip, "clia: announce")
+        core.reached("committed")
+        return Said(tip, seq, last, {ref: one for ref, one in claims.items() if one.new is not None}, 0, at, key)
+
+    def _write(self, tip: str | None, token: str, subject: str) -> str:
+        core = self._core
+        by = core.person_stamp()
+        text = compose(subject, [(ANNOUNCEMENT, token)], "announcement")
+        return core.objects.write_commit(core.empty_tree(), [tip] if tip else [], by, by, text)
+
+    def show(self, peer: Pinned, claims: dict[str, Claim], tip: str | None) -> None:
+        """What the peer may fetch from our forge: the chain to it, our keys, and the commits that the chain names."""
+        refs = {names.announce(peer.space): tip, names.KEYS: self._core.refs.get(names.KEYS)}
+        top = names.announced(peer.space)
+        refs |= {top + each.place: each.new for each in claims.values() if not each.ref.startswith(TYPES_PLACE)}
+        self._transport.show(peer.space, {ref: cid for ref, cid in refs.items() if cid is not None})
+
+    def show_again(self, peer: Pinned) -> None:
+        """Makes what the peer may fetch anew from the chain to it: it may be lost, or older than the chain."""
+        with self._core.locks.hold(f"@announce-{peer.space}"):
+            said = self.said(peer.space)
+            self.show(peer, said.claims, said.tip)
+
+    def said(self, space: str) -> Said:
+        """What a chain of ours has told so far."""
+        tip = self._core.refs.get(names.announce(space))
+        claims: dict[str, Claim] = {}
+        later: list[Statement] = []
+        seq, last, key = 0, None, None
+        for token in tokens(self._core.graph, tip) if tip else ():
+            statement = read_statement(payload_of(token))
+            if not later:
+                seq, last, key = statement.seq, digest(token), json.loads(_part(token, 0)).get("kid")
+            later.append(statement)
+            if statement.is_snapshot:
+                break
+        for statement in reversed(later):
+            claims = {} if statement.is_snapshot else claims
+            claims |= {each.ref: each for each in statement.claims}
+        kept = {ref: each for ref, each in claims.items() if each.new is not None}
+        return Said(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
+
+    def _moves(self, before: dict[str, Claim], now: dict[str, Claim]) -> Iterator[tuple[str | None, Claim]]:
+        """What is different, types first: whoever hears of a commit then knows its type."""
+        for ref in sorted(before.keys() | now.keys(), key=lambda each: (not each.startswith(TYPES_PLACE), each)):
+            old, new = before.get(ref), now.get(ref)
+            if new is not None and (old is None or old.new != new.new):
+                yield (old.new if old else None), new
+            elif new is None and old is not None and not ref.startswith(TYPES_PLACE):
+                yield old.new, Claim(ref, None, old.type, old.trigger)
+
+    def _claims(self, peer: Pinned) -> dict[str, Claim]:
+        """Where everything is that is shared with a peer."""
+        found = [*self._agent_claims(peer), *self._behaviour_claims(peer)]
+        if found:
+            found += self._type_claims()
+        return {each.ref: each for each in found}
+
+    def _agent_claims(self, peer: Pinned) -> Iterator[Claim]:
+        core, share = self._core, peer.share
+        heads: dict[str, str] = {}
+        for prefix in (names.ARCHIVE, names.HEADS):
+            heads |= {ref.removeprefix(prefix): cid for ref, cid in core.refs.under(prefix)}
+        for name, cid in sorted(heads.items()):
+            if not names.is_name(name) or not shares(share.agents, name):
+                continue
+            commit = core.read(cid)
+            if commit.agent != name or commit.kind is None:
+                continue  # plain git moved the branch to what is no agent-commit: nothing to be said of it
+            yield claim_of(names.head(name), cid, commit.kind)
+            wanted = [names.record(name)]
+            wanted += [names.traces(name)] if share.traces else []
+            wanted += [names.sessions(name)] if share.sessions else []
+            for ref in wanted:
+                at = core.refs.get(ref)
+                if at is not None:
+                    yield claim_of(ref, at)
+
+    def _behaviour_claims(self, peer: Pinned) -> Iterator[Claim]:
+        for ref, cid in self._core.refs.under(names.BEHAVIOURS):
+            name = ref.removeprefix(names.BEHAVIOURS)
+            if names.is_name(name) and shares(peer.share.behaviours, name):
+                yield claim_of(ref, cid)
+
+    def _type_claims(self) -> Iterator[Claim]:
+        for name, parent in self._registry.types().known().items():
+            if name not in BUILT_IN and parent is not None:
+                yield Claim(TYPES_PLACE + name, define_cid(name, parent), name, "type", parent)
+
+
+def tokens(graph: Graph, tip: str) -> Iterator[str]:
+    """The statements of a chain, newest first."""
+    for commit in graph.first_parents(tip):
+        found = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
+        if len(found) == 1:
+            yield found[0]
+
+
+def payload_of(token: str) -> bytes:
+    """What a token of ours says; it is in our own chain."""
+    return _part(token, 1)
+
+
+def _part(token: str, number: int) -> bytes:
+    text = token.split(".")[number]
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _as_move(old: str | None, claim: Claim) -> dict[str, Any]:
+    return {"ref": claim.ref, "old": old, "new": claim.new, "type": claim.type, "trigger": claim.trigger}

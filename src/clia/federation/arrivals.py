@@ -1,0 +1,130 @@
+"""What a peer sent, looked at before any ref of ours leads to it.
+
+Invariant: a claim passes only if the object is what the claim says: a commit, of the agent that the ref names and of the type
+that the gate was asked about; if it goes on from what is tracked; and if the agent is nobody else's. Its objects have passed
+git's own check before they come here.
+"""
+
+from __future__ import annotations
+
+from clia.errors import CliaError, InvalidInput
+from clia.federation.statements import Claim, refusal
+from clia.kernel import refs as names
+from clia.kernel.typed_objects import Behaviour, Briefing, as_typed, parse
+from clia.kernel.types import SPAWN
+from clia.ports.repository import EXECUTABLE, FILE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.ports.repository import Entry
+    from clia.space.core import Core
+
+_HEX = frozenset("0123456789abcdef")
+OBJECT_MAX = 4 * 1024 * 1024
+"""A record or a version of a behaviour that is larger is none."""
+
+
+class Arrivals:
+    """``here`` is our space; ``there`` sees what was fetched, too."""
+
+    def __init__(self, here: Core, there: Core, peer: str) -> None:
+        self._here = here
+        self._there = there
+        self._peer = peer
+
+    def check(self, claim: Claim, tracked: str | None) -> None:
+        """``Denied`` with the reason, or nothing."""
+        if claim.new is None:
+            return
+        if self._there.objects.kind(claim.new) != "commit":
+            raise refusal("not-a-commit", f"{claim.ref} is said to be at {claim.new}, which is no commit", cid=claim.new)
+        try:
+            self._check_kind(claim, claim.new, tracked)
+        except InvalidInput as err:
+            raise refusal("unreadable-object", f"{claim.ref}: {err.message}", cid=claim.new) from None
+
+    def _check_kind(self, claim: Claim, new: str, tracked: str | None) -> None:
+        if claim.ref.startswith(names.HEADS):
+            self._check_head(claim, new, tracked)
+        elif claim.ref.startswith(names.RECORDS):
+            self._check_record(claim, new)
+        elif claim.ref.startswith(names.NOTES):
+            self._check_notes(claim, new)
+        else:
+            self._check_behaviour(claim, new)
+
+    def _check_head(self, claim: Claim, new: str, tracked: str | None) -> None:
+        name = claim.ref.removeprefix(names.HEADS)
+        commit = self._there.read(new)
+        if commit.agent is None or commit.kind is None:
+            raise refusal("not-an-agent-commit", f"{claim.ref} is said to be at {new}, which is no agent's commit", cid=new)
+        if commit.agent != name:
+            raise refusal(
+                "wrong-agent", f"{claim.ref} is said to be at a commit of the agent {commit.agent}", cid=new, agent=commit.agent
+            )
+        if commit.kind != claim.type:
+            raise refusal("type-mismatch", f"it was announced as a {claim.type} and is a {commit.kind}", cid=new, kind=commit.kind)
+        if tracked is not None:
+            if not self._there.graph.descends(new, tracked):
+                raise refusal(
+                    "not-descending", f"{new} does not go on from {tracked}, where {claim.ref} was", cid=new, tracked=tracked
+                )
+            return  # whose it is was looked at when it was first tracked
+        self._check_owner(name, self._genesis(name, new))
+
+    def _genesis(self, name: str, new: str) -> str:
+        first = None
+        for commit in self._there.own_commits(name, new):
+            first = commit
+        if first is None or first.kind != SPAWN:
+            raise refusal("no-genesis", f"the history of {name} does not begin with its spawn", cid=new)
+        return first.cid
+
+    def _check_owner(self, name: str, genesis: str) -> None:
+        """An agent is whose genesis it is. Only agents of the same name can have the same."""
+        here = self._here
+        owners = [(names.head(name), "this space"), (names.archived(name), "this space")]
+        for ref, _ in here.refs.under(names.REMOTES):
+            peer, _, place = ref.removeprefix(names.REMOTES).partition("/")
+            if place == f"agents/{name}" and peer != self._peer:
+                owners.append((ref, peer))
+        for ref, owner in owners:
+            head = here.refs.get(ref)
+            if head is not None and any(each.cid == genesis for each in here.own_commits(name, head)):
+                raise refusal("claims-anothers-agent", f"the agent {name} is one of {owner}", agent=name, owner=owner)
+
+    def _check_record(self, claim: Claim, new: str) -> None:
+        tree = self._there.objects.commit(new).tree
+        found = self._object(self._there.objects.entry(tree, "briefing.json"))
+        if not isinstance(found, Briefing):
+            raise refusal("not-a-record", f"{claim.ref} is said to be at {new}, which holds no briefing", cid=new)
+
+    def _check_notes(self, claim: Claim, new: str) -> None:
+        for path, entry in self._there.objects.entries(self._there.objects.commit(new).tree).items():
+            name = path.replace("/", "")
+            if entry.mode not in (FILE, EXECUTABLE) or len(name) != 40 or not _HEX.issuperset(name):
+                raise refusal("not-notes", f"{claim.ref} is said to be at {new}, whose {path!r} is no note", cid=new)
+
+    def _check_behaviour(self, claim: Claim, new: str) -> None:
+        objects = self._there.objects
+        name = claim.ref.removeprefix(names.BEHAVIOURS)
+        entries = objects.entries(objects.commit(new).tree)
+        versions = {path: entry for path, entry in entries.items() if path.startswith("versions/")}
+        current = entries.get("current")
+        chosen = objects.blob(current.cid)[:64].decode("ascii", "replace").strip() if current else ""
+        for path, entry in versions.items():
+            found = self._object(entry)
+            if path != f"versions/{entry.cid}.json" or not isinstance(found, Behaviour) or found.name != name:
+                raise refusal("not-a-behaviour", f"{path!r} in {new} is no version of {name}", cid=new)
+        if f"versions/{chosen}.json" not in versions:
+            raise refusal("not-a-behaviour", f"{new} does not say which version of {name} is current", cid=new)
+
+    def _object(self, entry: Entry | None) -> object:
+        if entry is None or entry.mode not in (FILE, EXECUTABLE):
+            return None
+        data = self._there.objects.blob(entry.cid)
+        try:
+            made = parse(data) if len(data) <= OBJECT_MAX else None
+            return as_typed(made) if made else None
+        except CliaError:
+            return None

@@ -1,0 +1,255 @@
+"""Does everything that is about other spaces still agree: keys, peers, what is tracked and said, and what is granted?
+
+Invariant: looking changes nothing. Every finding names the ref or file it is about and what can be done; what a shallow or partial
+clone cannot see is said, not reported as damage. What others change meanwhile is looked at again before it counts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import BadSignature, CliaError, NoSuchObject
+from clia.federation.announcing import ANNOUNCEMENT, payload_of
+from clia.federation.arrivals import Arrivals
+from clia.federation.capabilities import is_capability
+from clia.federation.statements import TOKEN_TYPE, TRIGGERS, claim_of, digest, read_statement, ref_at
+from clia.kernel import refs as names
+from clia.kernel.messages import parse
+from clia.ports.gate import Question
+from clia.space.checks import Finding
+from clia.space.events import event_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from clia.federation.capabilities import Capabilities
+    from clia.federation.keys import Keys
+    from clia.federation.peers import Peers, Pinned
+    from clia.federation.statements import Statement
+    from clia.ports.gate import Facts
+    from clia.ports.repository import Commit
+    from clia.ports.signing import KeyRing, Verifier
+    from clia.space.core import Core
+
+_BACK = "an earlier one is in its history: git update-ref {} COMMIT"
+_CUT = frozenset(("no-genesis", "missing-object"))
+
+
+class Parts(NamedTuple):
+    keys: Keys
+    peers: Peers
+    capabilities: Capabilities
+    ring: KeyRing
+    verifier: Verifier
+
+
+class FederationChecks:
+    def __init__(self, core: Core, parts: Parts) -> None:
+        self._core = core
+        self._parts = parts
+
+    def verify(self, progress: Callable[[str], None] | None = None, *, whole: bool = True) -> tuple[list[Finding], list[str]]:
+        """What is wrong, and what could not be looked at in this clone, which has all of history or not."""
+        run = _Run(self._core, self._parts, whole=whole)
+        looks = {"keys": run.keys, "peers": run.peers, "announcements": run.chains, "capabilities": run.capabilities}
+        for what, look in looks.items():
+            if progress is not None:
+                progress(what)
+            look()
+        return run.findings, run.unseen
+
+
+class _Run:
+    """One run: what was wrong, and what was out of sight."""
+
+    def __init__(self, core: Core, parts: Parts, *, whole: bool) -> None:
+        self._core = core
+        self._parts = parts
+        self._whole = whole
+        self._keys: tuple[str, ...] = ()
+        self.findings: list[Finding] = []
+        self.unseen: list[str] = []
+
+    def _found(self, code: str, message: str, ref: str | None = None, cid: str | None = None) -> None:
+        self.findings.append(Finding(code, message, ref, cid))
+
+    def _broken(self, err: CliaError, ref: str, what: str) -> None:
+        if not self._whole and (isinstance(err, NoSuchObject) or err.code in _CUT):
+            self.unseen.append(f"{ref}: {err.message}")
+        else:
+            self._found(err.code, f"{err.message}; {what}", ref, err.fields.get("cid"))
+
+    def keys(self) -> None:
+        try:
+            self._keys = self._parts.keys.chain()
+        except CliaError as err:
+            self._broken(err, names.KEYS, _BACK.format(names.KEYS))
+        for path in self._parts.ring.exposed():
+            self._found("key-exposed", f"{path} can be read by others: chmod 600 it; if it leaked: clia key rotate")
+
+    # Peers, and what is tracked of them
+
+    def peers(self) -> None:
+        tracked = self._core.refs.under(names.REMOTES)  # before the peers: one that is added meanwhile is known then
+        spaces: dict[str, str] = {}
+        for ref, tip in self._core.refs.under(names.PEERS):
+            peer = self._peer(ref, tip)
+            if peer is not None and spaces.setdefault(peer.space, ref) != ref:
+                message = f"it is the same space as {spaces[peer.space]}: clia peer remove {peer.name}"
+                self._found("peer-twice", message, ref, tip)
+        for ref, tip in self._core.refs.under(names.PEERS_REMOVED):
+            self._peer(ref, tip)
+        for ref, cid in tracked:
+            self._tracked(ref, cid)
+
+    def _peer(self, ref: str, tip: str) -> Pinned | None:
+        name = ref.removeprefix(names.PEERS)
+        if ref.startswith(names.PEERS) and not names.is_name(name):
+            self._found("invalid-name", f"{name!r} is no name of a peer: git update-ref -d {ref}", ref)
+            return None
+        try:
+            return self._parts.peers.at(name, tip)
+        except CliaError as err:
+            self._broken(err, ref, _BACK.format(ref))
+            return None
+
+    def _tracked(self, ref: str, cid: str) -> None:
+        peer, _, place = ref.removeprefix(names.REMOTES).partition("/")
+        if self._core.refs.get(names.peer(peer)) is None:
+            if self._core.refs.get(ref) == cid:  # a removal takes what is tracked away first
+                self._found("unknown-peer", f"it is tracked of {peer!r}, which is no peer here: clia maintain removes it", ref, cid)
+            return
+        theirs = ref_at(place)
+        if theirs is None:
+            if place != "announce":
+                self._found("unknown-place", f"nothing of a peer is tracked there: git update-ref -d {ref}", ref, cid)
+            return
+        try:
+            kind = self._core.read(cid).kind if theirs.startswith(names.HEADS) else None
+            Arrivals(self._core, self._core, peer).check(claim_of(theirs, cid, kind), None)
+        except CliaError as err:
+            again = f"git update-ref -d {ref}, then ask {peer} for clia announce --snapshot, and clia sync {peer}"
+            self._broken(err, ref, again)
+
+    # What was said
+
+    def chains(self) -> None:
+        for ref, tip in self._core.refs.under(names.ANNOUNCE):
+            try:
+                self._chain(ref, tip)
+            except CliaError as err:
+                self._broken(err, ref, f"git update-ref -d {ref}: the next clia announce begins anew with a snapshot")
+
+    def _chain(self, ref: str, tip: str) -> None:
+        """Newest first: each statement follows on the one that comes next here."""
+        later: Statement | None = None
+        for commit in self._core.graph.first_parents(tip):
+            token = self._token(commit)
+            statement = token and self._statement(token)
+            if not token or not statement or (statement.space, statement.aud) != self._between(ref):
+                self._cut(ref, commit.cid, "holds no statement of this space to that audience")
+                return
+            if later is not None and (later.seq, later.prev) != (statement.seq + 1, digest(token)):
+                self._cut(ref, commit.cid, f"is not what statement {later.seq} follows on")
+                return
+            later = statement
+        if later is not None and not (later.is_snapshot and later.prev is None) and self._whole:
+            self._cut(ref, tip, "does not go back to a snapshot that begins it")
+
+    def _between(self, ref: str) -> tuple[str, str]:
+        return self._core.space_id, ref.removeprefix(names.ANNOUNCE)
+
+    def _cut(self, ref: str, cid: str, why: str) -> None:
+        again = f"git update-ref -d {ref}: the next clia announce begins anew with a snapshot"
+        self._found("chain-broken", f"the commit {cid} {why}; {again}", ref, cid)
+
+    def _token(self, commit: Commit) -> str | None:
+        found = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
+        return found[0] if len(found) == 1 else None
+
+    def _statement(self, token: str) -> Statement | None:
+        try:
+            return read_statement(self._payload(token))
+        except (CliaError, ValueError):
+            return None
+
+    def _payload(self, token: str) -> bytes:
+        try:
+            return self._parts.verifier.read(token, TOKEN_TYPE, self._keys).payload
+        except BadSignature as err:
+            if err.code != "unknown-key":
+                raise
+            return payload_of(token)  # an identity that was lost has signed, too
+
+    # Capabilities
+
+    def capabilities(self) -> None:
+        ref = names.CAPABILITIES
+        tip = self._core.refs.get(ref)
+        try:
+            for commit in self._core.graph.walk([tip]) if tip else ():
+                self._event(commit)
+            if tip:
+                self._grants(tip)
+            self._facts()
+        except CliaError as err:
+            self._broken(err, ref, _BACK.format(ref))
+
+    def _event(self, commit: Commit) -> None:
+        body = event_of(commit) or {}
+        kind, made = body.get("event"), body.get("capability")
+        united = len(commit.parents) == 2 and not body
+        read = kind == "revoke" if kind != "grant" else isinstance(made, dict) and is_capability(made)
+        if not (united or read):
+            message = f"{commit.cid} neither grants nor revokes anything that can be read: nothing is allowed by it"
+            self._found("not-a-capability", message, names.CAPABILITIES, commit.cid)
+
+    def _grants(self, tip: str) -> None:
+        """The tree of the newest commit is what its history grants."""
+        core = self._core
+        there = {path: each.cid for path, each in core.objects.entries(core.objects.commit(tip).tree).items()}
+        wanted = {f"{each.cid}.json": each.cid for each in self._parts.capabilities.standing(tip)}
+        if there != wanted:
+            odd = ", ".join(sorted(path for path, _ in there.items() ^ wanted.items()))
+            message = f"the files of {tip} are not the grants that stand, for which its events count: {odd}"
+            self._found("capabilities-differ", f"{message}; {_BACK.format(names.CAPABILITIES)}", names.CAPABILITIES, tip)
+
+    def _facts(self) -> None:
+        """The gate answers as the refs say, for everything that a peer of ours can be asked about; or was never asked."""
+        core, capabilities = self._core, self._parts.capabilities
+        wrong = []
+        with core.store.reading() as view:
+            if capabilities.is_compiled(view):
+                facts, now = capabilities.facts(), core.now()
+                wrong = [each for each in _questions(facts, now) if view.gate.allowing(each) != _allowing(facts, each)]
+                wrong = wrong if capabilities.is_compiled(view) else []  # else somebody grants or revokes right now
+        for each in wrong:
+            message = f"the gate does not answer as the refs say for {each.type} by {each.trigger} of {each.peer}"
+            self._found("gate-differs", f"{message}; clia rebuild makes it anew", names.CAPABILITIES)
+
+
+def _questions(facts: Facts, now: int) -> Iterator[Question]:
+    types = sorted({*(each.type for each in facts.grants), *(each for pair in facts.parents for each in pair)})
+    for peer in sorted({*facts.trusted, *(each.peer for each in facts.grants)}):
+        for trigger in TRIGGERS:
+            for type_ in types:
+                yield Question(peer, type_, trigger, now)
+                yield Question(peer, type_, trigger, now, execute=True)
+
+
+def _allowing(facts: Facts, question: Question) -> list[str]:
+    """What the gate has to answer, by its rules."""
+    above: Mapping[str, str] = dict(facts.parents)
+    wider = [question.type]
+    while (parent := above.get(wider[-1])) is not None and parent not in wider:
+        wider.append(parent)
+    return sorted(
+        each.cid
+        for each in facts.grants
+        if (each.peer, each.trigger) == (question.peer, question.trigger)
+        and each.peer in facts.trusted
+        and each.type in wider
+        and (each.expires is None or each.expires > question.at)
+        and (each.execute or not question.execute)
+    )

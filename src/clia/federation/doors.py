@@ -1,0 +1,87 @@
+"""What a peer shows at our forge: a pass to fetch what it was told about, and a knock to say that there is news.
+
+Invariant: both are tokens of the peer's newest key, made out to this space and good for minutes; neither moves anything. A pass
+opens the view of the peer that signed it and no other, in which it can have commits that the refs reach; a knock makes us listen
+to the peer where it was pinned.
+"""
+
+from __future__ import annotations
+
+import json
+
+from clia.errors import UntrustedPeer
+from clia.federation.model import Share
+from clia.federation.statements import refusal
+from clia.kernel.canonical import canonical_bytes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from clia.federation.announcing import Announcing, Signing
+    from clia.federation.peers import Peers, Pinned
+    from clia.ports.transport import Transport, Upload
+    from clia.space.core import Core
+
+PASS, KNOCK = "clia-pass", "clia-knock"
+LIFE = 900
+SKEW = 300
+
+
+class Doors:
+    def __init__(self, core: Core, peers: Peers, signing: Signing, view: tuple[Announcing, Transport]) -> None:
+        self._core = core
+        self._peers = peers
+        self._keys, self._ring, self._verifier = signing
+        self._announcing, self._transport = view
+
+    def untold(self) -> str | None:
+        """A fingerprint of all that peers may be told about; None where there is nobody to tell, or nothing to sign with."""
+        chain = self._keys.chain() if any(each.share != Share() for each in self._peers.all()) else ()
+        return self._announcing.fingerprint() if chain and self._ring.has(chain[-1]) else None
+
+    def token(self, peer: Pinned, typ: str) -> str | None:
+        """A pass or a knock for a peer's forge; None where this clone cannot sign."""
+        chain = self._keys.chain()
+        if not chain or not self._ring.has(chain[-1]):
+            return None
+        said = {"space": self._core.space_id, "aud": peer.space, "exp": self._core.now() + LIFE}
+        return self._ring.sign(chain[-1], typ, canonical_bytes(said))
+
+    def visitor(self, token: str, typ: str) -> Pinned:
+        """The peer that shows a token; ``Denied`` where it is nobody's, for someone else, or too old."""
+        known = {each.keys[-1]: each for each in self._peers.all()}
+        signed = self._verifier.read(token, typ, known)
+        peer = known[signed.key]
+        said = _said(signed.payload)
+        if said.get("space") != peer.space or said.get("aud") != self._core.space_id:
+            raise refusal("wrong-audience", "the token is made out to another space")
+        end, now = said.get("exp"), self._core.now()
+        if not isinstance(end, int) or isinstance(end, bool) or not now - SKEW < end <= now + LIFE + SKEW:
+            raise refusal("expired", "the token is too old, or the clocks differ")
+        if not peer.trusted:
+            raise UntrustedPeer(f"the peer {peer.name} is not trusted", fields={"peer": peer.name})
+        return peer
+
+    def advertised(self, peer: Pinned) -> Upload:
+        """What tells a peer which refs it can fetch: as the chain to it says now."""
+        self._announcing.show_again(peer)
+        return self._transport.upload(peer.space, advertise=True)
+
+    def upload(self, peer: Pinned, wants: Iterable[str]) -> Upload:
+        """What answers a peer that asks for some ids; ``Denied`` with the id where one of them is no commit.
+
+        Git looks whether its refs reach a commit that is asked for, but gives any other object away: the view holds all of ours.
+        """
+        for cid in wants:
+            if self._core.objects.kind(cid) != "commit":
+                raise refusal("missing-object", cid)
+        return self._transport.upload(peer.space, advertise=False)
+
+
+def _said(payload: bytes) -> dict[str, object]:
+    try:
+        said = json.loads(payload)
+    except (ValueError, RecursionError):
+        said = None
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,138 @@
+"""What federation answers with: plain records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+class Key(NamedTuple):
+    """Who this space is to others. ``text`` is what they pin; ``mine``: whether this clone can sign with it."""
+
+    text: str
+    space: str
+    key: str
+    mine: bool
+    chain: tuple[str, ...]  # every key so far, oldest first
+    url: str | None = None  # where the forge of this clone is reached, if one serves it
+
+
+class Share(NamedTuple):
+    """What a peer is told about. ``*`` among the names: all of them."""
+
+    agents: tuple[str, ...] = ()
+    traces: bool = False
+    sessions: bool = False
+    behaviours: tuple[str, ...] = ()
+
+
+class Peer(NamedTuple):
+    """Another space, as it is known here."""
+
+    name: str
+    space: str
+    keys: tuple[str, ...]  # pinned, newest last
+    url: str | None
+    trusted: bool
+    share: Share
+    seq: int  # of the last statement accepted
+    level: int
+    forked: bool
+    waiting: int  # claims that are not carried out: denied, or not to be had
+    agents: int  # tracked
+
+
+class Grant(NamedTuple):
+    """One capability: what a peer may have taken in here."""
+
+    cid: str
+    peer: str  # its name, or its space's id where it has none here
+    space: str
+    type: str
+    trigger: str
+    execute: bool
+    expires: int | None
+    by: str
+    at: int
+
+
+class Missing(NamedTuple):
+    """One thing that keeps something from being allowed, and what would change it."""
+
+    what: str  # trust, grant, execute, expired, type
+    message: str
+    hint: str
+
+
+class Explained(NamedTuple):
+    """Why something is allowed, or what is missing."""
+
+    peer: str
+    type: str
+    trigger: str
+    execute: bool
+    allowed: bool
+    trusted: bool
+    grants: tuple[Grant, ...]  # that allow it
+    path: tuple[str, ...]  # from the type up to the root of its kind: what a grant may name
+    missing: tuple[Missing, ...]
+
+
+class Announced(NamedTuple):
+    """What a peer was told. ``rung``: whether its forge took notice at once; None where it has none."""
+
+    peer: str
+    seq: int
+    statements: int
+    snapshot: bool
+    moves: tuple[Mapping[str, Any], ...]  # ref, old, new, type, trigger
+    rung: bool | None = None
+
+
+class Move(NamedTuple):
+    """A ref of a peer that is now tracked elsewhere; ``new`` is None where it is no longer shared."""
+
+    place: str  # agents/scout, notes/trace/scout, types/security-review
+    old: str | None
+    new: str | None
+    type: str
+    trigger: str
+
+
+class Refused(NamedTuple):
+    """Something of a peer's that was not taken, and why."""
+
+    code: str
+    message: str
+    ref: str | None = None
+    seq: int | None = None
+    at: int = 0
+
+
+class Synced(NamedTuple):
+    """What came of listening to a peer."""
+
+    peer: str
+    accepted: int  # statements
+    seq: int
+    moves: tuple[Move, ...]
+    refused: tuple[Refused, ...]
+    keys: int = 0  # how many new keys it has
+    error: Mapping[str, Any] | None = None  # why it could not be listened to, as JSON
+
+
+class Remote(NamedTuple):
+    """An agent of a peer, as it is tracked here."""
+
+    peer: str
+    agent: str
+    head: str
+    kind: str | None
+    subject: str
+    at: int
+    record: bool
+    traces: int  # notes that came with it

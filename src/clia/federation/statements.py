@@ -1,0 +1,285 @@
+"""What one space says to another: that a ref of its own moved.
+
+Invariant: a statement is canonical JSON, signed as a JWS. It names the space that speaks, the one it speaks to, its place in
+the chain between the two, the statement before it, its level of format and when it ends; so it can be neither moved to another
+audience, nor repeated, nor left out, nor read by older rules, without that showing. Nothing here trusts what it reads: a
+statement that can be read is well-formed, and no more.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import NamedTuple
+
+from clia.errors import Denied, UnsupportedFormat
+from clia.kernel import refs as names
+from clia.kernel.canonical import canonical_bytes
+from clia.kernel.types import is_type_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any, TypeGuard
+
+FORMAT = 1
+_FORMAT_FIRST = 1
+TOKEN_TYPE = "clia-announcement"  # noqa: S105  # the type of a JWS
+TOKEN_MAX = 32 * 1024 * 1024
+REFS_MAX = 100_000
+"""How many refs a peer may speak of."""
+HEAD_MOVE, SPAWN, MERGE, NOTE, BEHAVIOUR, TYPE, SNAPSHOT = "head-move", "spawn", "merge", "note", "behaviour", "type", "snapshot"
+TRIGGERS = (HEAD_MOVE, SPAWN, MERGE, NOTE, BEHAVIOUR, TYPE, SNAPSHOT)
+TYPES_PLACE = "types/"
+_SEQ_MAX = 2**53 - 1
+# What each kind of ref is called where it is tracked, and what may be said of it: triggers and, where it is fixed, the type.
+_PLACES: Mapping[str, tuple[str, tuple[str, ...], str | None]] = {
+    names.HEADS: ("agents/", (HEAD_MOVE, SPAWN, MERGE), None),
+    names.RECORDS: ("records/", (SPAWN,), "briefing"),
+    names.TRACES: ("notes/trace/", (NOTE,), "console-trace"),
+    names.SESSIONS: ("notes/session/", (NOTE,), "session"),
+    names.BEHAVIOURS: ("behaviours/", (BEHAVIOUR,), "behaviour"),
+    TYPES_PLACE: (TYPES_PLACE, (TYPE,), None),
+}
+
+
+class Claim(NamedTuple):
+    """Where a ref is, by its owner's word; ``new`` is None where it is no longer shared, and of a type its DefineType's id."""
+
+    ref: str
+    new: str | None
+    type: str
+    trigger: str
+    parent: str | None = None  # of a type: what it is a subtype of
+
+    @property
+    def place(self) -> str:
+        """Where it is tracked, below the peer's own refs."""
+        return place_of(self.ref)
+
+
+class Statement(NamedTuple):
+    space: str
+    aud: str
+    seq: int
+    prev: str | None  # the digest of the statement before; None for the first of a chain
+    at: int
+    exp: int
+    trigger: str
+    claims: tuple[Claim, ...]  # one, or all for a snapshot
+    old: str | None = None
+    format: int = FORMAT
+
+    @property
+    def is_snapshot(self) -> bool:
+        return self.trigger == SNAPSHOT
+
+    def payload(self) -> bytes:
+        said: dict[str, Any] = {
+            "format": self.format,
+            "space": self.space,
+            "aud": self.aud,
+            "seq": self.seq,
+            "prev": self.prev,
+            "at": self.at,
+            "exp": self.exp,
+            "trigger": self.trigger,
+        }
+        if self.is_snapshot:
+            said["heads"] = [_claim_body(each) for each in self.claims]
+        else:
+            said |= {"old": self.old, **_claim_body(self.claims[0])}
+        return canonical_bytes(said)
+
+
+def digest(token: str) -> str:
+    """How a statement is named by the one after it."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def peek(token: str) -> int | None:
+    """The number that a token claims to have; nothing of it is checked."""
+    text = token.split(".")[1] if token.count(".") == 2 else ""
+    try:
+        said = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, RecursionError):
+        return None
+    seq = said.get("seq") if isinstance(said, dict) else None
+    return seq if _is_number(seq) else None
+
+
+def place_of(ref: str) -> str:
+    """Where a ref that ``is_shared_ref`` is tracked."""
+    for prefix, (place, _, _) in _PLACES.items():
+        if ref.startswith(prefix):
+            return place + ref.removeprefix(prefix)
+    raise ValueError(ref)
+
+
+def ref_at(place: str) -> str | None:
+    """The owner's name of a ref that is tracked at a place; None where nothing of a peer's is tracked there."""
+    for prefix, (start, _, _) in _PLACES.items():
+        if place.startswith(start) and names.is_name(place.removeprefix(start)):
+            return prefix + place.removeprefix(start)
+    return None
+
+
+def is_shared_ref(ref: object) -> bool:
+    """Whether a ref is of a kind that is spoken of between spaces, its name beyond doubt."""
+    if not isinstance(ref, str):
+        return False
+    for prefix in _PLACES:
+        if ref.startswith(prefix):
+            name = ref.removeprefix(prefix)
+            return is_type_name(name) if prefix == TYPES_PLACE else names.is_name(name)
+    return False
+
+
+def head_trigger(kind: str | None) -> str:
+    """What moved an agent's head, by the kind of the commit it now is at."""
+    return {"spawn": SPAWN, "session-merge": MERGE}.get(kind or "", HEAD_MOVE)
+
+
+def claim_of(ref: str, new: str | None, kind: str | None = None) -> Claim:
+    """What an owner says of a ref of its own; ``kind`` is that of the commit, for an agent's head."""
+    _, triggers, fixed = next(rule for prefix, rule in _PLACES.items() if ref.startswith(prefix))
+    if fixed is not None:
+        return Claim(ref, new, fixed, triggers[0])
+    return Claim(ref, new, kind or "agent-commit", head_trigger(kind))
+
+
+def activities(name: str, parent: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a type of the registry is between spaces: DefineType and SubtypeOf."""
+    said = {"name": name, "parent": parent}
+    return {"type": "define-type", **said}, {"type": "subtype-of", **said}
+
+
+def define_cid(name: str, parent: str) -> str:
+    """The id of a type's DefineType object: the same in every space that means the same type."""
+    data = canonical_bytes(activities(name, parent)[0])
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324  # a git object's id
+
+
+def _claim_body(claim: Claim) -> dict[str, Any]:
+    said: dict[str, Any] = {"ref": claim.ref, "new": claim.new, "type": claim.type, "trigger": claim.trigger}
+    if claim.parent is not None:
+        said["activities"] = list(activities(claim.type, claim.parent))
+    return said
+
+
+def refusal(code: str, message: str, **fields: Any) -> Denied:
+    """Why a statement is not taken; nothing has moved."""
+    return Denied(message, code=code, fields=fields)
+
+
+def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
+    """The statement of a payload; ``level`` is the highest format that its speaker has used so far."""
+    said = _parsed(payload)
+    version = said.get("format")
+    if not _is_number(version) or version > FORMAT:
+        hints = ["upgrade clia to understand this peer"]
+        raise UnsupportedFormat(f"the statement has format {version!r}; this clia knows {FORMAT}", hints=hints)
+    if version < max(level, _FORMAT_FIRST):
+        raise refusal("format-downgrade", f"the statement has format {version}; at least {max(level, _FORMAT_FIRST)} was due")
+    trigger = said.get("trigger")
+    if trigger not in TRIGGERS:
+        raise malformed("trigger", f"{trigger!r} is no trigger")
+    claims = tuple(_snapshot_claims(said)) if trigger == SNAPSHOT else (_claim(said, "", withdrawn="old" in said),)
+    found = Statement(
+        space=_text(said, "space"),
+        aud=_text(said, "aud"),
+        seq=_number(said, "seq"),
+        prev=None if said.get("prev") is None else _text(said, "prev"),
+        at=_number(said, "at"),
+        exp=_number(said, "exp"),
+        trigger=trigger,
+        claims=claims,
+        old=None if said.get("old") is None else _id(said, "old"),
+        format=version,
+    )
+    if found.payload() != payload:
+        raise malformed("payload", "it is not the canonical form of a statement, or holds more than one does")
+    return found
+
+
+def _parsed(payload: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(payload)
+    except (ValueError, RecursionError):
+        raise malformed("payload", "it is no JSON") from None
+    if not isinstance(said, dict):
+        raise malformed("payload", "it is no JSON object")
+    return said
+
+
+def _snapshot_claims(said: Mapping[str, Any]) -> Iterator[Claim]:
+    heads = said.get("heads")
+    if not isinstance(heads, list) or len(heads) > REFS_MAX:
+        raise malformed("heads", f"a snapshot has a list of at most {REFS_MAX} heads")
+    seen: set[str] = set()
+    for number, each in enumerate(heads):
+        if not isinstance(each, dict):
+            raise malformed(f"heads/{number}", "it is no object")
+        claim = _claim(each, f"heads/{number}/")
+        if claim.ref in seen:
+            raise malformed(f"heads/{number}/ref", f"{claim.ref} is named twice")
+        seen.add(claim.ref)
+        yield claim
+
+
+def _claim(said: Mapping[str, Any], at: str, *, withdrawn: bool = False) -> Claim:
+    ref, trigger, kind = said.get("ref"), said.get("trigger"), said.get("type")
+    if not isinstance(ref, str) or not is_shared_ref(ref):
+        raise refusal("invalid-ref", f"{ref!r} is no ref that spaces speak of", field=f"{at}ref")
+    prefix = next(each for each in _PLACES if ref.startswith(each))
+    _, triggers, fixed = _PLACES[prefix]
+    if trigger not in triggers:
+        raise malformed(f"{at}trigger", f"{trigger!r} cannot be what moved {ref}")
+    if not isinstance(kind, str) or not is_type_name(kind) or (fixed is not None and kind != fixed):
+        raise malformed(f"{at}type", f"{kind!r} cannot be the type of {ref}")
+    new = None if withdrawn and said.get("new") is None else _id(said, "new", at)
+    if prefix != TYPES_PLACE:
+        if prefix == names.HEADS and head_trigger(kind) != trigger and new is not None:
+            raise malformed(f"{at}trigger", f"a {kind} is no {trigger}")
+        return Claim(ref, new, kind, trigger)
+    return _type_claim(said, at, ref, kind, new)
+
+
+def _type_claim(said: Mapping[str, Any], at: str, ref: str, kind: str, new: str | None) -> Claim:
+    listed = said.get("activities")
+    parent = listed[0].get("parent") if isinstance(listed, list) and listed and isinstance(listed[0], dict) else None
+    if ref != TYPES_PLACE + kind or not isinstance(parent, str) or not is_type_name(parent):
+        raise malformed(f"{at}activities", f"they do not define the type {kind}")
+    if new != define_cid(kind, parent):
+        raise malformed(f"{at}new", f"it is not the id of the definition of {kind}")
+    return Claim(ref, new, kind, TYPE, parent)
+
+
+def malformed(field: str, why: str) -> Denied:
+    return refusal("malformed-statement", f"the statement's {field}: {why}", field=field)
+
+
+def _text(said: Mapping[str, Any], field: str) -> str:
+    found = said.get(field)
+    if not isinstance(found, str) or not 0 < len(found) <= 200 or not found.isascii():
+        raise malformed(field, "it is no text of up to 200 ASCII characters")
+    return found
+
+
+def _id(said: Mapping[str, Any], field: str, at: str = "") -> str:
+    found = said.get(field)
+    if not isinstance(found, str) or not names.is_id(found) or not found.strip("0"):
+        raise malformed(at + field, f"{found!r} is no id of an object")
+    return found
+
+
+def _number(said: Mapping[str, Any], field: str) -> int:
+    found = said.get(field)
+    if not _is_number(found):
+        raise malformed(field, f"{found!r} is no number")
+    return found
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _SEQ_MAX

@@ -1,0 +1,273 @@
+"""Listening to a peer: hear what it says, fetch what the gate lets in, and track it.
+
+Invariant: ``refs/clia/peers/<peer>`` moves before anything is fetched, so that nothing heard is ever heard again; tracking refs
+move only to what was claimed in an accepted statement, is allowed at that moment and has passed every check. Whatever instant
+the process dies at, the claims that are not carried out still wait, and the next sync goes on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import CliaError, Conflict, Denied, InvalidInput
+from clia.federation.acceptance import Follow, Forget, Heard, Learn, Listener, Withheld, accept, outstanding, unsettled
+from clia.federation.announcing import tokens
+from clia.federation.arrivals import Arrivals
+from clia.federation.keychain import continued
+from clia.federation.keys import tokens as key_tokens
+from clia.federation.model import Move, Refused, Synced
+from clia.federation.peers import lock_of
+from clia.federation.statements import TYPES_PLACE, Claim, define_cid, digest, peek, place_of
+from clia.kernel import refs as names
+from clia.ports.transport import Limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clia.federation.capabilities import Capabilities
+    from clia.federation.peers import Peers, Pinned
+    from clia.federation.refusals import Refusals
+    from clia.ports.signing import Verifier
+    from clia.ports.transport import Quarantine, Transport
+    from clia.space.core import Core
+    from clia.space.envelope import Envelope
+    from clia.space.registry import Registry
+
+STATEMENTS_MAX = 20_000
+"""Of a chain so many statements are read at a time, the newest: there is a snapshot among them."""
+_CHAIN_LIMITS = Limits(256 * 1024 * 1024, 300.0)
+_HEALED = frozenset(("gap", "expired", "revoked-key"))
+_PASSING = frozenset(("missing-object", "too-slow", "too-much"))
+"""These may be different the next time; any other refusal stands until the peer says something else."""
+
+
+class Parts(NamedTuple):
+    registry: Registry
+    peers: Peers
+    capabilities: Capabilities
+    refusals: Refusals
+    verifier: Verifier
+    transport: Transport
+    pass_for: Callable[[Pinned], str | None]
+    limits: Limits
+
+
+class _Listening(NamedTuple):
+    """What came of listening, before anything was fetched."""
+
+    peer: Pinned
+    accepted: int
+    new_keys: int
+    claimed: dict[str, int]  # by ref: the statement that spoke of it
+    refused: list[Refused]
+    chain: str | None
+
+
+class Syncing:
+    def __init__(self, core: Core, envelope: Envelope, parts: Parts) -> None:
+        self._core = core
+        self._envelope = envelope
+        self._parts = parts
+
+    def sync(self, name: str, progress: Callable[[int, int], None] | None = None) -> Synced:
+        parts = self._parts
+        parts.peers.get(name)  # before a lock is named after it
+        with self._core.locks.hold(f"@sync-{name}"):
+            peer = parts.peers.get(name)
+            if peer.url is None:
+                hints = [f"clia peer change {name} --url URL"]
+                raise InvalidInput(f"it is not known where {name} is reached", code="no-url", hints=hints, fields={"peer": name})
+            with parts.transport.open(peer.url, parts.pass_for(peer), names.remote(name)) as quarantine:
+                heard = self._listen(peer, quarantine)
+                moves, refused = self._carry_out(heard, quarantine, progress)
+            found = heard.refused + refused
+            parts.refusals.add(peer.space, found)
+        return Synced(name, heard.accepted, heard.peer.position.seq, tuple(moves), tuple(found), heard.new_keys)
+
+    def _listen(self, peer: Pinned, quarantine: Quarantine) -> _Listening:
+        chain_ref = names.announce(self._core.space_id)
+        tips = quarantine.tips([names.KEYS, chain_ref], _CHAIN_LIMITS)
+        refused: list[Refused] = []
+        keys = self._keys(peer, quarantine, tips.get(names.KEYS), refused)
+        new_keys = len(keys) - len(peer.keys)
+        chain = tips.get(chain_ref)
+        said = self._unheard(peer, quarantine, chain) if chain else []
+        listener = Listener(self._core.space_id, peer.space, keys, self._core.now(), self._parts.verifier)
+        tracked = self.tracked(peer)
+        position, accepted, claimed = peer.position, 0, dict[str, int]()
+        for token in said:
+            heard = accept(position, token, listener, tracked)
+            position = heard.position
+            if heard.refusal is not None:
+                refused.append(_refused(heard, self._core.now()))
+            elif heard.statement is not None:
+                accepted += 1
+                if heard.statement.is_snapshot:  # it says all there is: what was out of place before it no longer matters
+                    refused = [each for each in refused if each.code not in _HEALED]
+                claimed |= {each.ref: heard.statement.seq for each in heard.statement.claims}
+        refused = _first_of_each(refused)
+        position = position._replace(waiting=unsettled(position.waiting, tracked))
+        if (keys, position) != (peer.keys, peer.position):
+            failed = {ref: cid for ref, cid in peer.failed.items() if ref in position.waiting and position.waiting[ref].new == cid}
+            with self._envelope.among_others(), self._core.locks.hold(lock_of(peer.name)):
+                self._check_same(peer)
+                peer = self._parts.peers.update(
+                    peer.name,
+                    lambda now: now._replace(keys=keys, position=position, failed=failed),
+                    f"peer {peer.name}: {accepted} accepted",
+                )
+        self._core.reached("accepted")
+        # Also one that was accepted by whoever died before it was kept.
+        fresh = (accepted or not said) and chain != self._core.refs.get(names.remote(peer.name, "announce"))
+        return _Listening(peer, accepted, new_keys, claimed, refused, chain if fresh else None)
+
+    def _check_same(self, peer: Pinned) -> None:
+        """``NotFound`` where a peer was removed while we listened to it; whoever has its name now is another one."""
+        now = self._parts.peers.get(peer.name)
+        if (now.space, now.keys, now.position) != (peer.space, peer.keys, peer.position):
+            raise Conflict(
+                f"the peer {peer.name} was removed and added again meanwhile",
+                code="peer-changed",
+                hints=[f"clia sync {peer.name}"],
+                fields={"peer": peer.name},
+            )
+
+    def _keys(self, peer: Pinned, quarantine: Quarantine, tip: str | None, refused: list[Refused]) -> tuple[str, ...]:
+        """The peer's keys, with those that continue them."""
+        if tip is None:
+            return peer.keys
+        try:
+            return continued(peer.keys, key_tokens(quarantine.graph, tip), peer.space, self._parts.verifier)
+        except Denied as err:
+            refused.append(Refused(err.code, err.message, names.KEYS, None, self._core.now()))
+            return peer.keys
+
+    def _unheard(self, peer: Pinned, quarantine: Quarantine, chain: str) -> list[str]:
+        """The statements of a chain that are newer than the last one accepted, oldest first, and the one in its place."""
+        found: list[str] = []
+        for token in tokens(quarantine.graph, chain):
+            if digest(token) == peer.position.last or len(found) == STATEMENTS_MAX:
+                break
+            found.append(token)
+            seq = peek(token)
+            if seq is not None and seq <= peer.position.seq:
+                break
+        return found[::-1]
+
+    def tracked(self, peer: Pinned) -> dict[str, str]:
+        """Where everything of a peer's is here; a type that is known with the same meaning counts, whoever defined it."""
+        known = self._parts.registry.types().known().items()
+        types = {TYPES_PLACE + name: define_cid(name, parent) for name, parent in known if parent}
+        return self._parts.peers.tracked(peer.name) | types
+
+    def _carry_out(
+        self, heard: _Listening, quarantine: Quarantine, progress: Callable[[int, int], None] | None
+    ) -> tuple[list[Move], list[Refused]]:
+        peer = heard.peer
+        moves, refused = self._learn(heard)
+        todo = outstanding(list(peer.position.waiting.values()), self.tracked(peer), self._parts.capabilities.asking(peer))
+        follow = [each for each in todo if isinstance(each, Follow) and peer.failed.get(each.claim.ref) != each.claim.new]
+        refused += [
+            _withheld(each.claim, heard, self._core.now())
+            for each in todo
+            if isinstance(each, Withheld) and each.claim.ref in heard.claimed
+        ]
+        good, bad = self._fetched(peer, follow, quarantine)
+        if good or heard.chain is not None:
+            quarantine.admit()
+        self._core.reached("transferred")
+        with self._envelope.among_others(), self._core.locks.hold(lock_of(peer.name)):
+            self._check_same(peer)
+            forget = [each for each in todo if isinstance(each, Forget)]
+            moves += self._track(peer, good, forget, progress)
+            self._keep_chain(peer, heard.chain)
+            lasting = {each.ref: cid for each, cid in bad if each.ref is not None and each.code not in _PASSING}
+            if lasting:
+                why = f"peer {peer.name}: {len(lasting)} refused"
+                self._parts.peers.update(peer.name, lambda now: now._replace(failed={**now.failed, **lasting}), why)
+        return moves, refused + [each for each, _ in bad]
+
+    def _learn(self, heard: _Listening) -> tuple[list[Move], list[Refused]]:
+        """Takes in types, parents before children, as long as that goes on."""
+        moves: list[Move] = []
+        peer = heard.peer
+        problems: dict[str, Refused] = {}
+        while True:
+            before = len(moves)
+            todo = outstanding(list(peer.position.waiting.values()), self.tracked(peer), self._parts.capabilities.asking(peer))
+            for claim in (each.claim for each in todo if isinstance(each, Learn)):
+                try:
+                    if self._parts.registry.learn(claim.type, claim.parent or "", claim.new or "", peer.space):
+                        moves.append(Move(claim.ref, None, claim.new, claim.type, claim.trigger))
+                    problems.pop(claim.ref, None)
+                except CliaError as err:
+                    problems[claim.ref] = Refused(err.code, err.message, claim.ref, heard.claimed.get(claim.ref), self._core.now())
+            if len(moves) == before:
+                return moves, [each for each in problems.values() if each.ref in heard.claimed]
+
+    def _fetched(
+        self, peer: Pinned, follow: Sequence[Follow], quarantine: Quarantine
+    ) -> tuple[list[Follow], list[tuple[Refused, str]]]:
+        """What has arrived and is what it was said to be; and what not, with its id."""
+        if not follow:
+            return [], []
+        wanted = list(dict.fromkeys(each.claim.new for each in follow if each.claim.new is not None))
+        fetched = quarantine.fetch(wanted, self._parts.limits)
+        there = self._core._replace(objects=quarantine.objects, graph=quarantine.graph)
+        arrivals = Arrivals(self._core, there, peer.name)
+        good: list[Follow] = []
+        bad: list[tuple[Refused, str]] = []
+        for each in follow:
+            new = each.claim.new or ""
+            try:
+                if new in fetched.refused:
+                    code, reason = fetched.refused[new]
+                    raise Denied(f"{each.claim.ref}: {reason}", code=code)
+                arrivals.check(each.claim, each.tracked)
+                good.append(each)
+            except Denied as err:
+                bad.append((Refused(err.code, err.message, each.claim.ref, None, self._core.now()), new))
+        return good, bad
+
+    def _track(
+        self, peer: Pinned, good: Sequence[Follow], forget: Sequence[Forget], progress: Callable[[int, int], None] | None
+    ) -> list[Move]:
+        core, allowed = self._core, self._parts.capabilities.asking(peer)
+        moves = []
+        every: list[Follow | Forget] = [*good, *forget]
+        for number, each in enumerate(every, 1):
+            claim = each.claim
+            # Asked again: a revocation that came while objects were on their way still counts.
+            if isinstance(each, Follow) and not allowed(claim.type, claim.trigger):
+                continue
+            core.refs.move(names.remote(peer.name, claim.place), each.tracked, claim.new, f"clia: {claim.trigger} of {peer.name}")
+            core.reached("tracked")
+            moves.append(Move(place_of(claim.ref), each.tracked, claim.new, claim.type, claim.trigger))
+            if progress is not None:
+                progress(number, len(every))
+        return moves
+
+    def _keep_chain(self, peer: Pinned, chain: str | None) -> None:
+        """Keeps what the peer has signed: as evidence, and so that the next fetch is only of what is new."""
+        ref = names.remote(peer.name, "announce")
+        if chain is not None:
+            self._core.refs.move(ref, self._core.refs.get(ref), chain, "clia: heard")
+
+
+def _refused(heard: Heard, now: int) -> Refused:
+    error, statement = heard.refusal, heard.statement
+    assert error is not None  # noqa: S101  # the caller looked
+    ref = statement.claims[0].ref if statement is not None and len(statement.claims) == 1 else None
+    return Refused(error.code, error.message, ref, statement.seq if statement else None, now)
+
+
+def _first_of_each(refused: list[Refused]) -> list[Refused]:
+    """One of each code: behind a gap every statement is out of place, and says nothing more."""
+    return list({each.code: each for each in reversed(refused)}.values())[::-1]
+
+
+def _withheld(claim: Claim, heard: _Listening, now: int) -> Refused:
+    peer = heard.peer.name
+    message = f"{claim.ref}: no grant lets {claim.parent or claim.type} by {claim.trigger} of {peer} in"
+    return Refused("capability-denied", message, claim.ref, heard.claimed.get(claim.ref), now)

@@ -1,0 +1,441 @@
+"""Two spaces in two folders, by the commands alone: who they are to each other, what is told, taken in, merged and refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
+from io import StringIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+import clia as library
+from clia.cli.main import main
+from support import Ran, git
+from support.terminal import Terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+QUICK = library.Settings(durable=False, person=("Tess", "tess@example.org"))
+FLOW = "def main(input):\n    return request('human', input)\n"
+FOLLOWED = [
+    ("agent-commit", "spawn"),
+    ("agent-commit", "head-move"),
+    ("agent-commit", "merge"),
+    ("briefing", "spawn"),
+    ("console-trace", "note"),
+]
+
+
+class Here(NamedTuple):
+    """A space; commands run there, in this process: starting takes long."""
+
+    root: Path
+
+    def run(self, *words: str) -> Ran:
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                done = main([*words, "--path", str(self.root)])
+            except SystemExit as left:  # as argparse does
+                done = int(str(left.code))
+        return Ran(done, out.getvalue(), err.getvalue())
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        ran = self.run(*words)
+        assert ran.code == code, ran
+        return ran.out
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        ran = self.run(*words, "--json")
+        assert (ran.code, ran.err) == (code, ""), ran
+        return ran.json()
+
+    def refused(self, *words: str, code: int = 2) -> dict[str, Any]:
+        """The error; there is no answer beside it."""
+        ran = self.run(*words, "--json")
+        assert (ran.code, ran.out) == (code, ""), ran
+        error: dict[str, Any] = json.loads(ran.err)["error"]
+        return error
+
+    def key(self) -> str:
+        return self("key", "show").strip()
+
+    def space(self, **more: Any) -> library.Space:
+        return library.open(self.root, settings=QUICK._replace(**more))
+
+    def commit(self, agent: str, text: str, kind: str = "finding") -> None:
+        with self.space() as space:
+            space.commit(agent, kind, {"a.txt": text.encode()})
+
+    def refs(self) -> str:
+        return git("for-each-ref", cwd=self.root)
+
+
+class Two(NamedTuple):
+    """Ann's space shares its agents with Bob's, which knows where Ann's is and has granted nothing yet."""
+
+    ann: Here
+    bob: Here
+
+
+def made(root: Path) -> Here:
+    library.init(root, settings=QUICK).close()
+    for key, value in (("user.name", "Tess"), ("user.email", "tess@example.org"), ("clia.durable", "false")):
+        git("config", key, value, cwd=root)
+    return Here(root)
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Two:
+    for key in [key for key in os.environ if key.startswith(("GIT_", "CLIA_"))]:
+        monkeypatch.delenv(key)
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("CLIA_DEBUG", "1")  # a bug is raised
+    ann, bob = made(tmp_path.resolve() / "ann"), made(tmp_path.resolve() / "bob")
+    with ann.space() as space:
+        space.spawn("scout", library.Briefing("Look around"))
+        space.commit("scout", "finding", {"a.txt": b"one\n"})
+    ann("peer", "add", "bob", "--key", bob.key())
+    bob("peer", "add", "ann", "--key", ann.key(), "--url", str(ann.root))
+    ann("peer", "share", "bob", "--agent", "*", "--traces")
+    ann("announce")
+    return Two(ann, bob)
+
+
+def rows(text: str) -> list[list[str]]:
+    """The words of each line."""
+    return [line.split() for line in text.splitlines()]
+
+
+def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) -> None:
+    ann, bob = two
+    assert bob("remotes").startswith("no agents of peers are tracked; let some in: clia cap grant PEER --follow")
+    granted = bob.json("cap", "grant", "ann", "--follow")
+    assert [(each["type"], each["trigger"]) for each in granted] == FOLLOWED
+    assert [each["cid"] for each in bob.json("cap", "grant", "ann", "--follow")] == [each["cid"] for each in granted]
+    said = bob("sync")
+    assert said.startswith("ann: 1 statement heard, 2 moves tracked\n")
+    assert ["agents/scout", "-", git("rev-parse", "agents/scout", cwd=ann.root)[:10], "finding", "head-move"] in rows(said)
+    assert bob("sync") == "ann: nothing new\n"
+    assert [line[:2] for line in rows(bob("remotes", "ann"))] == [["agent", "last"], ["ann/scout", "finding"]]
+    (tracked,) = bob.json("remotes")
+    assert (tracked["peer"], tracked["agent"], tracked["record"], tracked["traces"]) == ("ann", "scout", True, 0)
+
+    assert [each["kind"] for each in bob.json("log", "ann/scout")] == ["finding", "spawn"]
+    assert bob.json("show", "ann/scout")["cid"] == tracked["head"]
+    assert "+one" in bob("diff", "ann/scout")
+    bob("spawn", "mine", "--title", "Go on from there")
+    merged = bob.json("merge", "mine", "ann/scout")
+    assert bob.json("show", merged["cid"])["merged"] == "ann/scout"
+    assert bob("merge", "mine", "ann/scout").startswith("mine has all of ann/scout already")
+
+    with ann.space() as space:
+        space.trace("scout", "note", "seen")
+        space.commit_with_trace("scout", "finding", {"a.txt": b"two\n"})
+    (told,) = ann.json("announce", "bob")
+    assert [(each["ref"], each["trigger"]) for each in told["moves"]] == [
+        ("refs/heads/agents/scout", "head-move"),
+        ("refs/notes/clia/trace/scout", "note"),
+    ]
+    (heard,) = bob.json("sync", "ann")
+    assert (heard["accepted"], [each["place"] for each in heard["moves"]]) == (2, ["agents/scout", "notes/trace/scout"])
+
+    gone = bob("cap", "revoke", "ann", "agent-commit", "head-move")
+    assert gone.endswith("1 grant of ann revoked; what is tracked already stays as it is\n")
+    ann.commit("scout", "three\n")
+    assert ann("announce").startswith("bob is told: 1 statement; it hears of it at its next sync\n")
+    (heard,) = bob.json("sync")
+    assert (heard["accepted"], heard["moves"]) == (1, [])
+    assert [(each["code"], each["ref"]) for each in heard["refused"]] == [("capability-denied", "refs/heads/agents/scout")]
+
+    assert ann("peer", "share", "bob", "--nothing") == "bob is told about: nothing\nnext: clia announce bob\n"
+    assert "no longer shared" in ann("announce")
+    bob("sync")
+    assert bob.json("remotes") == []
+    assert bob("peer", "remove", "ann") == "ann is removed, with its grants and what was tracked of it; what was merged stays\n"
+    assert (bob.json("peer", "list"), bob.json("cap", "list")) == ([], [])
+    assert bob.json("show", merged["cid"])["merged"] == "ann/scout"
+
+
+def test_a_key_stands_alone_on_standard_output_and_peers_follow_a_new_one(two: Two) -> None:
+    ann, bob = two
+    first = ann.run("key", "show")
+    told = ann.json("key", "show")
+    assert first.out == f"{told['text']}\n"
+    assert first.err == f"fingerprint {told['fingerprint']}; the first key of this space\n"
+    bob("cap", "grant", "ann", "--follow")
+    bob("sync")
+    ran = ann.run("key", "rotate")
+    assert ran.out == f"{ann.json('key', 'show')['text']}\n" != first.out
+    assert "key 2 of this space" in ran.err
+    (heard,) = bob.json("sync")
+    assert (heard["keys"], heard["accepted"], heard["refused"]) == (1, 1, [])
+    shown = bob("peer", "show", "ann")
+    assert [line[0] for line in rows(shown) if told["fingerprint"] in " ".join(line)] == ["replaced"]
+    assert ann.json("key", "show")["fingerprint"] in shown
+    assert ann.refused("key", "rotate", "--lost", code=1)["code"] == "key-not-lost"
+
+
+def test_a_clone_without_the_private_key_says_so_and_losing_it_is_a_new_identity(two: Two, tmp_path: Path) -> None:
+    ann, bob = two
+    git("clone", "-q", str(ann.root), str(tmp_path / "clone"), cwd=tmp_path)
+    clone = made(tmp_path / "clone")
+    assert (clone.json("key", "show")["mine"], clone.key()) == (False, ann.key())
+    assert "this clone cannot sign with it" in clone.run("key", "show").err
+    clone("peer", "add", "bob", "--key", bob.key())
+    clone("peer", "share", "bob", "--agent", "*")
+    before = clone.refs()
+    for words in (("announce", "bob"), ("key", "rotate")):
+        assert clone.refused(*words)["code"] == "no-private-key"
+    assert clone.refs() == before
+    for each in (ann.root / ".git/clia/keys").glob("*.jwk"):
+        each.unlink()
+    ran = ann.run("key", "rotate", "--lost")
+    assert ran.code == 0
+    assert "every peer has to remove this space and add it again" in ran.err
+    assert {each["code"] for each in bob.json("sync")[0]["refused"]} >= {"key-not-continued"}
+    bob("peer", "remove", "ann")
+    bob("peer", "add", "ann", "--key", ran.out, "--url", str(ann.root))
+    (heard,) = bob.json("sync")
+    codes = {each["code"] for each in heard["refused"]}
+    assert (heard["accepted"], codes) == (1, {"unknown-key", "capability-denied"}), "what the lost key has said counts no more"
+
+
+def test_what_waits_is_shown_with_the_reason_and_a_command_that_changes_it(two: Two) -> None:
+    ann, bob = two
+    with ann.space() as space:
+        space.register_type("security-review", "finding")
+        space.define("hello", FLOW)
+    ann.commit("scout", "two\n", "security-review")
+    ann("peer", "share", "bob", "--agent", "scout", "--behaviour", "*")
+    ann("announce")
+    assert "never" in rows(bob("peer", "list"))[1]
+    said = bob("sync")
+    assert ["capability-denied", "behaviours/hello"] in [line[:2] for line in rows(said)]
+    assert "hint: clia peer show ann says what waits" in said
+    claims = {each["place"]: each for each in bob.json("peer", "show", "ann")["claims"]}
+    assert set(claims) == {"agents/scout", "records/scout", "behaviours/hello", "types/security-review"}
+    assert {each["code"] for each in claims.values()} == {"capability-denied"}
+    assert claims["behaviours/hello"]["hint"] == "clia cap grant ann behaviour behaviour"
+    bob(*shlex.split(claims["behaviours/hello"]["hint"])[1:])
+    assert {each["place"]: each["code"] for each in bob.json("peer", "show", "ann")["claims"]}["behaviours/hello"] == "not-synced"
+    shown = bob("peer", "show", "ann")
+    assert "  hint: clia sync ann\n" in shown
+    assert "hint: clia cap grant ann --follow" not in shown, "of no use before the type of the commit is known"
+    bob("cap", "grant", "ann", "agent-commit", "type")
+    bob("cap", "grant", "ann", "--follow")
+    bob("sync")
+    shown = bob.json("peer", "show", "ann")
+    assert (shown["claims"], [each["kind"] for each in shown["tracked"]]) == ([], ["security-review"])
+    assert len(shown["refusals"]) == 4
+    heard = next(line for line in rows(bob("peer", "show", "ann")) if line[:1] == ["heard"])
+    assert heard[1] == datetime.now(UTC).strftime("%Y-%m-%d"), "a date, not the statement's number"
+    bob("spawn", "mine", "--title", "Run it")
+    assert bob.refused("session", "start", "mine", "ann/hello", code=1)["code"] == "execute-denied"
+    bob("cap", "grant", "ann", "behaviour", "behaviour", "--execute")
+    assert bob.json("session", "start", "mine", "ann/hello", "--input", '"Go?"')["status"] == "suspended"
+
+
+def test_explain_names_grant_trust_and_subtypes_or_what_is_missing(two: Two) -> None:
+    bob = two.bob
+    found = bob.json("cap", "explain", "ann", "finding", "head-move", code=1)
+    assert (found["allowed"], [each["what"] for each in found["missing"]]) == (False, ["grant"])
+    assert "denied: finding by head-move of ann" in bob("cap", "explain", "ann", "finding", "head-move", code=1)
+    bob("cap", "grant", "ann", "agent-commit", "head-move", "merge", "--expires", "30d")
+    said = rows(bob("cap", "explain", "ann", "finding", "head-move"))
+    assert said[0][0] == "allowed:"
+    assert ["type", "finding", "→", "agent-commit"] in said
+    (grant,) = bob.json("cap", "explain", "ann", "finding", "head-move")["grants"]
+    assert ["grant", f"{grant['cid'][:10]}:"] in [line[:2] for line in said]
+    month = grant["expires"] - int(datetime.now(UTC).timestamp())
+    assert 29 * 86400 < month <= 30 * 86400
+    assert bob("peer", "change", "ann", "--no-trust").startswith("ann is not trusted, and reached at ")
+    found = bob.json("cap", "explain", "ann", "finding", "head-move", code=1)
+    assert [(each["what"], each["hint"]) for each in found["missing"]] == [("trust", "clia peer change ann --trust")]
+    bob(*shlex.split(found["missing"][0]["hint"])[1:])
+    bob("cap", "explain", "ann", "finding", "head-move")
+    with bob.space(clock=lambda: datetime(2026, 1, 1, tzinfo=UTC)) as space:
+        space.grant("ann", "console-trace", "note", expires=int(datetime(2026, 2, 1, tzinfo=UTC).timestamp()))
+    found = bob.json("cap", "explain", "ann", "console-trace", "note", code=1)
+    assert [each["what"] for each in found["missing"]] == ["expired"]
+    listed = bob("cap", "list", "ann")
+    assert "2026-02-01 00:00, expired" in listed
+    (old,) = (each for each in bob.json("cap", "list") if each["type"] == "console-trace")
+    assert bob.json("cap", "revoke", "ann", "--id", old["cid"][:10]) == [old]
+
+
+def test_a_conflict_with_a_peers_agent_is_settled_as_any_other(two: Two) -> None:
+    ann, bob = two
+    bob("cap", "grant", "ann", "--follow")
+    bob("sync")
+    with bob.space() as space:
+        space.spawn("mine", library.Briefing("Differ"))
+        space.commit("mine", "finding", {"a.txt": b"mine\n"})
+    error = bob.refused("resolve", "mine", "ann/scout", "--take", "theirs")
+    assert error["code"] == "no-refused-merge"
+    said = bob("merge", "mine", "ann/scout", code=1)
+    assert "clia resolve mine ann/scout --file PATH=FILE" in said
+    assert bob.json("merge", "mine", "ann/scout", code=1)["result"] == "conflicts"
+    ann.commit("scout", "two\n")
+    ann("announce")
+    bob("sync")
+    assert bob.refused("resolve", "mine", "ann/scout", "--take", "theirs", code=1)["code"] == "stale-ref"
+    bob("merge", "mine", "ann/scout", code=1)
+    bob("resolve", "mine", "ann/scout", "--take", "theirs")
+    with bob.space() as space:
+        assert space.files("mine") == {"a.txt": b"two\n"}
+    assert bob.refused("merge", "mine", "ann/nobody")["code"] == "no-such-agent"
+    assert bob.refused("merge", "mine", "nobody/scout")["code"] == "no-such-agent"
+
+
+def test_of_several_peers_one_that_fails_is_shown_and_keeps_no_other_back(two: Two, tmp_path: Path) -> None:
+    ann, bob = two
+    cy = made(tmp_path / "cy")
+    bob("peer", "add", "aaron", "--key", cy.key(), "--url", str(tmp_path / "nowhere"))
+    ran = bob.run("sync")
+    assert ran.code == 1
+    assert ran.err.startswith("aaron: error: transport-error: ")
+    assert ran.out.startswith("ann: 1 statement heard, 2 refused\n")
+    found = bob.json("sync", code=1)
+    assert [(each["peer"], each["error"] and each["error"]["code"]) for each in found] == [
+        ("aaron", "transport-error"),
+        ("ann", None),
+    ]
+    assert bob.refused("sync", "aaron", code=1)["code"] == "transport-error"
+    assert bob.json("sync", "ann")[0]["error"] is None
+    assert ann("sync").startswith("there is no peer with an address")
+    assert ann.refused("sync", "bob")["code"] == "no-url"
+
+
+def test_a_remote_of_git_carries_what_is_announced(two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann, bob = two
+    git("init", "-q", "--bare", str(tmp_path / "hub.git"), cwd=tmp_path)
+    git("remote", "add", "hub", str(tmp_path / "hub.git"), cwd=ann.root)
+    assert ann("announce", "--push", "hub") == "bob: nothing new; pushed to hub\n"
+    assert ann.refused("announce", "--push", "nowhere")["code"] == "no-such-remote"
+    monkeypatch.chdir(tmp_path)
+    changed = bob.json("peer", "change", "ann", "--url", "hub.git")
+    assert changed["url"] == str(tmp_path.resolve() / "hub.git"), "a folder is kept with its whole path"
+    bob("cap", "grant", "ann", "--follow")
+    bob("sync")
+    assert [each["agent"] for each in bob.json("remotes")] == ["scout"]
+
+
+def test_bad_input_names_what_is_wrong_and_changes_nothing(two: Two) -> None:
+    ann, bob = two
+    key, own = ann.key(), bob.key()
+    bob("cap", "grant", "ann", "finding", "note")
+    before = ann.refs(), bob.refs()
+    add = ("peer", "add", "other", "--key")
+    for code, words in (
+        ("invalid-key", (*add, "nonsense")),
+        ("invalid-key", (*add, key[:-1])),
+        ("same-space", (*add, own)),
+        ("invalid-name", ("peer", "add", "No Name", "--key", key)),
+        ("invalid-url", ("peer", "change", "ann", "--url", "ext::sh -c true")),
+        ("invalid-url", ("peer", "change", "ann", "--url", "--upload-pack=x")),
+        ("usage", ("peer", "change", "ann")),
+        ("no-such-peer", ("peer", "show", "nobody")),
+        ("no-such-peer", ("peer", "share", "nobody", "--agent", "*")),
+        ("no-such-peer", ("peer", "remove", "nobody")),
+        ("no-such-peer", ("peer", "change", "nobody", "--trust")),
+        ("no-such-peer", ("announce", "nobody")),
+        ("no-such-peer", ("sync", "nobody")),
+        ("no-such-peer", ("remotes", "nobody")),
+        ("no-such-peer", ("cap", "list", "nobody")),
+        ("no-such-peer", ("cap", "explain", "nobody", "finding", "note")),
+        ("no-such-peer", ("cap", "grant", "nobody", "--follow")),
+        ("no-such-peer", ("cap", "revoke", "nobody")),
+        ("no-such-type", ("cap", "grant", "ann", "unheard-of", "note")),
+        ("invalid-trigger", ("cap", "grant", "ann", "finding", "head-move", "moon")),
+        ("invalid-trigger", ("cap", "grant", "ann", "finding", "snapshot")),
+        ("invalid-trigger", ("cap", "explain", "ann", "finding", "moon")),
+        ("invalid-expiry", ("cap", "grant", "ann", "finding", "merge", "--expires", "2020-01-31")),
+        ("invalid-expiry", ("cap", "grant", "ann", "finding", "merge", "--expires", "0d")),
+        ("invalid-time", ("cap", "grant", "ann", "finding", "merge", "--expires", "soon")),
+        ("invalid-time", ("cap", "grant", "ann", "finding", "merge", "--expires", "999999w")),
+        ("usage", ("cap", "grant", "ann")),
+        ("usage", ("cap", "grant", "ann", "finding")),
+        ("invalid-option", ("cap", "grant", "ann", "finding", "note", "--follow")),
+        ("invalid-option", ("cap", "grant", "ann", "--follow", "--execute")),
+        ("no-such-grant", ("cap", "revoke", "ann", "finding", "merge")),
+        ("no-such-grant", ("cap", "revoke", "ann", "--id", "0")),
+        ("invalid-option", ("cap", "revoke", "ann", "finding", "--id", "0123")),
+        ("nothing-shared", ("announce", "ann")),
+        ("invalid-option", ("peer", "share", "ann", "--traces")),
+        ("invalid-option", ("peer", "share", "ann", "--nothing", "--agent", "*")),
+        ("invalid-name", ("peer", "share", "ann", "--agent", "../x")),
+    ):
+        assert bob.refused(*words)["code"] == code, words
+    assert bob.refused(*add, key, code=1)["code"] == "already-exists"
+    for words in (("peer", "add", "x"), ("peer", "change", "ann", "--trust", "--no-trust"), ("cap", "explain", "ann", "finding")):
+        assert bob.run(*words).code == 2, words
+    assert (ann.refs(), bob.refs()) == before
+    assert "note: there is no agent 'scuot' here yet" in ann.run("peer", "share", "bob", "--agent", "scuot").err
+
+
+def test_every_answer_is_there_for_programs_and_none_outside_a_space(two: Two, tmp_path: Path) -> None:
+    ann, bob = two
+    share = {"agents": ["*"], "traces": True, "sessions": False, "behaviours": []}
+    assert ann.json("peer", "share", "bob") == share
+    assert ann("peer", "share", "bob") == "bob is told about: all agents; traces\n"
+    (peer,) = ann.json("peer", "list")
+    assert {key: peer[key] for key in ("name", "url", "trusted", "share")} == {
+        "name": "bob",
+        "url": None,
+        "trusted": True,
+        "share": share,
+    }
+    assert list(bob.json("cap", "grant", "ann", "finding", "note")[0]) == list(bob.json("cap", "list")[0])
+    assert bob.json("cap", "revoke", "ann")[0]["type"] == "finding"
+    assert ann.json("announce") == [
+        {"peer": "bob", "seq": ann.json("announce")[0]["seq"], "statements": 0, "snapshot": False, "moves": [], "rung": None}
+    ]
+    assert ann.json("announce", "--snapshot")[0]["snapshot"] is True
+    assert bob.json("peer", "change", "ann", "--no-trust")["trusted"] is False
+    assert bob.json("sync")[0]["accepted"] == 2
+    assert bob.json("peer", "show", "ann")["waiting"] == 2
+    assert len(ann.json("key", "rotate")["chain"]) == 2
+    assert bob.json("peer", "remove", "ann") == {"peer": "ann", "removed": True}
+    assert bob.json("peer", "add", "ann", "--key", ann.key(), "--no-trust")["trusted"] is False
+    outside = Here(tmp_path)
+    for words in (
+        "key show",
+        "key rotate",
+        "peer list",
+        "peer show x",
+        "peer add x --key y",
+        "peer change x --trust",
+        "peer share x",
+    ):
+        assert outside.refused(*words.split())["code"] == "no-such-repository", words
+    for words in (
+        "peer remove x",
+        "cap list",
+        "cap grant x --follow",
+        "cap revoke x",
+        "cap explain x y z",
+        "announce",
+        "sync",
+        "remotes",
+    ):
+        assert outside.refused(*words.split())["code"] == "no-such-repository", words
+
+
+def test_what_a_peer_says_of_itself_cannot_act_on_a_terminal(two: Two) -> None:
+    """And at a terminal a bar shows that something is going on."""
+    ann, bob = two
+    with ann.space() as space:
+        space.commit("scout", "finding", {"a.txt": b"x"}, message="\x1b[31mred\x1b[0m")
+    ann("announce")
+    bob("cap", "grant", "ann", "--follow")
+    with Terminal(bob.root, "sync") as terminal:
+        terminal.sees("Listening")
+        terminal.sees("agents/scout")
+        assert terminal.ends() == 0
+    assert "\\u{1b}[31mred" in bob("remotes")

@@ -1,0 +1,216 @@
+"""Sudden death at every named step of what spaces do with each other, and two processes that do it at once."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+import clia
+from clia.errors import CliaError
+from support import git
+from support.federation import USUAL
+from support.mortal import Mortal, Point
+from support.space_driver import BRIEFING, FORK, died_of, run_all, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+
+
+class Verb(NamedTuple):
+    """Something to die in, on one side, and what its steps must be among others."""
+
+    side: str
+    act: Callable[[clia.Space], object]
+    steps: tuple[str, ...]
+
+
+VERBS = {
+    "rotate": Verb("owner", lambda s: s.rotate_key(), ("key-made", "committed", "objects-written")),
+    "announce": Verb("owner", lambda s: s.announce("bee"), ("objects-written", "committed")),
+    "sync": Verb("hearer", lambda s: s.sync("ay"), ("accepted", "transferred", "tracked")),
+    "grant": Verb("hearer", lambda s: s.grant("ay", "session", "note"), ("objects-written", "committed")),
+    "revoke": Verb("hearer", lambda s: s.revoke("ay", "agent-commit", "head-move"), ("objects-written", "committed")),
+    "remove": Verb("hearer", lambda s: s.remove_peer("ay"), ("secondary-refs", "tracked", "committed")),
+    "add": Verb("hearer", lambda s: s.add_peer("new", OTHER), ("ref-locked",)),
+}
+OTHER = "clia:33333333-0000-4000-8000-000000000000:11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+
+
+class Place(NamedTuple):
+    """Two spaces: ``owner`` speaks and has something new to say, ``hearer`` tracks what it said before."""
+
+    root: Path
+
+    def open(self, side: str, reached: Callable[[str], None] | None = None) -> clia.Space:
+        return clia.open(self.root / side, settings=settings(reached=reached))
+
+    def copied(self, to: Path) -> Place:
+        shutil.copytree(self.root, to, symlinks=True)
+        with clia.open(to / "hearer", settings=settings()) as space:
+            space.change_peer("ay", url=str(to / "owner"))
+        return Place(to)
+
+    def refs(self, side: str, under: str) -> dict[str, str]:
+        lines = git("for-each-ref", "--format=%(refname) %(objectname)", under, cwd=self.root / side).splitlines()
+        return {name.removeprefix(under): cid for name, cid in map(str.split, lines)}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    place = Place(tmp_path_factory.mktemp("federation"))
+    with (
+        clia.init(place.root / "owner", settings=settings()) as owner,
+        clia.init(place.root / "hearer", settings=settings()) as hearer,
+    ):
+        hearer.add_peer("ay", owner.key().text, str(place.root / "owner"))
+        owner.add_peer("bee", hearer.key().text)
+        owner.share("bee", agents=["*"], traces=True)
+        for name in ("scout", "helper"):
+            owner.spawn(name, BRIEFING)
+        owner.announce("bee")
+        for kind, trigger in USUAL:
+            hearer.grant("ay", kind, trigger)
+        hearer.sync("ay")
+        owner.trace("scout", "console", "seen")
+        owner.commit_with_trace("scout", "finding", changes={"a.txt": b"1"})
+        owner.announce("bee")  # what a sync is to hear
+        owner.commit("helper", "finding", changes={"b.txt": b"2"})  # what is still to be announced
+    return place
+
+
+def do(place: Place, verb: Verb, mortal: Mortal) -> None:
+    with place.open(verb.side, mortal) as space:
+        mortal.armed = True
+        verb.act(space)
+
+
+def steps_of(place: Place, verb: Verb) -> list[Point]:
+    """Every step of a verb, from a run that lives."""
+    ours, theirs = FORK.Pipe(duplex=False)
+
+    def run() -> None:
+        mortal = Mortal()
+        do(place, verb, mortal)
+        theirs.send(mortal.seen)
+
+    assert died_of(run) == 0
+    found: list[Point] = ours.recv()
+    assert {*verb.steps} <= {each.step for each in found}
+    return found
+
+
+def die(place: Place, name: str, at: Point) -> None:
+    """Dies at a step; then both sides are sound, what was begun can be done, and the two agree in the end."""
+    verb = VERBS[name]
+    assert died_of(lambda: do(place, verb, Mortal(at))) == -signal.SIGKILL
+    check_sound(place)
+    with place.open(verb.side) as space:
+        again(space, name)
+    check_sound(place)
+    converge(place, name)
+
+
+def again(space: clia.Space, name: str) -> None:
+    """Does it once more, whether it was done or not."""
+    if name == "rotate" and len(space.key().chain) > 1:
+        return  # and nobody has told the peers
+    if name == "remove" and not any(each.name == "ay" for each in space.peers()):
+        return
+    if name == "add" and any(each.name == "new" for each in space.peers()):
+        return
+    if name == "revoke" and not space.allowed("ay", "agent-commit", "head-move"):
+        return
+    VERBS[name].act(space)
+
+
+def check_sound(place: Place) -> None:
+    for side in ("owner", "hearer"):
+        with place.open(side) as space:
+            report = space.verify()
+            assert report.clean, report.findings
+            assert space.key().mine
+
+
+def converge(place: Place, name: str) -> None:
+    """The owner goes on; the hearer follows to where it is, where it still may, and hears nothing twice."""
+    with place.open("owner") as owner:
+        owner.commit("scout", "finding", changes={"after.txt": b"after"})
+        owner.announce("bee")
+        key = owner.key()
+    with place.open("hearer") as hearer:
+        if name == "remove":
+            assert (hearer.peers(), place.refs("hearer", "refs/clia/remotes/"), hearer.grants()) == ([], {}, [])
+            hearer.add_peer("ay", key.text, str(place.root / "owner"))
+            for kind, trigger in USUAL:
+                hearer.grant("ay", kind, trigger)
+        heard = hearer.sync("ay")[0]
+        assert {each.code for each in heard.refused} <= {"capability-denied", "revoked-key", "gap"}
+        assert hearer.peer("ay").keys[-1] == key.key
+        following = place.refs("hearer", "refs/clia/remotes/ay/agents/") == place.refs("owner", "refs/heads/agents/")
+        assert following == (name != "revoke")
+        assert (nothing := hearer.sync("ay")[0]).accepted == 0
+        assert not nothing.moves
+        said = place.refs("owner", "refs/clia/announce/").values()
+        assert [*place.refs("hearer", "refs/clia/remotes/ay/announce").values()] == [*said]
+    check_sound(place)
+    left = place.root / "hearer/.git/clia/quarantine"
+    assert not [each for each in left.iterdir() if each.is_dir()]
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_killed_at_any_step_leaves_both_spaces_sound_and_the_next_run_goes_on(
+    template: Place, tmp_path: Path, name: str, soak: bool
+) -> None:
+    steps = steps_of(template.copied(tmp_path / "alive"), VERBS[name])
+    chosen = steps if soak else [each for each in steps if each.number == 1]
+    run_all([partial(die, template.copied(tmp_path / f"dead{number}"), name, at) for number, at in enumerate(chosen)], at_once=4)
+
+
+def repeatedly(place: Place, side: str, act: Callable[[clia.Space], object]) -> None:
+    """Does something several times, while another process is at it; only a clean refusal may come of it."""
+    with place.open(side) as space:
+        for _ in range(5):
+            try:
+                act(space)
+            except CliaError as err:
+                if err.code not in REFUSALS:
+                    raise
+
+
+REFUSALS = ("no-such-peer", "no-such-grant", "peer-changed")
+
+
+def grant(space: clia.Space) -> None:
+    space.grant("ay", "session", "note")
+
+
+def revoke(space: clia.Space) -> None:
+    space.revoke("ay", "session", "note")
+
+
+def removed(space: clia.Space) -> None:
+    space.remove_peer("ay")
+
+
+RACES: dict[str, tuple[tuple[str, Callable[[clia.Space], object]], ...]] = {
+    "two syncs": (("hearer", lambda s: s.sync("ay")), ("hearer", lambda s: s.sync("ay"))),
+    "sync and removal": (("hearer", lambda s: s.sync("ay")), ("hearer", removed)),
+    "two announcements": (("owner", lambda s: s.announce("bee", snapshot=True)), ("owner", lambda s: s.announce("bee"))),
+    "announcement and rotation": (("owner", lambda s: s.announce("bee", snapshot=True)), ("owner", lambda s: s.rotate_key())),
+    "grant and revocation": (("hearer", grant), ("hearer", revoke)),
+}
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_two_processes_at_once_end_in_a_sound_state(template: Place, tmp_path: Path, name: str) -> None:
+    place = template.copied(tmp_path / "race")
+    run_all([partial(repeatedly, place, side, act) for side, act in RACES[name]])
+    check_sound(place)
+    converge(place, "remove" if name == "sync and removal" else name)

@@ -1,0 +1,150 @@
+"""Laws of what spaces say to each other: nothing changes on the way, nothing raises, and order does not matter in the end."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from clia.federation.acceptance import Follow, Forget, Learn, Position, Withheld, outstanding
+from clia.federation.statements import SNAPSHOT, Claim, Statement, claim_of, define_cid, digest, read_statement
+from support.federation import HEARER, LIFE, NOW, OWNER, Ear, Speaker, an_id, finding
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+STARTS = ("refs/heads/agents/", "refs/clia/agents/", "refs/notes/clia/trace/", "refs/notes/clia/session/", "refs/clia/behaviours/")
+numbers = st.integers(0, 2**53 - 1)
+ids = st.integers(0, 5).map(an_id)
+agents = st.sampled_from(["ant", "bee", "cat", "dog-2"])
+kinds = st.sampled_from(["finding", "spawn", "session-merge", "decision", "agent-commit", "review"])
+of_refs = st.builds(lambda start, name, new, kind: claim_of(start + name, new, kind), st.sampled_from(STARTS), agents, ids, kinds)
+of_types = st.builds(
+    lambda name, parent: Claim(f"types/{name}", define_cid(name, parent), name, "type", parent),
+    st.sampled_from(["review", "audit"]),
+    st.sampled_from(["finding", "review"]),
+)
+claims = of_refs | of_types
+heads = st.lists(claims, max_size=8, unique_by=lambda each: each.ref).map(tuple)
+texts = st.text("abc-019", min_size=1, max_size=40)
+digests = st.none() | st.binary(max_size=4).map(lambda data: digest(data.hex()))
+jsons = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=9) | ids,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
+    max_leaves=10,
+)
+fields = st.sampled_from(
+    ["format", "space", "aud", "seq", "prev", "at", "exp", "trigger", "ref", "old", "new", "type", "heads", "activities"]
+)
+
+
+@st.composite
+def statements(draw: st.DrawFn) -> Statement:
+    told = (draw(texts), draw(texts), draw(numbers), draw(digests), draw(numbers), draw(numbers))
+    if draw(st.booleans()):
+        return Statement(*told, SNAPSHOT, draw(heads))
+    claim = draw(claims)
+    if claim.parent is None and draw(st.booleans()):
+        claim = claim._replace(new=None)
+    return Statement(*told, claim.trigger, (claim,), draw(st.none() | ids))
+
+
+@pytest.fixture(scope="module")
+def owner(tmp_path_factory: pytest.TempPathFactory) -> Speaker:
+    return Speaker.new(tmp_path_factory.mktemp("keys"))
+
+
+@given(statements())
+def test_a_statement_is_read_as_it_was_said(said: Statement) -> None:
+    assert read_statement(said.payload()) == said
+
+
+@given(place=st.integers(0, 10_000), letter=st.characters(max_codepoint=0x17F))
+@example(place=-1, letter="A")
+@example(place=0, letter="f")
+def test_a_token_with_one_character_changed_is_refused(owner: Speaker, place: int, letter: str) -> None:
+    """At any place, for any other character; and every last character of each part for each letter of base64."""
+    ear = Ear((owner.key,))
+    token = owner.snapshot(1, [finding("scout", 1)])
+    ends = [at - 1 for at, each in enumerate(token) if each == "."] + [len(token) - 1]
+    for at in [place % len(token), *(ends if letter in LETTERS else ())]:
+        changed = token[:at] + letter + token[at + 1 :]
+        heard = ear.hear(Position(), changed)
+        assert (heard.refusal is None) == (changed == token)
+        assert changed == token or heard.position == Position()
+
+
+@given(st.text() | st.tuples(*[st.text(LETTERS, max_size=9)] * 3).map(".".join))
+def test_no_text_whatever_makes_it_raise(owner: Speaker, text: str) -> None:
+    heard = Ear((owner.key,)).hear(Position(), text)
+    assert heard.refusal is not None
+    assert heard.position == Position()
+
+
+@given(st.dictionaries(fields, jsons, max_size=3) | st.just(...), jsons, st.booleans())
+def test_nothing_that_the_right_key_signs_makes_it_raise(owner: Speaker, changes: Any, other: Any, whole: bool) -> None:
+    """A statement with some fields changed, or any JSON at all: it is refused, or was one all the same."""
+    good = Statement(
+        OWNER, HEARER, 1, None, NOW, NOW + LIFE, *((SNAPSHOT, (finding("a", 1),)) if whole else ("head-move", (finding("a", 1),)))
+    )
+    body = other if changes is ... else json.loads(good.payload()) | changes
+    payload = json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
+    heard = Ear((owner.key,)).hear(Position(), owner.signed(payload))
+    if heard.refusal is not None:
+        assert heard.position == Position(forked=heard.refusal.code == "chain-forked")
+    else:
+        assert heard.statement is not None
+        assert heard.statement.payload() == payload
+
+
+def said_in_order(owner: Speaker, moves: Sequence[tuple[Claim, bool]]) -> list[str]:
+    """An honest chain: where a move is marked, a snapshot of all there is follows it."""
+    now: dict[str, Claim] = {}
+    chain = [owner.snapshot(100)]
+    for claim, also in moves:
+        now = {ref: each for ref, each in (now | {claim.ref: claim}).items() if each.new is not None}
+        chain.append(owner.moved(100 + len(chain), chain[-1], claim))
+        if also:
+            chain.append(owner.snapshot(100 + len(chain), list(now.values()), chain[-1]))
+    return chain
+
+
+@given(st.data(), st.lists(st.tuples(of_refs, st.booleans()), min_size=1, max_size=8))
+def test_any_order_and_any_repetition_end_where_the_chain_ends(
+    owner: Speaker, data: st.DataObject, moves: list[tuple[Claim, bool]]
+) -> None:
+    """Once nothing is missing any more: some delivery or other, then all of it again in order."""
+    ear = Ear((owner.key,), tracked={"refs/heads/agents/ant": an_id(0)})
+    chain = said_in_order(owner, moves)
+    due = ear.heard(chain)
+    position = Position()
+    for token in [*data.draw(st.lists(st.sampled_from(chain), max_size=2 * len(chain))), *chain]:
+        before, position = position, ear.hear(position, token).position
+        assert position.seq >= before.seq
+        assert not position.forked
+        assert position.seq > before.seq or position == before
+    assert position == due
+
+
+@given(
+    heads,
+    st.dictionaries(of_refs.map(lambda each: each.ref), ids, max_size=6),
+    st.sets(st.sampled_from(["finding", "spawn", "behaviour"])),
+)
+def test_after_a_snapshot_the_difference_is_to_be_done_and_nothing_else(
+    owner: Speaker, said: tuple[Claim, ...], tracked: dict[str, str], granted: set[str]
+) -> None:
+    position = Ear((owner.key,), tracked=tracked).heard([owner.snapshot(1, said)])
+    todo = outstanding(list(position.waiting.values()), tracked, lambda type_, _: type_ in granted)
+    told = {each.ref: each.new for each in said}
+    differs = {each for each in said if tracked.get(each.ref) != each.new}
+    let_in = {each for each in differs if (each.parent or each.type) in granted}
+    assert {each.claim for each in todo if isinstance(each, (Follow, Learn))} == let_in
+    assert {each.claim for each in todo if isinstance(each, Withheld)} == differs - let_in
+    assert {each.claim.ref for each in todo if isinstance(each, Forget)} == tracked.keys() - told.keys()
+    assert len(todo) == len({each.claim.ref for each in todo})
+    assert all(each.tracked == tracked.get(each.claim.ref) for each in todo if isinstance(each, (Follow, Forget)))

@@ -1,0 +1,117 @@
+"""The gate decides as a logic program does, which says the rules in another language and is solved by another's solver."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
+
+import clingo
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from clia.backends.memory_store import MemoryStore
+from clia.backends.postgres_store import PostgresStore
+from clia.backends.sqlite_store import SqliteStore
+from clia.ports.gate import Facts, GrantFact, Question
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clia.ports.store import Store
+
+PEERS, TYPES, TRIGGERS, MOMENTS = range(3), range(6), range(2), range(4)
+# In the program everything is a number: its place in the ranges above, and a grant's place in the world.
+RULES = """
+is_a(T, T) :- type(T).
+is_a(T, W) :- is_a(T, U), parent(U, W).
+live(G) :- grant(G, _, _, _), not ends(G, _).
+live(G) :- ends(G, E), now(N), N < E.
+taken_in(G, P, T, R) :- grant(G, P, W, R), trusted(P), is_a(T, W), live(G).
+allows(G, P, T, R, 0) :- taken_in(G, P, T, R).
+allows(G, P, T, R, 1) :- taken_in(G, P, T, R), runs(G).
+#show allows/5.
+"""
+Asked = tuple[int, int, int, bool]
+
+
+class World(NamedTuple):
+    grants: list[tuple[int, int, int, bool, int | None]]  # peer, type, trigger, execute, expires
+    trusted: set[int]
+    parents: list[tuple[int, int]]
+    now: int
+
+    def facts(self) -> Facts:
+        """Numbers as names; some of them sort otherwise than their numbers."""
+        grants = (GrantFact(f"g{n}", f"p{p}", f"t{t}", f"r{r}", x, e) for n, (p, t, r, x, e) in enumerate(self.grants))
+        return Facts(
+            tuple(grants), tuple(f"p{p}" for p in self.trusted), tuple((f"t{one}", f"t{other}") for one, other in self.parents)
+        )
+
+    def program(self) -> str:
+        lines = [f"now({self.now})."]
+        lines += [f"type({t})." for t in TYPES]
+        lines += [f"trusted({p})." for p in self.trusted]
+        lines += [f"parent({one}, {other})." for one, other in self.parents]
+        for n, (p, t, r, x, e) in enumerate(self.grants):
+            lines += [f"grant({n}, {p}, {t}, {r}).", *([f"runs({n})."] if x else []), *([] if e is None else [f"ends({n}, {e})."])]
+        return "\n".join(lines)
+
+
+grants = st.tuples(
+    st.sampled_from(PEERS), st.sampled_from(TYPES), st.sampled_from(TRIGGERS), st.booleans(), st.none() | st.sampled_from(MOMENTS)
+)
+trees = st.lists(st.integers(0, 10), max_size=len(TYPES) - 1).map(lambda picks: [(n, pick % n) for n, pick in enumerate(picks, 1)])
+# What no registry of types makes, but a hostile one could: several parents, and cycles.
+tangles = st.lists(st.tuples(st.sampled_from(TYPES), st.sampled_from(TYPES)), max_size=9)
+worlds = st.builds(World, st.lists(grants, max_size=12), st.sets(st.sampled_from(PEERS)), trees | tangles, st.sampled_from(MOMENTS))
+
+
+def oracle(world: World) -> dict[Asked, list[str]]:
+    """Every question that something allows, with the grants that do."""
+    control = clingo.Control(["--warn=none"])
+    control.add("base", [], RULES + world.program())
+    control.ground([("base", [])])
+    found: dict[Asked, list[str]] = {}
+    with control.solve(yield_=True) as models:
+        (model,) = models
+        for each in model.symbols(shown=True):
+            grant, peer, type_, trigger, execute = (argument.number for argument in each.arguments)
+            found.setdefault((peer, type_, trigger, bool(execute)), []).append(f"g{grant}")
+    return {asked: sorted(cids) for asked, cids in found.items()}
+
+
+def decided(store: Store, world: World) -> dict[Asked, list[str]]:
+    with store.writing() as change:
+        change.gate.load(world.facts())
+    found = {}
+    with store.reading() as view:
+        for peer, type_, trigger, execute in product(PEERS, TYPES, TRIGGERS, (False, True)):
+            cids = view.gate.allowing(Question(f"p{peer}", f"t{type_}", f"r{trigger}", world.now, execute))
+            if cids:
+                found[peer, type_, trigger, execute] = cids
+    return found
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_gate_agrees_with_a_logic_program_on_every_question_of_a_world(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    address = request.getfixturevalue("postgres_address") if kind == "postgres" else ""
+    stores = [
+        PostgresStore(address, "one") if address else SqliteStore(str(tmp_path / "space.db"), "one", durable=False),
+        MemoryStore(),
+    ]
+    examples = settings.default.max_examples if settings.default else 100
+
+    @settings(max_examples=examples if kind == "sqlite" else examples // 4)
+    @given(world=worlds)
+    def agrees(world: World) -> None:
+        expected = oracle(world)
+        event("something is allowed" if expected else "all is denied")
+        for store in stores:
+            assert decided(store, world) == expected
+
+    agrees()
+    for store in stores:
+        store.close()

@@ -1,0 +1,181 @@
+"""Servers of git over HTTP, for those who fetch: a stock one, and some that mean harm.
+
+Each answers in a thread of the tests' own process, on a port that the system chooses.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import zlib
+from contextlib import contextmanager, suppress
+from hashlib import sha1
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+_KINDS = {"commit": 1, "tree": 2, "blob": 3, "tag": 4}
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Quiet(BaseHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def body(self) -> bytes:
+        if self.headers.get("transfer-encoding") == "chunked":
+            found = b""
+            while size := int(self.rfile.readline(), 16):
+                found += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return found
+        return self.rfile.read(int(self.headers.get("content-length", 0)))
+
+    def answer(self, status: int, body: bytes | Iterable[bytes] = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        with suppress(ConnectionError):  # who asked may have had enough
+            for each in [body] if isinstance(body, bytes) else body:
+                self.wfile.write(each)
+
+
+def stock(root: Path, *, newest: bool = True) -> type[BaseHTTPRequestHandler]:
+    """`git http-backend` on all repositories of a folder; of two protocols the newest, or else the first."""
+
+    class Handler(_Quiet):
+        def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            asked = {key: self.headers[name] for key, name in (("CONTENT_TYPE", "content-type"),) if name in self.headers}
+            if newest and "git-protocol" in self.headers:
+                asked["GIT_PROTOCOL"] = self.headers["git-protocol"]
+            if "content-encoding" in self.headers:
+                asked["HTTP_CONTENT_ENCODING"] = self.headers["content-encoding"]
+            body = self.body()
+            environment = {
+                "PATH": os.environ["PATH"],
+                "GIT_PROJECT_ROOT": str(root),
+                "GIT_HTTP_EXPORT_ALL": "1",
+                "REQUEST_METHOD": self.command,
+                "PATH_INFO": path,
+                "QUERY_STRING": query,
+                "REMOTE_USER": "tess",
+                "CONTENT_LENGTH": str(len(body)),
+                **asked,
+            }
+            done = subprocess.run(["git", "http-backend"], input=body, env=environment, capture_output=True, check=False)
+            head, _, rest = done.stdout.partition(b"\r\n\r\n")
+            lines = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
+            self.answer(int(lines.pop("Status", "200").split()[0]), rest, **lines)
+
+        do_POST = do_GET  # noqa: N815  # the server looks for this name
+
+    return Handler
+
+
+def files(root: Path) -> type[BaseHTTPRequestHandler]:
+    """A server that knows nothing of git and hands out files."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given, directory=str(root))
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    return Handler
+
+
+def saying(status: int, body: bytes = b"", **headers: str) -> type[BaseHTTPRequestHandler]:
+    """The same answer to everything."""
+
+    class Handler(_Quiet):
+        def do_GET(self) -> None:
+            self.answer(status, body, **headers)
+
+        do_POST = do_GET  # noqa: N815  # the server looks for this name
+
+    return Handler
+
+
+def waiting(until: threading.Event, heard: threading.Event) -> type[BaseHTTPRequestHandler]:
+    """No answer before something happens."""
+
+    class Handler(_Quiet):
+        def do_GET(self) -> None:
+            heard.set()
+            until.wait()
+
+    return Handler
+
+
+def sending(pack: Callable[[], Iterable[bytes]]) -> type[BaseHTTPRequestHandler]:
+    """Whatever is asked for, the same pack."""
+
+    class Handler(_Quiet):
+        def do_GET(self) -> None:
+            said = [b"version 2\n", b"agent=harm\n", b"fetch=shallow\n", b"object-format=sha1\n"]
+            first = _line(b"# service=git-upload-pack\n") + b"0000"
+            self.answer(
+                200, first + b"".join(map(_line, said)) + b"0000", Content_Type="application/x-git-upload-pack-advertisement"
+            )
+
+        def do_POST(self) -> None:
+            self.body()
+            self.answer(200, self._sent(), Content_Type="application/x-git-upload-pack-result")
+
+        def _sent(self) -> Iterator[bytes]:
+            yield _line(b"packfile\n")
+            for part in pack():
+                for at in range(0, len(part), 60_000):
+                    yield _line(b"\1" + part[at : at + 60_000])
+            yield b"0000"
+
+    return Handler
+
+
+def _line(text: bytes) -> bytes:
+    return b"%04x" % (len(text) + 4) + text
+
+
+def packed(objects: Iterable[tuple[str, bytes] | tuple[bytes, bytes]]) -> bytes:
+    """A pack of objects: a kind and the content, or the id of another one and the difference to it."""
+    listed = list(objects)
+    whole = b"PACK" + (2).to_bytes(4, "big") + len(listed).to_bytes(4, "big")
+    for kind, data in listed:
+        whole += heading(7 if isinstance(kind, bytes) else _KINDS[kind], len(data))
+        whole += (kind if isinstance(kind, bytes) else b"") + zlib.compress(data)
+    return whole + sha1(whole, usedforsecurity=False).digest()
+
+
+def heading(kind: int, size: int) -> bytes:
+    """How an object begins in a pack."""
+    found = bytearray([kind << 4 | size & 15])
+    size >>= 4
+    while size:
+        found[-1] |= 128
+        found.append(size & 127)
+        size >>= 7
+    return bytes(found)
+
+
+def id_of(kind: str, data: bytes) -> bytes:
+    return sha1(b"%s %d\0" % (kind.encode(), len(data)) + data, usedforsecurity=False).digest()

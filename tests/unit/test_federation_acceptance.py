@@ -1,0 +1,355 @@
+"""What ``accept`` takes and what it refuses, each refusal with its code and the position as it was; and what is then to be done."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from clia.federation import acceptance
+from clia.federation.acceptance import LIFE_MAX, SKEW, Follow, Forget, Learn, Position, Withheld, outstanding, unsettled
+from clia.federation.statements import SNAPSHOT, Claim, Statement, define_cid, digest
+from support.federation import HEADS, HEARER, LIFE, NOW, OTHER, OWNER, Ear, Speaker, an_id, decoded, encoded, finding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clia.federation.acceptance import Effect
+
+START = Position()
+
+
+@pytest.fixture(scope="module")
+def owner(tmp_path_factory: pytest.TempPathFactory) -> Speaker:
+    return Speaker.new(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module")
+def ear(owner: Speaker) -> Ear:
+    return Ear((owner.key,))
+
+
+@pytest.fixture(scope="module")
+def chain(owner: Speaker) -> list[str]:
+    return owner.chain(5)
+
+
+# The chain
+
+
+def test_a_chain_is_heard_in_its_order(ear: Ear, chain: list[str]) -> None:
+    position = ear.heard(chain)
+    assert position == Position(1004, digest(chain[-1]), 1, forked=False, waiting={HEADS + "scout": finding("scout", 4)})
+
+
+def test_a_replay_is_refused(ear: Ear, chain: list[str]) -> None:
+    """Of the last one as of every one before it, and of the snapshot too."""
+    position = ear.heard(chain)
+    for token in chain:
+        ear.refuses(position, token, "replayed")
+
+
+def test_a_gap_and_a_wrong_order_are_refused_until_the_missing_one_comes(ear: Ear, chain: list[str]) -> None:
+    position = ear.heard(chain[:2])
+    ear.refuses(position, chain[3], "gap")
+    ear.refuses(position, chain[4], "gap")
+    assert ear.heard(chain[2:], position) == ear.heard(chain)
+
+
+def test_a_chain_that_was_never_heard_begins_with_a_snapshot(ear: Ear, chain: list[str]) -> None:
+    ear.refuses(START, chain[1], "gap")
+
+
+def test_a_snapshot_heals_a_gap_and_none_from_before_does(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+    position = ear.heard(chain[:2])
+    late = owner.snapshot(2000, [finding("scout", 9)], chain[-1])
+    assert ear.hear(position, late).position == Position(2000, digest(late), 1, waiting={HEADS + "scout": finding("scout", 9)})
+    ear.refuses(position, owner.snapshot(1000, [finding("scout", 9)]), "replayed")
+
+
+def test_a_fork_is_refused_until_a_snapshot_decides(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+    """Two clones with one key. That the chain forked is remembered, and nothing else changes; then even the true chain waits."""
+    position = ear.heard(chain[:3])
+    twin = owner.moved(1002, chain[1], finding("scout", 99))
+    heard = ear.hear(position, twin)
+    assert heard.refusal is not None
+    assert heard.refusal.code == "chain-forked"
+    assert heard.position == position._replace(forked=True)
+    for token in (chain[3], owner.moved(1003, twin, finding("scout", 98)), twin):
+        ear.refuses(heard.position, token, "chain-forked")
+    healed = ear.hear(heard.position, owner.snapshot(1010, [finding("scout", 5)], chain[-1]))
+    assert healed.refusal is None
+    assert not healed.position.forked
+
+
+def test_a_statement_that_follows_another_than_the_accepted_one_is_a_fork(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+    position = ear.heard(chain[:3])
+    for prev in (chain[0], owner.moved(1002, chain[1], finding("scout", 99)), None):
+        heard = ear.hear(position, owner.moved(1003, prev, finding("scout", 98)))
+        assert heard.refusal is not None
+        assert heard.refusal.code == "chain-forked"
+        assert heard.position == position._replace(forked=True)
+
+
+# Who speaks, to whom, and when
+
+
+def test_another_audience_another_space_and_another_key_are_refused(ear: Ear, owner: Speaker, tmp_path: Any) -> None:
+    ear.refuses(START, owner.snapshot(1, aud=OTHER), "wrong-audience")
+    ear.refuses(START, owner.snapshot(1, aud=OWNER), "wrong-audience")
+    ear.refuses(START, owner.snapshot(1, space=OTHER), "wrong-space")
+    ear.refuses(START, owner.snapshot(1, space=HEARER), "wrong-space")
+    ear.refuses(START, Speaker.new(tmp_path).snapshot(1), "unknown-key")
+
+
+def test_a_replaced_key_says_nothing_more(ear: Ear, owner: Speaker, chain: list[str], tmp_path: Any) -> None:
+    """Not even what it said before it was replaced, and was not heard yet; nor is a key believed before it is known."""
+    newer = Speaker.new(tmp_path)
+    position = ear.heard(chain[:2])
+    later = ear._replace(keys=(owner.key, newer.key))
+    for token in (chain[2], owner.snapshot(5000), owner.moved(1002, chain[1], finding("scout", 7))):
+        later.refuses(position, token, "revoked-key")
+    ear.refuses(position, newer.snapshot(5000), "unknown-key")
+    assert later.hear(position, newer.moved(1002, chain[1], finding("scout", 7))).refusal is None
+
+
+def test_a_format_that_was_left_behind_does_not_come_back(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a peer has spoken a newer format, an older statement is refused, a snapshot too."""
+    ear.refuses(START, owner.snapshot(1, format=2), "unsupported-format")
+    monkeypatch.setattr("clia.federation.statements.FORMAT", 2)
+    position = ear.heard([owner.snapshot(1, format=2)])
+    assert position.level == 2
+    ear.refuses(position, owner.snapshot(9, format=1), "format-downgrade")
+    ear.refuses(START, owner.snapshot(9, format=0), "format-downgrade")
+
+
+@pytest.mark.parametrize(
+    ("at", "end", "code"),
+    [
+        (NOW + SKEW, NOW + LIFE, None),
+        (NOW + SKEW + 1, NOW + LIFE, "from-the-future"),
+        (NOW + 86400, NOW + LIFE, "from-the-future"),
+        (NOW - LIFE, NOW - SKEW + 1, None),
+        (NOW - LIFE, NOW - SKEW, "expired"),
+        (NOW - LIFE, NOW - SKEW - 1, "expired"),
+        (0, 0, "expired"),
+        (NOW, NOW + LIFE_MAX, None),
+        (NOW, NOW + LIFE_MAX + 1, "lives-too-long"),
+        (0, NOW + LIFE, "lives-too-long"),
+        (NOW, 2**53 - 1, "lives-too-long"),
+    ],
+)
+def test_clocks_may_differ_by_so_much(ear: Ear, owner: Speaker, at: int, end: int, code: str | None) -> None:
+    """Exactly at the edges: a clock that is ahead, one that is behind, and the longest life."""
+    token = owner.snapshot(1, at=at, exp=end)
+    if code is None:
+        assert ear.hear(START, token).refusal is None
+    else:
+        ear.refuses(START, token, code)
+
+
+def test_what_expired_unheard_is_healed_by_a_snapshot(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+    position = ear.heard(chain[:2])
+    late = ear._replace(now=NOW + LIFE + SKEW)
+    late.refuses(position, chain[2], "expired")
+    fresh = owner.snapshot(1100, [finding("scout", 4)], chain[-1], at=late.now, exp=late.now + LIFE)
+    assert late.hear(position, fresh).position.seq == 1100
+
+
+# Tokens
+
+
+def test_another_algorithm_is_refused(ear: Ear, owner: Speaker) -> None:
+    """None, a secret that is the public key, the older name of ours, and another curve, each rightly made for what it says."""
+    payload = Statement(OWNER, HEARER, 1, None, NOW, NOW + LIFE, SNAPSHOT, ()).payload()
+
+    def body(alg: Any) -> str:
+        return f"{encoded(json.dumps(owner.header(alg=alg), separators=(',', ':')).encode())}.{encoded(payload)}"
+
+    def secret(key: bytes) -> str:
+        return f"{body('HS256')}.{encoded(hmac.new(key, body('HS256').encode(), hashlib.sha256).digest())}"
+
+    curve = ec.generate_private_key(ec.SECP256R1()).sign(body("ES256").encode(), ec.ECDSA(hashes.SHA256()))
+    forged = [
+        f"{body('none')}.",
+        f"{body('NONE')}.{encoded(b'x' * 64)}",
+        secret(owner.key.encode()),
+        secret(decoded(owner.key)),
+        f"{body('ES256')}.{encoded(curve)}",
+        *(owner.signed(payload, owner.header(alg=alg)) for alg in ("EdDSA", "ed25519", "Ed448", "", None, ["Ed25519"], 7)),
+        owner.signed(payload, {"kid": owner.key, "typ": "clia-announcement"}),
+    ]
+    for token in forged:
+        ear.refuses(START, token, "wrong-algorithm")
+    assert ear.hear(START, owner.signed(payload)).refusal is None
+
+
+def test_a_header_that_brings_its_key_or_an_extension_is_refused(ear: Ear, owner: Speaker, tmp_path: Any) -> None:
+    """Signed by the right key, and by a stranger's that the header brings along."""
+    stranger = Speaker.new(tmp_path)
+    payload = Statement(OWNER, HEARER, 1, None, NOW, NOW + LIFE, SNAPSHOT, ()).payload()
+    brought = {
+        "jwk": {"kty": "OKP", "crv": "Ed25519", "x": stranger.key},
+        "jku": "https://x.example/k",
+        "x5u": "https://x.example/c",
+    }
+    more: dict[str, Any] = {**brought, "x5c": ["AAAA"], "crit": ["exp"], "b64": False, "cty": "x", "zip": "DEF"}
+    for name, value in more.items():
+        header = owner.header(**{name: value})
+        ear.refuses(START, owner.signed(payload, header), "malformed-token")
+        ear.refuses(START, stranger.signed(payload, header), "malformed-token")
+        ear.refuses(START, stranger.signed(payload, {**header, "kid": stranger.key}), "unknown-key")
+    ear.refuses(START, stranger.signed(payload, owner.header()), "bad-signature")
+    for typ in ("clia-key", "clia-pass", "JWT", None):
+        ear.refuses(START, owner.signed(payload, owner.header(typ=typ)), "wrong-token-type")
+
+
+def test_one_header_is_taken_byte_for_byte(ear: Ear, owner: Speaker) -> None:
+    """Spelled in another way it says the same to one reader and something else to the next."""
+    payload = Statement(OWNER, HEARER, 1, None, NOW, NOW + LIFE, SNAPSHOT, ()).payload()
+    plain = json.dumps(owner.header(), separators=(",", ":")).encode()
+    assert ear.hear(START, owner.signed(payload, plain)).refusal is None
+    for header in (
+        plain.replace(b'{"alg"', b'{"alg":"none","alg"'),
+        plain + b" ",
+        plain.replace(b":", b": "),
+        json.dumps(dict(reversed(owner.header().items())), separators=(",", ":")).encode(),
+        plain.replace(b"alg", b"\\u0061lg"),
+    ):
+        ear.refuses(START, owner.signed(payload, header), "malformed-token")
+
+
+def test_a_changed_body_header_or_signature_is_refused(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+    head, body, signature = chain[0].split(".")
+    other = owner.snapshot(1001, [finding("scout", 1)]).split(".")
+    said = json.loads(decoded(body)) | {"seq": 4000}
+    changed = encoded(json.dumps(said, separators=(",", ":"), sort_keys=True).encode())
+    for token in (
+        f"{head}.{changed}.{signature}",
+        f"{head}.{other[1]}.{signature}",
+        f"{head}.{body}.{other[2]}",
+        f"{head}.{body}.",
+    ):
+        ear.refuses(START, token, "bad-signature")
+
+
+def test_another_spelling_of_a_token_is_refused(ear: Ear, chain: list[str]) -> None:
+    """Base64 has several texts for the same bytes; a statement is known by its text."""
+    head, body, signature = chain[0].split(".")
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    respelled = signature[:-1] + letters[letters.index(signature[-1]) ^ 1]  # 64 bytes leave four bits that say nothing
+    assert decoded(respelled) == decoded(signature)
+    spelled = [
+        f"{head}.{body}.{respelled}",
+        f"{head}.{body}.{signature}==",
+        f"{head}=.{body}.{signature}",
+        f"{chain[0]}\n",
+        f" {chain[0]}",
+    ]
+    for token in spelled:
+        found = ear.hear(START, token)
+        assert found.refusal is not None, token
+        assert found.refusal.code in ("malformed-token", "bad-signature")
+        assert found.position == START
+
+
+def test_what_is_no_compact_token_is_refused(ear: Ear, chain: list[str]) -> None:
+    """The JSON form with one signature or two, more and fewer parts, and no text of ours at all."""
+    head, body, signature = chain[0].split(".")
+    one = {"protected": head, "signature": signature}
+    forms = [json.dumps({"payload": body, **one}), json.dumps({"payload": body, "signatures": [one, one]})]
+    for token in [
+        *forms,
+        "",
+        ".",
+        "..",
+        f"{chain[0]}.",
+        f"{chain[0]}.{signature}",
+        f"{head}.{body}",
+        "\udc80.a.b",
+        "é.a.b",
+        "[" * 10_000,
+    ]:
+        ear.refuses(START, token, "malformed-token")
+    standard = base64.b64encode(b'\xff\xfe{"').decode()
+    ear.refuses(START, f"{standard}.{body}.{signature}", "malformed-token")
+
+
+def test_what_is_too_large_is_not_even_looked_at(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = owner.snapshot(1, [finding(f"a{number}", number) for number in range(9)])
+    monkeypatch.setattr(acceptance, "TOKEN_MAX", len(many) - 1)
+    ear.refuses(START, many, "statement-too-large")
+
+
+def test_a_peer_may_speak_of_so_many_refs_and_no_more(ear: Ear, owner: Speaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands in one snapshot; above the limit no further one waits, and those that do may still move."""
+    many = [finding(f"a{number}", number) for number in range(3000)]
+    first = owner.snapshot(1, many)
+    position = ear.heard([first])
+    assert len(position.waiting) == 3000
+    monkeypatch.setattr(acceptance, "REFS_MAX", 3000)
+    ear.refuses(position, owner.moved(2, first, finding("one-more", 1)), "too-many-refs")
+    assert ear.hear(position, owner.moved(2, first, finding("a7", 1))).refusal is None
+
+
+# What is then to be done
+
+
+def yes(type_: str, trigger: str) -> bool:
+    return True
+
+
+def done(position: Position, tracked: dict[str, str], allowed: Callable[[str, str], bool] = yes) -> list[Effect]:
+    return outstanding(list(position.waiting.values()), tracked, allowed)
+
+
+def test_a_denied_statement_is_accepted_and_its_claim_waits(ear: Ear, chain: list[str]) -> None:
+    """The position goes on, with no effect; a grant that comes later finds the claim."""
+    position = ear.heard(chain)
+    assert done(position, {}, lambda *_: False) == [Withheld(finding("scout", 4))]
+    assert done(position, {}) == [Follow(finding("scout", 4), None)]
+    assert done(position, {HEADS + "scout": an_id(3)}) == [Follow(finding("scout", 4), an_id(3))]
+    assert done(position, {HEADS + "scout": an_id(4)}) == []
+
+
+def test_the_gate_is_asked_about_what_the_claim_says(ear: Ear, owner: Speaker) -> None:
+    """Of a new type about its parent: a grant for it cannot name what is not known yet."""
+    kind = Claim("types/review", define_cid("review", "finding"), "review", "type", "finding")
+    born = Claim(HEADS + "ant", an_id(1), "spawn", "spawn")
+    position = ear.heard([owner.snapshot(1, [finding("scout", 1), born, kind])])
+    asked: list[tuple[str, str]] = []
+
+    def gate(type_: str, trigger: str) -> bool:
+        asked.append((type_, trigger))
+        return True
+
+    assert done(position, {}, gate) == [Learn(kind), Follow(born, None), Follow(finding("scout", 1), None)]
+    assert asked == [("finding", "type"), ("spawn", "spawn"), ("finding", "head-move")]
+
+
+def test_what_a_snapshot_leaves_out_is_let_go_of_whatever_the_gate_says(ear: Ear, owner: Speaker) -> None:
+    """Types stay: others may be of them."""
+    tracked = {HEADS + "scout": an_id(1), HEADS + "old": an_id(2), "types/review": an_id(3)}
+    position = ear._replace(tracked=tracked).heard([owner.snapshot(1, [finding("scout", 1)])])
+    assert [type(each) for each in done(position, tracked, lambda *_: False)] == [Forget]
+    assert set(position.waiting) == {HEADS + "old"}
+
+
+def test_a_claim_that_is_carried_out_waits_no_longer() -> None:
+    waiting = {each.ref: each for each in (finding("a", 1), finding("b", 2), Claim(HEADS + "c", None, "finding", "head-move"))}
+    assert unsettled(waiting, {HEADS + "a": an_id(1), HEADS + "b": an_id(9)}) == {HEADS + "b": finding("b", 2)}
+
+
+def test_a_withdrawn_ref_that_was_never_tracked_is_nothing_to_do(ear: Ear, owner: Speaker, chain: list[str]) -> None:
+    gone = Claim(HEADS + "scout", None, "finding", "head-move")
+    last = owner.moved(1005, chain[-1], gone)
+    assert done(ear.heard([*chain, last]), {}) == []
+    seen = ear._replace(tracked={HEADS + "scout": an_id(2)}).heard([*chain, last])
+    assert done(seen, {HEADS + "scout": an_id(2)}) == [Forget(gone, an_id(2))]
+    assert done(seen, {}) == []

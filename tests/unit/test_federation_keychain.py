@@ -1,0 +1,124 @@
+"""A chain of keys is only ever continued: every way to put another key in its place is refused."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clia.errors import CliaError
+from clia.federation.keychain import CHAIN_MAX, TOKEN_TYPE, Identity, continued, link, read_chain, read_identity
+from clia.kernel.canonical import canonical_bytes
+from support.federation import OTHER, OWNER, VERIFIER, Speaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from clia.backends.ed25519 import KeyFiles
+
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+@pytest.fixture(scope="module")
+def ring(tmp_path_factory: pytest.TempPathFactory) -> KeyFiles:
+    return Speaker.new(tmp_path_factory.mktemp("keys")).ring
+
+
+@pytest.fixture(scope="module")
+def keys(ring: KeyFiles) -> tuple[str, ...]:
+    return tuple(ring.make() for _ in range(4))
+
+
+def chain(ring: KeyFiles, keys: Sequence[str], space: str = OWNER) -> list[str]:
+    signers = [keys[0], *keys]
+    return [link(ring, space, number, key, signers[number - 1]) for number, key in enumerate(keys, 1)]
+
+
+def code(call: Callable[[], object]) -> str:
+    with pytest.raises(CliaError) as caught:
+        call()
+    return caught.value.code
+
+
+def test_a_chain_is_read_and_continued(ring: KeyFiles, keys: tuple[str, ...]) -> None:
+    """From the first key, from one of later, and by a chain that says nothing new or is older than what is known."""
+    tokens = chain(ring, keys)
+    assert read_chain(tokens, OWNER, VERIFIER) == keys
+    assert continued(keys[:1], tokens, OWNER, VERIFIER) == keys
+    assert continued(keys[1:2], tokens, OWNER, VERIFIER) == keys[1:]
+    assert continued(keys, tokens, OWNER, VERIFIER) == keys
+    assert continued(keys[1:], tokens[:3], OWNER, VERIFIER) == keys[1:]
+
+
+def test_a_chain_that_does_not_continue_is_refused(ring: KeyFiles, keys: tuple[str, ...]) -> None:
+    """Another first key, a fork after the first, a fork at the newest, none at all, and one that ends before the pin."""
+    a, b, c, d = keys
+    for pinned, told in (
+        ((a,), [b, c]),
+        ((a, b), [a, c]),
+        ((a, b), [a, c, b]),
+        ((a, b, c), [a, b, d]),
+        ((a, b), [b]),
+        ((a, b), [c, b]),
+        ((a,), []),
+        ((c,), [a, b]),
+        ((b, c), [a, c]),
+        ((b, c), [a, b, d, c]),
+    ):
+        tokens = chain(ring, told) if told else []
+        assert code(partial(continued, pinned, tokens, OWNER, VERIFIER)) == "key-not-continued"
+
+
+def signed(ring: KeyFiles, signer: str, said: Any, typ: str = TOKEN_TYPE) -> str:
+    return ring.sign(signer, typ, canonical_bytes(said))
+
+
+def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[str, ...]) -> None:
+    a, b, c, _ = keys
+    first, second = chain(ring, (a, b))
+    good = {"space": OWNER, "number": 3, "key": c}
+    respelled = c[:-1] + LETTERS[LETTERS.index(c[-1]) + 1]  # the same 32 bytes, in another text
+    broken = {
+        "signed by itself": [first, second, signed(ring, c, good)],
+        "signed by the one before the last": [first, second, signed(ring, a, good)],
+        "of another space": [first, second, signed(ring, b, good | {"space": OTHER})],
+        "another number": [first, second, signed(ring, b, good | {"number": 2})],
+        "a number that is a text": [first, second, signed(ring, b, good | {"number": "3"})],
+        "more than that": [first, second, signed(ring, b, good | {"more": 1})],
+        "no key": [first, second, signed(ring, b, good | {"key": "x"})],
+        "a key spelled in another way": [first, second, signed(ring, b, good | {"key": respelled})],
+        "nothing": [first, second, signed(ring, b, None)],
+        "no JSON": [first, second, ring.sign(b, TOKEN_TYPE, b"\xff")],
+        "JSON that is too deep": [first, second, ring.sign(b, TOKEN_TYPE, b"[" * 10_000)],
+        "a statement": [first, second, signed(ring, b, good, "clia-announcement")],
+        "back to the first": [first, second, signed(ring, b, {"space": OWNER, "number": 3, "key": a})],
+        "out of order": [second, first],
+        "twice": [first, second, second],
+        "without its first": [second],
+        "a first that another signed": [signed(ring, b, {"space": OWNER, "number": 1, "key": a})],
+        "a first of another space": chain(ring, (a, b), OTHER),
+        "no token": [first, "x"],
+        "too long": [first] * (CHAIN_MAX + 1),
+    }
+    for name, tokens in broken.items():
+        assert code(partial(continued, (a,), tokens, OWNER, VERIFIER)) == "malformed-key-chain", name
+
+
+def test_what_pins_a_space(keys: tuple[str, ...]) -> None:
+    good = Identity(OWNER, keys[0])
+    assert read_identity(f" {good.text}\n", VERIFIER) == good
+    respelled = keys[0][:-1] + LETTERS[LETTERS.index(keys[0][-1]) + 1]
+    for text in (
+        "",
+        keys[0],
+        f"clia:{OWNER}",
+        f"clia:{OWNER}:{keys[0]}x",
+        f"clia:x:{keys[0]}",
+        f"clia:{OWNER}:{'!' * 43}",
+        good.text * 2,
+    ):
+        assert code(partial(read_identity, text, VERIFIER)) == "invalid-key"
+    assert code(lambda: read_identity(f"clia:{OWNER}:{respelled}", VERIFIER)) == "invalid-key"

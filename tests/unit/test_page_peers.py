@@ -1,0 +1,180 @@
+"""The pages of peers: who they are, what is taken of theirs and what not and why, and what an administrator does about it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+import clia
+from clia.web.pages.peers import FOLLOW
+from support.forge import ATTACK, assert_harmless, open_forge
+from support.spaces import BRIEFING, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from support.forge import Browser, OpenForge
+
+
+class Scene(NamedTuple):
+    """A forge, and another space whose agents write to do harm."""
+
+    forge: OpenForge
+    other: clia.Space
+    root: Path
+
+    @property
+    def peers(self) -> str:
+        return f"{self.forge.base}/peers"
+
+    def page(self, browser: Browser, *parts: str, query: str = "") -> str:
+        answer = browser.get("/".join([self.peers, *parts]) + query)
+        assert answer.status_code == 200, answer.text
+        assert_harmless(answer.text)
+        assert '<span class="count">0</span>' in answer.text  # of the inbox, in the frame of the page
+        return answer.text
+
+    def sent(self, browser: Browser, deed: str, fields: dict[str, str | list[str]] | None = None) -> None:
+        answer = browser.post(f"{self.peers}/{deed}", fields)
+        assert answer.status_code == 303, answer.text
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    root = tmp_path.resolve() / "other"
+    with open_forge(tmp_path) as opened, clia.init(root, settings=settings()) as other:
+        opened.space.spawn("mine", BRIEFING)
+        other.spawn("scout", BRIEFING)
+        other.commit("scout", "finding", {"a.txt": b"1"}, message=f"Found {ATTACK}")
+        other.add_peer("forge", opened.space.key().text)
+        other.share("forge", agents=["*"])
+        other.announce("forge")
+        yield Scene(opened, other, root)
+
+
+def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
+    """Pin, listen, see why nothing came, grant, listen again, merge, revoke, share, announce, remove: all without scripts."""
+    browser, space = scene.forge.browser(), scene.forge.space
+    fields = {"name": "other", "key": scene.other.key().text, "url": str(scene.root), "trusted": "on"}
+    assert browser.post(scene.peers, fields).headers["location"] == f"{scene.peers}/other"
+    scene.sent(browser, "other/sync")
+    page = scene.page(browser, "other")
+    assert "capability-denied" in page
+    assert "None is tracked" in page
+    scene.sent(browser, "other/follow")
+    assert "it is allowed" in scene.page(browser, "other")
+    scene.sent(browser, "other/sync")
+    head = scene.other.head("scout")
+    page = scene.page(browser, "other")
+    assert f'href="{scene.peers}/other/agents/scout"' in page
+    assert f"{scene.forge.base}/commits/{head}" in page
+    assert "Nothing waits" in page
+    assert "Found &lt;script&gt;" in scene.page(browser, "other", "agents", "scout")
+    merged = browser.post(f"{scene.peers}/other/agents/scout/merges", {"into": "mine"})
+    assert merged.headers["location"] == f"{scene.forge.base}/commits/{space.head('mine')}"
+    grant = space.grants("other")[0]
+    scene.sent(browser, "other/revoke", {"cid": grant.cid})
+    assert grant not in space.grants("other")
+    scene.sent(browser, "other/grants", {"type": "behaviour", "trigger": ["behaviour"], "execute": "on", "expires": "2027-01-31"})
+    assert [(each.execute, each.expires) for each in space.grants("other") if each.type == "behaviour"] == [(True, 1801353600)]
+    scene.sent(browser, "other/share", {"agents": "mine", "behaviours": "*", "traces": "on"})
+    assert space.peer("other").share == (("mine",), True, False, ("*",))
+    scene.sent(browser, "other/announce")
+    scene.sent(browser, "other/change", {"url": "", "trusted": "no"})
+    assert (space.peer("other").trusted, space.peer("other").url) == (False, str(scene.root))
+    assert browser.post(f"{scene.peers}/other/remove", {"name": "else"}).status_code == 422
+    scene.sent(browser, "other/remove", {"name": "other"})
+    assert "No peer yet" in scene.page(browser)
+
+
+def test_what_was_merged_of_a_peer_never_makes_a_broken_link(scene: Scene) -> None:
+    """On the pages of the agent, the commits and the graph: while it is tracked, and when it no longer is."""
+    browser, space = scene.forge.browser(), scene.forge.space
+    space.add_peer("other", scene.other.key().text, str(scene.root))
+    for type_, trigger in FOLLOW:
+        space.grant("other", type_, trigger)
+    space.sync("other")
+    space.merge("mine", "other/scout")
+    base, theirs = scene.forge.base, scene.other.head("scout")
+    pages = [f"{base}/agents/mine", f"{base}/commits/{space.head('mine')}", f"{base}/commits/{theirs}", f"{base}/graph"]
+    pages.append(f"{base}/graph?view=table")
+
+    def links() -> set[str]:
+        found: set[str] = set()
+        for address in pages:
+            answer = browser.get(address)
+            assert answer.status_code == 200, address
+            assert_harmless(answer.text)
+            found |= set(re.findall(rf'href="({base}/(?:agents|peers|commits)/[^"#?]*)"', answer.text))
+        assert [each for each in found if browser.get(each).status_code != 200] == []
+        return found
+
+    assert f"{base}/peers/other/agents/scout" in links()
+    assert f'<dt>agent</dt><dd><a href="{base}/peers/other/agents/scout">' in browser.get(f"{base}/commits/{theirs}").text
+    space.remove_peer("other")
+    assert not any("/peers/" in each for each in links())
+
+
+def test_a_merge_that_has_conflicts_with_a_peers_work_is_shown(scene: Scene) -> None:
+    browser, space = scene.forge.browser(), scene.forge.space
+    space.add_peer("other", scene.other.key().text, str(scene.root))
+    for type_, trigger in FOLLOW:
+        space.grant("other", type_, trigger)
+    space.sync("other")
+    space.commit("mine", "finding", {"a.txt": b"2"})
+    answer = browser.post(f"{scene.forge.base}/agents/mine/merges", {"from": "other/scout"})
+    page = browser.get(answer.headers["location"])
+    assert (answer.status_code, page.status_code) == (303, 200)
+    assert "clia resolve mine other/scout" in page.text
+    assert f'href="{scene.peers}/other/agents/scout"' in page.text
+
+
+def test_viewers_read_and_change_nothing(scene: Scene) -> None:
+    """Nor is there a form for them; the question why something is denied is theirs too."""
+    space = scene.forge.space
+    space.add_peer("other", scene.other.key().text, str(scene.root), trusted=False)
+    browser = scene.forge.browser("vera", "viewer")
+    pages = [scene.page(browser), scene.page(browser, "other")]
+    assert [re.findall(r'<form method="post" action="([^"]*)"', each) for each in pages] == [["/logout"]] * 2
+    asked = scene.page(browser, query="?peer=other&type=finding&trigger=head-move").partition('id="explain"')[2]
+    assert "Denied" in asked
+    assert "other is not trusted" in asked
+    assert "finding</code> → <code>agent-commit" in asked
+    assert "no-such-peer" in scene.page(browser, query="?peer=nobody&type=finding&trigger=head-move")
+    before = space.peers(), space.grants()
+    for deed in ("sync", "announce", "share", "grants", "follow", "revoke", "change", "remove"):
+        assert browser.post(f"{scene.peers}/other/{deed}", {"name": "other"}).status_code == 403
+    assert browser.post(scene.peers, {"name": "x", "key": "y"}).status_code == 403
+    assert (space.peers(), space.grants()) == before
+
+
+def test_what_is_wrong_is_said_beside_the_form(scene: Scene, tmp_path: Path) -> None:
+    """A key that is none, a peer that cannot be reached, a day that is none, no trigger; and nothing has changed."""
+    browser, space = scene.forge.browser(), scene.forge.space
+    answer = browser.post(scene.peers, {"name": "other", "key": ATTACK})
+    assert answer.status_code == 422
+    assert 'id="add-problem"' in answer.text
+    assert_harmless(answer.text)
+    space.add_peer("other", scene.other.key().text, str(tmp_path / "gone"))
+    answer = browser.post(f"{scene.peers}/other/sync", {})
+    assert (answer.status_code, 'id="sync-problem"' in answer.text, "listened to" in answer.text) == (503, True, True)
+    spawn = {"type": "finding", "trigger": "spawn"}
+    for fields in ({"type": "finding"}, {**spawn, "expires": "soon"}, {**spawn, "type": "x"}):
+        answer = browser.post(f"{scene.peers}/other/grants", fields)
+        assert (answer.status_code, 'id="grant-problem"' in answer.text) == (422, True)
+    assert space.grants() == []
+    assert browser.get(f"{scene.peers}/nobody").status_code == 404
+    assert browser.get(f"{scene.peers}/other/agents/scout").status_code == 404
+
+
+def test_the_key_is_made_by_whoever_may_and_not_by_looking(tmp_path: Path) -> None:
+    with open_forge(tmp_path) as opened:
+        viewer, admin = opened.browser("vera", "viewer"), opened.browser()
+        at = f"{opened.base}/peers"
+        assert [browser.get(at).text.count("clia:") for browser in (viewer, admin)] == [0, 0]
+        assert viewer.post(f"{opened.base}/peers-key").status_code == 403
+        assert admin.post(f"{opened.base}/peers-key").status_code == 303
+        assert opened.space.key().text in viewer.get(at).text
