@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import forge, graph, hooks, lineage, sessions, space
+from benchmarks import federation, forge, graph, hooks, lineage, sessions, space
 
 if TYPE_CHECKING:
     from benchmarks.measure import Row
@@ -22,6 +22,7 @@ PARTS = (
     ("sessions", sessions.rows),
     ("graph", graph.rows),
     ("forge", forge.rows),
+    ("federation", federation.rows),
     ("space", space.rows),
     ("sessions", sessions.durable_rows),
 )

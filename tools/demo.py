@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import demo_agents
+import demo_federation
 import demo_forge
 import demo_sessions
 import demo_space
@@ -57,6 +58,8 @@ def main(arguments: Sequence[str]) -> int:
     show("The agents people already run (hooks, run)", repository, demo_agents.TOUR)
     flows = demo_sessions.plant(repository)
     show("Where is it, what does it wait for? (sessions)", repository, filled(demo_sessions.TOUR, flows))
+    friends = demo_federation.plant(repository)
+    show("Whom does it work with? (federation)", repository, filled(demo_federation.TOUR, friends))
     demo_forge.plant(repository)
     show("See it, and decide in it (forge)", repository, demo_forge.TOUR)
     program = shlex.quote(str(PROGRAM))

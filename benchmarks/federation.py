@@ -1,0 +1,184 @@
+"""Listening to peers: statements checked a second, and a sync of many agents, against bare signatures and a plain fetch."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pygit2
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+import clia
+from benchmarks.measure import Row, in_turns
+from clia.backends.ed25519 import Ed25519Verifier, KeyFiles
+from clia.federation.acceptance import Follow, Listener, Position, accept, outstanding
+from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Statement, claim_of, digest
+from clia.kernel import messages, refs
+from clia.space.model import AGENT, TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+STATEMENTS, SPEAKING, AGENTS, SYNCS = 1_000, 100, 1_000, 7
+SETTINGS = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
+SIGNATURE = pygit2.Signature("bench", "bench@example.org", 0, 0)
+SPOKEN = ("spawn", "head-move", "merge")
+
+
+def rows(rounds: int) -> list[Row]:
+    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
+    try:
+        return [*_checking(top, rounds), *_syncing(top, min(rounds, SYNCS))]
+    finally:
+        shutil.rmtree(top)
+
+
+# Checking what a peer says
+
+
+class Chain(NamedTuple):
+    listener: Listener
+    tokens: list[str]  # a snapshot of every agent, then changes of each in turn
+
+
+def _checking(top: Path, rounds: int) -> Iterator[Row]:
+    with clia.init(top / "listener", settings=SETTINGS) as space, clia.init(top / "speaker", settings=SETTINGS) as peer:
+        pinned = space.add_peer("peer", peer.key().text)
+        for trigger in SPOKEN:
+            space.grant("peer", "agent-commit", trigger)
+        chain = _chain(KeyFiles(str(top / "keys")), space.key().space, pinned.space)
+        ours, asked, floor = in_turns(
+            [
+                lambda: _accepted(chain),
+                lambda: _accepted(chain, lambda type_, trigger: space.allowed("peer", type_, trigger)),
+                _bare(chain.tokens),
+            ],
+            rounds,
+        )
+    yield Row(f"check {STATEMENTS:,} announcements ({_rate(ours)})", ours, floor, "bare Ed25519 verifications", 3.0)
+    yield Row(f"the same, and ask the gate about each ({_rate(asked)})", asked, floor, "bare Ed25519 verifications", None)
+
+
+def _rate(milliseconds: float) -> str:
+    return f"{STATEMENTS / milliseconds * 1000:,.0f} a second"
+
+
+def _chain(ring: KeyFiles, me: str, space: str) -> Chain:
+    key, now = ring.make(), int(time.time())
+    names = [refs.head(f"agent-{number}") for number in range(SPEAKING)]
+    first = tuple(claim_of(ref, f"{number:040x}", "spawn") for number, ref in enumerate(names, 1))
+    changed = itertools.islice(itertools.cycle(names), STATEMENTS - 1)
+    moves = [(claim_of(ref, f"{number:040x}", "finding"),) for number, ref in enumerate(changed, 1_000_000)]
+    tokens: list[str] = []
+    for seq, claims in enumerate([first, *moves], now * 1000):
+        prev = digest(tokens[-1]) if tokens else None
+        trigger = claims[0].trigger if tokens else SNAPSHOT
+        said = Statement(space, me, seq, prev, now, now + 3600, trigger, claims)
+        tokens.append(ring.sign(key, TOKEN_TYPE, said.payload()))
+    return Chain(Listener(me, space, (key,), now, Ed25519Verifier()), tokens)
+
+
+def _accepted(chain: Chain, allowed: Callable[[str, str], bool] | None = None) -> None:
+    """Every statement, one after the other, as a tracker that carries out each before it hears the next."""
+    position, tracked = Position(), dict[str, str]()
+    for token in chain.tokens:
+        heard = accept(position, token, chain.listener, tracked)
+        assert heard.refusal is None, heard.refusal
+        assert heard.statement is not None
+        if allowed is not None:
+            (last,) = outstanding(heard.statement.claims[-1:], tracked, allowed)
+            assert isinstance(last, Follow)
+        tracked |= {each.ref: each.new for each in heard.statement.claims if each.new is not None}
+        position = heard.position._replace(waiting={})
+
+
+def _bare(tokens: list[str]) -> Callable[[], None]:
+    """The signatures alone, everything else made ready before."""
+
+    def decoded(text: str) -> bytes:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+    split = [token.rsplit(".", 1) for token in tokens]
+    signed = [(decoded(signature), text.encode("ascii")) for text, signature in split]
+    kid = json.loads(decoded(tokens[0].partition(".")[0]))["kid"]
+    key = Ed25519PublicKey.from_public_bytes(decoded(kid))
+
+    def work() -> None:
+        for signature, text in signed:
+            key.verify(signature, text)
+
+    return work
+
+
+# Following many agents
+
+
+def _syncing(top: Path, rounds: int) -> Iterator[Row]:
+    """Each round has a tracker of its own that stands where it was before the changes; so has git."""
+    before = _followed(top)
+    subprocess.run(["git", "clone", "-q", "--bare", str(top / "owner"), str(top / "floor")], check=True)
+    _change(pygit2.Repository(str(top / "owner")), "finding")
+    with clia.open(top / "owner", settings=SETTINGS) as owner:
+        owner.announce("tracker")
+    fetch = ["git", "fetch", "--quiet", str(top / "owner"), "+refs/heads/agents/*:refs/heads/agents/*"]
+    times: list[tuple[float, float, float]] = []
+    for number in range(rounds + 1):
+        mine, floor = top / f"tracker-{number}", top / f"floor-{number}"
+        shutil.copytree(before, mine, symlinks=True)
+        shutil.copytree(top / "floor", floor, symlinks=True)
+        plain = _timed(lambda: subprocess.run(fetch, cwd=floor, check=True))  # noqa: B023  # called at once
+        with clia.open(mine, settings=SETTINGS) as space:
+            changed = _timed(lambda: _expect(space, AGENTS))
+            nothing = _timed(lambda: _expect(space, 0))
+        times.append((changed, nothing, plain))
+        for each in (mine, floor):
+            shutil.rmtree(each)
+    changed, nothing, plain = (statistics.median(each) for each in zip(*times[1:], strict=True))
+    yield Row(f"sync of {AGENTS:,} agents with one change each", changed, plain, "git fetch of the same heads", 5.0)
+    yield Row("sync with nothing new", nothing, plain, "that fetch", None)
+
+
+def _expect(space: clia.Space, moves: int) -> None:
+    (found,) = space.sync("owner")
+    assert (len(found.moves), found.refused) == (moves, ())
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return (time.perf_counter() - started) * 1000
+
+
+def _followed(top: Path) -> Path:
+    """A space with many agents, and one that follows all of them."""
+    with clia.init(top / "owner", settings=SETTINGS) as owner, clia.init(top / "tracker", settings=SETTINGS) as tracker:
+        _change(pygit2.Repository(str(top / "owner")), "spawn")
+        owner.add_peer("tracker", tracker.key().text)
+        owner.share("tracker", agents=["*"])
+        owner.announce("tracker")
+        tracker.add_peer("owner", owner.key().text, str(top / "owner"))
+        for trigger in SPOKEN:
+            tracker.grant("owner", "agent-commit", trigger)
+        _expect(tracker, AGENTS)
+    return top / "tracker"
+
+
+def _change(repo: pygit2.Repository, kind: str) -> None:
+    """One more commit of each agent, with one file changed; packed, as upkeep leaves it."""
+    for number, name in enumerate(f"agent-{each}" for each in range(AGENTS)):
+        ref = refs.head(name)
+        parents = [repo.references[ref].target] if ref in repo.references else []
+        index = pygit2.Index()
+        for path, text in (("kept.txt", "kept"), ("notes.txt", f"{kind} {number}")):
+            index.add(pygit2.IndexEntry(path, repo.create_blob(text.encode()), pygit2.enums.FileMode.BLOB))
+        text = messages.compose(f"{kind} by {name}", [(AGENT, name), (TYPE, kind)], kind)
+        repo.create_commit(ref, SIGNATURE, SIGNATURE, text, index.write_tree(repo), parents)
+    subprocess.run(["git", "-C", repo.path, "repack", "-adq"], check=True)

@@ -1,0 +1,38 @@
+"""What ``make demo`` adds for federation: a second space, ``friends``, that is tracked as a peer.
+
+Invariant: in the end one agent of the peer is tracked, and one thing that it announced was refused and waits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import clia
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_GREET = 'def main(input):\n    return request("human", {"question": "Shall we round at the till?", "choices": ["yes", "no"]})\n'
+TOUR: tuple[tuple[str, str], ...] = (
+    ("Friends have a space of their own. It is pinned by its key.", "peer add friends --key {key} --url ../friends"),
+    ("Nothing of theirs is let in unless it is granted: their agents may be, their flows not.", "cap grant friends --follow"),
+    ("What do they say? Their agent is tracked; their flow is refused, and waits.", "sync friends"),
+    ("Why was it refused?", "cap explain friends behaviour behaviour"),
+    ("Who of theirs is here?", "remotes"),
+    ("And what are they told? One agent.", "peer share friends --agent scout"),
+    ("So they hear of it.", "announce friends"),
+)
+
+
+def plant(repository: Path) -> dict[str, str]:
+    """The space of the friends beside ours, with something to say; and the key that the tour pins."""
+    settings = clia.Settings(person=("Grace", "grace@example.org"))
+    with clia.init(repository.parent / "friends", settings=settings) as friends, clia.open(repository) as ours:
+        friends.spawn("cashier", clia.Briefing("Know what a basket costs"))
+        friends.trace("cashier", "console", "asked three tills; two of them round up")
+        friends.commit_with_trace("cashier", "finding", {"TILLS.md": b"Two tills of three round up.\n"}, message="Tills round up")
+        friends.define("greet", _GREET)
+        friends.add_peer("shop", ours.key().text)
+        friends.share("shop", agents=["*"], traces=True, behaviours=["*"])
+        friends.announce("shop")
+        return {"key": friends.key().text}
