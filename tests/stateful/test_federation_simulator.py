@@ -180,7 +180,7 @@ class World:
             return owner.claims[ref]._replace(new=None), owner.claims[ref].new
         if random.random() < 0.05:
             parent = random.choice(["finding", *(each.type for each in owner.claims.values() if each.parent)])
-            name = f"kind-{owner.space[:8]}-{len(owner.claims)}"
+            name = f"kind-{owner.space[:8]}-{random.getrandbits(40):x}"  # a type never changes its parent, so each is new
             return Claim(f"types/{name}", define_cid(name, parent), name, "type", parent), None
         ref = f"{random.choice(STARTS)}agent-{random.randrange(4)}"
         kinds = ["finding", "spawn", "session-merge", "refactor", *(each.type for each in owner.claims.values() if each.parent)]

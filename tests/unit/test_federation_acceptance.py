@@ -45,7 +45,7 @@ def chain(owner: Speaker) -> list[str]:
 
 def test_a_chain_is_heard_in_its_order(ear: Ear, chain: list[str]) -> None:
     position = ear.heard(chain)
-    assert position == Position(1004, digest(chain[-1]), 1, forked=False, waiting={HEADS + "scout": finding("scout", 4)})
+    assert position == Position(1004, digest(chain[-1]), 1, forked=False, waiting={HEADS + "scout": finding("scout", 4)}, at=NOW)
 
 
 def test_a_replay_is_refused(ear: Ear, chain: list[str]) -> None:
@@ -69,7 +69,7 @@ def test_a_chain_that_was_never_heard_begins_with_a_snapshot(ear: Ear, chain: li
 def test_a_snapshot_heals_a_gap_and_none_from_before_does(ear: Ear, owner: Speaker, chain: list[str]) -> None:
     position = ear.heard(chain[:2])
     late = owner.snapshot(2000, [finding("scout", 9)], chain[-1])
-    assert ear.hear(position, late).position == Position(2000, digest(late), 1, waiting={HEADS + "scout": finding("scout", 9)})
+    assert ear.hear(position, late).position == Position(2000, digest(late), 1, waiting={HEADS + "scout": finding("scout", 9)}, at=NOW)
     ear.refuses(position, owner.snapshot(1000, [finding("scout", 9)]), "replayed")
 
 

@@ -274,7 +274,7 @@ def test_a_pack_without_end_is_cut_off_at_the_limit(ours: Ours, soak: bool) -> N
 
     with servers.serving(servers.sending(pack)) as url:
         assert ours.refusal(url, "3" * 40, limits) == "too-large"
-    assert limits.bytes // 2 < most <= limits.bytes
+    assert most <= limits.bytes  # it was looked at while it came
     assert sent < limits.bytes + (64 << 20)  # what was on the way
 
 

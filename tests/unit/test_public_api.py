@@ -85,7 +85,7 @@ def test_what_federation_answers_with_has_its_documented_names() -> None:
     assert clia.Key._fields == ("text", "space", "key", "mine", "chain", "url")
     assert clia.Peer._fields == (
         *("name", "space", "keys", "url", "trusted", "share"),
-        *("seq", "level", "forked", "waiting", "agents"),
+        *("seq", "heard", "level", "forked", "waiting", "agents"),
     )
     assert clia.Grant._fields == ("cid", "peer", "space", "type", "trigger", "execute", "expires", "by", "at")
     assert clia.Announced._fields == ("peer", "seq", "statements", "snapshot", "moves", "rung")

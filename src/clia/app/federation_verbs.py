@@ -14,9 +14,10 @@ from clia.federation.checks import FederationChecks
 from clia.federation.checks import Parts as CheckParts
 from clia.federation.doors import KNOCK, PASS, Doors
 from clia.federation.keys import Keys
-from clia.federation.model import Move, Share, Synced
+from clia.federation.model import Share, Synced
 from clia.federation.peers import Changes, Peers
 from clia.federation.refusals import Refusals
+from clia.federation.standing import Standing
 from clia.federation.syncing import Parts as SyncParts
 from clia.federation.syncing import Syncing
 from clia.federation.tracking import Tracking
@@ -26,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clia.federation.model import Announced, Explained, Grant, Key, Peer, Refused, Remote
+    from clia.federation.model import Announced, Explained, Grant, Key, Peer, Refused, Remote, Untaken
     from clia.federation.peers import Pinned
     from clia.ports.signing import KeyRing, Verifier
     from clia.ports.transport import Limits, Transport
@@ -77,6 +78,7 @@ class FederationVerbs:
             limits=abroad.limits,
         )
         self._syncing = Syncing(core, envelope, parts)
+        self._standing = Standing(self._capabilities, self._refusals)
         self._abroad_checks = FederationChecks(
             core, CheckParts(self._keys, self._peers, self._capabilities, abroad.ring, abroad.verifier)
         )
@@ -149,13 +151,10 @@ class FederationVerbs:
         """What was not taken from a peer, and why; newest first."""
         return self._refusals.of(self._peers.get(name).space)
 
-    def waiting(self, name: str) -> list[Move]:
-        """What a peer says and is not carried out here: denied, refused for what it is, or not to be had yet."""
+    def waiting(self, name: str) -> list[Untaken]:
+        """What a peer says and is not carried out here, why, and what would change it."""
         peer = self._peers.get(name)
-        tracked = self._syncing.tracked(peer)
-        claims = peer.position.waiting.values()
-        moves = (Move(each.place, tracked.get(each.ref), each.new, each.type, each.trigger) for each in claims)
-        return [each for each in moves if each.old != each.new]
+        return self._standing.of(peer, self._syncing.tracked(peer))
 
     # Capabilities
 

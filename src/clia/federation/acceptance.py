@@ -48,6 +48,7 @@ class Position(NamedTuple):
     level: int = 0  # the highest format it has spoken
     forked: bool = False
     waiting: Mapping[str, Claim] = {}  # by ref
+    at: int = 0  # when the last statement was made, by the peer's own clock
 
 
 class Listener(NamedTuple):
@@ -111,7 +112,7 @@ def accept(position: Position, token: str, listener: Listener, tracked: Mapping[
         forked = position.forked or err.code == "chain-forked"
         return Heard(position._replace(forked=forked), statement, err)
     level = max(position.level, statement.format)
-    return Heard(Position(statement.seq, name, level, forked=False, waiting=waiting), statement)
+    return Heard(Position(statement.seq, name, level, forked=False, waiting=waiting, at=statement.at), statement)
 
 
 def _authentic(position: Position, token: str, listener: Listener) -> Statement:

@@ -40,6 +40,7 @@ class Peer(NamedTuple):
     trusted: bool
     share: Share
     seq: int  # of the last statement accepted
+    heard: int | None  # when that was made, by the peer's own clock
     level: int
     forked: bool
     waiting: int  # claims that are not carried out: denied, or not to be had
@@ -101,6 +102,19 @@ class Move(NamedTuple):
     new: str | None
     type: str
     trigger: str
+
+
+class Untaken(NamedTuple):
+    """Something that a peer says and that is not carried out here: why not, and what would change it."""
+
+    place: str
+    old: str | None  # where it is tracked
+    new: str | None
+    type: str
+    trigger: str
+    code: str  # capability-denied, not-synced, or that of the refusal
+    why: str
+    hint: str
 
 
 class Refused(NamedTuple):

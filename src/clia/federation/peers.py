@@ -197,8 +197,20 @@ class Peers:
         position = peer.position
         waiting = sum(claim.new != tracked.get(ref) for ref, claim in position.waiting.items())
         agents = sum(ref.startswith(names.HEADS) for ref in tracked)
-        told = (peer.url, peer.trusted, peer.share)
-        return Peer(peer.name, peer.space, peer.keys, *told, position.seq, position.level, position.forked, waiting, agents)
+        return Peer(
+            name=peer.name,
+            space=peer.space,
+            keys=peer.keys,
+            url=peer.url,
+            trusted=peer.trusted,
+            share=peer.share,
+            seq=position.seq,
+            heard=position.at or None,
+            level=position.level,
+            forked=position.forked,
+            waiting=waiting,
+            agents=agents,
+        )
 
     def write(self, peer: Pinned, old: str | None, why: str) -> Pinned:
         core = self._core
@@ -241,13 +253,13 @@ class Peers:
 
 def _position_body(position: Position, failed: dict[str, str]) -> dict[str, Any]:
     waiting = [list(each) for _, each in sorted(position.waiting.items())]
-    kept = {"seq": position.seq, "last": position.last, "level": position.level, "forked": position.forked}
+    kept = {"seq": position.seq, "last": position.last, "level": position.level, "forked": position.forked, "at": position.at}
     return {"type": "accepted", **kept, "waiting": waiting, "failed": failed}
 
 
 def _position(said: dict[str, Any]) -> Position:
     claims = [Claim(*each) for each in said["waiting"]]
-    return Position(said["seq"], said["last"], said["level"], said["forked"], {each.ref: each for each in claims})
+    return Position(said["seq"], said["last"], said["level"], said["forked"], {each.ref: each for each in claims}, said["at"])
 
 
 def _plain(value: Any) -> Any:

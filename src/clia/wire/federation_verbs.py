@@ -6,7 +6,7 @@ bounds of a transfer are the space's own: nothing in a request widens them.
 
 from __future__ import annotations
 
-from clia.wire.records import ANNOUNCED, EXPLAINED, GRANT, KEY, MOVE, PEER, REFUSED, REMOTE, SYNCED
+from clia.wire.records import ANNOUNCED, EXPLAINED, GRANT, KEY, PEER, REFUSED, REMOTE, SYNCED, UNTAKEN
 from clia.wire.shapes import FLAG, TEXT, WHOLE, Listed, Optional
 from clia.wire.verbs import ADMIN, GET, POST, PUT, VIEWER, Verb, body, path_, query
 
@@ -93,8 +93,8 @@ _PEERS = (
         "/peers/{name}/waiting",
         VIEWER,
         (_NAME,),
-        Listed(MOVE),
-        "What a peer says and is not carried out here.",
+        Listed(UNTAKEN),
+        "What a peer says and is not carried out here, and why.",
         "federation",
     ),
 )

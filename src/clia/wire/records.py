@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clia.errors import InvalidInput
-from clia.federation.model import Announced, Explained, Grant, Key, Missing, Move, Peer, Refused, Remote, Share, Synced
+from clia.federation.model import Announced, Explained, Grant, Key, Missing, Move, Peer, Refused, Remote, Share, Synced, Untaken
 from clia.kernel.typed_objects import Briefing, ConsoleTrace, as_object, as_typed
 from clia.ports.engine import Problem
 from clia.ports.queue import Task, Waiting
@@ -234,6 +234,7 @@ PEER = Record(
     trusted=FLAG,
     share=Record(Share, agents=_TUPLE, traces=FLAG, sessions=FLAG, behaviours=_TUPLE),
     seq=COUNT,
+    heard=Optional(WHOLE),
     level=COUNT,
     forked=FLAG,
     waiting=COUNT,
@@ -273,6 +274,17 @@ ANNOUNCED = Record(
     rung=Optional(FLAG),
 )
 MOVE = Record(Move, place=STRING, old=MAYBE_STRING, new=MAYBE_STRING, type=STRING, trigger=STRING)
+UNTAKEN = Record(
+    Untaken,
+    place=STRING,
+    old=MAYBE_STRING,
+    new=MAYBE_STRING,
+    type=STRING,
+    trigger=STRING,
+    code=STRING,
+    why=STRING,
+    hint=STRING,
+)
 REFUSED = Record(Refused, code=STRING, message=STRING, ref=MAYBE_STRING, seq=Optional(WHOLE), at=WHOLE)
 SYNCED = Record(
     Synced,

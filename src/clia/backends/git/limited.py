@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _BLOCK = 512  # bytes, of the shell's limit
 _KEPT = 1024 * 1024
+_LAST_WORDS = 10.0
 _NOT_FOUND = 127  # what a shell answers where there is no such program
 _HELD = "640m"
 """The largest piece of memory that git may ask for. It makes no deltas of what is larger than 512m, and streams that."""
@@ -69,8 +70,9 @@ def run(words: Sequence[str], environment: Mapping[str, str], cwd: str, limits: 
             else:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-    out.join()
-    complaints.join()
+        # Before the pipes are closed: what was printed last says what went wrong. Nobody is left who could print more.
+        for each in (out, complaints):
+            each.join(_LAST_WORDS)
     if process.returncode == _NOT_FOUND:
         raise GitError("git cannot be run", hints=["install git, and have it on PATH"])
     return Ran(process.returncode, bytes(out.kept), complaints.kept.decode("utf-8", "replace").strip(), late=not done)

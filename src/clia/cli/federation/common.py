@@ -8,21 +8,18 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from clia.cli.output import console, counted
 from clia.cli.space.common import short, show_table
-from clia.errors import NotFound
 from clia.federation.statements import is_shared_ref, place_of
-from clia.kernel.refs import remote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
 
-    from clia.app.space import Space
-    from clia.federation.model import Move, Peer, Refused, Share
+    from clia.federation.model import Move, Refused, Share
 
 
 def add_peer(parser: argparse.ArgumentParser, text: str = "which peer", *, nargs: str | None = None) -> None:
@@ -40,15 +37,6 @@ def address_of(url: str | None) -> str | None:
     if not url or url != url.strip() or url.startswith("-") or ":" in url.partition("/")[0]:
         return url  # a scheme, the host of ssh, or something that is refused
     return os.path.abspath(url)
-
-
-def heard_at(space: Space, peer: Peer) -> int | None:
-    """When a peer made the last statement that was heard of it, by its own clock; None where nothing was heard."""
-    if not peer.seq:
-        return None
-    with suppress(NotFound):
-        return space.show(remote(peer.name, "announce")).committer.at
-    return peer.seq // 1000  # a chain's first number is a time in milliseconds
 
 
 def share_words(share: Share) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clia.cli.federation.common import heard_at, share_words
+from clia.cli.federation.common import share_words
 from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.space.common import add_space, moment, space_of
 from clia.space.model import as_json
@@ -23,31 +23,30 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 def run(args: argparse.Namespace) -> int:
     with space_of(args) as space:
         found = space.peers()
-        heard = [] if args.json else [heard_at(space, each) for each in found]
     if args.json:
         emit_json(as_json(found))
     elif found:
-        _show(found, heard)
+        _show(found)
     else:
         write("no peers yet; add one: clia peer add NAME --key KEY --url URL\n")
     return 0
 
 
-def _show(found: Sequence[Peer], heard: Sequence[int | None]) -> None:
+def _show(found: Sequence[Peer]) -> None:
     from rich.table import Table  # only people see it
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("peer", "trust", "agents", "waiting", "heard (UTC)", "it is told", "url"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("agents", "waiting") else "left")
-    for each, at in zip(found, heard, strict=True):
+    for each in found:
         trust = ("forked", "red") if each.forked else ("trusted", "green") if each.trusted else ("not trusted", "yellow")
         table.add_row(
             Text(one_line(each.name), style="bold"),
             Text(trust[0], style=trust[1]),
             Text(str(each.agents or "")),
             Text(str(each.waiting or ""), style="yellow"),
-            Text("never" if at is None else moment(at), style="dim"),
+            Text("never" if each.heard is None else moment(each.heard), style="dim"),
             Text(one_line(share_words(each.share))),
             Text(one_line(each.url or "")),
         )

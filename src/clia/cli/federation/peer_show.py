@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import NamedTuple
-
-from clia.cli.federation.common import fingerprint, heard_at, place, share_words, show_refusals
+from clia.cli.federation.common import fingerprint, share_words, show_refusals
 from clia.cli.federation.remotes import show_remotes
 from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.sessions.common import rows_of
 from clia.cli.space.common import add_space, moment, short, show_table, space_of
-from clia.federation.statements import TYPE
 from clia.space.model import as_json
 
 TYPE_CHECKING = False
@@ -18,22 +14,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.space import Space
-    from clia.federation.model import Explained, Move, Peer, Refused
+    from clia.federation.model import Peer, Untaken
 
 _CLAIMS, _REFUSALS = 30, 10
-
-
-class _Waiting(NamedTuple):
-    """A claim of a peer that is not carried out, why, and what would change it."""
-
-    place: str
-    new: str | None
-    type: str
-    trigger: str
-    code: str
-    why: str
-    hint: str
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -46,14 +29,13 @@ def run(args: argparse.Namespace) -> int:
     with space_of(args) as space:
         peer = space.peer(args.peer)
         tracked, refusals = space.remotes(args.peer), space.refusals(args.peer)
-        waiting = _waiting(space, args.peer, refusals)
-        heard = heard_at(space, peer)
+        waiting = space.waiting(args.peer)
     if args.json:
         prints = [fingerprint(each) for each in peer.keys]
         more = {"fingerprints": prints, "tracked": as_json(tracked), "claims": as_json(waiting), "refusals": as_json(refusals)}
         emit_json({**as_json(peer), **more})
         return 0
-    _show(peer, heard, len(waiting))
+    _show(peer)
     if tracked:
         console().print()
         show_remotes(tracked)
@@ -67,28 +49,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _waiting(space: Space, peer: str, refusals: Sequence[Refused]) -> list[_Waiting]:
-    """What waits, each with the gate's word as of now; thousands of claims are of a few types, and each is asked for once."""
-    explain = cache(lambda type_, trigger: space.explain(peer, type_, trigger))
-    last = {place(each.ref): each for each in reversed(refusals)}
-    moves = space.waiting(peer)
-    return [_reason(peer, each, explain(each.type, each.trigger), last.get(each.place)) for each in moves]
-
-
-def _reason(peer: str, move: Move, gate: Explained, last: Refused | None) -> _Waiting:
-    """Why a claim waits: the gate denies it, else it was refused for what it is, else nobody has synced since."""
-    what = (move.place, move.new, move.type, move.trigger)
-    refused = None if last is None or last.code == "capability-denied" else last
-    # A type that is not known here is judged by its parent, so of one that was refused the gate's word on itself says nothing.
-    if move.new is not None and not gate.allowed and (move.trigger != TYPE or refused is None):
-        return _Waiting(*what, "capability-denied", "; ".join(each.message for each in gate.missing), gate.missing[0].hint)
-    if refused is not None:
-        return _Waiting(*what, refused.code, refused.message, "")
-    why = "it is allowed, and comes" if move.new is not None else "it is no longer shared, and goes"
-    return _Waiting(*what, "not-synced", f"{why} with the next sync", f"clia sync {peer}")
-
-
-def _show(peer: Peer, heard: int | None, waiting: int) -> None:
+def _show(peer: Peer) -> None:
     from rich.text import Text  # only people see it
 
     trust = ("trusted", "green") if peer.trusted else ("not trusted", "yellow")
@@ -96,13 +57,13 @@ def _show(peer: Peer, heard: int | None, waiting: int) -> None:
     keys = [("replaced key" if each != peer.keys[-1] else "key", f"{each}  {fingerprint(each)}") for each in peer.keys]
     forked = "its chain has forked: nothing is taken until a snapshot of its decides" if peer.forked else ""
     facts: list[tuple[str, object]] = [("space", peer.space), *keys, ("url", peer.url or "not known")]
-    facts += [("it is told", share_words(peer.share)), ("heard", "never" if heard is None else f"{moment(heard)} UTC")]
+    facts += [("it is told", share_words(peer.share)), ("heard", "never" if peer.heard is None else f"{moment(peer.heard)} UTC")]
     facts += [("forked", forked)]
-    facts += [("tracked", counted(peer.agents, "agent", "agents")), ("waiting", counted(waiting, "claim", "claims"))]
+    facts += [("tracked", counted(peer.agents, "agent", "agents")), ("waiting", counted(peer.waiting, "claim", "claims"))]
     console().print(rows_of(facts))
 
 
-def _show_waiting(peer: Peer, waiting: Sequence[_Waiting]) -> None:
+def _show_waiting(peer: Peer, waiting: Sequence[Untaken]) -> None:
     rows = [(each.place, short(each.new) or "gone", each.type, each.trigger, each.code, each.why) for each in waiting[:_CLAIMS]]
     show_table(("waits", "at", "type", "trigger", "code", "why"), rows)
     _show_rest(len(waiting) - _CLAIMS)

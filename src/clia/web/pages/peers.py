@@ -12,7 +12,7 @@ from typing import NamedTuple
 from starlette.routing import Route
 
 from clia.errors import CliaError, InvalidInput, TransportError
-from clia.federation.statements import SNAPSHOT, TRIGGERS, place_of
+from clia.federation.statements import SNAPSHOT, TRIGGERS
 from clia.kernel import refs as names
 from clia.space.model import Conflicts, Merged
 from clia.web.pages.common import ADMIN, Posted, first, form, link, page, redirect
@@ -20,13 +20,12 @@ from clia.web.pages.records import Refused, carry_out, core_of, known_source, op
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from starlette.responses import Response
 
     from clia.app.space import Space
-    from clia.federation.model import Explained, Key, Move, Peer
-    from clia.federation.model import Refused as NotTaken
+    from clia.federation.model import Explained, Key, Peer
     from clia.web.federation.listening import Listening
     from clia.web.pages.common import Visit
 
@@ -37,19 +36,10 @@ _TOLD = [each for each in TRIGGERS if each != SNAPSHOT]
 
 
 class Row(NamedTuple):
-    """A peer in the list; ``said`` is when it made its last statement, by its own clock."""
+    """A peer in the list."""
 
     peer: Peer
-    said: int | None
     grants: int
-
-
-class Waiting(NamedTuple):
-    """Something that a peer says and that is not carried out here, and why not."""
-
-    move: Move
-    code: str
-    why: str
 
 
 class Asked(NamedTuple):
@@ -108,7 +98,7 @@ def _listed(visit: Visit, refused: Refused | None = None) -> Response:
         "peers.html",
         refused.status if refused else 200,
         key=_own_key(visit),
-        rows=[Row(each, _last_said(visit, each.name), granted.count(each.space)) for each in space.peers()],
+        rows=[Row(each, granted.count(each.space)) for each in space.peers()],
         asked=asked,
         story=_story(space, asked),
         types=list(space.types()),
@@ -120,12 +110,6 @@ def _listed(visit: Visit, refused: Refused | None = None) -> Response:
 def _own_key(visit: Visit) -> Key | None:
     """None where there is none yet: to look at it would make it."""
     return visit.site.space.key() if core_of(visit).refs.get(names.KEYS) is not None else None
-
-
-def _last_said(visit: Visit, peer: str) -> int | None:
-    core = core_of(visit)
-    tip = core.refs.get(names.remote(peer, "announce"))
-    return None if tip is None else core.objects.commit(tip).committer.at
 
 
 def _story(space: Space, asked: Asked) -> Story | None:
@@ -178,11 +162,10 @@ def _shown(visit: Visit, peer: Peer, refused: Refused | None = None) -> Response
         "peer.html",
         refused.status if refused else 200,
         peer=peer,
-        said=_last_said(visit, name),
         heard=listening.heard(visit.site, name),
         remotes=remotes[:LISTED],
         remote_count=len(remotes),
-        claims=[_waiting(space, name, each, refusals) for each in waiting[:LISTED]],
+        claims=waiting[:LISTED],
         claim_count=len(waiting),
         refusals=refusals[:REFUSALS],
         refusal_count=len(refusals),
@@ -192,23 +175,6 @@ def _shown(visit: Visit, peer: Peer, refused: Refused | None = None) -> Response
         follow=FOLLOW,
         refused=refused,
     )
-
-
-def _waiting(space: Space, peer: str, move: Move, refusals: Sequence[NotTaken]) -> Waiting:
-    """Why something waits: what was said when it was last refused, unless a grant that came later lets it in."""
-    last = next((each for each in refusals if each.ref is not None and _place(each.ref) == move.place), None)
-    if space.allowed(peer, move.type, move.trigger) and (last is None or last.code == "capability-denied"):
-        return Waiting(move, "", "it is allowed: it comes the next time that the peer is listened to")
-    if last is None:
-        return Waiting(move, "capability-denied", "no grant lets it in")
-    return Waiting(move, last.code, last.message)
-
-
-def _place(ref: str) -> str:
-    try:
-        return place_of(ref)
-    except ValueError:
-        return ref
 
 
 def _deed(visit: Visit, name: str, posted: Posted, deed: Callable[[Peer], object]) -> Response:
