@@ -129,6 +129,14 @@ def test_a_format_that_was_left_behind_does_not_come_back(ear: Ear, owner: Speak
     ear.refuses(START, owner.snapshot(9, format=0), "format-downgrade")
 
 
+def test_no_number_lies_beyond_the_clock(ear: Ear, owner: Speaker) -> None:
+    """Or whoever has had the key for a moment could use all of them up."""
+    last = (NOW + SKEW) * 1000
+    ear.refuses(START, owner.snapshot(last + 1), "from-the-future")
+    ear.refuses(START, owner.snapshot(2**53 - 1), "from-the-future")
+    assert ear.hear(START, owner.snapshot(last)).position.seq == last
+
+
 @pytest.mark.parametrize(
     ("at", "end", "code"),
     [

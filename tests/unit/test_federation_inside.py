@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -301,3 +302,37 @@ def test_a_peer_that_is_behind_a_rotation_whose_snapshot_was_never_announced_hea
     assert (heard.keys, {*codes(heard.refused)} <= {"revoked-key"}) == (1, True)
     assert pair.hearer.find("ay/scout") == owner.head("scout")
     assert not owner.announce("bee")[0].statements
+
+
+def test_a_snapshot_is_newer_than_what_a_second_writer_has_said(pair: Pair) -> None:
+    """A thousand statements of somebody with the key: the owner's next snapshot is heard all the same."""
+    pair.forge(seq=pair.hearer.peer("ay").seq + 1000)
+    assert pair.sync().accepted == 1
+    git("update-ref", pair.chain_ref, f"{pair.chain_ref}~1", cwd=pair.place("owner"))
+    pair.clock.at += timedelta(seconds=2)
+    (told,) = pair.owner.announce("bee", snapshot=True)
+    assert (told.statements, told.snapshot) == (1, True)
+    assert pair.sync().accepted == 1
+    assert pair.hearer.peer("ay").seq == told.seq
+    assert pair.owner.verify().findings == ()
+
+
+def test_a_peers_flow_does_not_run_because_the_peer_is_gone(pair: Pair) -> None:
+    pair.owner.define("hello", "def main(input):\n    return 1\n")
+    pair.owner.share("bee", agents=["*"], behaviours=["*"])
+    pair.owner.announce("bee")
+    pair.hearer.grant("ay", "behaviour", "behaviour")
+    pair.sync()
+    cid = pair.hearer.flow("ay/hello").cid
+    pair.hearer.remove_peer("ay")
+    pair.hearer.spawn("mine", BRIEFING)
+    refused("execute-denied", lambda: pair.hearer.start("mine", cid))
+
+
+def test_a_peer_whose_record_cannot_be_read_can_be_removed_and_hides_no_other(pair: Pair) -> None:
+    own = pair.hearer.spawn("mine", BRIEFING).genesis
+    pointed(pair, "hearer", "refs/clia/peers/odd", own)
+    assert [each.name for each in pair.hearer.peers()] == ["ay"]
+    assert ("invalid-peer", "refs/clia/peers/odd") in found(pair.hearer)
+    pair.hearer.remove_peer("odd")
+    assert found(pair.hearer) == set()

@@ -150,7 +150,8 @@ def _check_place(position: Position, statement: Statement, name: str) -> None:
 
 
 def _check_time(statement: Statement, now: int) -> None:
-    if statement.at > now + SKEW:
+    # Numbers are milliseconds of the clock: none can be used up for ever by whoever has had the key for a moment.
+    if statement.at > now + SKEW or statement.seq > (now + SKEW) * 1000:
         raise refusal("from-the-future", "it was signed later than now: one of the two clocks is wrong", at=statement.at, now=now)
     if statement.exp <= now - SKEW:
         raise refusal("expired", f"it held until {statement.exp}", exp=statement.exp, now=now)

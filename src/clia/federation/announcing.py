@@ -104,7 +104,7 @@ class Announcing:
             new = self._append(peer, key, said, single, list(now.values()) if whole else None)
             self.show(peer, new.claims, new.tip)
         told = tuple(_as_move(old, claim) for old, claim in moves)
-        return Announced(peer.name, new.seq, new.seq - said.seq if said.tip else 1, whole, told)
+        return Announced(peer.name, new.seq, len(single) + whole, whole, told)
 
     def fingerprint(self) -> str:
         """Another one whenever there may be something new to tell: of every ref that is told about, and of the peers themselves."""
@@ -119,12 +119,13 @@ class Announcing:
     ) -> Said:
         core = self._core
         at = core.now()
-        seq = said.seq if said.tip else max(said.seq, int(core.clock().timestamp() * 1000)) - 1
+        seq = said.seq
         tip, last, claims = said.tip, said.last, dict(said.claims)
         wanted: list[tuple[str, tuple[Claim, ...], str | None]] = [(claim.trigger, (claim,), old) for old, claim in moves]
         wanted += [(SNAPSHOT, tuple(heads), None)] if heads is not None else []
         for trigger, each, old in wanted:
-            seq += 1
+            # A snapshot is newer than whatever a second writer with our key, or a chain that is lost, may have said before.
+            seq = max(seq + 1, int(core.clock().timestamp() * 1000)) if trigger == SNAPSHOT else seq + 1
             statement = Statement(core.space_id, peer.space, seq, last, at, at + LIFE, trigger, each, old)
             token = self._ring.sign(key, TOKEN_TYPE, statement.payload())
             subject = trigger if statement.is_snapshot else f"{trigger} {each[0].ref}"

@@ -150,7 +150,7 @@ class _Run:
             if not token or not statement or (statement.space, statement.aud) != self._between(ref):
                 self._cut(ref, commit.cid, "holds no statement of this space to that audience")
                 return
-            if later is not None and (later.seq, later.prev) != (statement.seq + 1, digest(token)):
+            if later is not None and not _follows(later, statement, token):
                 self._cut(ref, commit.cid, f"is not what statement {later.seq} follows on")
                 return
             later = statement
@@ -253,3 +253,9 @@ def _allowing(facts: Facts, question: Question) -> list[str]:
         and (each.expires is None or each.expires > question.at)
         and (each.execute or not question.execute)
     )
+
+
+def _follows(later: Statement, statement: Statement, token: str) -> bool:
+    """A snapshot's number may be further on."""
+    next_one = later.seq > statement.seq if later.is_snapshot else later.seq == statement.seq + 1
+    return next_one and later.prev == digest(token)

@@ -84,7 +84,7 @@ class Tracking:
             if core.objects.entry(core.objects.commit(tip).tree, f"versions/{cid}.json") is not None:
                 self._capabilities.require_execute(peer, place.removeprefix("behaviours/"))
                 return
-        if core.objects.kind(cid) is not None and self._peers.all():
+        if core.objects.kind(cid) is not None:
             raise CapabilityDenied(
                 f"the object {cid} is no flow of this space: nobody here has defined it",
                 code="execute-denied",
