@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import clia as library
+from clia.cli.federation.tables import show_moves
 from clia.cli.main import main
+from clia.federation.model import Move
 from support import Ran, git
 from support.terminal import Terminal
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 QUICK = library.Settings(durable=False, person=("Tess", "tess@example.org"))
 FLOW = "def main(input):\n    return request('human', input)\n"
+HEARD_BY = (
+    "peers that look here hear of it at their next sync; where they look at a server, push there: clia announce --push REMOTE\n"
+)
 FOLLOWED = [
     ("agent-commit", "spawn"),
     ("agent-commit", "head-move"),
@@ -148,7 +153,9 @@ def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) 
     gone = bob("cap", "revoke", "ann", "agent-commit", "head-move")
     assert gone.endswith("1 grant of ann revoked; what is tracked already stays as it is\n")
     ann.commit("scout", "three\n")
-    assert ann("announce").startswith("bob is told: 1 statement; it hears of it at its next sync\n")
+    said = ann("announce")
+    assert said.startswith("bob is told: 1 statement\n")
+    assert said.endswith(HEARD_BY)
     (heard,) = bob.json("sync")
     assert (heard["accepted"], heard["moves"]) == (1, [])
     assert [(each["code"], each["ref"]) for each in heard["refused"]] == [("capability-denied", "refs/heads/agents/scout")]
@@ -172,11 +179,12 @@ def test_a_key_stands_alone_on_standard_output_and_peers_follow_a_new_one(two: T
     bob("sync")
     ran = ann.run("key", "rotate")
     assert ran.out == f"{ann.json('key', 'show')['text']}\n" != first.out
-    assert "key 2 of this space" in ran.err
+    assert ran.err.endswith(f"key 2 of this space\n{HEARD_BY}")
     (heard,) = bob.json("sync")
     assert (heard["keys"], heard["accepted"], heard["refused"]) == (1, 1, [])
     shown = bob("peer", "show", "ann")
-    assert [line[0] for line in rows(shown) if told["fingerprint"] in " ".join(line)] == ["replaced"]
+    assert ["replaced", "key", told["key"]] in rows(shown)
+    assert told["fingerprint"] in shown
     assert ann.json("key", "show")["fingerprint"] in shown
     assert ann.refused("key", "rotate", "--lost", code=1)["code"] == "key-not-lost"
 
@@ -186,7 +194,7 @@ def test_a_clone_without_the_private_key_says_so_and_losing_it_is_a_new_identity
     git("clone", "-q", str(ann.root), str(tmp_path / "clone"), cwd=tmp_path)
     clone = made(tmp_path / "clone")
     assert (clone.json("key", "show")["mine"], clone.key()) == (False, ann.key())
-    assert "this clone cannot sign with it" in clone.run("key", "show").err
+    assert "this clone does not have the private key (another clone may, or it is lost)\n" in clone.run("key", "show").err
     clone("peer", "add", "bob", "--key", bob.key())
     clone("peer", "share", "bob", "--agent", "*")
     before = clone.refs()
@@ -198,12 +206,14 @@ def test_a_clone_without_the_private_key_says_so_and_losing_it_is_a_new_identity
     ran = ann.run("key", "rotate", "--lost")
     assert ran.code == 0
     assert "every peer has to remove this space and add it again" in ran.err
-    assert {each["code"] for each in bob.json("sync")[0]["refused"]} >= {"key-not-continued"}
+    assert {each["code"] for each in bob.json("sync", code=1)[0]["refused"]} >= {"key-not-continued"}
     bob("peer", "remove", "ann")
     bob("peer", "add", "ann", "--key", ran.out, "--url", str(ann.root))
     (heard,) = bob.json("sync")
     codes = {each["code"] for each in heard["refused"]}
     assert (heard["accepted"], codes) == (1, {"unknown-key", "capability-denied"}), "what the lost key has said counts no more"
+    fresh = made(tmp_path / "fresh")
+    assert "this space had no key: its first was made, and none replaced\n" in fresh.run("key", "rotate").err
 
 
 def test_what_waits_is_shown_with_the_reason_and_a_command_that_changes_it(two: Two) -> None:
@@ -218,6 +228,10 @@ def test_what_waits_is_shown_with_the_reason_and_a_command_that_changes_it(two: 
     said = bob("sync")
     assert ["capability-denied", "behaviours/hello"] in [line[:2] for line in rows(said)]
     assert "hint: clia peer show ann says what waits" in said
+    assert "refs/heads" not in said, "the place is said once"
+    said = bob("sync")
+    assert said.startswith("ann: nothing new, 4 claims wait\n  hint: clia peer show ann says what waits")
+    assert "--follow" not in said, "of no use before the type of the commit is known"
     claims = {each["place"]: each for each in bob.json("peer", "show", "ann")["claims"]}
     assert set(claims) == {"agents/scout", "records/scout", "behaviours/hello", "types/security-review"}
     assert {each["code"] for each in claims.values()} == {"capability-denied"}
@@ -237,7 +251,10 @@ def test_what_waits_is_shown_with_the_reason_and_a_command_that_changes_it(two: 
     assert heard[1] == datetime.now(UTC).strftime("%Y-%m-%d"), "a date, not the statement's number"
     bob("spawn", "mine", "--title", "Run it")
     assert bob.refused("session", "start", "mine", "ann/hello", code=1)["code"] == "execute-denied"
+    assert ["ann/hello", bob.json("remotes", "--behaviours")[0]["cid"][:10], "no"] in rows(bob("remotes"))
     bob("cap", "grant", "ann", "behaviour", "behaviour", "--execute")
+    assert bob.json("remotes", "ann", "--behaviours")[0]["runs"] is True
+    assert [each["name"] for each in bob.json("peer", "show", "ann")["behaviours"]] == ["hello"]
     assert bob.json("session", "start", "mine", "ann/hello", "--input", '"Go?"')["status"] == "suspended"
 
 
@@ -312,12 +329,81 @@ def test_of_several_peers_one_that_fails_is_shown_and_keeps_no_other_back(two: T
     assert ann.refused("sync", "bob")["code"] == "no-url"
 
 
+def test_each_step_that_is_missing_is_named(two: Two, tmp_path: Path) -> None:
+    ann, bob = two
+    said = ann("cap", "grant", "bob", "--follow")
+    assert said.endswith("next: clia peer change bob --url URL says where it is reached; then clia sync bob\n")
+    ann("peer", "change", "bob", "--url", str(bob.root))
+    said = ann("sync")
+    assert said.startswith("bob: it has said nothing to this space yet\n  hint: over there: clia peer add NAME --key KEY")
+    assert f"where {bob.root} is no repository of theirs, but a server: clia announce NAME --push REMOTE\n" in said
+    assert bob("announce").startswith("nothing is shared with any peer")
+    bob("peer", "share", "ann", "--agent", "*")
+    for words in (("announce",), ("announce", "ann")):
+        assert bob(*words).startswith("there is nothing to tell yet"), words
+        assert bob.json(*words) == []
+    with bob.space() as space:
+        space.spawn("mine", library.Briefing("Be told of"))
+    bob("announce")
+    ann("cap", "revoke", "bob")
+    ann("sync")
+    assert "  hint: clia cap grant bob --follow grants all that it takes to follow its agents\n" in ann("sync")
+    missing = tmp_path / "home" / "later"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(missing.parent))
+        ran = ann.run("peer", "change", "bob", "--url", "~/later")
+    assert (ran.code, ran.err) == (0, f"note: there is no folder {missing} yet\n")
+    assert ann.json("peer", "show", "bob")["url"] == str(missing)
+    assert f"!  peers       1 peer; 2 claims wait; bob: there is no folder {missing}" in ann("doctor")
+    assert ["✓", "peers", "1", "peer"] in rows(bob("doctor"))
+    ran = bob.run("cap", "grant", "ann", "finding", "merge", "head-move", "type")
+    assert ran.err == "note: no finding ever comes by merge: this grant lets nothing in\n"
+
+
+def test_on_80_columns_names_and_ids_stay_whole_and_long_tables_are_cut(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann, bob = two
+    monkeypatch.setenv("COLUMNS", "80")
+    bob("peer", "change", "ann", "--url", f"{ann.root}/{'x' * 90}")
+    listed = bob("peer", "list").splitlines()
+    assert len(listed) == 2
+    assert listed[1].endswith("…")
+    bob("peer", "change", "ann", "--url", str(ann.root))
+    bob("cap", "grant", "ann", "console-trace", "note", "--expires", "30d")
+    grants = {each["cid"][:10] for each in bob.json("cap", "list")}
+    assert {line[-1] for line in rows(bob("cap", "list"))[1:]} == grants
+    with ann.space() as space:
+        for number in range(3):
+            space.spawn(f"an-agent-whose-name-is-a-long-one-{number}", library.Briefing("Have a name"))
+    ann("announce")
+    said = bob("sync")
+    shown = bob("peer", "show", "ann")
+    assert shown.count("capability-denied: nothing grants spawn by spawn\n") == 1, "one reason for three"
+    places = {f"{kind}/an-agent-whose-name-is-a-long-one-{number}" for number in range(3) for kind in ("agents", "records")}
+    assert {line[0] for line in rows(shown) if len(line) == 4} >= places
+    assert {line[1] for line in rows(said) if line[0] == "capability-denied"} >= places
+    with redirect_stdout(StringIO()) as out:
+        show_moves([Move(f"agents/a{number}", None, "0" * 40, "finding", "head-move") for number in range(300)])
+    assert (len(out.getvalue().splitlines()), out.getvalue().splitlines()[-1]) == (22, "and 280 more")
+
+
 def test_a_remote_of_git_carries_what_is_announced(two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ann, bob = two
     git("init", "-q", "--bare", str(tmp_path / "hub.git"), cwd=tmp_path)
     git("remote", "add", "hub", str(tmp_path / "hub.git"), cwd=ann.root)
     assert ann("announce", "--push", "hub") == "bob: nothing new; pushed to hub\n"
     assert ann.refused("announce", "--push", "nowhere")["code"] == "no-such-remote"
+    git("remote", "add", "away", str(tmp_path / "away.git"), cwd=ann.root)
+    ann.commit("scout", "two\n")
+    ran = ann.run("announce", "bob", "--push", "away")
+    assert (ran.code, ran.err.splitlines()[-1]) == (
+        1,
+        "  hint: clia announce bob --push away pushes it, also where there is nothing new to say",
+    )
+    assert ran.err.startswith("error: transport-error: it is announced, and not pushed: git could not push to away")
+    git("init", "-q", "--bare", str(tmp_path / "away.git"), cwd=tmp_path)
+    assert ann("announce", "bob", "--push", "away") == "bob: nothing new; pushed to away\n"
+    assert git("for-each-ref", "refs/clia/announce", cwd=tmp_path / "away.git")
+    ann("announce", "--push", "hub")
     monkeypatch.chdir(tmp_path)
     changed = bob.json("peer", "change", "ann", "--url", "hub.git")
     assert changed["url"] == str(tmp_path.resolve() / "hub.git"), "a folder is kept with its whole path"
@@ -363,6 +449,9 @@ def test_bad_input_names_what_is_wrong_and_changes_nothing(two: Two) -> None:
         ("usage", ("cap", "grant", "ann", "finding")),
         ("invalid-option", ("cap", "grant", "ann", "finding", "note", "--follow")),
         ("invalid-option", ("cap", "grant", "ann", "--follow", "--execute")),
+        ("invalid-option", ("cap", "grant", "ann", "finding", "note", "--execute")),
+        ("invalid-option", ("cap", "explain", "ann", "finding", "note", "--execute")),
+        ("invalid-trigger", ("cap", "revoke", "ann", "finding", "moon")),
         ("no-such-grant", ("cap", "revoke", "ann", "finding", "merge")),
         ("no-such-grant", ("cap", "revoke", "ann", "--id", "0")),
         ("invalid-option", ("cap", "revoke", "ann", "finding", "--id", "0123")),

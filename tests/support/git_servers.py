@@ -5,6 +5,7 @@ Each answers in a thread of the tests' own process, on a port that the system ch
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import threading
@@ -58,8 +59,8 @@ class _Quiet(BaseHTTPRequestHandler):
                 self.wfile.write(each)
 
 
-def stock(root: Path, *, newest: bool = True) -> type[BaseHTTPRequestHandler]:
-    """`git http-backend` on all repositories of a folder; of two protocols the newest, or else the first."""
+def stock(root: Path, *, newest: bool = True, told: list[bytes] | None = None) -> type[BaseHTTPRequestHandler]:
+    """`git http-backend` on all repositories of a folder; the newest protocol, or else the first. ``told``: what it hears."""
 
     class Handler(_Quiet):
         def do_GET(self) -> None:
@@ -70,6 +71,8 @@ def stock(root: Path, *, newest: bool = True) -> type[BaseHTTPRequestHandler]:
             if "content-encoding" in self.headers:
                 asked["HTTP_CONTENT_ENCODING"] = self.headers["content-encoding"]
             body = self.body()
+            if told is not None:
+                told.append(gzip.decompress(body) if "content-encoding" in self.headers else body)
             environment = {
                 "PATH": os.environ["PATH"],
                 "GIT_PROJECT_ROOT": str(root),

@@ -69,7 +69,8 @@ def test_a_chain_that_was_never_heard_begins_with_a_snapshot(ear: Ear, chain: li
 def test_a_snapshot_heals_a_gap_and_none_from_before_does(ear: Ear, owner: Speaker, chain: list[str]) -> None:
     position = ear.heard(chain[:2])
     late = owner.snapshot(2000, [finding("scout", 9)], chain[-1])
-    assert ear.hear(position, late).position == Position(2000, digest(late), 1, waiting={HEADS + "scout": finding("scout", 9)}, at=NOW)
+    waiting = {HEADS + "scout": finding("scout", 9)}
+    assert ear.hear(position, late).position == Position(2000, digest(late), 1, waiting=waiting, at=NOW)
     ear.refuses(position, owner.snapshot(1000, [finding("scout", 9)]), "replayed")
 
 

@@ -336,3 +336,82 @@ def test_a_peer_whose_record_cannot_be_read_can_be_removed_and_hides_no_other(pa
     assert ("invalid-peer", "refs/clia/peers/odd") in found(pair.hearer)
     pair.hearer.remove_peer("odd")
     assert found(pair.hearer) == set()
+
+
+FLOW = "def main(input):\n    request('check', 1)\n    return request('check', 2)\n"
+
+
+def with_flow(pair: Pair) -> str:
+    """The hearer tracks a flow of the owner's and may run it; its id."""
+    pair.owner.define("hello", FLOW)
+    pair.owner.share("bee", agents=["*"], behaviours=["*"])
+    pair.owner.announce("bee")
+    pair.hearer.grant("ay", "behaviour", "behaviour", execute=True)
+    pair.sync()
+    pair.hearer.spawn("mine", BRIEFING)
+    return pair.hearer.flow("ay/hello").cid
+
+
+def test_a_session_of_a_peers_flow_takes_no_step_after_the_grant_is_gone(pair: Pair) -> None:
+    """Whether it was started by name or by id, it is known as the peer's; it can be ended."""
+    cid = with_flow(pair)
+    assert pair.hearer.start("mine", cid).flow == "ay/hello"
+    pair.hearer.resume("mine", True)
+    pair.hearer.revoke("ay", "behaviour")
+    refused("execute-denied", lambda: pair.hearer.resume("mine", True))
+    refused("execute-denied", lambda: pair.hearer.give_up("mine", "no"))
+    pair.hearer.remove_peer("ay")
+    refused("execute-denied", lambda: pair.hearer.resume("mine", True))
+    assert pair.hearer.cancel("mine").status == "cancelled"
+
+
+def test_of_two_peers_with_one_flow_the_one_that_may_run_it_counts(pair: Pair) -> None:
+    cid = with_flow(pair)
+    tip = git("rev-parse", "refs/clia/remotes/ay/behaviours/hello", cwd=pair.place("hearer")).strip()
+    pointed(pair, "hearer", "refs/clia/remotes/aa/behaviours/hello", tip)
+    assert pair.hearer.start("mine", cid).flow == "ay/hello"
+    assert [(each.peer, each.name, each.cid, each.runs) for each in pair.hearer.remote_behaviours()] == [("ay", "hello", cid, True)]
+
+
+def test_a_type_that_clashes_is_told_also_where_the_grant_came_late(pair: Pair) -> None:
+    """And a commit of it is not let in by what its name means here."""
+    pair.owner.register_type("audit", "agent-commit")
+    pair.hearer.register_type("audit", "finding")
+    pair.owner.commit("scout", "audit", {"a.txt": b"audited\n"})
+    pair.owner.announce("bee")
+    before = pair.hearer.remotes("ay")[0].head
+    assert sorted(codes(pair.sync().refused)) == ["capability-denied", "type-clash"]
+    pair.hearer.grant("ay", "agent-commit", "type")
+    assert codes(pair.sync().refused) == ["type-clash"]
+    assert codes(pair.sync().refused) == []
+    assert {(each.place, each.code) for each in pair.hearer.waiting("ay")} == {
+        ("agents/scout", "type-clash"),
+        ("types/audit", "type-clash"),
+    }
+    assert pair.hearer.remotes("ay")[0].head == before
+
+
+def test_the_record_of_a_peers_agent_can_be_read(pair: Pair) -> None:
+    assert pair.hearer.briefing_of("ay/scout") == pair.owner.briefing_of("scout")
+    assert set(pair.hearer.record_of("ay/scout")) == {"briefing.json"}
+    refused("no-such-agent", lambda: pair.hearer.briefing_of("ay/nobody"))
+
+
+def test_an_agent_whose_branch_plain_git_has_moved_stays_told_where_it_was(pair: Pair) -> None:
+    people = git("commit-tree", "refs/heads/agents/scout^{tree}", "-m", "people", cwd=pair.place("owner")).strip()
+    pointed(pair, "owner", "refs/heads/agents/scout", people)
+    before = pair.hearer.remotes("ay")
+    pair.owner.announce("bee", snapshot=True)
+    assert pair.sync().moves == ()
+    assert pair.hearer.remotes("ay") == before
+
+
+def test_what_waits_is_counted_and_a_silent_peer_is_known(pair: Pair) -> None:
+    pair.hearer.revoke("ay", "agent-commit")
+    pair.owner.commit("scout", "finding", {"a.txt": b"more\n"})
+    pair.owner.announce("bee")
+    assert (pair.sync().waiting, pair.sync().waiting) == (1, 1)
+    pair.owner.remove_peer("bee")
+    with clia.init(Path(pair.place("hearer")).parent / "third", settings=pair.settings()) as third:
+        third.add_peer("ay", pair.owner.key().text, pair.place("owner"))
+        assert third.sync("ay")[0].silent

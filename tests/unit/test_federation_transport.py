@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -518,3 +518,22 @@ def test_two_spaces_meet_at_a_server_that_knows_neither(tmp_path: Path, way: str
     assert "diver" not in told
     for each in (one, two):
         each.close()
+
+
+def test_the_other_side_learns_of_no_ref_of_ours_but_those_it_may_know(peer: Peer, ours: Ours) -> None:
+    """Git would say what it has: the heads of private branches, too."""
+    with ours.transport.open(str(peer.path)) as apart:
+        apart.fetch([peer.good[3]], WIDE)
+        apart.admit()
+    tree = git(ours.path, "write-tree").stdout.decode().strip()
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    private = git(ours.path, *who, "commit-tree", tree, "-m", "private").stdout.decode().strip()
+    git(ours.path, "update-ref", "refs/heads/private", private)
+    git(ours.path, "update-ref", "refs/clia/remotes/ay/agents/scout", peer.good[3])
+    for told, mentioned in (("refs/clia/remotes/ay/", True), (None, False)):
+        heard: list[bytes] = []
+        with servers.serving(servers.stock(peer.path.parent, told=heard)) as url, ExitStack() as stack:
+            apart = stack.enter_context(ours.transport.open(f"{url}/{peer.path.name}", told=told))
+            assert apart.fetch([peer.good[-1]], WIDE).arrived
+        said = b"".join(heard)
+        assert (peer.good[3].encode() in said, private.encode() in said) == (mentioned, False)

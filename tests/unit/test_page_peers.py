@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -50,7 +51,8 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         other.spawn("scout", BRIEFING)
         other.commit("scout", "finding", {"a.txt": b"1"}, message=f"Found {ATTACK}")
         other.add_peer("forge", opened.space.key().text)
-        other.share("forge", agents=["*"])
+        other.define("greet", f"# {ATTACK}\ndef main(input):\n    return 1\n")
+        other.share("forge", agents=["*"], behaviours=["*"])
         other.announce("forge")
         yield Scene(opened, other, root)
 
@@ -60,9 +62,14 @@ def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
     browser, space = scene.forge.browser(), scene.forge.space
     fields = {"name": "other", "key": scene.other.key().text, "url": str(scene.root), "trusted": "on"}
     assert browser.post(scene.peers, fields).headers["location"] == f"{scene.peers}/other"
+    page = scene.page(browser, "other")
+    assert f"clia peer add NAME --key {space.key().text}" in page.partition('id="silent"')[2]
+    assert scene.other.key().fingerprint in page
     scene.sent(browser, "other/sync")
     page = scene.page(browser, "other")
+    assert 'id="silent"' not in page
     assert "capability-denied" in page
+    assert "clia cap grant other briefing spawn" in page.partition('id="waiting"')[2]
     assert "None is tracked" in page
     scene.sent(browser, "other/follow")
     assert "it is allowed" in scene.page(browser, "other")
@@ -71,8 +78,11 @@ def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
     page = scene.page(browser, "other")
     assert f'href="{scene.peers}/other/agents/scout"' in page
     assert f"{scene.forge.base}/commits/{head}" in page
-    assert "Nothing waits" in page
-    assert "Found &lt;script&gt;" in scene.page(browser, "other", "agents", "scout")
+    assert "no end" in page.partition('id="grants"')[2]
+    assert re.findall(r'scope="row" data-label="what">([^<]*)<', page) == ["behaviours/greet"]
+    page = scene.page(browser, "other", "agents", "scout")
+    assert "Found &lt;script&gt;" in page
+    assert BRIEFING.text in page.partition('id="briefing"')[2]
     merged = browser.post(f"{scene.peers}/other/agents/scout/merges", {"into": "mine"})
     assert merged.headers["location"] == f"{scene.forge.base}/commits/{space.head('mine')}"
     grant = space.grants("other")[0]
@@ -132,6 +142,31 @@ def test_a_merge_that_has_conflicts_with_a_peers_work_is_shown(scene: Scene) -> 
     assert f'href="{scene.peers}/other/agents/scout"' in page.text
 
 
+def test_a_peers_behaviours_are_read_on_its_page_and_it_says_whether_they_may_run(scene: Scene) -> None:
+    browser, space = scene.forge.browser("vera", "viewer"), scene.forge.space
+    space.add_peer("other", scene.other.key().text, str(scene.root))
+    space.grant("other", "behaviour", "behaviour")
+    space.sync("other")
+
+    def listed() -> str:
+        return scene.page(browser, "other").partition('id="behaviours"')[2].partition("</section>")[0]
+
+    assert "# &lt;script&gt;" in listed()
+    assert 'data-label="may run here">no ' in listed()
+    space.grant("other", "behaviour", "behaviour", execute=True)
+    assert 'data-label="may run here">yes<' in listed()
+
+
+def test_an_agent_whose_briefing_was_not_let_in_is_shown_without_it(scene: Scene) -> None:
+    space = scene.forge.space
+    space.add_peer("other", scene.other.key().text, str(scene.root))
+    space.grant("other", "agent-commit", "head-move")
+    space.sync("other")
+    page = scene.page(scene.forge.browser(), "other", "agents", "scout")
+    assert BRIEFING.text not in page
+    assert "clia cap grant other briefing spawn" in page
+
+
 def test_viewers_read_and_change_nothing(scene: Scene) -> None:
     """Nor is there a form for them; the question why something is denied is theirs too."""
     space = scene.forge.space
@@ -148,7 +183,8 @@ def test_viewers_read_and_change_nothing(scene: Scene) -> None:
     for deed in ("sync", "announce", "share", "grants", "follow", "revoke", "change", "remove"):
         assert browser.post(f"{scene.peers}/other/{deed}", {"name": "other"}).status_code == 403
     assert browser.post(scene.peers, {"name": "x", "key": "y"}).status_code == 403
-    assert (space.peers(), space.grants()) == before
+    assert browser.post(f"{scene.forge.base}/peers-key/rotate", {"word": "rotate"}).status_code == 403
+    assert (space.peers(), space.grants(), len(space.key().chain)) == (*before, 1)
 
 
 def test_what_is_wrong_is_said_beside_the_form(scene: Scene, tmp_path: Path) -> None:
@@ -178,3 +214,28 @@ def test_the_key_is_made_by_whoever_may_and_not_by_looking(tmp_path: Path) -> No
         assert viewer.post(f"{opened.base}/peers-key").status_code == 403
         assert admin.post(f"{opened.base}/peers-key").status_code == 303
         assert opened.space.key().text in viewer.get(at).text
+
+
+def test_the_key_is_replaced_by_whoever_types_the_word(tmp_path: Path) -> None:
+    """With the old key there, the new one continues it; only a clone that has lost it can begin a new identity."""
+    with open_forge(tmp_path) as opened:
+        browser, space = opened.browser(), opened.space
+        at, rotate = f"{opened.base}/peers", f"{opened.base}/peers-key/rotate"
+        first = space.key()
+        page = browser.get(at).text
+        assert first.fingerprint in page
+        assert ('id="rotate"' in page, 'id="lost"' in page) == (True, False)
+        for form, fields in (("rotate", {"word": "yes"}), ("rotate", {}), ("lost", {"word": "rotate", "lost": "on"})):
+            answer = browser.post(rotate, fields)
+            assert answer.status_code in (409, 422)
+            assert f'id="{form}-problem"' in answer.text
+            assert space.key() == first
+        assert browser.post(rotate, {"word": " rotate "}).headers["location"] == at
+        assert space.key().chain[:-1] == first.chain
+        assert space.key().fingerprint in browser.get(at).text
+        shutil.rmtree(tmp_path / "repo" / ".git" / "clia" / "keys")
+        page = browser.get(at).text
+        assert ('id="rotate"' in page, 'id="lost"' in page) == (False, True)
+        assert browser.post(rotate, {"word": "lost", "lost": "on"}).status_code == 422
+        assert browser.post(rotate, {"word": "rotate", "lost": "on"}).status_code == 303
+        assert (space.key().chain, space.key().mine) == ((space.key().key,), True)

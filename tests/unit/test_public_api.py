@@ -82,14 +82,14 @@ def test_a_session_and_a_request_answer_by_their_documented_names() -> None:
 
 
 def test_what_federation_answers_with_has_its_documented_names() -> None:
-    assert clia.Key._fields == ("text", "space", "key", "mine", "chain", "url")
+    assert clia.Key._fields == ("text", "space", "key", "mine", "chain", "fingerprint", "url")
     assert clia.Peer._fields == (
-        *("name", "space", "keys", "url", "trusted", "share"),
+        *("name", "space", "keys", "fingerprint", "url", "trusted", "share"),
         *("seq", "heard", "level", "forked", "waiting", "agents"),
     )
     assert clia.Grant._fields == ("cid", "peer", "space", "type", "trigger", "execute", "expires", "by", "at")
     assert clia.Announced._fields == ("peer", "seq", "statements", "snapshot", "moves", "rung")
-    assert clia.Synced._fields == ("peer", "accepted", "seq", "moves", "refused", "keys", "error")
+    assert clia.Synced._fields == ("peer", "accepted", "seq", "moves", "refused", "keys", "error", "waiting", "silent")
     assert clia.Remote._fields == ("peer", "agent", "head", "kind", "subject", "at", "record", "traces")
 
 
@@ -106,6 +106,7 @@ FEDERATION = {
     "peers": [],
     "refusals": ["name"],
     "remotes": ["peer"],
+    "remote_behaviours": ["peer"],
     "remove_peer": ["name"],
     "revoke": ["peer", "type_", "trigger", "cid"],
     "rotate_key": ["lost"],

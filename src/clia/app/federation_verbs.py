@@ -27,7 +27,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clia.federation.model import Announced, Explained, Grant, Key, Peer, Refused, Remote, Untaken
+    from clia.federation.model import Announced, Explained, Grant, Key, Peer, Refused, Remote, RemoteBehaviour, Untaken
     from clia.federation.peers import Pinned
     from clia.ports.signing import KeyRing, Verifier
     from clia.ports.transport import Limits, Transport
@@ -186,6 +186,8 @@ class FederationVerbs:
 
         ``push``: a remote that takes it to where the peer looks.
         """
+        if push is not None:
+            self._abroad.transport.check_remote(check_text(push, "push"))
         if peer is not None:
             return [self._announce(self._peers.get(peer), snapshot, push)]
         told = [each for each in self._peers.all() if each.share != Share() or self._announcing.said(each.space).tip is not None]
@@ -222,6 +224,10 @@ class FederationVerbs:
     def remotes(self, peer: str | None = None) -> list[Remote]:
         """The agents of one peer, or of all, as they are tracked here."""
         return self._tracking.remotes(peer)
+
+    def remote_behaviours(self, peer: str | None = None) -> list[RemoteBehaviour]:
+        """The behaviours of one peer, or of all, as they are tracked here; each can be read, and run where a grant says so."""
+        return self._tracking.behaviours(peer)
 
 
 def _listed(names: Sequence[str], field: str) -> tuple[str, ...]:

@@ -71,10 +71,13 @@ class SessionVerbs:
         self._flows = Flows(core, envelope, running.engine)
         self._replay = replay = Replay(running.engine, core.store, self._flows.source, running.shelf, running.place)
         transitions = Transitions(core, envelope, self._traces)
-        self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed)
+        self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed, self._check_running)
         self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, self._check)
         self._health = Health(core, envelope, self._agents, checkpoints, replay, transitions)
         self._forks = Forks(core, envelope, self._agents, self._traces, checkpoints, self._lifecycle, (replay, transitions))
+
+    def _check_running(self, flow: str) -> None:
+        self._tracking.check_running(flow)
 
     @property
     def running(self) -> Running:
@@ -106,7 +109,8 @@ class SessionVerbs:
 
         ``PEER/NAME`` is a behaviour of a peer; it takes a grant with ``execute``.
         """
-        return self._lifecycle.start(agent, self._tracking.runnable(check_text(flow, "flow")), input, timezone)
+        found, named = self._tracking.runnable(check_text(flow, "flow"))
+        return self._lifecycle.start(agent, found, input, timezone, named)
 
     def session(self, agent: str, session_id: str | None = None) -> Session:
         """An agent's session: the live one, else the last."""

@@ -1,4 +1,6 @@
-"""``clia doctor``: what clia runs on, how sessions are, whether hooks record, and everything that ``clia agents doctor`` says."""
+"""``clia doctor``: what clia runs on, how sessions are, whether hooks record, whether peers can be heard, and everything that
+``clia agents doctor`` says.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,11 @@ import os
 from clia import __version__
 from clia.cli.agents.doctor import show_report
 from clia.cli.arguments import add_json, add_path
+from clia.cli.federation.common import is_missing_folder
 from clia.cli.hooks.common import this_program
 from clia.cli.output import console, counted, emit_json, one_line, plain, write
+from clia.errors import CliaError
+from clia.space.model import as_json
 from clia.triads.diagnostics import has_errors
 
 TYPE_CHECKING = False
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
     from clia.app.checks import Health, SpaceHealth
     from clia.app.hook_health import HooksHealth, ToolHealth
+    from clia.app.settings import Settings
+    from clia.federation.model import Peer
     from clia.sessions.health import Ailment
 
 
@@ -40,10 +47,11 @@ def run(args: argparse.Namespace) -> int:
     found = health(args.path, environment=os.environ, ceiling=args.ceiling, settings=settings, repair=args.repair)
     captured = hook_health.captured_in(args.path, settings) if found.space is not None else ()
     hooks = hook_health.examine(args.path, environment=os.environ, program=this_program(), captured=captured)
+    peers = _peers(args.path, settings) if found.space is not None and found.space.error is None else []
     if args.json:
-        emit_json({"clia": __version__, **found.to_json(), "hooks": hooks.to_json()})
+        emit_json({"clia": __version__, **found.to_json(), "hooks": hooks.to_json(), "peers": _peers_json(peers)})
     else:
-        _show(found, hooks)
+        _show(found, hooks, peers)
         _show_ailments(found.space.ailments if found.space else ())
         _show_hooks(hooks)
         if found.space is not None and not found.space.sound and not found.space.error and not args.repair:
@@ -53,7 +61,21 @@ def run(args: argparse.Namespace) -> int:
     return 1 if broken or has_errors(found.agents.all_findings()) else 0
 
 
-def _show(found: Health, hooks: HooksHealth) -> None:
+def _peers(path: str, settings: Settings) -> list[Peer] | CliaError:
+    from clia.app.spaces import open_space
+
+    try:
+        with open_space(path, settings=settings) as space:
+            return space.peers()
+    except CliaError as err:
+        return err
+
+
+def _peers_json(peers: list[Peer] | CliaError) -> object:
+    return {"error": peers.to_json()} if isinstance(peers, CliaError) else as_json(peers)
+
+
+def _show(found: Health, hooks: HooksHealth, peers: list[Peer] | CliaError) -> None:
     from rich.table import Table  # only people see it
     from rich.text import Text
 
@@ -66,6 +88,7 @@ def _show(found: Health, hooks: HooksHealth) -> None:
         ("repository", found.agents.repository or "none: the path lies in no repository", found.agents.repository is not None),
         _space_row(found.space),
         *_hook_rows(hooks),
+        *_peer_rows(peers),
     )
     for name, value, good in rows:
         table.add_row(Text("✓" if good else "!", style="green" if good else "yellow"), name, Text(plain(value)))
@@ -102,6 +125,17 @@ def _hook_rows(hooks: HooksHealth) -> list[tuple[str, str, bool]]:
         words = f"{counted(hooks.spool.waiting, 'event waits', 'events wait')} for clia ingest, {hooks.spool.rejected} put aside"
         rows.append(("spool", words, all(finding.tool is not None for finding in hooks.findings)))
     return rows
+
+
+def _peer_rows(peers: list[Peer] | CliaError) -> list[tuple[str, str, bool]]:
+    """Other spaces, if there are any, and which of them cannot be followed."""
+    if isinstance(peers, CliaError):
+        return [("peers", one_line(f"{peers.code}: {peers.message}; clia verify says more"), False)]
+    odd = [f"the chain of {each.name} has forked" for each in peers if each.forked]
+    odd += [f"{each.name}: there is no folder {each.url}" for each in peers if each.url and is_missing_folder(each.url)]
+    waiting = sum(each.waiting for each in peers)
+    said = [counted(len(peers), "peer", "peers")] + ([counted(waiting, "claim waits", "claims wait")] if waiting else []) + odd
+    return [("peers", one_line("; ".join(said)), not odd)] if peers else []
 
 
 def _tool_words(health: ToolHealth) -> str:

@@ -25,6 +25,8 @@ from clia.federation.statements import (
     read_statement,
     refusal,
 )
+from clia.kernel import refs as names
+from clia.kernel.types import BUILT_IN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     Allowed = Callable[[str, str], bool]
 
+DENIED, CLASH = "capability-denied", "type-clash"
 SKEW = 300
 """Seconds by which the clocks of two spaces may differ."""
 LIFE_MAX = 400 * 86400
@@ -90,9 +93,10 @@ class Learn(NamedTuple):
 
 
 class Withheld(NamedTuple):
-    """The gate denies it, for now."""
+    """It is not let in, for now: the gate denies it, or its type is another one here."""
 
     claim: Claim
+    code: str = DENIED
 
 
 Effect = Follow | Forget | Learn | Withheld
@@ -166,7 +170,8 @@ def _waiting(position: Position, statement: Statement, tracked: Mapping[str, str
         gone = [ref for ref in tracked if ref not in said and not ref.startswith(TYPES_PLACE)]
         return unsettled(said | {ref: _withdrawn(ref) for ref in gone}, tracked)
     claim = statement.claims[0]
-    if len(position.waiting) >= REFS_MAX and claim.ref not in position.waiting:
+    known = claim.ref in position.waiting or claim.ref in tracked
+    if not known and len(position.waiting) + len(tracked) >= REFS_MAX:
         raise refusal("too-many-refs", f"a peer may speak of at most {REFS_MAX} refs")
     return {**position.waiting, claim.ref: claim}
 
@@ -180,12 +185,19 @@ def _withdrawn(ref: str) -> Claim:
     return Claim(ref, None, "agent-commit", "head-move")
 
 
+def is_clash(claim: Claim, tracked: Mapping[str, str]) -> bool:
+    """Whether a peer means another type by a name than is meant here; what is built in means the same everywhere."""
+    ours = claim.ref.startswith(TYPES_PLACE) and claim.type not in BUILT_IN
+    return ours and tracked.get(claim.ref) not in (None, claim.new)
+
+
 def outstanding(waiting: Sequence[Claim], tracked: Mapping[str, str], allowed: Allowed) -> list[Effect]:
     """What is to be done, in an order in which it can be: parents of types before their subtypes' users.
 
     What is no longer shared is let go of without asking the gate: it takes nothing in.
     """
     found: list[Effect] = []
+    clashing = {each.type for each in waiting if is_clash(each, tracked)}
     for claim in sorted(waiting, key=lambda each: (not each.ref.startswith(TYPES_PLACE), each.ref)):
         at = tracked.get(claim.ref)
         if claim.new == at:
@@ -194,6 +206,8 @@ def outstanding(waiting: Sequence[Claim], tracked: Mapping[str, str], allowed: A
             found += [Forget(claim, at)] if at is not None else []
         elif not allowed(claim.parent or claim.type, claim.trigger):  # a new type is judged as what it is a subtype of
             found.append(Withheld(claim))
+        elif claim.type in clashing and claim.ref.startswith(names.HEADS):
+            found.append(Withheld(claim, CLASH))  # the gate was asked about another type than its owner means
         else:
             found.append(Learn(claim) if claim.ref.startswith(TYPES_PLACE) else Follow(claim, at))
     return found

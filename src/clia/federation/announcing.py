@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import json
+from itertools import islice
 from typing import NamedTuple
 
 from clia.errors import InvalidInput
@@ -33,12 +34,12 @@ from clia.space.exchange import KEYS_LOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     from clia.federation.keys import Keys
     from clia.federation.peers import Pinned
-    from clia.ports.repository import Graph
+    from clia.ports.repository import Commit, Graph
     from clia.ports.signing import KeyRing, Verifier
     from clia.ports.transport import Transport
     from clia.space.core import Core
@@ -49,6 +50,8 @@ ANNOUNCEMENT = "Clia-Announcement"
 NOTHING_SHARED = "nothing-shared"
 LIFE = 30 * 86400
 """How long a statement holds."""
+_TOLD = 1024
+"""So many statements back a peer may still ask for what they name."""
 SNAPSHOT_EVERY = 256
 """So many statements after a snapshot there is another: whoever comes late has no more than these to read."""
 
@@ -82,11 +85,11 @@ class Announcing:
     def announce(self, peer: Pinned, *, snapshot: bool = False) -> Announced:
         """Says what is new to a peer. ``snapshot``: say everything, whatever was said before."""
         core = self._core
-        self._keys.current()  # the first is made under a lock that is only shared from here on: nobody replaces a key meanwhile
+        self._keys.show()  # the first is made under a lock that is only shared from here on: nobody replaces a key meanwhile
         with self._envelope.among_others(), core.locks.hold(KEYS_LOCK, shared=True), core.locks.hold(f"@announce-{peer.space}"):
             key = self._keys.current()
             said = self.said(peer.space)
-            now = self._claims(peer)
+            now = self._claims(peer, said.claims)
             moves = list(self._moves(said.claims, now))
             # What an older key has said last is refused by whoever has not heard it: only a snapshot by the new one heals that.
             whole = snapshot or said.tip is None or said.key != key or self._is_due(said, len(moves))
@@ -174,6 +177,18 @@ class Announcing:
         kept = {ref: each for ref, each in claims.items() if each.new is not None}
         return Said(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
 
+    def told(self, space: str) -> set[str]:
+        """Every id that an audience was told of late: what the chain names, its own commits, and those of our keys."""
+        graph, refs = self._core.graph, self._core.refs
+        tip, keys = refs.get(names.announce(space)), refs.get(names.KEYS)
+        found = {each.cid for each in graph.first_parents(keys)} if keys else set()
+        for commit in islice(graph.first_parents(tip), _TOLD) if tip else ():
+            found.add(commit.cid)
+            token = token_of(commit)
+            if token is not None:
+                found.update(each.new for each in read_statement(payload_of(token)).claims if each.new is not None)
+        return found
+
     def _moves(self, before: dict[str, Claim], now: dict[str, Claim]) -> Iterator[tuple[str | None, Claim]]:
         """What is different, types first: whoever hears of a commit then knows its type."""
         for ref in sorted(before.keys() | now.keys(), key=lambda each: (not each.startswith(TYPES_PLACE), each)):
@@ -183,14 +198,14 @@ class Announcing:
             elif new is None and old is not None and not ref.startswith(TYPES_PLACE):
                 yield old.new, Claim(ref, None, old.type, old.trigger)
 
-    def _claims(self, peer: Pinned) -> dict[str, Claim]:
+    def _claims(self, peer: Pinned, said: Mapping[str, Claim]) -> dict[str, Claim]:
         """Where everything is that is shared with a peer."""
-        found = [*self._agent_claims(peer), *self._behaviour_claims(peer)]
+        found = [*self._agent_claims(peer, said), *self._behaviour_claims(peer)]
         if found:
             found += self._type_claims()
         return {each.ref: each for each in found}
 
-    def _agent_claims(self, peer: Pinned) -> Iterator[Claim]:
+    def _agent_claims(self, peer: Pinned, said: Mapping[str, Claim]) -> Iterator[Claim]:
         core, share = self._core, peer.share
         heads: dict[str, str] = {}
         for prefix in (names.ARCHIVE, names.HEADS):
@@ -200,8 +215,12 @@ class Announcing:
                 continue
             commit = core.read(cid)
             if commit.agent != name or commit.kind is None:
-                continue  # plain git moved the branch to what is no agent-commit: nothing to be said of it
-            yield claim_of(names.head(name), cid, commit.kind)
+                # Plain git moved the branch to what is no agent-commit: of that nothing can be said, and what was said stays.
+                if names.head(name) not in said:
+                    continue
+                yield said[names.head(name)]
+            else:
+                yield claim_of(names.head(name), cid, commit.kind)
             wanted = [names.record(name)]
             wanted += [names.traces(name)] if share.traces else []
             wanted += [names.sessions(name)] if share.sessions else []
@@ -225,9 +244,15 @@ class Announcing:
 def tokens(graph: Graph, tip: str) -> Iterator[str]:
     """The statements of a chain, newest first."""
     for commit in graph.first_parents(tip):
-        found = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
-        if len(found) == 1:
-            yield found[0]
+        token = token_of(commit)
+        if token is not None:
+            yield token
+
+
+def token_of(commit: Commit) -> str | None:
+    """The statement that a commit of a chain carries."""
+    found = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
+    return found[0] if len(found) == 1 else None
 
 
 def payload_of(token: str) -> bytes:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clia.space.core import Core
 
 _HEX = frozenset("0123456789abcdef")
+_WORD_MAX = 64
 OBJECT_MAX = 4 * 1024 * 1024
 """A record or a version of a behaviour that is larger is none."""
 
@@ -111,7 +112,7 @@ class Arrivals:
         entries = objects.entries(objects.commit(new).tree)
         versions = {path: entry for path, entry in entries.items() if path.startswith("versions/")}
         current = entries.get("current")
-        chosen = objects.blob(current.cid)[:64].decode("ascii", "replace").strip() if current else ""
+        chosen = self._word(current) if current else ""
         for path, entry in versions.items():
             found = self._object(entry)
             if path != f"versions/{entry.cid}.json" or not isinstance(found, Behaviour) or found.name != name:
@@ -119,12 +120,20 @@ class Arrivals:
         if f"versions/{chosen}.json" not in versions:
             raise refusal("not-a-behaviour", f"{new} does not say which version of {name} is current", cid=new)
 
+    def _word(self, entry: Entry) -> str:
+        """A short text; nothing where it is none."""
+        objects = self._there.objects
+        short = entry.mode in (FILE, EXECUTABLE) and objects.size(entry.cid) <= _WORD_MAX
+        return objects.blob(entry.cid).decode("ascii", "replace").strip() if short else ""
+
     def _object(self, entry: Entry | None) -> object:
         if entry is None or entry.mode not in (FILE, EXECUTABLE):
             return None
+        if self._there.objects.size(entry.cid) > OBJECT_MAX:
+            return None
         data = self._there.objects.blob(entry.cid)
         try:
-            made = parse(data) if len(data) <= OBJECT_MAX else None
+            made = parse(data)
             return as_typed(made) if made else None
         except CliaError:
             return None

@@ -171,10 +171,14 @@ class Capabilities:
 
         return allowed
 
+    def may_run(self, peer: str) -> bool:
+        """Whether behaviours of a peer may run here; those of one that is gone may not."""
+        known = next((each for each in self._peers.all() if each.name == peer), None)
+        return known is not None and self.allowed(known.space, "behaviour", "behaviour", execute=True)
+
     def require_execute(self, peer: str, behaviour: str) -> None:
         """``CapabilityDenied`` unless a behaviour of a peer may run here."""
-        space = self._space_of(peer)
-        if not self.allowed(space, "behaviour", "behaviour", execute=True):
+        if not self.may_run(peer):
             raise CapabilityDenied(
                 f"the behaviour {peer}/{behaviour} may be read here, not run",
                 code="execute-denied",

@@ -16,7 +16,7 @@ from clia.kernel.canonical import canonical_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Container
 
     from clia.federation.announcing import Announcing, Signing
     from clia.federation.peers import Peers, Pinned
@@ -50,11 +50,11 @@ class Doors:
 
     def visitor(self, token: str, typ: str) -> Pinned:
         """The peer that shows a token; ``Denied`` where it is nobody's, for someone else, or too old."""
-        known = {each.keys[-1]: each for each in self._peers.all()}
-        signed = self._verifier.read(token, typ, known)
-        peer = known[signed.key]
+        known = self._peers.all()
+        signed = self._verifier.read(token, typ, {each.keys[-1] for each in known})
         said = _said(signed.payload)
-        if said.get("space") != peer.space or said.get("aud") != self._core.space_id:
+        peer = next((each for each in known if (each.keys[-1], each.space) == (signed.key, said.get("space"))), None)
+        if peer is None or said.get("aud") != self._core.space_id:
             raise refusal("wrong-audience", "the token is made out to another space")
         end, now = said.get("exp"), self._core.now()
         if not isinstance(end, int) or isinstance(end, bool) or not now - SKEW < end <= now + LIFE + SKEW:
@@ -68,14 +68,16 @@ class Doors:
         self._announcing.show_again(peer)
         return self._transport.upload(peer.space, advertise=True)
 
-    def upload(self, peer: Pinned, wants: Iterable[str]) -> Upload:
-        """What answers a peer that asks for some ids; ``Denied`` with the id where one of them is no commit.
+    def told(self, peer: Pinned) -> Container[str]:
+        """The ids that a peer may ask for and speak of: those it was told. Of any other it must not even learn whether it is here.
 
-        Git looks whether its refs reach a commit that is asked for, but gives any other object away: the view holds all of ours.
+        Git looks whether its refs reach a commit that is asked for, but gives any other object away, and says of each id that
+        the other side claims to have whether we have it too: the view holds all of our objects.
         """
-        for cid in wants:
-            if self._core.objects.kind(cid) != "commit":
-                raise refusal("missing-object", cid)
+        return self._announcing.told(peer.space)
+
+    def upload(self, peer: Pinned) -> Upload:
+        """What answers a peer's request."""
         return self._transport.upload(peer.space, advertise=False)
 
 

@@ -6,8 +6,10 @@ is lost, and then the space is somebody new to every peer.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from clia.errors import CliaError, Conflict, Denied, NotFound
-from clia.federation.keychain import Identity, link, read_chain
+from clia.federation.keychain import CHAIN_MAX, LINK_MAX, Identity, fingerprint, link, read_chain
 from clia.federation.model import Key
 from clia.kernel import refs as names
 from clia.kernel.messages import check_flag, compose, parse
@@ -51,7 +53,15 @@ class Keys:
         """The space's key; its first is made when it is first asked for."""
         chain = self.chain() or self._begin()
         newest = chain[-1]
-        return Key(Identity(self._core.space_id, newest).text, self._core.space_id, newest, self._ring.has(newest), chain, url)
+        return Key(
+            Identity(self._core.space_id, newest).text,
+            self._core.space_id,
+            newest,
+            self._ring.has(newest),
+            chain,
+            fingerprint(newest),
+            url,
+        )
 
     def current(self) -> str:
         """The key that statements are signed with; ``NotFound`` where another clone has it."""
@@ -75,6 +85,10 @@ class Keys:
                 )
             if chain and not mine and not lost:
                 raise _elsewhere(chain[-1])
+            if len(chain) >= CHAIN_MAX:
+                raise Conflict(
+                    f"a chain has at most {CHAIN_MAX} keys", code="too-many-keys", hints=["clia key rotate --lost begins a new one"]
+                )
             if lost or not chain:
                 self._append(None, tip, 1, "a new identity" if tip else "first key")
             else:
@@ -115,8 +129,8 @@ def tokens(graph: Graph, tip: str) -> list[str]:
     """The links of a chain of keys, oldest first."""
 
     def each() -> Iterator[str]:
-        for commit in graph.first_parents(tip):
-            yield from (value for key, value in parse(commit.message)[1] if key == KEY)
+        for commit in islice(graph.first_parents(tip), CHAIN_MAX + 1):
+            yield from (value[: LINK_MAX + 1] for key, value in parse(commit.message)[1] if key == KEY)
 
     return list(each())[::-1]
 

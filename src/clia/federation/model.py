@@ -18,6 +18,7 @@ class Key(NamedTuple):
     key: str
     mine: bool
     chain: tuple[str, ...]  # every key so far, oldest first
+    fingerprint: str  # of the key, for people to compare
     url: str | None = None  # where the forge of this clone is reached, if one serves it
 
 
@@ -36,6 +37,7 @@ class Peer(NamedTuple):
     name: str
     space: str
     keys: tuple[str, ...]  # pinned, newest last
+    fingerprint: str  # of the newest, for people to compare
     url: str | None
     trusted: bool
     share: Share
@@ -137,6 +139,8 @@ class Synced(NamedTuple):
     refused: tuple[Refused, ...]
     keys: int = 0  # how many new keys it has
     error: Mapping[str, Any] | None = None  # why it could not be listened to, as JSON
+    waiting: int = 0  # claims that are not carried out here, also older ones
+    silent: bool = False  # it has never said anything to this space
 
 
 class Remote(NamedTuple):
@@ -150,3 +154,12 @@ class Remote(NamedTuple):
     at: int
     record: bool
     traces: int  # notes that came with it
+
+
+class RemoteBehaviour(NamedTuple):
+    """A behaviour of a peer, as it is tracked here; ``runs``: whether a grant lets it run."""
+
+    peer: str
+    name: str
+    cid: str  # of its current version
+    runs: bool

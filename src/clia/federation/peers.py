@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from clia.errors import AlreadyExists, InvalidInput, NotFound
 from clia.federation.acceptance import Position
-from clia.federation.keychain import read_identity
+from clia.federation.keychain import fingerprint, read_identity
 from clia.federation.model import Peer, Share
 from clia.federation.statements import Claim, claim_of, ref_at
 from clia.kernel import refs as names
@@ -45,6 +45,7 @@ class Pinned(NamedTuple):
     share: Share
     position: Position
     failed: dict[str, str]  # the id of a claim that was refused for what it is, by ref
+    left: dict[str, str]  # where agents were that are no longer shared: should they be again, they go on from there
     tip: str
 
 
@@ -86,6 +87,7 @@ class Peers:
                 share=Share(),
                 position=known.position if known else Position(),
                 failed={},
+                left=known.left if known else {},
                 tip="",
             )
             return self.write(made, None, f"peer {name}: added")
@@ -180,8 +182,9 @@ class Peers:
         tip = self._core.refs.get(names.peer(check_peer_name(name)))
         if tip is not None:
             return self.at(name, tip)
-        known = ", ".join(each.name for each in self.all()) or "none"
-        raise NotFound(f"there is no peer {name!r}", code="no-such-peer", hints=[f"peers here: {known}"], fields={"peer": name})
+        known = ", ".join(each.name for each in self.all())
+        hints = [f"peers here: {known}"] if known else ["there is none yet: clia peer add NAME --key KEY --url URL"]
+        raise NotFound(f"there is no peer {name!r}", code="no-such-peer", hints=hints, fields={"peer": name})
 
     def by_space(self, space: str) -> Pinned | None:
         return next((each for each in self.all() if each.space == space), None)
@@ -201,6 +204,7 @@ class Peers:
             name=peer.name,
             space=peer.space,
             keys=peer.keys,
+            fingerprint=fingerprint(peer.keys[-1]),
             url=peer.url,
             trusted=peer.trusted,
             share=peer.share,
@@ -222,7 +226,7 @@ class Peers:
             "trusted": peer.trusted,
             "share": {**peer.share._asdict()},
         }
-        files = zip(_FILES, (who, _position_body(peer.position, peer.failed)), strict=True)
+        files = zip(_FILES, (who, _position_body(peer)), strict=True)
         entries = {path: Entry(FILE, core.objects.write_blob(canonical_bytes(_plain(body)))) for path, body in files}
         by = core.person_stamp()
         tree = core.objects.update_tree(None, entries)
@@ -245,16 +249,17 @@ class Peers:
             told = who["share"]
             share = Share(tuple(told["agents"]), told["traces"], told["sessions"], tuple(told["behaviours"]))
             known = (who["space"], tuple(who["keys"]), who["url"], who["trusted"], share)
-            return Pinned("", *known, _position(said), dict(said["failed"]), tip)
+            return Pinned("", *known, _position(said), dict(said["failed"]), dict(said["left"]), tip)
         except (ValueError, KeyError, TypeError, AttributeError):
             message = f"the record of a peer cannot be read: {tip}"
             raise InvalidInput(message, code="invalid-peer", hints=["clia peer remove, then add"], fields={"commit": tip}) from None
 
 
-def _position_body(position: Position, failed: dict[str, str]) -> dict[str, Any]:
+def _position_body(peer: Pinned) -> dict[str, Any]:
+    position = peer.position
     waiting = [list(each) for _, each in sorted(position.waiting.items())]
     kept = {"seq": position.seq, "last": position.last, "level": position.level, "forked": position.forked, "at": position.at}
-    return {"type": "accepted", **kept, "waiting": waiting, "failed": failed}
+    return {"type": "accepted", **kept, "waiting": waiting, "failed": peer.failed, "left": peer.left}
 
 
 def _position(said: dict[str, Any]) -> Position:
@@ -301,8 +306,14 @@ def _check_url(url: str | None) -> None:
         or "::" in text.partition("/")[0]
         or any(ord(each) < 32 for each in text)
     )
-    secret = scheme in ("http", "https") and "@" in text.partition("://")[2].partition("/")[0]
-    if odd or secret or (scheme and scheme not in ("http", "https", "ssh", "git", "file")):
+    if scheme in ("http", "https") and "@" in text.partition("://")[2].partition("/")[0]:
+        raise InvalidInput(
+            "an address with a user or a password in it is not kept",
+            code="invalid-url",
+            hints=["leave it out: git's own credential helper knows it (git help credentials)"],
+            fields={"field": "url"},
+        )
+    if odd or (scheme and scheme not in ("http", "https", "ssh", "git", "file")):
         raise InvalidInput(
             f"{url!r} is no address of a repository",
             code="invalid-url",

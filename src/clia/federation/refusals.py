@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clia.space.core import Core
 
 KEPT = 500
+_LONGEST = 500
 _STREAM = "federation/refused/"
 
 
@@ -26,7 +27,7 @@ class Refusals:
             return
         stream = _STREAM + space
         with self._core.store.writing() as transaction:
-            end = transaction.streams.append(stream, [each._asdict() for each in refused[-KEPT:]])
+            end = transaction.streams.append(stream, [_short(each)._asdict() for each in refused[-KEPT:]])
             transaction.streams.forget(stream, max(0, end - KEPT))
 
     def of(self, space: str) -> list[Refused]:
@@ -34,3 +35,8 @@ class Refusals:
         with self._core.store.reading() as view:
             found = view.streams.read(_STREAM + space)
         return [Refused(**each.body) for each in reversed(found)]
+
+
+def _short(refused: Refused) -> Refused:
+    """What another side made up is not kept at any length."""
+    return refused._replace(message=refused.message[:_LONGEST], ref=refused.ref and refused.ref[:_LONGEST])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from clia.federation.acceptance import CLASH, DENIED, is_clash
 from clia.federation.model import Untaken
 from clia.federation.statements import is_shared_ref, place_of
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from clia.federation.refusals import Refusals
     from clia.federation.statements import Claim
 
-DENIED, NOT_SYNCED = "capability-denied", "not-synced"
+NOT_SYNCED = "not-synced"
 
 
 class Standing:
@@ -34,12 +35,15 @@ class Standing:
         # Thousands of claims are of a few types: each is asked for once.
         denied = cache(lambda type_, trigger: self._capabilities.explain(peer.name, type_, trigger).missing)
         found = []
+        clashing = {each.type for each in peer.position.waiting.values() if is_clash(each, tracked)}
         for claim in peer.position.waiting.values():
             if claim.new == tracked.get(claim.ref):
                 continue
             missing = denied(claim.parent or claim.type, claim.trigger) if claim.new is not None else ()
             refused = last.get(claim.place)
-            if missing:
+            if claim.type in clashing:
+                why = (CLASH, f"the type {claim.type} is another one here", "")
+            elif missing:
                 why = (DENIED, "; ".join(each.message for each in missing), missing[0].hint)
             elif refused is not None and refused.code != DENIED:
                 why = (refused.code, refused.message, "")

@@ -27,7 +27,7 @@ FORMAT = 1
 _FORMAT_FIRST = 1
 TOKEN_TYPE = "clia-announcement"  # noqa: S105  # the type of a JWS
 TOKEN_MAX = 32 * 1024 * 1024
-REFS_MAX = 100_000
+REFS_MAX = 50_000
 """How many refs a peer may speak of."""
 HEAD_MOVE, SPAWN, MERGE, NOTE, BEHAVIOUR, TYPE, SNAPSHOT = "head-move", "spawn", "merge", "note", "behaviour", "type", "snapshot"
 TRIGGERS = (HEAD_MOVE, SPAWN, MERGE, NOTE, BEHAVIOUR, TYPE, SNAPSHOT)

@@ -7,17 +7,18 @@ the process dies at, the claims that are not carried out still wait, and the nex
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import NamedTuple
 
-from clia.errors import CliaError, Conflict, Denied, InvalidInput
-from clia.federation.acceptance import Follow, Forget, Heard, Learn, Listener, Withheld, accept, outstanding, unsettled
-from clia.federation.announcing import tokens
+from clia.errors import CliaError, Conflict, Denied, InvalidInput, NotFound
+from clia.federation.acceptance import CLASH, Follow, Forget, Heard, Learn, Listener, Withheld, accept, outstanding, unsettled
+from clia.federation.announcing import token_of, tokens
 from clia.federation.arrivals import Arrivals
 from clia.federation.keychain import continued
 from clia.federation.keys import tokens as key_tokens
 from clia.federation.model import Move, Refused, Synced
 from clia.federation.peers import lock_of
-from clia.federation.statements import TYPES_PLACE, Claim, define_cid, digest, peek, place_of
+from clia.federation.statements import TOKEN_MAX, TYPES_PLACE, define_cid, digest, peek, place_of
 from clia.kernel import refs as names
 from clia.ports.transport import Limits
 
@@ -28,17 +29,22 @@ if TYPE_CHECKING:
     from clia.federation.capabilities import Capabilities
     from clia.federation.peers import Peers, Pinned
     from clia.federation.refusals import Refusals
+    from clia.federation.statements import Claim
     from clia.ports.signing import Verifier
     from clia.ports.transport import Quarantine, Transport
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.registry import Registry
 
+LEARNED_MAX = 200
+"""Types that are learned at a time: they stay for good."""
 STATEMENTS_MAX = 20_000
 """Of a chain so many statements are read at a time, the newest: there is a snapshot among them."""
+_CHAIN_MAX = 2 * TOKEN_MAX
+"""Characters of statements that are read at a time."""
 _CHAIN_LIMITS = Limits(256 * 1024 * 1024, 300.0)
 _HEALED = frozenset(("gap", "expired", "revoked-key"))
-_PASSING = frozenset(("missing-object", "too-slow", "too-much"))
+_PASSING = frozenset(("missing-object", "too-slow", "too-much", "claims-anothers-agent"))
 """These may be different the next time; any other refusal stands until the peer says something else."""
 
 
@@ -83,16 +89,31 @@ class Syncing:
                 moves, refused = self._carry_out(heard, quarantine, progress)
             found = heard.refused + refused
             parts.refusals.add(peer.space, found)
-        return Synced(name, heard.accepted, heard.peer.position.seq, tuple(moves), tuple(found), heard.new_keys)
+            now = parts.peers.get(name)
+        position = heard.peer.position
+        waiting = len(unsettled(now.position.waiting, self.tracked(now)))
+        return Synced(
+            peer=name,
+            accepted=heard.accepted,
+            seq=position.seq,
+            moves=tuple(moves),
+            refused=tuple(found),
+            keys=heard.new_keys,
+            waiting=waiting,
+            silent=not position.seq and not found,
+        )
 
     def _listen(self, peer: Pinned, quarantine: Quarantine) -> _Listening:
         chain_ref = names.announce(self._core.space_id)
         tips = quarantine.tips([names.KEYS, chain_ref], _CHAIN_LIMITS)
         refused: list[Refused] = []
+        for ref in [each for each, tip in tips.items() if quarantine.objects.kind(tip) != "commit"]:
+            refused.append(Refused("not-a-commit", f"{ref} is no commit there", ref, None, self._core.now()))
+            del tips[ref]
         keys = self._keys(peer, quarantine, tips.get(names.KEYS), refused)
         new_keys = len(keys) - len(peer.keys)
         chain = tips.get(chain_ref)
-        said = self._unheard(peer, quarantine, chain) if chain else []
+        said = self._unheard(peer, quarantine, chain, refused) if chain else []
         listener = Listener(self._core.space_id, peer.space, keys, self._core.now(), self._parts.verifier)
         tracked = self.tracked(peer)
         position, accepted, claimed = peer.position, 0, dict[str, int]()
@@ -118,9 +139,11 @@ class Syncing:
                     f"peer {peer.name}: {accepted} accepted",
                 )
         self._core.reached("accepted")
-        # Also one that was accepted by whoever died before it was kept.
-        fresh = (accepted or not said) and chain != self._core.refs.get(names.remote(peer.name, "announce"))
-        return _Listening(peer, accepted, new_keys, claimed, refused, chain if fresh else None)
+        # Only a chain that was believed to its end; also by whoever died before it was kept.
+        newest = next(tokens(quarantine.graph, chain), None) if chain else None
+        fresh = newest is not None and digest(newest) == position.last
+        known = self._core.refs.get(names.remote(peer.name, "announce"))
+        return _Listening(peer, accepted, new_keys, claimed, refused, chain if fresh and chain != known else None)
 
     def _check_same(self, peer: Pinned) -> None:
         """``NotFound`` where a peer was removed while we listened to it; whoever has its name now is another one."""
@@ -143,11 +166,18 @@ class Syncing:
             refused.append(Refused(err.code, err.message, names.KEYS, None, self._core.now()))
             return peer.keys
 
-    def _unheard(self, peer: Pinned, quarantine: Quarantine, chain: str) -> list[str]:
+    def _unheard(self, peer: Pinned, quarantine: Quarantine, chain: str, refused: list[Refused]) -> list[str]:
         """The statements of a chain that are newer than the last one accepted, oldest first, and the one in its place."""
         found: list[str] = []
-        for token in tokens(quarantine.graph, chain):
-            if digest(token) == peer.position.last or len(found) == STATEMENTS_MAX:
+        size = 0
+        for commit in islice(quarantine.graph.first_parents(chain), STATEMENTS_MAX):
+            token = token_of(commit)
+            if token is None or commit.tree != self._core.empty_tree() or len(commit.parents) > 1:
+                why = f"the commit {commit.cid} of its chain holds no statement, or more than one"
+                refused.append(Refused("malformed-chain", why, None, None, self._core.now()))
+                break
+            size += len(token)
+            if digest(token) == peer.position.last or size > _CHAIN_MAX:
                 break
             found.append(token)
             seq = peek(token)
@@ -168,11 +198,8 @@ class Syncing:
         moves, refused = self._learn(heard)
         todo = outstanding(list(peer.position.waiting.values()), self.tracked(peer), self._parts.capabilities.asking(peer))
         follow = [each for each in todo if isinstance(each, Follow) and peer.failed.get(each.claim.ref) != each.claim.new]
-        refused += [
-            _withheld(each.claim, heard, self._core.now())
-            for each in todo
-            if isinstance(each, Withheld) and each.claim.ref in heard.claimed
-        ]
+        denied = [each for each in todo if isinstance(each, Withheld)]
+        refused += [_withheld(each, heard, self._core.now()) for each in denied if each.claim.ref in heard.claimed]
         good, bad = self._fetched(peer, follow, quarantine)
         if good or heard.chain is not None:
             quarantine.admit()
@@ -183,28 +210,40 @@ class Syncing:
             moves += self._track(peer, good, forget, progress)
             self._keep_chain(peer, heard.chain)
             lasting = {each.ref: cid for each, cid in bad if each.ref is not None and each.code not in _PASSING}
-            if lasting:
-                why = f"peer {peer.name}: {len(lasting)} refused"
-                self._parts.peers.update(peer.name, lambda now: now._replace(failed={**now.failed, **lasting}), why)
-        return moves, refused + [each for each, _ in bad]
+            left = {each.claim.ref: each.tracked for each in forget if each.claim.ref.startswith(names.HEADS)}
+            if lasting or left:
+                why = f"peer {peer.name}: {len(lasting)} refused, {len(left)} no longer shared"
+                self._parts.peers.update(
+                    peer.name,
+                    lambda now: now._replace(failed={**now.failed, **lasting}, left={**now.left, **left}),
+                    why,
+                )
+        told = [each for each, _ in bad]
+        squatted = [each for each in told if each.code == "claims-anothers-agent" and each.ref not in heard.claimed]
+        return moves, refused + [each for each in told if each not in squatted or self._is_new(peer, each)]
 
     def _learn(self, heard: _Listening) -> tuple[list[Move], list[Refused]]:
-        """Takes in types, parents before children, as long as that goes on."""
+        """Takes in types, parents before children, so many at a time."""
         moves: list[Move] = []
         peer = heard.peer
-        problems: dict[str, Refused] = {}
-        while True:
-            before = len(moves)
-            todo = outstanding(list(peer.position.waiting.values()), self.tracked(peer), self._parts.capabilities.asking(peer))
-            for claim in (each.claim for each in todo if isinstance(each, Learn)):
-                try:
-                    if self._parts.registry.learn(claim.type, claim.parent or "", claim.new or "", peer.space):
-                        moves.append(Move(claim.ref, None, claim.new, claim.type, claim.trigger))
-                    problems.pop(claim.ref, None)
-                except CliaError as err:
-                    problems[claim.ref] = Refused(err.code, err.message, claim.ref, heard.claimed.get(claim.ref), self._core.now())
-            if len(moves) == before:
-                return moves, [each for each in problems.values() if each.ref in heard.claimed]
+        problems: list[Refused] = []
+        allowed = self._parts.capabilities.asking(peer)
+        todo = outstanding(list(peer.position.waiting.values()), self.tracked(peer), allowed)
+        claims = [each.claim for each in todo if isinstance(each, Learn)]
+        for claim in _parents_first(claims)[:LEARNED_MAX]:
+            if not allowed(claim.parent or "", claim.trigger):
+                continue  # revoked meanwhile
+            try:
+                if self._parts.registry.learn(claim.type, claim.parent or "", claim.new or "", peer.space):
+                    moves.append(Move(claim.ref, None, claim.new, claim.type, claim.trigger))
+            except CliaError as err:
+                problems.append(Refused(err.code, err.message, claim.ref, heard.claimed.get(claim.ref), self._core.now()))
+        return moves, [each for each in problems if each.ref in heard.claimed or self._is_new(peer, each)]
+
+    def _is_new(self, peer: Pinned, refused: Refused) -> bool:
+        """Whether a refusal is not the last one of that thing: it was let in by a grant that came late."""
+        last = next((each for each in self._parts.refusals.of(peer.space) if each.ref == refused.ref), None)
+        return last is None or last.code != refused.code
 
     def _fetched(
         self, peer: Pinned, follow: Sequence[Follow], quarantine: Quarantine
@@ -224,10 +263,11 @@ class Syncing:
                 if new in fetched.refused:
                     code, reason = fetched.refused[new]
                     raise Denied(f"{each.claim.ref}: {reason}", code=code)
-                arrivals.check(each.claim, each.tracked)
+                arrivals.check(each.claim, each.tracked or peer.left.get(each.claim.ref))
                 good.append(each)
-            except Denied as err:
-                bad.append((Refused(err.code, err.message, each.claim.ref, None, self._core.now()), new))
+            except (Denied, NotFound) as err:
+                code = err.code if isinstance(err, Denied) else "unreadable-object"
+                bad.append((Refused(code, err.message, each.claim.ref, None, self._core.now()), new))
         return good, bad
 
     def _track(
@@ -267,7 +307,23 @@ def _first_of_each(refused: list[Refused]) -> list[Refused]:
     return list({each.code: each for each in reversed(refused)}.values())[::-1]
 
 
-def _withheld(claim: Claim, heard: _Listening, now: int) -> Refused:
-    peer = heard.peer.name
+def _withheld(held: Withheld, heard: _Listening, now: int) -> Refused:
+    claim, peer = held.claim, heard.peer.name
     message = f"{claim.ref}: no grant lets {claim.parent or claim.type} by {claim.trigger} of {peer} in"
-    return Refused("capability-denied", message, claim.ref, heard.claimed.get(claim.ref), now)
+    if held.code == CLASH:
+        message = f"{claim.ref}: its type {claim.type} is another one here"
+    return Refused(held.code, message, claim.ref, heard.claimed.get(claim.ref), now)
+
+
+def _parents_first(claims: Sequence[Claim]) -> list[Claim]:
+    """Types in an order in which each parent comes before its subtypes; what goes in a circle comes as it is."""
+    waiting = {each.type: each for each in claims}
+    found: dict[str, Claim] = {}
+    for claim in claims:
+        line = {claim.type: claim}
+        at = claim
+        while (above := waiting.get(at.parent or "")) is not None and above.type not in line and above.type not in found:
+            line[above.type] = at = above
+        for each in reversed(line.values()):
+            found.setdefault(each.type, each)
+    return list(found.values())

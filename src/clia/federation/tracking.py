@@ -7,7 +7,7 @@ person here, or written here), or if a grant with ``execute`` lets the peer's be
 from __future__ import annotations
 
 from clia.errors import CapabilityDenied, NotFound
-from clia.federation.model import Remote
+from clia.federation.model import Remote, RemoteBehaviour
 from clia.kernel import refs as names
 from clia.space.model import agent_commit
 
@@ -42,16 +42,36 @@ class Tracking:
             record = core.refs.get(names.remote(peer, f"records/{name}")) is not None
             yield Remote(peer, name, cid, commit.kind, commit.subject, commit.committer.at, record, traces)
 
-    def runnable(self, text: str) -> str:
-        """What a flow's name or id means to whoever starts it; ``CapabilityDenied`` where it is another's and may not run."""
-        named = names.remote_agent(text)
-        if named is not None:
+    def behaviours(self, peer: str | None = None) -> list[RemoteBehaviour]:
+        """The behaviours of one peer, or of all, sorted."""
+        known = [self._peers.get(peer)] if peer is not None else self._peers.all()
+        found = []
+        for each in known:
+            runs = self._capabilities.allowed(each.space, "behaviour", "behaviour", execute=True)
+            top = names.remote(each.name, "behaviours/")
+            for ref, _ in self._core.refs.under(top):
+                name = ref.removeprefix(top)
+                found.append(RemoteBehaviour(each.name, name, self.readable(f"{each.name}/{name}"), runs))
+        return found
+
+    def runnable(self, text: str) -> tuple[str, str | None]:
+        """What a flow's name or id means to whoever starts it, and ``PEER/NAME`` where it is a peer's.
+
+        ``CapabilityDenied`` where it is another's and may not run.
+        """
+        if names.remote_agent(text) is not None:
             found = self.readable(text)
-            self._capabilities.require_execute(*named)
-            return found
+            self.check_running(text)
+            return found, text
         if names.is_id(text) and not self._is_ours(text):
-            self._check_foreign(text)
-        return text
+            return text, self._foreign(text)
+        return text, None
+
+    def check_running(self, flow: str) -> None:
+        """``CapabilityDenied`` where a flow is a peer's and may not run any more: a session of it takes no further step."""
+        named = names.remote_agent(flow)
+        if named is not None:
+            self._capabilities.require_execute(*named)
 
     def readable(self, text: str) -> str:
         """What a flow's name means to whoever reads it: of ``PEER/NAME`` the id of its current version."""
@@ -75,15 +95,20 @@ class Tracking:
         places += [(written, f"{cid[:2]}/{cid[2:]}.json")] if written else []
         return any(core.objects.entry(core.objects.commit(tip).tree, path) is not None for tip, path in places)
 
-    def _check_foreign(self, cid: str) -> None:
+    def _foreign(self, cid: str) -> str | None:
+        """Which behaviour of a peer a version belongs to; of several peers' one that may run, if there is one."""
         core = self._core
+        found = []
         for ref, tip in core.refs.under(names.REMOTES):
             peer, _, place = ref.removeprefix(names.REMOTES).partition("/")
-            if not place.startswith("behaviours/"):
-                continue
-            if core.objects.entry(core.objects.commit(tip).tree, f"versions/{cid}.json") is not None:
-                self._capabilities.require_execute(peer, place.removeprefix("behaviours/"))
-                return
+            version = f"versions/{cid}.json"
+            if place.startswith("behaviours/") and core.objects.entry(core.objects.commit(tip).tree, version) is not None:
+                found.append((peer, place.removeprefix("behaviours/")))
+        for peer, name in found:
+            if self._capabilities.may_run(peer):
+                return f"{peer}/{name}"
+        for peer, name in found:
+            self._capabilities.require_execute(peer, name)
         if core.objects.kind(cid) is not None:
             raise CapabilityDenied(
                 f"the object {cid} is no flow of this space: nobody here has defined it",
@@ -91,3 +116,4 @@ class Tracking:
                 hints=["read it with clia flow show, then define it under a name: clia flow define NAME FILE"],
                 fields={"cid": cid},
             )
+        return None

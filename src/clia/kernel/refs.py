@@ -53,6 +53,16 @@ def check_name(text: str) -> str:
     """The agent's name itself, or ``InvalidInput`` with what a name may look like."""
     if is_name(text):
         return text
+    if remote_agent(str(text)) is not None:
+        raise InvalidInput(
+            f"{text!r} is an agent of a peer: here it can be read and merged, not worked on",
+            code="invalid-name",
+            hints=[
+                f"an agent of your own at its head: clia spawn NAME --at {text}",
+                f"or take its work in: clia merge AGENT {text}",
+            ],
+            fields={"name": text},
+        )
     raise InvalidInput(
         f"{text!r} is not an agent's name",
         code="invalid-name",

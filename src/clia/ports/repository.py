@@ -74,6 +74,9 @@ class Objects(Protocol):
 
     def blob(self, cid: str) -> bytes: ...
 
+    def size(self, cid: str) -> int:
+        """How many bytes an object has; only its header is read."""
+
     def write_blob(self, data: bytes) -> str: ...
 
     def blob_id(self, data: bytes) -> str:

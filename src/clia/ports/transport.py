@@ -83,5 +83,8 @@ class Transport(Protocol):
     def upload(self, audience: str, *, advertise: bool) -> Upload:
         """What answers an audience that fetches over HTTP, from what ``show`` made: with the refs, or to a request."""
 
+    def check_remote(self, remote: str) -> None:
+        """``NotFound`` (no-such-remote) where git knows no such remote."""
+
     def push(self, audience: str, remote: str) -> None:
         """Sends what ``show`` made for an audience to a remote of git's, any server. ``TransportError``: it does not take it."""

@@ -64,6 +64,7 @@ class Lifecycle:
         replay: Replay,
         transitions: Transitions,
         seed: Callable[[], str],
+        check_running: Callable[[str], None],
     ) -> None:
         self._core = core
         self._envelope = envelope
@@ -71,6 +72,7 @@ class Lifecycle:
         self._replay = replay
         self._transitions = transitions
         self._seed = seed
+        self._check_running = check_running  # of a flow's name: whether it may go on
 
     # Reading
 
@@ -132,7 +134,8 @@ class Lifecycle:
 
     # Starting
 
-    def start(self, agent: str, flow: str, value: Any, timezone: str = "UTC") -> Session:
+    def start(self, agent: str, flow: str, value: Any, timezone: str = "UTC", called: str | None = None) -> Session:
+        """Runs a flow; ``called``: what the session calls it, where that is not its own name."""
         core = self._core
         names.check_name(agent)
         given = self.crossed(value, "input")
@@ -142,7 +145,7 @@ class Lifecycle:
         with self._envelope.at_work(agent):
             head = core.own_head(agent)
             session, counts = self._next(agent, only_asks=only_asks)
-            origin = Origin(cid, name, given, self._seed(), self._transitions.now(), timezone, self._replay.version)
+            origin = Origin(cid, called or name, given, self._seed(), self._transitions.now(), timezone, self._replay.version)
             extra = {"on": head, "by": self.by(None)}
             with self._replay.beginning(agent, session, origin) as going:
                 step = self._transitions.opened(agent, session, origin, going.turn, extra, [(COUNTS + agent, counts)])
@@ -225,6 +228,7 @@ class Lifecycle:
             standing = Standing(agent, session, row_from(rows[session]))
             for call in standing.row.pending:
                 if str(call.number) == number:
+                    self._check_running(rows[session]["name"])
                     return Asked(standing, call)
         raise self._gone(agent, session, number, wanted)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from clia.errors import AlreadyExists, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
 from clia.kernel import refs as names
+from clia.kernel.messages import check_text
 from clia.kernel.typed_objects import Briefing, as_bytes, as_object, as_typed, invalid, parse
 from clia.kernel.types import SPAWN
 from clia.ports.repository import FILE, Entry
@@ -109,8 +110,8 @@ class Agents:
     def record(self, name: str) -> dict[str, Any]:
         """The objects of an agent's record by file name: its briefing and, where lineage knew it, its profile."""
         core = self._core
-        names.check_name(name)
-        tip = core.refs.get(names.record(name))
+        named = names.remote_agent(check_text(name, "agent"))
+        tip = core.refs.get(names.remote(named[0], f"records/{named[1]}") if named else names.record(names.check_name(name)))
         if tip is None:
             raise NoSuchAgent(f"there is no record of an agent {name!r} here", fields={"agent": name})
         found: dict[str, Any] = {}
@@ -134,6 +135,11 @@ class Agents:
 
     def briefing_of(self, name: str) -> Briefing:
         core = self._core
+        if names.remote_agent(check_text(name, "agent")) is not None:
+            told = self.record(name).get("briefing.json")
+            if isinstance(told, Briefing):
+                return told
+            raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields={"agent": name})
         said = core.last_own(name, self.any_head(name)).briefing
         made = parse(core.objects.blob(said)) if said else None
         found = as_typed(made) if made else None

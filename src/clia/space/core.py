@@ -89,7 +89,7 @@ class Core(NamedTuple):
             return found
         raise NoSuchAgent(
             f"no agent {text!r} of a peer is tracked here",
-            hints=["clia remotes shows those that are", f"clia sync {named[0]}"],
+            hints=["clia remotes shows those that are", "clia peer list shows whom there is to listen to"],
             fields={"agent": text},
         )
 

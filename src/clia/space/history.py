@@ -44,7 +44,11 @@ class History:
             return found
         raise NoSuchObject(
             f"{text!r} is no agent and no commit here",
-            hints=["clia list shows the agents; clia log AGENT shows commits"],
+            hints=[
+                "clia list shows the agents; clia log AGENT shows commits"
+                if names.remote_agent(text) is None
+                else "clia remotes shows the agents of peers",
+            ],
             fields={"text": text},
         )
 

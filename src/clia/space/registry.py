@@ -6,11 +6,11 @@ written is kept alive by a tree that a ref reaches.
 
 from __future__ import annotations
 
-from clia.errors import Conflict, NoSuchObject, StaleRef, UnknownKind
+from clia.errors import Conflict, InvalidInput, NoSuchObject, StaleRef, UnknownKind
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 from clia.kernel.typed_objects import as_bytes, as_object, as_typed, parse
-from clia.kernel.types import Types
+from clia.kernel.types import AGENT_COMMIT, RESERVED, Types
 from clia.ports.repository import FILE, Entry
 from clia.space.events import append_event, read_events
 
@@ -57,12 +57,15 @@ class Registry:
             if name in known:
                 if known[name] != parent:
                     raise Conflict(
-                        f"the type {name} is a {known[name] or 'type of its own'} here, and a {parent} there",
+                        f"the type {name} is here a kind of {known[name] or 'its own'}, there of {parent}",
                         code="type-clash",
                         fields={"type": name, "parent": known[name], "theirs": parent},
                     )
                 return False
             self.types().check_new(name, parent)
+            if any(self.types().is_a(parent, each) for each in RESERVED - {AGENT_COMMIT}):
+                message = f"the type {name} would be a kind of {parent}, whose commits are made by a verb of their own"
+                raise InvalidInput(message, code="reserved-kind", fields={"type": name, "parent": parent})
             body = {"event": "type", "name": name, "parent": parent, "cid": cid, "from": origin}
             append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}, by {origin}")
             return True

@@ -6,7 +6,7 @@ bounds of a transfer are the space's own: nothing in a request widens them.
 
 from __future__ import annotations
 
-from clia.wire.records import ANNOUNCED, EXPLAINED, GRANT, KEY, PEER, REFUSED, REMOTE, SYNCED, UNTAKEN
+from clia.wire.records import ANNOUNCED, EXPLAINED, GRANT, KEY, PEER, REFUSED, REMOTE, REMOTE_BEHAVIOUR, SYNCED, UNTAKEN
 from clia.wire.shapes import FLAG, TEXT, WHOLE, Listed, Optional
 from clia.wire.verbs import ADMIN, GET, POST, PUT, VIEWER, Verb, body, path_, query
 
@@ -163,6 +163,16 @@ _SPEAKING = (
         (query("peer", None),),
         Listed(REMOTE),
         "The agents of one peer, or of all, as they are tracked here.",
+        "federation",
+    ),
+    Verb(
+        "remote_behaviours",
+        GET,
+        "/remote-behaviours",
+        VIEWER,
+        (query("peer", None),),
+        Listed(REMOTE_BEHAVIOUR),
+        "The behaviours of one peer, or of all, as they are tracked here.",
         "federation",
     ),
 )

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from clia.errors import InvalidInput
-from clia.federation.model import Announced, Explained, Grant, Key, Missing, Move, Peer, Refused, Remote, Share, Synced, Untaken
+from clia.federation.model import (
+    Announced,
+    Explained,
+    Grant,
+    Key,
+    Missing,
+    Move,
+    Peer,
+    Refused,
+    Remote,
+    RemoteBehaviour,
+    Share,
+    Synced,
+    Untaken,
+)
 from clia.kernel.typed_objects import Briefing, ConsoleTrace, as_object, as_typed
 from clia.ports.engine import Problem
 from clia.ports.queue import Task, Waiting
@@ -224,12 +238,13 @@ WAITING = Record(
     error=MAYBE_STRING,
 )
 AILMENT = Record(Ailment, code=STRING, message=STRING, agent=STRING, session=STRING, repaired=FLAG)
-KEY = Record(Key, text=STRING, space=STRING, key=STRING, mine=FLAG, chain=_TUPLE, url=MAYBE_STRING)
+KEY = Record(Key, text=STRING, space=STRING, key=STRING, mine=FLAG, chain=_TUPLE, fingerprint=STRING, url=MAYBE_STRING)
 PEER = Record(
     Peer,
     name=STRING,
     space=STRING,
     keys=_TUPLE,
+    fingerprint=STRING,
     url=MAYBE_STRING,
     trusted=FLAG,
     share=Record(Share, agents=_TUPLE, traces=FLAG, sessions=FLAG, behaviours=_TUPLE),
@@ -295,6 +310,8 @@ SYNCED = Record(
     refused=Listed(REFUSED, tuple),
     keys=WHOLE,
     error=Optional(OBJECT),
+    waiting=COUNT,
+    silent=FLAG,
 )
 REMOTE = Record(
     Remote,
@@ -307,6 +324,7 @@ REMOTE = Record(
     record=FLAG,
     traces=COUNT,
 )
+REMOTE_BEHAVIOUR = Record(RemoteBehaviour, peer=STRING, name=STRING, cid=STRING, runs=FLAG)
 
 
 class _Thing:

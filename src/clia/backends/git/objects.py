@@ -47,6 +47,10 @@ class GitObjects:
             return None  # not even the form of an id
         return None if found is None else _KINDS[int(found.type)]
 
+    def size(self, cid: str) -> int:
+        with reading(cid):
+            return int(self._handle.repo.odb.read_header(cid)[1])
+
     def expand(self, text: str) -> str | None:
         import pygit2
 

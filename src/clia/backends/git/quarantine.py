@@ -40,6 +40,9 @@ _SETTINGS = {
     "gc.auto": "0",
     "maintenance.auto": "false",
 }
+FORGE = "/federation/"
+"""In the path of an address: it is one of a forge of ours, which takes a pass and has a bell."""
+_SHUT_OUT = ("could not read Username", "Authentication failed", "returned error: 401", "returned error: 403")
 _NO_REFS = "refs/clia/none/"
 _FETCH = (
     *("fetch", "--no-tags", "--no-prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head"),
@@ -74,6 +77,11 @@ class _Problem(NamedTuple):
     code: str
     reason: str
     cid: str | None = None  # what it is about, where git names one
+
+
+def first_line(text: str) -> str:
+    """What git complains of first; what follows is its advice."""
+    return text.strip().partition("\n")[0] or "git does not say why"
 
 
 def without_credentials(text: str) -> str:
@@ -245,7 +253,18 @@ class GitQuarantine:
 
     def _unreachable(self, reason: str) -> TransportError:
         said, url = without_credentials(reason), without_credentials(self._way.url)
-        return TransportError(f"{url} cannot be reached: {said}", fields={"url": url, "reason": said})
+        if FORGE in url and any(each in said for each in _SHUT_OUT):
+            return TransportError(
+                f"the forge at {url} does not let this space in",
+                code="pass-refused",
+                hints=[
+                    "it has to know and trust this space's key: there, clia peer add with what clia key show prints here",
+                    "the space at the end of the address has to be one that it serves",
+                    "the pass is signed: it takes the clone that has the private key",
+                ],
+                fields={"url": url, "reason": said},
+            )
+        return TransportError(f"{url} cannot be reached: {first_line(said)}", fields={"url": url, "reason": said})
 
 
 def _sync(folder: str) -> None:

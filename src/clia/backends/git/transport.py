@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from clia.backends.file_locks import FileLocks
 from clia.backends.git.inspection import kind_of
 from clia.backends.git.limited import run
-from clia.backends.git.quarantine import PROTOCOLS, GitQuarantine, Way, without_credentials
+from clia.backends.git.quarantine import FORGE, PROTOCOLS, GitQuarantine, Way, first_line, without_credentials
 from clia.errors import CliaError, NotFound, TransportError
 from clia.ports.transport import Limits, Upload
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from clia.backends.git.handle import GitHandle
     from clia.backends.git.limited import Ran
 
-FORGE = "/federation/"
-"""In the path of an address: it is one of a forge of ours, which takes a pass and has a bell."""
 _LOCK = "lock"
 _PUSH = ("push", "--atomic", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--quiet", "--")
 _PUSH_LIMITS = Limits(1 << 50, 3600.0)  # it is ours that goes out, however large; but it comes to an end
@@ -127,13 +125,15 @@ class GitTransport:
         ours = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
         return Upload(("git", *settings, "upload-pack", "--strict", *mode, self.view(audience)), environment | ours)
 
-    def push(self, audience: str, remote: str) -> None:
-        listed = self._shown(audience)
+    def check_remote(self, remote: str) -> None:
         known = self._command.run("remote").decode("utf-8", "replace").split()
         if remote not in known:
-            raise NotFound(
-                f"there is no remote {remote!r}", code="no-such-remote", hints=[f"remotes here: {', '.join(known) or 'none'}"]
-            )
+            hints = [f"remotes here: {', '.join(known) or 'none'}"]
+            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=hints, fields={"remote": remote})
+
+    def push(self, audience: str, remote: str) -> None:
+        self.check_remote(remote)
+        listed = self._shown(audience)
         # What was told may be taken back, and is. The chain itself is never forced, and comes last: what it names is there then.
         told = f"refs/clia/announced/{audience}/"
         seen = self._talk(remote, "ls-remote", "--refs", "--", remote, f"{told}*").out.decode("utf-8", "replace")
@@ -152,7 +152,9 @@ class GitTransport:
         done = run(command, seen, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
         if done.code or done.late:
             reason = f"it took longer than {_PUSH_LIMITS.seconds:g} seconds" if done.late else without_credentials(done.err)
-            raise TransportError(f"git could not push to {remote}: {reason}", fields={"remote": remote, "reason": reason})
+            raise TransportError(
+                f"git could not push to {remote}: {first_line(reason)}", fields={"remote": remote, "reason": reason}
+            )
         return done
 
     def _shown(self, audience: str) -> dict[str, str]:

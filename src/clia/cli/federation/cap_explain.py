@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clia.cli.federation.common import add_peer
+from clia.cli.federation.common import add_peer, check_execute
 from clia.cli.output import console, emit_json, one_line
 from clia.cli.sessions.common import rows_of
 from clia.cli.space.common import add_space, moment, short, space_of
@@ -20,12 +20,13 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     add_peer(parser, "whose things")
     parser.add_argument("type", metavar="TYPE", help="of which type, as finding")
     parser.add_argument("trigger", metavar="TRIGGER", help="by what: spawn, head-move, merge, note, behaviour or type")
-    parser.add_argument("--execute", action="store_true", help="not only taken in: run")
+    parser.add_argument("--execute", action="store_true", help="not only taken in: run; for TYPE and TRIGGER behaviour")
     add_space(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Exit 1 where it is denied."""
+    check_execute(args.type, args.trigger, execute=args.execute)
     with space_of(args) as space:
         found = space.explain(args.peer, args.type, args.trigger, execute=args.execute)
     if args.json:

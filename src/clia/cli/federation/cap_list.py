@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from clia.cli.federation.common import add_peer
+from clia.cli.federation.tables import is_wide, show_rows
 from clia.cli.output import emit_json, one_line, write
-from clia.cli.space.common import add_space, moment, short, show_table, space_of
+from clia.cli.space.common import add_space, moment, short, space_of
 from clia.space.model import as_json
 
 TYPE_CHECKING = False
@@ -37,8 +38,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show_grants(found: Sequence[Grant]) -> None:
-    rows = [(each.peer, each.type, each.trigger, *_terms(each), short(each.cid), *_origin(each)) for each in found]
-    show_table(("peer", "type", "trigger", "execute", "expires (UTC)", "id", "by", "since (UTC)"), rows)
+    wide = is_wide()
+    rows = [
+        (each.peer, each.type, each.trigger, *_terms(each), short(each.cid), *(_origin(each) if wide else ())) for each in found
+    ]
+    origin = ("by", "since (UTC)") if wide else ()
+    show_rows(("peer", "type", "trigger", "execute", "expires (UTC)", "id", *origin), rows, cut=("by",))
 
 
 def _origin(grant: Grant) -> tuple[str, str]:

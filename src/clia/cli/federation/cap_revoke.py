@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
             "--id names one grant: give it without TYPE and TRIGGER", code="invalid-option", fields={"option": "--id"}
         )
     with space_of(args) as space:
+        if args.trigger is not None:
+            space.explain(args.peer, args.type, args.trigger)  # complains about what is no trigger
         gone = space.revoke(args.peer, args.type, args.trigger, cid=None if args.id is None else _whole(space, args.peer, args.id))
     if args.json:
         emit_json(as_json(gone))

@@ -1,42 +1,61 @@
-"""What the commands about other spaces share: addresses, times and shares, as people say them.
-
-Invariant: whatever a peer sent stands in a cell, harmless, so that it cannot pass for a line of ours.
-"""
+"""What the commands about other spaces share: addresses and shares, as people say them, and what helps on."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from contextlib import contextmanager
 
-from clia.cli.output import console, counted
-from clia.cli.space.common import short, show_table
-from clia.federation.statements import is_shared_ref, place_of
+from clia.cli.output import console, counted, one_line, write
+from clia.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
 
-    from clia.federation.model import Move, Refused, Share
+    from clia.federation.model import Share, Untaken
+
+HEARD_BY = (
+    "peers that look here hear of it at their next sync; where they look at a server, push there: clia announce --push REMOTE\n"
+)
+
+NO_TRUST = "take in nothing of it, whatever is granted, until it is trusted; nor does a forge here let it in to fetch"
 
 
 def add_peer(parser: argparse.ArgumentParser, text: str = "which peer", *, nargs: str | None = None) -> None:
     parser.add_argument("peer", metavar="PEER", nargs=nargs, help=text)
 
 
-def fingerprint(key: str) -> str:
-    """A key as two people can compare it over the telephone."""
-    found = hashlib.sha256(key.encode("utf-8")).hexdigest()[:32]
-    return " ".join(found[at : at + 4] for at in range(0, 32, 4))
+def check_execute(type_: str, trigger: str, *, execute: bool) -> None:
+    if execute and (type_, trigger) != ("behaviour", "behaviour"):
+        raise InvalidInput(
+            "only a behaviour can be run: --execute goes with TYPE behaviour and TRIGGER behaviour",
+            code="invalid-option",
+            fields={"option": "--execute"},
+        )
 
 
 def address_of(url: str | None) -> str | None:
     """An address as it is kept: a folder with its whole path, since nobody knows later where it was typed."""
-    if not url or url != url.strip() or url.startswith("-") or ":" in url.partition("/")[0]:
-        return url  # a scheme, the host of ssh, or something that is refused
-    return os.path.abspath(url)
+    if not url or not _is_folder(url):
+        return url
+    return os.path.abspath(os.path.expanduser(url))
+
+
+def note_address(url: str | None) -> None:
+    """Says where a folder is not there: it may come later, or be typed wrong."""
+    if url and is_missing_folder(url):
+        write(f"note: there is no folder {one_line(url)} yet\n", sys.stderr)
+
+
+def is_missing_folder(url: str) -> bool:
+    return _is_folder(url) and not os.path.isdir(url)
+
+
+def _is_folder(url: str) -> bool:
+    """Else it is a scheme, the host of ssh, or something that is refused."""
+    return url == url.strip() and not url.startswith("-") and ":" not in url.partition("/")[0]
 
 
 def share_words(share: Share) -> str:
@@ -54,20 +73,14 @@ def _some(names: Sequence[str], one: str, many: str) -> str:
     return f"all {many}" if "*" in names else f"{one if len(names) == 1 else many} {', '.join(names)}"
 
 
-def place(ref: str | None) -> str:
-    """A peer's ref as it is called where it is tracked."""
-    return place_of(ref) if ref is not None and is_shared_ref(ref) else ref or ""
+def follow_hints(peer: str, waiting: Sequence[Untaken]) -> list[str]:
+    """That all it takes to follow agents can be granted at once, where that would let one in."""
+    helps = any(each.hint.startswith("clia cap grant") and each.place.startswith("agents/") for each in waiting)
+    return [f"clia cap grant {peer} --follow grants all that it takes to follow its agents"] if helps else []
 
 
-def show_moves(moves: Sequence[Move]) -> None:
-    rows = [(each.place, short(each.old) or "-", short(each.new) or "no longer shared", each.type, each.trigger) for each in moves]
-    show_table(("what", "from", "to", "type", "trigger"), rows)
-
-
-def show_refusals(refused: Sequence[Refused], when: Callable[[int], str] | None = None) -> None:
-    """Why something was not taken; ``when``: with the time of each."""
-    rows = [(each.code, place(each.ref), each.message, *((when(each.at),) if when else ())) for each in refused]
-    show_table(("refused", "what", "why", *(("when (UTC)",) if when else ())), rows)
+def show_hints(hints: Sequence[str]) -> None:
+    write("".join(one_line(f"  hint: {each}") + "\n" for each in hints))
 
 
 def grants_counted(number: int) -> str:

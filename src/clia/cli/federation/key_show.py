@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 
-from clia.cli.federation.common import fingerprint
 from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, space_of
 from clia.space.model import as_json
@@ -34,11 +33,11 @@ def run(args: argparse.Namespace) -> int:
 def show_key(key: Key, *, as_program: bool) -> None:
     """Who this space is to others."""
     if as_program:
-        emit_json({**as_json(key), "fingerprint": fingerprint(key.key)})
+        emit_json(as_json(key))
         return
     write(f"{key.text}\n")
-    said = [f"fingerprint {fingerprint(key.key)}; {_number(key)}"]
-    said += [] if key.mine else ["this clone cannot sign with it: another one has the private key"]
+    said = [f"fingerprint {key.fingerprint}; {_number(key)}"]
+    said += [] if key.mine else ["this clone does not have the private key (another clone may, or it is lost)"]
     said += [f"served to peers at {key.url}"] if key.url else []
     write("".join(f"{one_line(each)}\n" for each in said), sys.stderr)
 

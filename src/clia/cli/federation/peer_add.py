@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clia.cli.federation.common import address_of, fingerprint
+from clia.cli.federation.common import NO_TRUST, address_of, note_address
 from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, space_of
 from clia.space.model import as_json
@@ -21,7 +21,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
         metavar="URL",
         help="where it is reached: a folder, any git address, or its forge's https://forge.example.org/federation/SPACE",
     )
-    parser.add_argument("--no-trust", action="store_true", help="take in nothing of it, whatever is granted, until it is trusted")
+    parser.add_argument("--no-trust", action="store_true", help=NO_TRUST)
     parser.epilog = 'Example: clia peer add friends --key "$(clia key show --path ../friends)" --url ../friends'
     add_space(parser)
 
@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit_json(as_json(made))
         return 0
+    note_address(made.url)
     trusted = "" if made.trusted else ", not trusted"
-    write(one_line(f"{made.name} is added{trusted}: space {made.space}, key {fingerprint(made.keys[-1])}") + "\n")
+    write(one_line(f"{made.name} is added{trusted}: space {made.space}, key {made.fingerprint}") + "\n")
     write(f"next: clia cap grant {made.name} --follow lets its agents in; clia peer share {made.name} says what it is told about\n")
     return 0

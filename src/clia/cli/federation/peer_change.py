@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clia.cli.federation.common import address_of
+from clia.cli.federation.common import NO_TRUST, address_of, note_address
 from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, space_of
 from clia.errors import InvalidInput
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     parser.add_argument("--url", metavar="URL", help="where it is reached from now on")
     trust = parser.add_mutually_exclusive_group()
     trust.add_argument("--trust", action="store_true", default=None, help="what is granted counts")
-    trust.add_argument("--no-trust", dest="trust", action="store_false", help="take in nothing of it, whatever is granted")
+    trust.add_argument("--no-trust", dest="trust", action="store_false", help=NO_TRUST)
     add_space(parser)
 
 
@@ -31,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit_json(as_json(made))
     else:
+        note_address(address_of(args.url))
         trust = "trusted" if made.trusted else "not trusted"
         write(one_line(f"{made.name} is {trust}, and reached at {made.url}" if made.url else f"{made.name} is {trust}") + "\n")
     return 0

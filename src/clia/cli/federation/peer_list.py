@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from clia.cli.federation.common import share_words
-from clia.cli.output import console, emit_json, one_line, write
+from clia.cli.federation.tables import is_wide, show_rows
+from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, moment, space_of
 from clia.space.model import as_json
 
@@ -33,21 +34,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(found: Sequence[Peer]) -> None:
-    from rich.table import Table  # only people see it
-    from rich.text import Text
+    from rich.text import Text  # only people see it
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("peer", "trust", "agents", "waiting", "heard (UTC)", "it is told", "url"):
-        table.add_column(heading, overflow="fold", justify="right" if heading in ("agents", "waiting") else "left")
+    wide = is_wide()
+    rows = []
     for each in found:
         trust = ("forked", "red") if each.forked else ("trusted", "green") if each.trusted else ("not trusted", "yellow")
-        table.add_row(
-            Text(one_line(each.name), style="bold"),
-            Text(trust[0], style=trust[1]),
-            Text(str(each.agents or "")),
-            Text(str(each.waiting or ""), style="yellow"),
-            Text("never" if each.heard is None else moment(each.heard), style="dim"),
-            Text(one_line(share_words(each.share))),
-            Text(one_line(each.url or "")),
+        rows.append(
+            (
+                Text(one_line(each.name), style="bold"),
+                Text(trust[0], style=trust[1]),
+                str(each.agents or ""),
+                Text(str(each.waiting or ""), style="yellow"),
+                Text("never" if each.heard is None else moment(each.heard), style="dim"),
+                *((share_words(each.share),) if wide else ()),
+                each.url or "",
+            )
         )
-    console().print(table)
+    told = ("it is told",) if wide else ()
+    headings = ("peer", "trust", "agents", "waiting", "heard (UTC)", *told, "url")
+    show_rows(headings, rows, cut=(*told, "url"), right=("agents", "waiting"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from clia.cli.federation.common import fingerprint, share_words, show_refusals
+from clia.cli.federation.common import follow_hints, share_words, show_hints
 from clia.cli.federation.remotes import show_remotes
+from clia.cli.federation.tables import ROWS, reason, show_refusals, show_rows
 from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.sessions.common import rows_of
-from clia.cli.space.common import add_space, moment, short, show_table, space_of
+from clia.cli.space.common import add_space, moment, short, space_of
+from clia.federation.keychain import fingerprint
 from clia.space.model import as_json
 
 TYPE_CHECKING = False
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from clia.federation.model import Peer, Untaken
 
-_CLAIMS, _REFUSALS = 30, 10
+_REFUSALS = 10
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -28,19 +30,23 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 def run(args: argparse.Namespace) -> int:
     with space_of(args) as space:
         peer = space.peer(args.peer)
-        tracked, refusals = space.remotes(args.peer), space.refusals(args.peer)
-        waiting = space.waiting(args.peer)
+        tracked, behaviours = space.remotes(args.peer), space.remote_behaviours(args.peer)
+        waiting, refusals = space.waiting(args.peer), space.refusals(args.peer)
     if args.json:
-        prints = [fingerprint(each) for each in peer.keys]
-        more = {"fingerprints": prints, "tracked": as_json(tracked), "claims": as_json(waiting), "refusals": as_json(refusals)}
+        more = {
+            "fingerprints": [fingerprint(each) for each in peer.keys],
+            "tracked": as_json(tracked),
+            "behaviours": as_json(behaviours),
+            "claims": as_json(waiting),
+            "refusals": as_json(refusals),
+        }
         emit_json({**as_json(peer), **more})
         return 0
     _show(peer)
-    if tracked:
+    if tracked or behaviours:
         console().print()
-        show_remotes(tracked)
+        show_remotes(tracked, behaviours)
     if waiting:
-        console().print()
         _show_waiting(peer, waiting)
     if refusals:
         console().print()
@@ -54,7 +60,7 @@ def _show(peer: Peer) -> None:
 
     trust = ("trusted", "green") if peer.trusted else ("not trusted", "yellow")
     console().print(Text.assemble((one_line(peer.name), "bold"), "  ", trust))
-    keys = [("replaced key" if each != peer.keys[-1] else "key", f"{each}  {fingerprint(each)}") for each in peer.keys]
+    keys = [("replaced key" if each != peer.keys[-1] else "key", f"{each}\n{fingerprint(each)}") for each in peer.keys]
     forked = "its chain has forked: nothing is taken until a snapshot of its decides" if peer.forked else ""
     facts: list[tuple[str, object]] = [("space", peer.space), *keys, ("url", peer.url or "not known")]
     facts += [("it is told", share_words(peer.share)), ("heard", "never" if peer.heard is None else f"{moment(peer.heard)} UTC")]
@@ -64,13 +70,21 @@ def _show(peer: Peer) -> None:
 
 
 def _show_waiting(peer: Peer, waiting: Sequence[Untaken]) -> None:
-    rows = [(each.place, short(each.new) or "gone", each.type, each.trigger, each.code, each.why) for each in waiting[:_CLAIMS]]
-    show_table(("waits", "at", "type", "trigger", "code", "why"), rows)
-    _show_rest(len(waiting) - _CLAIMS)
-    hints = list(dict.fromkeys(each.hint for each in waiting if each.hint))
-    if any(each.hint.startswith("clia cap grant") and each.place.startswith("agents/") for each in waiting):
-        hints.insert(0, f"clia cap grant {peer.name} --follow grants all that it takes to follow its agents")
-    write("".join(one_line(f"  hint: {each}") + "\n" for each in hints))
+    """What waits for the same reason stands together: often it is one for all."""
+    groups: dict[tuple[str, str, str], list[Untaken]] = {}
+    for each in waiting[:ROWS]:
+        groups.setdefault((each.code, reason(each.why, each.place), each.hint), []).append(each)
+    for (code, why, hint), claims in groups.items():
+        console().print()
+        write(one_line(f"{code}: {why}") + "\n")
+        rows = [(each.place, short(each.new) or "gone", each.type, each.trigger) for each in claims]
+        show_rows(("waits", "at", "type", "trigger"), rows, indent=2)
+        show_hints([hint] if hint else [])
+    _show_rest(len(waiting) - ROWS)
+    hints = follow_hints(peer.name, waiting)
+    if hints:
+        console().print()
+        show_hints(hints)
 
 
 def _show_rest(number: int) -> None:

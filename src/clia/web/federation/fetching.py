@@ -28,7 +28,7 @@ from clia.web.rendering.texts import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Container
 
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
@@ -45,6 +45,7 @@ AT_ONCE = 4
 _ASKED, _TOLD, _SENT = (f"application/x-{SERVICE}-{what}" for what in ("request", "advertisement", "result"))
 _PART = 64 * 1024
 _SIZE = re.compile(rb"[0-9a-fA-F]{4}")
+_LINE = re.compile(rb"(?:(?P<verb>want|have) (?P<cid>[0-9a-f]{40})(?: [^\n]*)?|done|deepen [0-9]{1,10})\n?")
 _log = logging.getLogger("clia.federation")
 
 
@@ -76,10 +77,10 @@ class Fetching:
             raise InvalidInput(f"git asks with {_ASKED}", code="unsupported-media-type")
         body = await _body(request, self._forge.options.body_max)
         try:
-            upload = await run_in_threadpool(site.space.doors.upload, peer, wants(body))
+            body = asked(body, await run_in_threadpool(site.space.doors.told, peer))
         except Denied as err:  # in the words of git, which its client passes on
             return Response(_packet(f"ERR upload-pack: not our ref {err.message}".encode("ascii")), media_type=_SENT)
-        return _Answer(self._run(site, peer, upload, body), _SENT)
+        return _Answer(self._run(site, peer, site.space.doors.upload(peer), body), _SENT)
 
     def _admitted(self, request: Request) -> tuple[Site, Pinned]:
         """The space and the peer that a pass is good for; whoever has none learns nothing of either."""
@@ -194,20 +195,28 @@ async def _body(request: Request, most: int) -> bytes:
     return found
 
 
-def wants(body: bytes) -> set[str]:
-    """The ids that a request asks for."""
-    found: set[str] = set()
+def asked(body: bytes, told: Container[str]) -> bytes:
+    """A request without the ids that the peer says it has and was never told of: it must not learn whether they are here.
+
+    ``Denied`` with the id where it asks for one that it was not told; ``InvalidInput`` where it is no request that we make.
+    """
+    kept = []
     at = 0
     while at < len(body):
         head = body[at : at + 4]
         size = int(head, 16) if _SIZE.fullmatch(head) else -1
         if (size != 0 and size < 4) or at + size > len(body):
             raise _malformed()
-        line = body[at + 4 : at + size]
-        if line.startswith(b"want "):
-            found.add(line[5:45].decode("ascii", "replace"))
+        line = _LINE.fullmatch(body[at + 4 : at + size]) if size else None
+        if size and line is None:
+            raise _malformed()
+        verb, cid = (line["verb"], line["cid"].decode("ascii")) if line and line["cid"] else (b"", "")
+        if verb == b"want" and cid not in told:
+            raise Denied(cid, code="missing-object")
+        if verb != b"have" or cid in told:
+            kept.append(body[at : at + (size or 4)])
         at += size or 4
-    return found
+    return b"".join(kept)
 
 
 def _packet(line: bytes) -> bytes:

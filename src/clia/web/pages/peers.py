@@ -6,12 +6,13 @@ that comes from a peer is shown as text.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from starlette.routing import Route
 
-from clia.errors import CliaError, InvalidInput, TransportError
+from clia.errors import CliaError, InvalidInput, NotFound, TransportError
 from clia.federation.statements import SNAPSHOT, TRIGGERS
 from clia.kernel import refs as names
 from clia.space.model import Conflicts, Merged
@@ -25,12 +26,18 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from clia.app.space import Space
-    from clia.federation.model import Explained, Key, Peer
+    from clia.federation.model import Explained, Key, Peer, RemoteBehaviour
+    from clia.kernel.typed_objects import Briefing
     from clia.web.federation.listening import Listening
     from clia.web.pages.common import Visit
 
-PAGE, REFUSALS, LISTED = 50, 50, 500
-FOLLOW = (("agent-commit", "spawn"), ("agent-commit", "head-move"), ("agent-commit", "merge"), ("briefing", "spawn"))
+PAGE, REFUSALS, LISTED, SOURCES = 50, 50, 500, 20
+ROTATE = "rotate"
+"""What is typed to be sure that the key is to be replaced."""
+FOLLOW = (
+    *(("agent-commit", "spawn"), ("agent-commit", "head-move"), ("agent-commit", "merge")),
+    *(("briefing", "spawn"), ("console-trace", "note")),
+)
 """The grants that it takes to follow a peer's agents."""
 _TOLD = [each for each in TRIGGERS if each != SNAPSHOT]
 
@@ -40,6 +47,13 @@ class Row(NamedTuple):
 
     peer: Peer
     grants: int
+
+
+class Readable(NamedTuple):
+    """A behaviour of a peer; ``source`` is None where it is not shown here."""
+
+    behaviour: RemoteBehaviour
+    source: str | None
 
 
 class Asked(NamedTuple):
@@ -74,6 +88,7 @@ def routes() -> list[Route]:
         Route(at, _peers, methods=["GET"], name="peers"),
         Route(at, _add, methods=["POST"], name="peers:add"),
         Route("/s/{space}/peers-key", _key, methods=["POST"], name="peers:key"),
+        Route("/s/{space}/peers-key/rotate", _rotate, methods=["POST"], name="peers:rotate"),
         Route(f"{at}/{{peer}}", _peer, methods=["GET"], name="peer"),
         *(Route(f"{at}/{{peer}}/{name}", deed, methods=["POST"], name=f"peer:{name}") for name, deed in deeds.items()),
         Route(f"{at}/{{peer}}/agents/{{agent}}", _agent, methods=["GET"], name="peer:agent"),
@@ -130,6 +145,20 @@ def _key(visit: Visit, posted: Posted) -> Response:
 
 
 @form(ADMIN)
+def _rotate(visit: Visit, posted: Posted) -> Response:
+    """A new key, or, where the old one is ``lost``, a new identity."""
+    lost = first(posted, "lost") == "on"
+
+    def deed() -> str:
+        if first(posted, "word").strip() != ROTATE:
+            raise InvalidInput(f"type {ROTATE} to replace the key", code="not-confirmed", fields={"field": "word"})
+        visit.site.space.rotate_key(lost=lost)
+        return link("s", visit.site.name, "peers")
+
+    return carry_out("lost" if lost else "rotate", posted, deed, lambda refused: _listed(visit, refused))
+
+
+@form(ADMIN)
 def _add(visit: Visit, posted: Posted) -> Response:
     def deed() -> str:
         trusted = first(posted, "trusted") == "on"
@@ -157,14 +186,19 @@ def _shown(visit: Visit, peer: Peer, refused: Refused | None = None) -> Response
     refusals = space.refusals(name)
     waiting = space.waiting(name)
     remotes = space.remotes(name)
+    behaviours = space.remote_behaviours(name)
     return show(
         visit,
         "peer.html",
         refused.status if refused else 200,
         peer=peer,
+        key=_own_key(visit),
+        silent=not peer.seq and not refusals,
         heard=listening.heard(visit.site, name),
         remotes=remotes[:LISTED],
         remote_count=len(remotes),
+        behaviours=_readable(space, behaviours[:LISTED]),
+        behaviour_count=len(behaviours),
         claims=waiting[:LISTED],
         claim_count=len(waiting),
         refusals=refusals[:REFUSALS],
@@ -175,6 +209,18 @@ def _shown(visit: Visit, peer: Peer, refused: Refused | None = None) -> Response
         follow=FOLLOW,
         refused=refused,
     )
+
+
+def _readable(space: Space, behaviours: list[RemoteBehaviour]) -> list[Readable]:
+    """Behaviours with the sources of the first few: a page holds so much."""
+    return [Readable(each, _source(space, each) if number < SOURCES else None) for number, each in enumerate(behaviours)]
+
+
+def _source(space: Space, behaviour: RemoteBehaviour) -> str | None:
+    try:
+        return space.flow(f"{behaviour.peer}/{behaviour.name}").source
+    except (NotFound, InvalidInput):  # it went meanwhile, or somebody wrote to the ref by hand
+        return None
 
 
 def _deed(visit: Visit, name: str, posted: Posted, deed: Callable[[Peer], object]) -> Response:
@@ -307,6 +353,7 @@ def _of_agent(visit: Visit, refused: Refused | None = None) -> Response:
         peer=peer,
         agent=agent,
         known=known,
+        briefing=_briefing(space, known.name),
         commits=found[:PAGE],
         start=start,
         newer=max(0, start - PAGE) if start else None,
@@ -314,6 +361,13 @@ def _of_agent(visit: Visit, refused: Refused | None = None) -> Response:
         ours=space.agents() if visit.may(ADMIN) else [],
         refused=refused,
     )
+
+
+def _briefing(space: Space, name: str) -> Briefing | None:
+    """None where the peer does not share it, or no grant lets it in."""
+    with suppress(NotFound):
+        return space.briefing_of(name)
+    return None
 
 
 @form(ADMIN)
