@@ -262,6 +262,7 @@ TOLD: dict[str, dict[str, str]] = {
         "space.agents": "how many are at work",
         "space.ailments": "what is wrong with sessions: objects with `code`, `message`, `agent`, `session` and `repaired`",
         "agents": "as `clia agents doctor`",
+        "peers": "each peer, with what is wrong with it",
         "hooks": "what tools tell clia",
         "hooks.tools": "each tool whose hooks are installed: where, for which events, and when its last event came",
         "hooks.spool": "events that hooks put down",

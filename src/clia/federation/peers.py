@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from types import MappingProxyType
 from typing import NamedTuple
 
 from clia.errors import AlreadyExists, InvalidInput, NotFound
@@ -226,7 +227,7 @@ class Peers:
             "trusted": peer.trusted,
             "share": {**peer.share._asdict()},
         }
-        files = zip(_FILES, (who, _position_body(peer)), strict=True)
+        files = zip(_FILES, (who, _position_body(peer.position, peer.failed, peer.left)), strict=True)
         entries = {path: Entry(FILE, core.objects.write_blob(canonical_bytes(_plain(body)))) for path, body in files}
         by = core.person_stamp()
         tree = core.objects.update_tree(None, entries)
@@ -255,11 +256,10 @@ class Peers:
             raise InvalidInput(message, code="invalid-peer", hints=["clia peer remove, then add"], fields={"commit": tip}) from None
 
 
-def _position_body(peer: Pinned) -> dict[str, Any]:
-    position = peer.position
+def _position_body(position: Position, failed: Mapping[str, str], left: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
     waiting = [list(each) for _, each in sorted(position.waiting.items())]
     kept = {"seq": position.seq, "last": position.last, "level": position.level, "forked": position.forked, "at": position.at}
-    return {"type": "accepted", **kept, "waiting": waiting, "failed": peer.failed, "left": peer.left}
+    return {"type": "accepted", **kept, "waiting": waiting, "failed": dict(failed), "left": dict(left)}
 
 
 def _position(said: dict[str, Any]) -> Position:
