@@ -198,6 +198,24 @@ def test_a_peer_gets_nothing_else_not_even_by_id(visited: Visited) -> None:
         assert visited.fetch(name).returncode != 0
 
 
+def test_a_peer_does_not_learn_whether_something_is_here(visited: Visited) -> None:
+    """Of what it says it has, only what it was told is acknowledged; of the rest not even that it is there."""
+    owner, told = visited.owner, visited.owner.head("scout")
+    hidden = owner.head("hidden")
+    inside = [git("rev-parse", f"{hidden}{path}", cwd=visited.root).strip() for path in ("^{tree}", ":hidden.txt")]
+
+    def acknowledged(cid: str) -> bool:
+        lines = (f"want {told} multi_ack_detailed\n", "", f"have {cid}\n", "done\n")
+        body = "".join(f"{len(each) + 4:04x}{each}" if each else "0000" for each in lines).encode()
+        answer = visited.get("owner/git-upload-pack", visited.token(), "POST", body, content_type=ASKED)
+        assert (answer.status, b"PACK" in answer.body) == (200, True)
+        return b"ACK " in answer.body
+
+    assert acknowledged(told)
+    for cid in (hidden, owner.genesis("hidden"), *inside):
+        assert not acknowledged(cid), cid
+
+
 def test_there_is_no_way_in_without_a_pass_and_no_way_to_write(visited: Visited) -> None:
     """A stranger hears the same whatever is wrong; a login or a token of the forge's users counts for nothing here."""
     refs_of = "owner/info/refs?service=git-upload-pack"

@@ -84,6 +84,9 @@ def test_a_fork_is_refused_until_a_snapshot_decides(ear: Ear, owner: Speaker, ch
     assert heard.position == position._replace(forked=True)
     for token in (chain[3], owner.moved(1003, twin, finding("scout", 98)), twin):
         ear.refuses(heard.position, token, "chain-forked")
+    # What is refused for another reason does not make it good.
+    for token, why in ((chain[0], "replayed"), (owner.snapshot(1010, aud=OTHER), "wrong-audience"), ("x", "malformed-token")):
+        ear.refuses(heard.position, token, why)
     healed = ear.hear(heard.position, owner.snapshot(1010, [finding("scout", 5)], chain[-1]))
     assert healed.refusal is None
     assert not healed.position.forked
@@ -305,6 +308,13 @@ def test_a_peer_may_speak_of_so_many_refs_and_no_more(ear: Ear, owner: Speaker, 
     monkeypatch.setattr(acceptance, "REFS_MAX", 3000)
     ear.refuses(position, owner.moved(2, first, finding("one-more", 1)), "too-many-refs")
     assert ear.hear(position, owner.moved(2, first, finding("a7", 1))).refusal is None
+    few = owner.snapshot(1, many[:1])
+    position = ear.heard([few])
+    monkeypatch.setattr(acceptance, "REFS_MAX", 2)
+    assert ear.hear(position, owner.moved(2, few, finding("one-more", 1))).refusal is None
+    tracking = ear._replace(tracked={HEADS + "here": an_id(1)})  # what is tracked counts as well as what waits
+    tracking.refuses(position, owner.moved(2, few, finding("one-more", 1)), "too-many-refs")
+    assert tracking.hear(position, owner.moved(2, few, finding("here", 2))).refusal is None
 
 
 # What is then to be done

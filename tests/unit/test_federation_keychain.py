@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.errors import CliaError
-from clia.federation.keychain import CHAIN_MAX, TOKEN_TYPE, Identity, continued, link, read_chain, read_identity
+from clia.federation.keychain import CHAIN_MAX, PROOF_TYPE, TOKEN_TYPE, Identity, continued, link, read_chain, read_identity
 from clia.kernel.canonical import canonical_bytes
 from support.federation import OTHER, OWNER, VERIFIER, Speaker
 
@@ -79,7 +79,13 @@ def signed(ring: KeyFiles, signer: str, said: Any, typ: str = TOKEN_TYPE) -> str
 def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[str, ...]) -> None:
     a, b, c, _ = keys
     first, second = chain(ring, (a, b))
-    good = {"space": OWNER, "number": 3, "key": c}
+    proof = {"space": OWNER, "number": 3, "after": b}
+    good = {"space": OWNER, "number": 3, "key": c, "proof": signed(ring, c, proof, PROOF_TYPE)}
+    assert read_chain([first, second, signed(ring, b, good)], OWNER, VERIFIER) == (a, b, c)
+
+    def proved(by: str, typ: str = PROOF_TYPE, **change: Any) -> list[str]:
+        return [first, second, signed(ring, b, good | {"proof": signed(ring, by, proof | change, typ)})]
+
     respelled = c[:-1] + LETTERS[LETTERS.index(c[-1]) + 1]  # the same 32 bytes, in another text
     broken = {
         "signed by itself": [first, second, signed(ring, c, good)],
@@ -94,7 +100,16 @@ def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[st
         "no JSON": [first, second, ring.sign(b, TOKEN_TYPE, b"\xff")],
         "JSON that is too deep": [first, second, ring.sign(b, TOKEN_TYPE, b"[" * 10_000)],
         "a statement": [first, second, signed(ring, b, good, "clia-announcement")],
-        "back to the first": [first, second, signed(ring, b, {"space": OWNER, "number": 3, "key": a})],
+        "back to the first": [first, second, signed(ring, b, good | {"key": a, "proof": signed(ring, a, proof, PROOF_TYPE)})],
+        "a new key that does not say so itself": [first, second, signed(ring, b, {**good, "proof": None})],
+        "no proof": [first, second, signed(ring, b, {key: good[key] for key in ("space", "number", "key")})],
+        "a proof by the key before": proved(b),
+        "a proof by another key": proved(a),
+        "a proof for another space": proved(c, space=OTHER),
+        "a proof for another number": proved(c, number=2),
+        "a proof after another key": proved(c, after=a),
+        "a proof with more in it": proved(c, more=1),
+        "a proof of another kind": proved(c, TOKEN_TYPE),
         "out of order": [second, first],
         "twice": [first, second, second],
         "without its first": [second],
@@ -105,6 +120,12 @@ def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[st
     }
     for name, tokens in broken.items():
         assert code(partial(continued, (a,), tokens, OWNER, VERIFIER)) == "malformed-key-chain", name
+
+
+def test_a_chain_has_so_many_keys_and_no_more(ring: KeyFiles, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clia.federation.keychain.CHAIN_MAX", 3)
+    assert read_chain(chain(ring, keys[:3]), OWNER, VERIFIER) == keys[:3]
+    assert code(partial(read_chain, chain(ring, keys), OWNER, VERIFIER)) == "malformed-key-chain"
 
 
 def test_what_pins_a_space(keys: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict, Denied, InvalidInput, NotFound
-from clia.federation.acceptance import CLASH, Follow, Forget, Heard, Learn, Listener, Withheld, accept, outstanding, unsettled
+from clia.federation.acceptance import CLASH, Follow, Forget, Heard, Listener, Withheld, accept, outstanding, unsettled
 from clia.federation.announcing import token_of, tokens
 from clia.federation.arrivals import Arrivals
 from clia.federation.keychain import continued
@@ -113,7 +113,9 @@ class Syncing:
         keys = self._keys(peer, quarantine, tips.get(names.KEYS), refused)
         new_keys = len(keys) - len(peer.keys)
         chain = tips.get(chain_ref)
-        said = self._unheard(peer, quarantine, chain, refused) if chain else []
+        if chain is not None and not self._is_pure(peer, quarantine, chain, refused):
+            chain = None
+        said = self._unheard(peer, quarantine, chain) if chain else []
         listener = Listener(self._core.space_id, peer.space, keys, self._core.now(), self._parts.verifier)
         tracked = self.tracked(peer)
         position, accepted, claimed = peer.position, 0, dict[str, int]()
@@ -166,16 +168,24 @@ class Syncing:
             refused.append(Refused(err.code, err.message, names.KEYS, None, self._core.now()))
             return peer.keys
 
-    def _unheard(self, peer: Pinned, quarantine: Quarantine, chain: str, refused: list[Refused]) -> list[str]:
+    def _is_pure(self, peer: Pinned, quarantine: Quarantine, chain: str, refused: list[Refused]) -> bool:
+        """Whether a chain is statements and nothing else, down to what was kept of it."""
+        known, empty = self._core.refs.get(names.remote(peer.name, "announce")), self._core.empty_tree()
+        for commit in quarantine.graph.first_parents(chain):
+            if commit.cid == known:
+                break
+            if token_of(commit) is None or commit.tree != empty or len(commit.parents) > 1:
+                why = f"the commit {commit.cid} of its chain holds no statement, or more than one"
+                refused.append(Refused("malformed-chain", why, None, None, self._core.now()))
+                return False
+        return True
+
+    def _unheard(self, peer: Pinned, quarantine: Quarantine, chain: str) -> list[str]:
         """The statements of a chain that are newer than the last one accepted, oldest first, and the one in its place."""
         found: list[str] = []
         size = 0
         for commit in islice(quarantine.graph.first_parents(chain), STATEMENTS_MAX):
-            token = token_of(commit)
-            if token is None or commit.tree != self._core.empty_tree() or len(commit.parents) > 1:
-                why = f"the commit {commit.cid} of its chain holds no statement, or more than one"
-                refused.append(Refused("malformed-chain", why, None, None, self._core.now()))
-                break
+            token = token_of(commit) or ""
             size += len(token)
             if digest(token) == peer.position.last or size > _CHAIN_MAX:
                 break
@@ -200,6 +210,8 @@ class Syncing:
         follow = [each for each in todo if isinstance(each, Follow) and peer.failed.get(each.claim.ref) != each.claim.new]
         denied = [each for each in todo if isinstance(each, Withheld)]
         refused += [_withheld(each, heard, self._core.now()) for each in denied if each.claim.ref in heard.claimed]
+        if any(each.code == "malformed-chain" for each in heard.refused):
+            follow = []  # what came with the chain would be let in along with what is fetched
         good, bad = self._fetched(peer, follow, quarantine)
         if good or heard.chain is not None:
             quarantine.admit()
@@ -228,11 +240,12 @@ class Syncing:
         peer = heard.peer
         problems: list[Refused] = []
         allowed = self._parts.capabilities.asking(peer)
-        todo = outstanding(list(peer.position.waiting.values()), self.tracked(peer), allowed)
-        claims = [each.claim for each in todo if isinstance(each, Learn)]
-        for claim in _parents_first(claims)[:LEARNED_MAX]:
-            if not allowed(claim.parent or "", claim.trigger):
-                continue  # revoked meanwhile
+        known = self.tracked(peer)
+        told = (each for each in peer.position.waiting.values() if each.ref.startswith(TYPES_PLACE))
+        for claim in _parents_first([each for each in told if each.new != known.get(each.ref)]):
+            # Asked for each: what was learned just now may let in what rests on it, and a revocation counts at once.
+            if len(moves) == LEARNED_MAX or not allowed(claim.parent or "", claim.trigger):
+                continue
             try:
                 if self._parts.registry.learn(claim.type, claim.parent or "", claim.new or "", peer.space):
                     moves.append(Move(claim.ref, None, claim.new, claim.type, claim.trigger))
