@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
+import subprocess
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import UTC, datetime
 from io import StringIO
@@ -16,7 +18,7 @@ import clia as library
 from clia.cli.federation.tables import show_moves
 from clia.cli.main import main
 from clia.federation.model import Move
-from support import Ran, git
+from support import Ran, git, program
 from support.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -528,3 +530,11 @@ def test_what_a_peer_says_of_itself_cannot_act_on_a_terminal(two: Two) -> None:
         terminal.sees("agents/scout")
         assert terminal.ends() == 0
     assert "\\u{1b}[31mred" in bob("remotes")
+
+
+def test_a_key_is_alone_on_standard_output_also_where_nobody_listens_to_the_rest(tmp_path: Path) -> None:
+    """What a shell takes from `$(clia key show 2>&-)` is a key."""
+    git("init", "-q", str(tmp_path / "one"), cwd=tmp_path)
+    words = 'cd one && "$0" init >/dev/null 2>&1 && "$0" key show 2>&-'
+    done = subprocess.run(["sh", "-c", words, program()], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"clia:[0-9a-f-]{36}:[A-Za-z0-9_-]{43}\n", done.stdout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import signal
 import subprocess
-import threading
 from contextlib import ExitStack
 from http.client import IncompleteRead
 from pathlib import Path
@@ -23,28 +22,18 @@ from clia.web.federation import fetching
 from clia.web.federation.listening import KNOCK_MAX
 from clia.web.forge import forge_of
 from support import git
-from support.forge_server import PATIENCE, ForgeProcess, closing_connection, made_place
+from support.forge_server import ForgeProcess, closing_connection, eventually, made_place
 from support.remote import answer_of, running
 from support.spaces import BRIEFING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from clia.ports.http import HttpAnswer
 
 QUICK = clia.Settings(durable=False, person=("Tess", "tess@example.org"))
 FOLLOW = (("agent-commit", "spawn"), ("agent-commit", "head-move"), ("agent-commit", "merge"), ("briefing", "spawn"))
 ASKED = "application/x-git-upload-pack-request"
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Waits for another process or thread to have done its part."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE * 20)):
-        if holds():
-            return
-        pause.wait(0.05)
-    raise AssertionError("it never came")
 
 
 # Two forges

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 import socket
-import threading
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import clia as library
 from clia.app.users import users_of
 from clia.ports.feed import FEED
 from clia.web.api.idempotency import Once
-from support.forge_server import PATIENCE, Api, ForgeProcess, Place, made_place
+from support.forge_server import Api, ForgeProcess, Place, eventually, made_place
 from support.own_postgres import own_server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 QUICK = library.Settings(durable=False, person=("Tess", "tess@example.org"))
 EVENTS = "/api/v1/spaces/repo/events"
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    """Waits for another process to have seen something."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE * 20)):
-        if holds():
-            return
-        pause.wait(0.05)
-    raise AssertionError("it never came")
 
 
 def memory(forge: ForgeProcess) -> int:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -166,6 +167,16 @@ def made_place(root: Path, *agents: str, store: str | None = None) -> Place:
         token = users.make_token("tess")[0]
     git("config", "clia.durable", "false", cwd=root)
     return Place(root, token)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Waits for another process or thread to have done its part."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE * 20)):
+        if holds():
+            return
+        pause.wait(0.05)
+    raise AssertionError("it never came")
 
 
 class ForgeProcess:

@@ -394,6 +394,7 @@ def test_a_space_that_has_had_all_its_keys_goes_on_with_the_last(pair: Pair, mon
     assert (pair.owner.key(), key.mine) == (key, True)
     new = moved_on(pair)
     assert (pair.sync().keys, tracked(pair)) == (2, {"scout": new})
+    assert len(pair.owner.rotate_key(lost=True).chain) == 1  # as the hint says
 
 
 # Answers that hold no longer than what they rest on

@@ -28,7 +28,9 @@ def emit_json(value: Any) -> None:
 
 
 def speak_utf8() -> None:
-    """UTF-8 on both streams, whatever the locale says; what cannot be written is escaped."""
+    """UTF-8 on both streams, whatever the locale says; what cannot be written is escaped. One that is closed takes nothing."""
+    if sys.stderr is None:  # closed by whoever started us: what belongs there must not come with the answer
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # as long as the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

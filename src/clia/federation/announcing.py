@@ -2,12 +2,11 @@
 
 Invariant: one chain of statements for each audience, each commit of it one statement; it only grows, and by one writer at a
 time. What was announced is what the chain says since its last snapshot, so nothing else has to be remembered. A chain starts
-with a snapshot whose number is the time in milliseconds: should a chain be lost, the next one is newer all the same.
+with a snapshot, and a snapshot's number is the time in milliseconds: should a chain be lost, the next one is newer all the same.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 from itertools import islice
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from clia.federation.statements import (
     claim_of,
     define_cid,
     digest,
+    part_of,
     read_statement,
 )
 from clia.kernel import refs as names
@@ -79,7 +79,7 @@ class Announcing:
         self._core = core
         self._envelope = envelope
         self._registry = registry
-        self._keys, self._ring, self._verifier = signing
+        self._keys, self._ring, _ = signing
         self._transport = transport
 
     def announce(self, peer: Pinned, *, snapshot: bool = False) -> Announced:
@@ -167,7 +167,7 @@ class Announcing:
         for token in tokens(self._core.graph, tip) if tip else ():
             statement = read_statement(payload_of(token))
             if not later:
-                seq, last, key = statement.seq, digest(token), json.loads(_part(token, 0)).get("kid")
+                seq, last, key = statement.seq, digest(token), json.loads(part_of(token, 0)).get("kid")
             later.append(statement)
             if statement.is_snapshot:
                 break
@@ -257,12 +257,7 @@ def token_of(commit: Commit) -> str | None:
 
 def payload_of(token: str) -> bytes:
     """What a token of ours says; it is in our own chain."""
-    return _part(token, 1)
-
-
-def _part(token: str, number: int) -> bytes:
-    text = token.split(".")[number]
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return part_of(token, 1)
 
 
 def _as_move(old: str | None, claim: Claim) -> dict[str, Any]:

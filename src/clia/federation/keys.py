@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from clia.space.envelope import Envelope
 
 KEY = "Clia-Key"
-LOCK = KEYS_LOCK
 
 
 class Keys:
@@ -74,10 +73,11 @@ class Keys:
         """A new key, signed by the one before; with ``lost`` a new identity, which every peer has to pin anew."""
         core = self._core
         check_flag(lost, "lost")
-        with self._envelope.among_others(), core.locks.hold(LOCK):
+        with self._envelope.among_others(), core.locks.hold(KEYS_LOCK):
             tip, chain = core.refs.get(names.KEYS), self._chain_unless(broken=lost)
             mine = bool(chain) and self._ring.has(chain[-1])
-            if lost and mine:
+            full = len(chain) >= CHAIN_MAX
+            if lost and mine and not full:
                 raise Conflict(
                     "the key is here: it is not lost",
                     code="key-not-lost",
@@ -85,9 +85,11 @@ class Keys:
                 )
             if chain and not mine and not lost:
                 raise _elsewhere(chain[-1])
-            if len(chain) >= CHAIN_MAX:
+            if full and not lost:
                 raise Conflict(
-                    f"a chain has at most {CHAIN_MAX} keys", code="too-many-keys", hints=["clia key rotate --lost begins a new one"]
+                    f"a chain has at most {CHAIN_MAX} keys",
+                    code="too-many-keys",
+                    hints=["clia key rotate --lost begins a new identity"],
                 )
             if lost or not chain:
                 self._append(None, tip, 1, "a new identity" if tip else "first key")
@@ -108,7 +110,7 @@ class Keys:
 
     def _begin(self) -> tuple[str, ...]:
         core = self._core
-        with self._envelope.among_others(), core.locks.hold(LOCK):
+        with self._envelope.among_others(), core.locks.hold(KEYS_LOCK):
             if not self.chain():
                 self._append(None, core.refs.get(names.KEYS), 1, "first key")
         return self.chain()

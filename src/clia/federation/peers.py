@@ -108,7 +108,8 @@ class Peers:
 
     def change(self, name: str, changes: Changes) -> Pinned:
         _check_url(changes.url)
-        check_flag(bool(changes.trusted) if changes.trusted is None else changes.trusted, "trusted")
+        if changes.trusted is not None:
+            check_flag(changes.trusted, "trusted")
         if changes.share is not None:
             _check_share(changes.share)
 
@@ -186,9 +187,6 @@ class Peers:
         known = ", ".join(each.name for each in self.all())
         hints = [f"peers here: {known}"] if known else ["there is none yet: clia peer add NAME --key KEY --url URL"]
         raise NotFound(f"there is no peer {name!r}", code="no-such-peer", hints=hints, fields={"peer": name})
-
-    def by_space(self, space: str) -> Pinned | None:
-        return next((each for each in self.all() if each.space == space), None)
 
     def tracked(self, name: str) -> dict[str, str]:
         """Where each ref of a peer is tracked, by its owner's name of it."""

@@ -219,17 +219,17 @@ class Syncing:
         with self._envelope.among_others(), self._core.locks.hold(lock_of(peer.name)):
             self._check_same(peer)
             forget = [each for each in todo if isinstance(each, Forget)]
-            moves += self._track(peer, good, forget, progress)
-            self._keep_chain(peer, heard.chain)
             lasting = {each.ref: cid for each, cid in bad if each.ref is not None and each.code not in _PASSING}
             left = {each.claim.ref: each.tracked for each in forget if each.claim.ref.startswith(names.HEADS)}
-            if lasting or left:
+            if lasting or left:  # before the refs go: whoever dies in between leaves what says where they were
                 why = f"peer {peer.name}: {len(lasting)} refused, {len(left)} no longer shared"
                 self._parts.peers.update(
                     peer.name,
                     lambda now: now._replace(failed={**now.failed, **lasting}, left={**now.left, **left}),
                     why,
                 )
+            moves += self._track(peer, good, forget, progress)
+            self._keep_chain(peer, heard.chain)
         told = [each for each, _ in bad]
         squatted = [each for each in told if each.code == "claims-anothers-agent" and each.ref not in heard.claimed]
         return moves, refused + [each for each in told if each not in squatted or self._is_new(peer, each)]
