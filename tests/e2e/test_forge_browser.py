@@ -376,7 +376,10 @@ def test_a_server_that_dies_and_comes_back_makes_nobody_miss_anything(stage: Sta
     """The page says that the connection is lost, comes back by itself, and shows what was asked and decided meanwhile."""
     before = stage.ask("scout")
     grace = stage.person()
-    grace.expects("ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE")
+    grace.expects(
+        "ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED_ENCODING|ERR_CONNECTION_RESET|"
+        "ERR_EMPTY_RESPONSE|ERR_CONTENT_LENGTH_MISMATCH"  # whatever was on its way when it was killed
+    )
     page = settled(grace.tab("/s/repo/inbox"))
     mark(page)
     stage.dies()
