@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import federation, forge, graph, hooks, lineage, sessions, space
+from benchmarks import behaviours, federation, forge, graph, hooks, lineage, sessions, space
 
 if TYPE_CHECKING:
     from benchmarks.measure import Row
@@ -23,6 +23,7 @@ PARTS = (
     ("graph", graph.rows),
     ("forge", forge.rows),
     ("federation", federation.rows),
+    ("behaviours", behaviours.rows),
     ("space", space.rows),
     ("sessions", sessions.durable_rows),
 )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import demo_agents
+import demo_behaviours
 import demo_federation
 import demo_forge
 import demo_sessions
@@ -60,11 +61,16 @@ def main(arguments: Sequence[str]) -> int:
     show("Where is it, what does it wait for? (sessions)", repository, filled(demo_sessions.TOUR, flows))
     friends = demo_federation.plant(repository)
     show("Whom does it work with? (federation)", repository, filled(demo_federation.TOUR, friends))
+    versions = demo_behaviours.plant(repository)
+    show("What works, and what should it do next time? (behaviours)", repository, filled(demo_behaviours.TOUR, versions))
     demo_forge.plant(repository)
     show("See it, and decide in it (forge)", repository, demo_forge.TOUR)
     program = shlex.quote(str(PROGRAM))
     for place, words in ((here, "agents --help"), (repository, "--help")):
         print(f"\nYours to try things on:\n  cd {shlex.quote(str(place))}\n  {program} {words}")
+    print(f"\nWhat was suggested of a behaviour, and on what? Also on the page Behaviours:\n  cd {shlex.quote(str(repository))}")
+    for what, words in filled(demo_behaviours.LOOK, versions):
+        print(f"  {program} {words}    # {what}")
     print(f"\nTwo sessions wait for you, and some questions beside them. Answer:\n  cd {shlex.quote(str(repository))}")
     for what, words in demo_sessions.ANSWERS:
         print(f"  {program} {words}    # {what}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import clia
+import reference_json_behaviours
 import reference_json_forge
 import reference_json_sessions
 import reference_json_space
@@ -129,11 +130,12 @@ def json_page() -> str:
     return page(
         "# JSON shapes",
         "What `--json` prints, as it is: first the [commands on lineage](#context), then those [on a space](#init), then those "
-        "[on sessions](#flow-define), then those [of the forge](#user-add).",
+        "[on sessions](#flow-define), then those [on behaviours](#behaviour-add), then those [of the forge](#user-add).",
         "A merged document has the [fields of its kind](documents.md), and these two on demand.",
         *_sections(_examples(), TOLD, _CLOSED),
         *_sections(reference_json_space.examples(), reference_json_space.TOLD, reference_json_space.CLOSED),
         *_sections(reference_json_sessions.examples(), reference_json_sessions.TOLD, reference_json_sessions.CLOSED),
+        *_sections(reference_json_behaviours.examples(), reference_json_behaviours.TOLD, reference_json_behaviours.CLOSED),
         *_sections(reference_json_forge.examples(), reference_json_forge.TOLD, reference_json_forge.CLOSED),
     )
 

@@ -121,6 +121,7 @@ TOLD: dict[str, dict[str, str]] = {
         "problems": "what cannot be answered here",
         "problems[].kind": "the kind of request",
         "problems[].why": "why not",
+        "adopted": "versions of behaviours that a policy made current, as `NAME CID`",
     },
 }
 CLOSED = {"payload", "schema", "tried", "failure", "forked", "session", "journal", "input", "result"}

@@ -11,7 +11,8 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app import federation_verbs, lineage, session_verbs, settings, space, spaces
+from clia.app import behaviour_verbs, federation_verbs, lineage, session_verbs, settings, space, spaces
+from clia.behaviours import model as behaviour_model
 from clia.cli import agent_program
 from clia.client import space as client_space
 from clia.federation import model as federation_model
@@ -37,6 +38,10 @@ ANSWERS = (
     *(model.BoundTrace, model.TraceChange, model.TraceHit, purging.Purged, upkeep.AgentState),
     *(session_model.Request, session_model.Decision, session_model.Flow, engine.Problem, queue.Waiting, queue.Task),
     *(session_health.Ailment,),
+    *(behaviour_model.KnownBehaviour, behaviour_model.BehaviourVersion, behaviour_model.BehaviourEvent),
+    *(behaviour_model.BehaviourStats, behaviour_model.Rate, behaviour_model.Period),
+    *(behaviour_model.Comparison, behaviour_model.Compared, behaviour_model.Suggestion, behaviour_model.Candidate),
+    *(behaviour_model.Replayed, behaviour_model.ReplayStep),
     *(federation_model.Key, federation_model.Peer, federation_model.Share, federation_model.Grant, federation_model.Explained),
     *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
     *(federation_model.Refused, federation_model.Remote),
@@ -60,7 +65,7 @@ def python_page() -> str:
         *functions,
         *(_class(each) for each in (view.Lineage, view.MergedDocument)),
         *(_record(each) for each in records),
-        _class(space.Space, session_verbs.SessionVerbs, federation_verbs.FederationVerbs),
+        _class(space.Space, session_verbs.SessionVerbs, behaviour_verbs.BehaviourVerbs, federation_verbs.FederationVerbs),
         _remote(),
         _class(session_model.Session),
         *(_record(each) for each in (*GIVEN, *ANSWERS)),

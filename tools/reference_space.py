@@ -10,11 +10,15 @@ import inspect
 from typing import TYPE_CHECKING
 
 from clia.app import spaces
+from clia.behaviours import library
+from clia.behaviours import model as said_of_versions
+from clia.behaviours.measures import MEASURES
 from clia.federation import announcing, keys
 from clia.federation import checks as federation_checks
 from clia.kernel import refs, types
 from clia.kernel.typed_objects import PROMPT, SESSION_FLOW
-from clia.space import checks, envelope, exchange, landing, model, traces
+from clia.sessions import flows
+from clia.space import behaviour_chains, checks, envelope, exchange, landing, model, traces
 from reference_markdown import code, page, prose, table
 
 if TYPE_CHECKING:
@@ -30,7 +34,7 @@ REFS = {
     "OBJECTS": ("", "a tree that keeps typed objects, as `<2 hex>/<38 hex>.json`"),
     "TRACES": ("<name>", "notes: commit to console trace"),
     "SESSIONS": ("<name>", "notes: commit to checkpoint, the session as it was at that commit"),
-    "BEHAVIOURS": ("<name>", "a chain of definitions of a flow: every version under its id, and which one is current"),
+    "BEHAVIOURS": ("<name>", "a chain of what happened to a behaviour; [its tree](#behaviours)"),
     "KEYS": ("", "the space's chain of public keys, each signed by the one before: who it is to peers"),
     "CAPABILITIES": ("", "what peers may have taken in here: grants and revocations, and the grants that stand"),
     "ANNOUNCE": ("<space id>", "what was announced to another space: a chain of signed statements"),
@@ -39,16 +43,32 @@ REFS = {
     "REMOTES": ("<peer>/{agents,records,notes/trace,notes/session,behaviours}/<name>", "what is tracked of a peer"),
     "TRACKING": ("<remote>/{clia,notes,heads}/…", "what was fetched from a remote and is not yet adopted"),
 }
+BEHAVIOUR_TREE = (
+    (f"{behaviour_chains.VERSIONS}<cid>.json", "a version: an object of the type `behaviour`"),
+    (f"{behaviour_chains.ADOPTED}<cid>", "a person let it run here"),
+    (f"{behaviour_chains.RETIRED}<cid>", "it begins no more"),
+    (behaviour_chains.CURRENT, "the version that the name means; missing: none does"),
+)
+BEHAVIOUR_EVENT = {
+    "event": "what happened: " + ", ".join(code(each) for each in behaviour_chains.EVENTS),
+    "cid": "the version that it happened to",
+    "was": "what was current before",
+    "parent": "of a proposal: the version that it came from",
+    "evidence": "commits that it rests on",
+    "from": "the peer whose version was adopted",
+    "measure": "what it was judged by, where a policy adopted it",
+}
 TRAILERS = {
     "Clia-Agent": "who made the commit",
     "Clia-Type": "its kind: a type below `agent-commit`",
     "Clia-Briefing": "id of the briefing the agent works under",
     "Clia-Profile": "id of the profile that was merged when it was spawned",
-    "Clia-Behaviour": "id of the flow whose session was live, else of the prompt that its briefing was made from",
+    "Clia-Behaviour": "id of the flow whose session was live, else of the prompt that its briefing was made from; in a chain of a "
+    "behaviour: the version that something happened to",
     "Clia-Parent": "in a spawn: the agent it is a sub-agent of",
     "Clia-Merged": "in a session-merge: the agent whose session was merged",
     "Clia-Meta": "open fields, as canonical JSON",
-    "Clia-Event": "in a chain of events: the event, as canonical JSON",
+    "Clia-Event": "in a chain of events, or of a behaviour: the event, as canonical JSON",
     "Clia-Landed": "in a landing: whose work it is",
     "Clia-Range": "in a landing: `base..head` of the agent's commits",
     "Clia-Decision": "in a landing: id of a decision among them; may be repeated",
@@ -84,6 +104,7 @@ FINDINGS = {
     "record-differs": "the record does not hold the briefing or profile that the commits name",
     "not-typed": "a file of the record is no typed object",
     "misbound": "a trace is bound to another commit than it is of",
+    "broken-behaviour": "a version of a behaviour is none or has another id, or what is current, adopted or retired is no version",
 }
 SETTINGS = (
     ("clia.store", "`postgresql://…`: the store; without it a SQLite file beside the repository", "`store`"),
@@ -92,11 +113,21 @@ SETTINGS = (
     ("user.name", "with `user.email`: the accountable person, committer of every agent's commits", "`person`"),
     ("commit.gpgsign", "commits are signed, as git would (`gpg.format`, `user.signingKey`)", ""),
 )
+
+
+def _words(*names: str) -> tuple[str, ...]:
+    return tuple(getattr(said_of_versions, each) for each in names)
+
+
 WORDS = {
     "`clia init`, `Space.adopt`": (exchange.NEW, exchange.AHEAD, exchange.UNITED, exchange.DIVERGED),
     "`clia publish`": ("new", "moved", "same", "refused"),
     "`clia land`": (landing.FAST_FORWARD, landing.MERGE, landing.SQUASH),
     "the kind of a behaviour": (SESSION_FLOW, PROMPT),
+    "the state of a version": _words("CURRENT", "ADOPTED", "PROPOSED", "RETIRED", "FOREIGN"),
+    "what happens to a version": behaviour_chains.EVENTS,
+    "`clia behaviour suggest`": _words("ADOPT", "KEEP", "RETIRE", "NOT_ENOUGH"),
+    "a measure": tuple(MEASURES),
     "crash points": envelope.STEPS,
 }
 
@@ -111,6 +142,12 @@ def space_page() -> str:
         "How these come together: [how a space works](../explanation/space.md).",
         "## Refs",
         table(("ref", "what it points at"), [(code(getattr(refs, name) + rest), told) for name, (rest, told) in REFS.items()]),
+        "## Behaviours",
+        "The tree of a chain is its state. One without `adopted/` and `retired/` is older than they are: people let all of it run.",
+        table(("path", "what it says"), [(code(path), told) for path, told in BEHAVIOUR_TREE]),
+        "`Clia-Event` of its commits has:",
+        table(("field", "what it says"), [(code(field), told) for field, told in BEHAVIOUR_EVENT.items()]),
+        "## Fetch rules",
         "`clia init` adds these rules to each remote:",
         table(("fetch rule",), [(code(rule),) for rule in exchange.fetch_rules("origin")]),
         "## Trailers",
@@ -158,6 +195,9 @@ def space_page() -> str:
             [
                 ("a name of an agent", f"{refs.NAME_MAX} characters, {code(refs._NAME.pattern)}"),  # noqa: SLF001  # its form
                 ("an entry of a trace", f"{traces.ENTRY_MAX} characters, then it is cut"),
+                ("a body of a behaviour", f"{flows.SOURCE_MAX} characters"),
+                ("notes of a version", f"{library.NOTES_MAX} characters"),
+                ("commits that are named as evidence at a time", f"{library.EVIDENCE_MAX}"),
                 ("a text to purge", "at least four characters"),
                 ("the format of a space", f"{spaces.FORMAT}; another one is refused"),
             ],

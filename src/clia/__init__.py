@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from clia.app.space import Space
     from clia.app.spaces import init_space as init
     from clia.app.spaces import open_space as open  # noqa: A004  # clia.open is the promised name
+    from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Rate, Replayed, Suggestion
     from clia.cli.agent_program import agent_cli
     from clia.federation.model import Announced, Grant, Key, Peer, Remote, Synced
     from clia.kernel.typed_objects import Behaviour, Briefing, ConsoleTrace
@@ -26,7 +27,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Announced",
     "Behaviour",
+    "BehaviourStats",
+    "BehaviourVersion",
     "Briefing",
+    "Comparison",
     "Conflicts",
     "ConsoleTrace",
     "Decision",
@@ -34,16 +38,20 @@ __all__ = [
     "Flow",
     "Grant",
     "Key",
+    "KnownBehaviour",
     "Landed",
     "Link",
     "Merged",
     "Peer",
+    "Rate",
     "Remote",
+    "Replayed",
     "Request",
     "Session",
     "Settings",
     "Space",
     "Submodule",
+    "Suggestion",
     "Synced",
     "UpToDate",
     "__version__",
@@ -55,11 +63,14 @@ __all__ = [
 ]
 
 _OBJECTS, _MODEL, _SESSIONS = "clia.kernel.typed_objects", "clia.space.model", "clia.sessions.model"
-_FEDERATION = "clia.federation.model"
+_FEDERATION, _BEHAVIOURS = "clia.federation.model", "clia.behaviours.model"
 _HOMES = {
     "Announced": _FEDERATION,
     "Behaviour": _OBJECTS,
+    "BehaviourStats": _BEHAVIOURS,
+    "BehaviourVersion": _BEHAVIOURS,
     "Briefing": _OBJECTS,
+    "Comparison": _BEHAVIOURS,
     "Conflicts": _MODEL,
     "ConsoleTrace": _OBJECTS,
     "Decision": _SESSIONS,
@@ -67,16 +78,20 @@ _HOMES = {
     "Flow": _SESSIONS,
     "Grant": _FEDERATION,
     "Key": _FEDERATION,
+    "KnownBehaviour": _BEHAVIOURS,
     "Landed": _MODEL,
     "Link": _MODEL,
     "Merged": _MODEL,
     "Peer": _FEDERATION,
+    "Rate": _BEHAVIOURS,
     "Remote": _FEDERATION,
+    "Replayed": _BEHAVIOURS,
     "Request": _SESSIONS,
     "Session": _SESSIONS,
     "Settings": "clia.app.settings",
     "Space": "clia.app.space",
     "Submodule": _MODEL,
+    "Suggestion": _BEHAVIOURS,
     "Synced": _FEDERATION,
     "UpToDate": _MODEL,
     "agent_cli": "clia.cli.agent_program",

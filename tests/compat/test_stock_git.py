@@ -35,7 +35,7 @@ def repository(where: Path, *words: str) -> Path:
 
 def work(space: clia.Space) -> dict[str, str]:
     """Some of everything that a space can hold; the ids to look for."""
-    found = {"object": space.write(OBJECT), "behaviour": space.write(clia.Behaviour("careful", "prompt", "Be careful."))}
+    found = {"object": space.write(OBJECT), "behaviour": space.add_behaviour("careful", "Be careful.", "prompt").cid}
     space.register_type("review", "agent-commit")
     scout = space.spawn_at("scout", clia.Briefing("explore", "all of it", found["behaviour"]), "main")
     found |= {"briefing": scout.briefing, "genesis": scout.genesis}

@@ -125,6 +125,7 @@ def test_typed_objects_are_read_back_and_have_the_same_id_everywhere(space: clia
         clia.Briefing("A title", "Some text", meta={"z": 1, "a": [None, 1.5, "é"]}),
         clia.ConsoleTrace("0" * 40, "scout", ({"text": "x", "kind": "console"},)),
         clia.Behaviour("greet", "prompt", "Say hello."),
+        clia.Behaviour("greet", "prompt", "Say hello.", parent="0" * 40, notes="politely"),
         {"type": "capability", "peer": "p", "trigger": "spawn"},
     ]
     cids = [space.write(each) for each in things]
@@ -145,6 +146,8 @@ def test_an_object_that_is_none_is_refused(space: clia.Space, tmp_path: Path) ->
         ("invalid-object", clia.Briefing("")),
         ("invalid-object", {"type": "briefing", "title": 3, "text": ""}),
         ("invalid-object", clia.Behaviour("x", "spell", "abracadabra")),
+        ("invalid-object", {"type": "behaviour", "name": "x", "kind": "prompt", "body": "", "parent": 3}),
+        ("invalid-object", {"type": "behaviour", "name": "x", "kind": "prompt", "body": "", "notes": None}),
         ("invalid-object", {"type": "capability", "value": float("nan")}),
         ("invalid-object", {"type": "console-trace", "commit": "", "agent": "", "entries": "none"}),
     ]
@@ -377,7 +380,7 @@ def test_an_empty_message_gets_a_subject(scout: clia.Space) -> None:
 
 
 def test_the_prompt_of_the_briefing_is_named_as_behaviour(space: clia.Space) -> None:
-    prompt = space.write(clia.Behaviour("look", "prompt", "Look around."))
+    prompt = space.add_behaviour("look", "Look around.", "prompt").cid
     made = space.spawn("scout", clia.Briefing("t", behaviour=prompt))
     assert space.show(made.genesis).behaviour == prompt
     assert space.show(space.commit("scout", "finding", {})).behaviour == prompt

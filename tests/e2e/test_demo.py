@@ -1,8 +1,12 @@
-"""``make demo`` leaves two sessions and some questions waiting for the person at the keyboard, and says how to answer them."""
+"""``make demo`` leaves two sessions and some questions waiting for the person at the keyboard, and says how to answer them.
+
+On the way a behaviour is improved on evidence, and of another too little is known.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -23,6 +27,18 @@ def test_the_demo_leaves_two_sessions_and_every_kind_of_question_and_its_last_li
     for promise in ("Never commit secrets.", "Payments explorer", "submodule-root", "appended to", "nothing found"):
         assert promise in done.stdout
     assert done.stderr == ""
+
+    with clia.open(re.findall(r"cd (\S+/space/shop)$", done.stdout, re.MULTILINE)[0]) as space:
+        adopted = space.behaviour("restock").history[0]
+        better, asked = space.behaviour("restock").versions[-1], space.suggest_behaviour("tidy")
+    assert (adopted.event, adopted.cid, better.state, better.by) == (
+        "adopt",
+        better.cid,
+        "current",
+        "clerk <clerk@agents.clia.invalid>",
+    )
+    assert len(adopted.evidence) > asked.least, "it was adopted on what suggest named"
+    assert (asked.action, asked.candidates[0].state) == ("not-enough-data", "proposed")
 
     said = done.stdout.partition(CLOSING)[2].splitlines()[1:]
     (_, place), *answers = (shlex.split(line, comments=True) for line in said)

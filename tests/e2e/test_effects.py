@@ -241,8 +241,26 @@ def test_a_prompt_is_put_to_the_endpoint_and_its_answer_comes_back(desk: Desk) -
     assert got.body == {"messages": [{"role": "user", "content": "What now?"}], "temperature": 0.5, "model": "small"}
     assert got.headers["authorization"] == f"Bearer {KEY}"
     assert got.headers["idempotency-key"] == f"{desk.space.id}/scout/1.1"
-    (said,) = texts(desk.space.trace_pending("scout"))
-    assert "small-2026 answered" in said
+    (entry,) = desk.space.trace_pending("scout")
+    assert "small-2026 answered" in entry["text"]
+    assert entry["data"] == {"request": "1.1", "model": "small-2026", "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
+
+
+def test_of_odd_usage_only_counts_are_traced_and_the_answer_is_not_lost(desk: Desk) -> None:
+    usage = {
+        "prompt_tokens": 3,
+        "completion_tokens": -1,
+        "cost": 0.5,
+        "huge": 2**70,
+        "more": {"cached": 2},
+        "\ud800": 1,
+        "ok": True,
+    }
+    with model_server(completion(usage=usage)) as server:
+        value = llm_desk(desk, server.url).call(llm, {"prompt": "What now?"})
+    assert value["text"] == "Look at the logs."
+    (entry,) = desk.space.trace_pending("scout")
+    assert entry["data"]["usage"] == {"prompt_tokens": 3}
 
 
 def test_messages_and_tools_pass_as_they_are_and_need_no_key(desk: Desk) -> None:

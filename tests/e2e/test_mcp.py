@@ -87,6 +87,7 @@ async def _tour(driver: Driver, agent: str, you: dict[str, str]) -> None:
     await _others(driver, agent, you)
     await _people(driver, agent, you)
     await _sessions(driver, agent, you)
+    await _behaviours(driver, agent, you)
     assert (await driver.do("verify"))["findings"] == []
     assert {"verify: checking", "verify: done", "merge: merging", "start: running the flow"} <= set(driver.progress)
     assert driver.used == set(listed), "a tool that is not driven is not shown to work"
@@ -158,18 +159,41 @@ async def _sessions(driver: Driver, agent: str, you: dict[str, str]) -> None:
     assert [each["value"] for each in seen["given"]["resumes"]] == [6, 7]
 
 
+async def _behaviours(driver: Driver, agent: str, you: dict[str, str]) -> None:
+    shown = await driver.do("behaviour_show", behaviour="product")
+    assert (shown["version"]["body"], shown["evidence"]) == (PRODUCT, "clia://behaviours/product/evidence")
+    head = (await driver.do("log", of=agent))["commits"][0]["cid"]
+    better = {"name": "product", "body": f"{PRODUCT}# {agent}\n", "why": "shorter", "evidence": [head]}
+    made = (await driver.do("behaviour_propose", **better, **you))["version"]
+    assert (made["state"], made["by"].partition(" ")[0], made["evidence"]) == ("proposed", agent, [head])
+    stats = (await driver.do("behaviour_stats", behaviour="product"))["stats"]
+    assert [each["sessions"]["finished"] > 0 for each in stats if each["state"] == "current"] == [True]
+    compared = await driver.do("behaviour_compare", before="product", after=made["cid"])
+    assert f"+# {agent}" in compared["diff"]
+    assert (await driver.do("behaviour_suggest", name="product"))["action"] == "not-enough-data"
+
+
 async def _look(driver: Driver, agent: str) -> None:
     """Every resource and prompt."""
     client = driver.client
     addresses = {each.uri for each in (await client.list_resources()).resources}
     assert {f"clia://agents/{agent}", f"clia://lineage/{agent}"} <= addresses
     templates = {each.uri_template for each in (await client.list_resource_templates()).resource_templates}
-    assert templates == {"clia://agents/{name}", "clia://traces/{cid}", "clia://lineage/{slug}"}
+    assert templates == {
+        "clia://agents/{name}",
+        "clia://traces/{cid}",
+        "clia://lineage/{slug}",
+        "clia://behaviours/{name}/evidence",
+        "clia://behaviours/{name}/versions/{cid}",
+    }
+    version = (await driver.do("behaviour_show", behaviour="product"))["version"]["cid"]
     commit = (await driver.do("log", of=agent))["commits"][-2]["cid"]
     for uri, key in (
         (f"clia://agents/{agent}", "briefing"),
         (f"clia://traces/{commit}", "entries"),
         (f"clia://lineage/{agent}", "plan"),
+        ("clia://behaviours/product/evidence", "went_badly"),
+        (f"clia://behaviours/product/versions/{version}", "body"),
     ):
         (found,) = (await client.read_resource(uri)).contents
         assert found.mime_type == "application/json"

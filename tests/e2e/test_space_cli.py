@@ -263,7 +263,7 @@ def test_spawn_freezes_the_profile_and_show_puts_its_guardrails_first(place: Pla
 
 def test_spawn_names_the_behaviour_behind_a_briefing(place: Place) -> None:
     with library.open(place.root) as space:
-        prompt = space.write(library.Behaviour("ask", "prompt", "Ask first."))
+        prompt = space.add_behaviour("first-ask", "Ask first.", "prompt").cid
     place.run("spawn", "one", "-t", "x", "--behaviour", prompt)
     assert place.json("show", "agents/one")["behaviour"] == prompt
     assert place.json("show", "one")["briefing"]["behaviour"] == prompt
@@ -290,7 +290,7 @@ def test_secrets_stay_out_of_briefings_and_commits_unless_told_otherwise(place: 
         (["one", "-t", "x", "--parent", "scout"], 2, "invalid-option"),
         (["one", "-t", "x", "--from", "nobody"], 2, "no-such-agent"),
         (["one", "-t", "x", "--at", "nothing"], 2, "no-such-object"),
-        (["one", "-t", "x", "--behaviour", "abc"], 2, "no-such-object"),
+        (["one", "-t", "x", "--behaviour", "abc"], 2, "no-such-version"),
         (["one", "-t", "x", "--meta", "word"], 2, "invalid-meta"),
         (["one", "-t", "x", "--file", "gone"], 1, "file-error"),
     ],

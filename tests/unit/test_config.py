@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.app.config import Config, FlowLimits, Llm, ProgramRule, WorkerOptions, read_config
+from clia.behaviours.suggesting import Policy
 from clia.errors import InvalidDocument, NotFound
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ concurrency = 8
 poll_seconds = 0.1
 grace_seconds = 2
 timeout_seconds = 30
+behaviours_seconds = 15
 
 [effects.llm]
 url = "https://models.example/v1/"
@@ -48,6 +50,15 @@ run = ["make", "test"]
 [effects.mail]
 server = "mail.example"
 timeout_seconds = 5
+
+[behaviours.review]
+measure = "kept"
+least = 40
+error = 0.01
+adopt = true
+
+[behaviours."*"]
+least = 30
 """
 
 
@@ -62,13 +73,14 @@ def test_everything_that_a_file_says_is_taken(tmp_path: Path) -> None:
     made = read_config(path)
     assert made.answers == {"human": {"type": "string", "enum": ["yes", "no"]}}
     assert made.flows == FlowLimits(2.0, 32)
-    assert made.worker == WorkerOptions(10.0, 3, 0.5, 60.0, 8, 0.1, 2.0, 30.0)
+    assert made.worker == WorkerOptions(10.0, 3, 0.5, 60.0, 8, 0.1, 2.0, 30.0, 15.0)
     assert made.llm == Llm("https://models.example/v1", "small", "MODELS_KEY", 20.0)
     assert made.programs == {
         "claude": ProgramRule(("claude", "-p"), 900.0, ("ANTHROPIC_BASE_URL",), "refactor"),
         "tests": ProgramRule(("make", "test")),
     }
     assert made.effects == {"mail": {"server": "mail.example", "timeout_seconds": 5}}
+    assert made.behaviours == {"review": Policy("kept", 40, 0.01, adopt=True), "*": Policy(least=30)}
     assert made.path == path
 
 
@@ -129,6 +141,17 @@ def test_an_empty_file_says_nothing(tmp_path: Path) -> None:
         ("[effects.command.programs.x]\nrun = [1]", "effects.command.programs.x.run"),
         ('[effects.command.programs.x]\nrun = ["ls"]\nshell = true', "effects.command.programs.x.shell"),
         ("[effects.command]\nprogram = 1", "effects.command.program"),
+        ("[worker]\nbehaviours_seconds = 0", "worker.behaviours_seconds"),
+        ("[behaviours]\nreview = 1", "behaviours.review"),
+        ("[behaviours.review]\nmost = 1", "behaviours.review.most"),
+        ('[behaviours.review]\nmeasure = "beauty"', "behaviours.review.measure"),
+        ('[behaviours.review]\nmeasure = ["kept"]', "behaviours.review.measure"),
+        ("[behaviours.review]\nleast = 0", "behaviours.review.least"),
+        ("[behaviours.review]\nerror = 2", "behaviours.review.error"),
+        ("[behaviours.review]\nerror = nan", "behaviours.review.error"),
+        ("[behaviours.review]\nerror = true", "behaviours.review.error"),
+        ('[behaviours."*"]\nadopt = "yes"', "behaviours.*.adopt"),
+        ('[behaviours."A B"]\nadopt = true', "behaviours.A B"),
         ("[effects.mail]\ntimeout_seconds = 0", "effects.mail.timeout_seconds"),
         ("[effects.mail]\ntimeout_seconds = 1e300", "effects.mail.timeout_seconds"),
         ("[effects]\nmail = 1", "effects.mail"),

@@ -26,7 +26,7 @@ from skills_ref import parser, validator  # type: ignore[import-untyped]  # it s
 
 import clia
 from clia.app.exports import export
-from clia.triads.exports import profile
+from clia.triads.exports import profile, prompt_skill
 from clia.triads.exports.formats import FORMATS, Source, Wishes
 
 if TYPE_CHECKING:
@@ -158,6 +158,19 @@ SLUGS = st.sampled_from(["scout", "yes", "null", "true", "1", "1e3", "0x1f", "20
 def test_no_profile_breaks_out_of_a_tools_schema(tree: Tree, slug: str, content: dict[str, Any]) -> None:
     made, summary = rendered(tree, slug, content)
     check_all(made, slug, summary)
+
+
+@settings(max_examples=100, deadline=None)
+@given(SLUGS, TEXT | st.just(" \n"), TEXT)
+def test_no_prompt_breaks_out_of_its_skill_or_makes_a_tool_act(slug: str, said: str, body: str) -> None:
+    content = str(prompt_skill.target(prompt_skill.PromptSkill(slug, "a" * 40, said, f"{body}!`ls`\n```!\n@{body}")).render())
+    fields, text = parser.parse_frontmatter(content)
+    assert validator.validate_metadata(fields, Path(slug)) == []
+    assert front(content) == fields
+    assert (fields["name"], fields["metadata"]) == (slug, {"clia-behaviour": "a" * 40})
+    assert text.startswith("<!-- Made by")
+    assert text.count("<!--") == 1
+    assert not re.search(r"!`|```!|~~~!|(?<!\S)@", text)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import subprocess
@@ -12,14 +13,16 @@ import pytest
 
 import clia
 from clia.client import RemoteSpace
+from clia.kernel.typed_objects import as_bytes, as_typed
 
 if TYPE_CHECKING:
     from support import Tree
 
 
 def test_the_exported_names_are_frozen() -> None:
-    classes = ["Announced", "Behaviour", "Briefing", "Conflicts", "ConsoleTrace", "Decision", "File", "Flow", "Grant", "Key"]
-    classes += ["Landed", "Link", "Merged", "Peer", "Remote", "Request", "Session", "Settings", "Space", "Submodule", "Synced"]
+    classes = ["Announced", "Behaviour", "BehaviourStats", "BehaviourVersion", "Briefing", "Comparison", "Conflicts"]
+    classes += ["ConsoleTrace", "Decision", "File", "Flow", "Grant", "Key", "KnownBehaviour", "Landed", "Link", "Merged", "Peer"]
+    classes += ["Rate", "Remote", "Replayed", "Request", "Session", "Settings", "Space", "Submodule", "Suggestion", "Synced"]
     classes += ["UpToDate"]
     functions = ["__version__", "agent_cli", "errors", "init", "lineage", "open"]
     assert clia.__all__ == [*classes, *functions]
@@ -49,7 +52,7 @@ def test_the_signatures_are_frozen() -> None:
 def test_the_verbs_of_a_space_are_frozen() -> None:
     found = inspect.getmembers(clia.Space, inspect.isfunction)
     verbs = {name: list(inspect.signature(value).parameters)[1:] for name, value in found}
-    assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE | SESSIONS | FEDERATION
+    assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE | SESSIONS | FEDERATION | BEHAVIOURS
 
 
 def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words() -> None:
@@ -61,7 +64,7 @@ def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words
     assert str(inspect.signature(RemoteSpace)) == (
         "(url: 'str', token: 'str', *, space: 'str | None' = None, timeout: 'float' = 30) -> 'None'"
     )
-    for name in SPACE | SESSIONS | FEDERATION:
+    for name in SPACE | SESSIONS | FEDERATION | BEHAVIOURS:
         assert inspect.signature(remote[name]) == inspect.signature(local[name]), name
         assert name == "close" or remote[name].__doc__ == local[name].__doc__
         assert remote[name].__module__ == "clia.client.space"
@@ -91,6 +94,65 @@ def test_what_federation_answers_with_has_its_documented_names() -> None:
     assert clia.Announced._fields == ("peer", "seq", "statements", "snapshot", "moves", "rung")
     assert clia.Synced._fields == ("peer", "accepted", "seq", "moves", "refused", "keys", "error", "waiting", "silent")
     assert clia.Remote._fields == ("peer", "agent", "head", "kind", "subject", "at", "record", "traces")
+
+
+def test_what_is_told_of_behaviours_has_its_documented_names() -> None:
+    assert clia.Behaviour._fields == ("name", "kind", "body", "meta", "parent", "notes")
+    assert clia.BehaviourVersion._fields == (
+        *("name", "cid", "kind", "state", "body", "parent", "notes"),
+        *("by", "at", "why", "evidence", "origin"),
+    )
+    assert clia.KnownBehaviour._fields == ("name", "kind", "current", "versions", "history")
+    assert clia.Rate._fields == ("measure", "good", "n", "rate", "low", "high")
+    assert clia.BehaviourStats._fields == (
+        *("cid", "name", "state", "commits", "sessions", "decisions", "merges", "outcomes", "landed", "reverted"),
+        *("merge_seconds", "land_seconds", "trace", "tokens", "first", "last", "rates", "series"),
+    )
+    assert clia.Comparison._fields == ("before", "after", "measures")
+    assert clia.Suggestion._fields == (
+        *("name", "action", "cid", "measure", "current", "candidates", "why", "evidence", "least", "error", "expect"),
+    )
+    assert clia.Replayed._fields == (
+        *("agent", "session", "flow", "with_", "same", "steps", "departs_at", "recorded", "unasked", "ended"),
+        *("result", "failure", "recorded_status", "recorded_result", "recorded_failure", "printed"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "cid"),
+    [
+        (clia.Behaviour("greet", "prompt", "Say hello."), "56289cf0177e6cceef78de061a885973241501aa"),
+        (clia.Behaviour("greet", "prompt", "Say hello.", {"tone": "kind"}), "4e4a329cfc15ce4b550901d9bd3c2fe0c13a495d"),
+        (
+            clia.Behaviour("echo", "session-flow", "def main(input):\n    return input\n"),
+            "41e56091b46ee038634a7c27f55fc1c379fb90b2",
+        ),
+    ],
+    ids=["prompt", "with meta", "flow"],
+)
+def test_a_behaviour_keeps_the_id_that_it_had_before_there_were_parents_and_notes(made: clia.Behaviour, cid: str) -> None:
+    data = as_bytes(made.to_object())
+    assert hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest() == cid
+    assert as_typed(json.loads(data)) == made
+
+
+BEHAVIOURS = {
+    "add_behaviour": ["name", "body", "kind", "why", "notes", "by"],
+    "adopt_behaviour": ["name", "version", "trial", "expect", "evidence", "measure", "why", "by"],
+    "behaviour": ["name"],
+    "behaviour_diff": ["one", "other"],
+    "behaviour_stats": ["text", "over", "progress"],
+    "behaviour_version": ["text"],
+    "behaviours": [],
+    "brief": ["prompt", "title", "task", "agent"],
+    "compare_behaviours": ["before", "after", "progress"],
+    "follow_policy": ["name"],
+    "observation_gaps": [],
+    "propose_behaviour": ["name", "body", "kind", "parent", "evidence", "why", "notes", "agent"],
+    "replay_behaviour": ["agent", "with_", "session_id"],
+    "retire_behaviour": ["name", "version", "expect", "why", "by"],
+    "suggest_behaviour": ["name", "measure", "progress"],
+}
 
 
 FEDERATION = {

@@ -786,6 +786,32 @@ def test_verify_names_a_record_with_another_briefing(scout: clia.Space, repo: Pa
     assert [each.code for each in scout.verify().findings] == ["record-differs"]
 
 
+def test_verify_names_what_plain_git_broke_in_the_chain_of_a_behaviour(scout: clia.Space, repo: Path) -> None:
+    made = scout.add_behaviour("look", "Look around.", "prompt").cid
+    scout.retire_behaviour("look", scout.propose_behaviour("look", "Look twice.").cid)
+    assert scout.verify().clean
+    ref, other = "refs/clia/behaviours/look", scout.write(clia.Briefing("no behaviour"))
+    whole = git("rev-parse", ref, cwd=repo).strip()
+    files = git("ls-tree", "-r", whole, cwd=repo)
+    empty = next(line.split()[2] for line in files.splitlines() if "adopted/" in line)
+    broken = {
+        f"versions/{other}.json": (other, {other}),
+        f"versions/{empty}.json": (made, {made}),
+        "current": (fed(repo, f"{empty}\n", "hash-object", "-w", "--stdin"), {empty}),
+        f"adopted/{other}": (empty, {other}),
+        f"retired/{other}": (empty, {other}),
+    }
+    for path, (blob, named) in broken.items():
+        git("read-tree", whole, cwd=repo)
+        git("update-index", "--add", "--cacheinfo", f"100644,{blob},{path}", cwd=repo)
+        tree = git("write-tree", cwd=repo).strip()
+        git("update-ref", ref, commit_tree(repo, "by hand\n", tree=tree), cwd=repo)
+        found = scout.verify().findings
+        assert {(each.code, each.ref, each.cid) for each in found} == {("broken-behaviour", ref, cid) for cid in named}, path
+    git("update-ref", ref, whole, cwd=repo)
+    assert scout.verify().clean
+
+
 def test_a_wrong_type_is_never_a_bare_python_error(scout: clia.Space) -> None:
     space: Any = scout
     calls: list[Callable[[], object]] = [

@@ -54,9 +54,10 @@ contents = (
     | st.builds(clia.Link, st.text(max_size=10))
     | st.builds(clia.Submodule, st.text("0123456789abcdef", min_size=40, max_size=40))
 )
+maybe_text = st.none() | st.text()
 typed = (
     st.builds(clia.Briefing, st.text("abc", min_size=1), st.text(), st.none(), st.none())
-    | st.builds(clia.Behaviour, st.text(), st.sampled_from(["prompt", "session-flow"]), st.text(), st.none())
+    | st.builds(clia.Behaviour, st.text(), st.sampled_from(["prompt", "session-flow"]), st.text(), st.none(), maybe_text, st.text())
     | st.builds(clia.ConsoleTrace, st.text(), st.text(), st.lists(objects, max_size=2).map(tuple))
     | objects.map(lambda made: {**made, "type": "capability"})
 )

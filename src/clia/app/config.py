@@ -11,11 +11,14 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from clia.errors import InvalidDocument, NotFound
+from clia.kernel.refs import is_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
+
+    from clia.behaviours.suggesting import Policy
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MAX_BYTES = 1024 * 1024
@@ -41,6 +44,7 @@ class WorkerOptions(NamedTuple):
     poll_seconds: float = 0.5
     grace_seconds: float = 10.0  # what runs may take so long to end when the worker is told to stop
     timeout_seconds: float = 600.0  # for one attempt of an effect that has no time of its own
+    behaviours_seconds: float = 60.0  # how often behaviours are judged whose policy adopts by itself
 
 
 class Llm(NamedTuple):
@@ -103,6 +107,7 @@ class Config(NamedTuple):
     effects: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # the tables of effects that others bring
     forge: ForgeOptions = ForgeOptions()
     federation: FederationOptions = FederationOptions()
+    behaviours: Mapping[str, Policy] = MappingProxyType({})  # by name, ``*`` for all others: what each is judged by
     path: str | None = None  # where it was read
 
 
@@ -140,7 +145,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _config(top: _Table) -> Config:
-    top.only("answers", "flows", "worker", "effects", "forge", "federation")
+    top.only("answers", "flows", "worker", "effects", "forge", "federation", "behaviours")
     answers = {kind: table.only("schema").need("schema", _table) for kind, table in top.tables("answers")}
     effects = dict(top.tables("effects"))
     llm, command = effects.pop("llm", None), effects.pop("command", None)
@@ -156,6 +161,7 @@ def _config(top: _Table) -> Config:
         effects={kind: dict(table.values) for kind, table in effects.items()},
         forge=_forge(top.table("forge")),
         federation=federation._replace(**_numbers(top.table("federation"), federation._asdict())),
+        behaviours={name: _policy(name, each) for name, each in top.tables("behaviours")},
         path=top.path,
     )
 
@@ -186,6 +192,41 @@ def _hook_events(value: Any) -> tuple[str, ...]:
     if not found or any(each not in known for each in found):
         raise _Refused(f"must be a list of {' and '.join(known)}")
     return found
+
+
+def _policy(name: str, table: _Table) -> Policy:
+    from clia.behaviours.suggesting import Policy  # only where there is one: every command reads this file
+
+    table.only(*Policy._fields)
+    if name != "*" and not is_name(name):
+        raise _invalid(table.path, f"behaviours.{name}", "is no behaviour's name, and not *")
+    said = {
+        "measure": table.take("measure", _measure),
+        "least": table.take("least", _count),
+        "error": table.take("error", _share),
+        "adopt": table.take("adopt", _flag),
+    }
+    return Policy(**{field: value for field, value in said.items() if value is not None})
+
+
+def _measure(value: Any) -> str:
+    from clia.behaviours.measures import MEASURES
+
+    if not isinstance(value, str) or value not in MEASURES:
+        raise _Refused(f"must be one of {', '.join(MEASURES)}")
+    return value
+
+
+def _share(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 0.5:
+        raise _Refused("must be a probability above 0, and at most 0.5")
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Refused("must be true or false")
+    return value
 
 
 def _numbers(table: _Table, defaults: Mapping[str, int | float]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Exports and mirrors on the local file system.
 
-Invariant: looking and writing happen under one lock on the target root, so that two writers never mix.
+Invariant: looking and writing happen under one lock on the target root, so that two writers never mix. Of prompts, only what
+people let agents use is copied to where tools will use it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from clia.app.lineage import place
 from clia.backends.local_files import WritableLocalFiles
-from clia.errors import NotFound
+from clia.errors import InvalidInput, NotAllowed, NotFound
 from clia.ports.files import DIRECTORY
 from clia.triads import mirrors as mirroring
 from clia.triads.exports import plan as planning
@@ -19,6 +20,8 @@ from clia.triads.exports.profile import check_whole, shown_from
 from clia.triads.places import repositories_above
 
 if TYPE_CHECKING:
+    from clia.app.space import Space
+    from clia.behaviours.model import BehaviourVersion
     from clia.ports.files import WritableFiles
     from clia.triads.exports.formats import Wishes
     from clia.triads.exports.plan import Plan
@@ -45,6 +48,57 @@ def export(lineage: Lineage, wishes: Wishes, *, output_root: Path | None = None,
         planned = planning.plan(files, root, source)
         planning.apply(files, planned, force=force)
     return planned
+
+
+_TASK, _AGENT, _TITLE = "the task that you were given", "the agent that uses this skill", "the task at hand"
+
+
+def export_prompt(
+    space: Space, behaviour: str, path: Path, *, output_root: Path | None = None, write: bool = True, force: bool = False
+) -> tuple[BehaviourVersion, Plan]:
+    """Writes a prompt as a skill: a name's current version, or one that people let run, by its id. Otherwise as ``export``.
+
+    ``path`` is in the repository to write to, unless ``output_root`` names another place.
+    """
+    from clia.triads.exports import prompt_skill
+
+    version = _exportable(space.behaviour_version(behaviour), behaviour)
+    files = WritableLocalFiles()
+    root = _root(files, files.real(os.path.abspath(path)), output_root)
+    said = version.notes if version.notes.strip() else version.why
+    made = prompt_skill.PromptSkill(version.name, version.cid, said, _for_skill(version.body))
+    targets = [prompt_skill.target(made)]
+    if not write:
+        return version, planning.plan_targets(files, root, version.name, "prompt", targets)
+    with files.exclusive(root):
+        planned = planning.plan_targets(files, root, version.name, "prompt", targets)
+        planning.apply(files, planned, force=force)
+    return version, planned
+
+
+def _exportable(version: BehaviourVersion, given: str) -> BehaviourVersion:
+    from clia.behaviours.model import ADOPTED, CURRENT, FOREIGN
+    from clia.kernel.typed_objects import PROMPT
+
+    fields = {"behaviour": version.name, "cid": version.cid}
+    if version.kind != PROMPT:
+        raise InvalidInput(f"{version.name!r} is a flow: only a prompt can be a skill", code="not-a-prompt", fields=fields)
+    if version.state not in (CURRENT, ADOPTED):
+        what = given if version.state == FOREIGN else f"{version.name} {version.cid[:12]}"
+        raise NotAllowed(
+            f"the version {version.cid[:12]} of {version.name!r} is {version.state}: only what people let run is exported",
+            code="not-adopted",
+            hints=[f"clia behaviour adopt {what}"],
+            fields={**fields, "state": version.state},
+        )
+    return version
+
+
+def _for_skill(body: str) -> str:
+    """A prompt whose open places are filled with words: a skill is read before anybody knows the task."""
+    from clia.behaviours.rendering import TASK, places, rendered
+
+    return rendered(body, _TASK if TASK in places(body) else "", agent=_AGENT, title=_TITLE)
 
 
 def mirrors(path: Path, slug: str | None = None, *, merged: bool = False, write: bool = True) -> Mirrors:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from clia.federation.peers import Pinned
     from clia.ports.signing import KeyRing, Verifier
     from clia.ports.transport import Limits, Transport
+    from clia.space.behaviour_chains import BehaviourChains
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.registry import Registry
@@ -55,6 +56,7 @@ class FederationVerbs:
     _core: Core
     _envelope: Envelope
     _registry: Registry
+    _chains: BehaviourChains
 
     def _set_up_federation(self, abroad: Abroad) -> None:
         core, envelope = self._core, self._envelope
@@ -66,7 +68,7 @@ class FederationVerbs:
         self._announcing = Announcing(core, envelope, self._registry, signing, abroad.transport)
         self._doors = Doors(core, self._peers, signing, (self._announcing, abroad.transport))
         self._refusals = Refusals(core)
-        self._tracking = Tracking(core, self._peers, self._capabilities)
+        self._tracking = Tracking(core, self._peers, self._capabilities, self._chains)
         parts = SyncParts(
             registry=self._registry,
             peers=self._peers,

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from clia.app.judging import judged
 from clia.errors import InvalidDocument, InvalidInput
 from clia.kernel.messages import check_text
+from clia.kernel.refs import is_id
 from clia.ports.engine import Answer
 from clia.sessions.answers import Rule, check_answer, rule_of, schema_problem
 from clia.sessions.decisions import Decisions
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from clia.sessions.held import Shelf
     from clia.sessions.model import Decision, Flow, Session
     from clia.space.agents import Agents
+    from clia.space.behaviour_chains import BehaviourChains
     from clia.space.commits import Commits
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -64,11 +66,13 @@ class SessionVerbs:
     _commits: Commits
     _history: History
     _tracking: Tracking
+    _chains: BehaviourChains
+    _whole_id: Callable[[str], str]  # of a version that is named by the start of its id
 
     def _set_up_sessions(self, checkpoints: Checkpoints, running: Running) -> None:
         core, envelope = self._core, self._envelope
         self._running = running
-        self._flows = Flows(core, envelope, running.engine)
+        self._flows = Flows(core, self._chains, running.engine)
         self._replay = replay = Replay(running.engine, core.store, self._flows.source, running.shelf, running.place)
         transitions = Transitions(core, envelope, self._traces)
         self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed, self._check_running)
@@ -76,8 +80,8 @@ class SessionVerbs:
         self._health = Health(core, envelope, self._agents, checkpoints, replay, transitions)
         self._forks = Forks(core, envelope, self._agents, self._traces, checkpoints, self._lifecycle, (replay, transitions))
 
-    def _check_running(self, flow: str) -> None:
-        self._tracking.check_running(flow)
+    def _check_running(self, flow: str, cid: str | None = None) -> None:
+        self._tracking.check_running(flow, cid)
 
     @property
     def running(self) -> Running:
@@ -109,7 +113,10 @@ class SessionVerbs:
 
         ``PEER/NAME`` is a behaviour of a peer; it takes a grant with ``execute``.
         """
-        found, named = self._tracking.runnable(check_text(flow, "flow"))
+        flow = self._whole_id(check_text(flow, "flow"))
+        if is_id(flow):
+            self._flows.source(flow)  # what is no flow at all is said before who may run it
+        found, named = self._tracking.runnable(flow)
         return self._lifecycle.start(agent, found, input, timezone, named)
 
     def session(self, agent: str, session_id: str | None = None) -> Session:

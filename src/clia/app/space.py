@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from clia.app.behaviour_verbs import BehaviourVerbs
 from clia.app.federation_verbs import FederationVerbs
 from clia.app.session_verbs import SessionVerbs
 from clia.app.trace_verbs import TraceVerbs
@@ -17,6 +18,7 @@ from clia.kernel.names import check_slug, is_slug
 from clia.kernel.refs import is_id
 from clia.sessions.checkpoints import Checkpoints
 from clia.space.agents import Agents
+from clia.space.behaviour_chains import BehaviourChains
 from clia.space.captures import Captures
 from clia.space.checks import Checks
 from clia.space.commits import Commits
@@ -77,7 +79,7 @@ class Parts(NamedTuple):
     abroad: Abroad  # what federation needs
 
 
-class Space(SessionVerbs, TraceVerbs, FederationVerbs):
+class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs):
     """A git repository with agents in it. Made by ``clia.open`` and ``clia.init``; usable as a context manager."""
 
     def __init__(self, core: Core, parts: Parts) -> None:
@@ -85,7 +87,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs):
         self._place = parts.place
         self._envelope = envelope = Envelope(core, parts.workbench)
         self._registry = Registry(core, envelope)
-        companion = Checkpoints(core)
+        self._checkpoints = companion = Checkpoints(core)
         self._agents = Agents(core, envelope, companion)
         self._traces = Traces(core, envelope, parts.redact_chunk, parts.entry_max)
         self._commits = Commits(core, envelope, self._registry, self._traces, companion)
@@ -100,6 +102,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs):
         self._upkeep = Upkeep(core, self._agents, self._landing, parts.workbench)
         self._relinking = Relinking(core, self._traces, parts.workbench)
         self._purging = Purging(core, envelope, parts.workbench)
+        self._chains = BehaviourChains(core, envelope)
         self._set_up_sessions(companion, parts.running)
         self._set_up_federation(parts.abroad)
         envelope.recover_all()
@@ -151,10 +154,12 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs):
 
     def spawn(self, name: str, briefing: Briefing, *, slug: str | None = None) -> Spawned:
         """A new agent over the empty tree."""
+        self._check_prompt(briefing)
         return self._agents.spawn(name, briefing, profile=self._profile(name, slug))
 
     def spawn_from(self, name: str, briefing: Briefing, parent: str, *, slug: str | None = None) -> Spawned:
         """A new agent at another's head, as its sub-agent."""
+        self._check_prompt(briefing)
         head = self._core.require_head(parent)
         return self._agents.spawn(name, briefing, at=head, parent=parent, profile=self._profile(name, slug))
 
@@ -162,6 +167,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs):
         self, name: str, briefing: Briefing, commit: str, parent: str | None = None, *, slug: str | None = None
     ) -> Spawned:
         """A new agent at any commit."""
+        self._check_prompt(briefing)
         at = self._history.find(check_text(commit, "commit"))
         return self._agents.spawn(name, briefing, at=at, parent=parent, profile=self._profile(name, slug))
 
@@ -415,9 +421,11 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs):
         return found.joined(*self._abroad_checks.verify(progress, whole=self._checks.is_whole()))
 
     def rebuild(self, *, progress: Progress | None = None) -> int:
-        """Makes the index anew from git; how many edges stand. What the gate decides by is made anew, too."""
+        """Makes the index anew from git; how many edges stand. What the gate decides by and what was observed is made anew, too."""
         self._capabilities.forget_compiled()
-        return self._relations.rebuild(progress)
+        edges = self._relations.rebuild(progress)
+        self._observed.rebuild(progress)
+        return edges
 
     def relink(self, *, onto: str | None = None) -> list[Relinked]:
         """Binds traces to the commits that a squash or rebase made of traced ones."""

@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 from clia.app.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, Desk, End
 from clia.app.effects import ALONE, llm
 from clia.app.effects.context import Cleaning, Context, Tools, is_away, patiently
+from clia.app.policies import Policies
 from clia.errors import BackendError, CliaError
 from clia.kernel import secrets
 from clia.sessions import hand_over
@@ -69,6 +70,7 @@ class Status(NamedTuple):
     trouble: str | None = None  # why nothing goes on at this moment
     last: str | None = None  # what became of the last attempt that brought no answer
     problems: tuple[tuple[str, str], ...] = ()  # kinds that cannot be answered here, and why
+    adopted: tuple[str, ...] = ()  # versions of behaviours that a policy of the operator's made current, each with its name
 
 
 class Parts(NamedTuple):
@@ -105,6 +107,7 @@ class Worker:
         self._forgot_at = -math.inf
         self._asked_at: float | None = None  # since when an answer of the store is waited for
         self._last: str | None = None
+        self._policies = Policies(parts.space, parts.config, parts.wait)
 
     def stop(self) -> None:
         """Once: what runs may end within the grace. Again: now."""
@@ -115,7 +118,12 @@ class Worker:
         """Works until told to stop. ``once``: until all that is due at the start was tried. ``until_idle``: until nothing is
         left that this worker could answer, now or later."""
         beating = threading.Event()
-        beats = {"clia-heartbeat": self._keep_claims, "clia-watch": self._notice_silence}
+        beats: dict[str, Callable[[threading.Event], None]] = {
+            "clia-heartbeat": self._keep_claims,
+            "clia-watch": self._notice_silence,
+        }
+        if self._policies.any():
+            beats["clia-policies"] = lambda over: self._policies.keep_following(over, self._show)
         threads = [threading.Thread(target=beat, args=(beating,), name=name, daemon=True) for name, beat in beats.items()]
         for each in threads:
             each.start()
@@ -141,7 +149,8 @@ class Worker:
                 gone=counts[GONE],
                 hanging=len(self._hanging),
                 problems=tuple(sorted(self._parts.effects.problems.items())),
-                last=self._last,
+                last=self._policies.trouble or self._last,
+                adopted=self._policies.adopted,
                 trouble=self._seen.trouble or ("the store does not answer" if self._is_silent() else None),
             )
 

@@ -39,6 +39,10 @@ def _federation(name: str, text: str) -> Command:
     return Command(f"clia.cli.federation.{name}", text)
 
 
+def _behaviours(name: str, text: str) -> Command:
+    return Command(f"clia.cli.behaviours.{name}", text)
+
+
 TREE = Group(
     "The system of record for AI agents, kept in the git repository they work in.",
     {
@@ -81,6 +85,24 @@ TREE = Group(
                 "list": _sessions("flow_list", "every flow that is defined here"),
                 "show": _sessions("flow_show", "a flow, its versions and its source"),
                 "check": _sessions("flow_check", "what cannot work in a flow, in its own lines"),
+            },
+        ),
+        "behaviour": Group(
+            "What works: skills of agents in versions, what was observed of each, and what follows.",
+            {
+                "add": _behaviours("add", "make a prompt or a flow the current version of a behaviour"),
+                "list": _behaviours("list_behaviours", "every behaviour of this space"),
+                "show": _behaviours("show", "a behaviour, its versions and what happened to them; or one version"),
+                "diff": _behaviours("diff", "what one version changes in another"),
+                "lineage": _behaviours("lineage", "which version came from which, and how each does"),
+                "propose": _behaviours("propose", "a candidate with its evidence; it runs once a person adopts it"),
+                "suggest": _behaviours("suggest", "adopt, keep or retire, by the record; or not enough data"),
+                "adopt": _behaviours("adopt", "make a version what its name means, or let it run on trial"),
+                "retire": _behaviours("retire", "a version that shall start no more"),
+                "stats": _behaviours("stats", "what was observed of versions, with rates and intervals"),
+                "compare": _behaviours("compare", "two versions side by side, by every measure"),
+                "replay": _behaviours("replay", "a past session under another version; nothing is written"),
+                "export": _behaviours("export", "write a prompt as a skill, for the tools people already run"),
             },
         ),
         "session": Group(

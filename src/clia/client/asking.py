@@ -38,6 +38,7 @@ _CODES = {
     "entries": "invalid-entry",
     "input": "invalid-json",
     "payload": "invalid-json",
+    "evidence": "invalid-evidence",
 }
 
 
@@ -87,6 +88,8 @@ def _sendable(param: Param, value: Any) -> Any:
     if _is_text(param.shape):
         return check_text(value, param.key, nul=True)
     inner = param.shape.inner if isinstance(param.shape, Optional) else param.shape
+    if isinstance(inner, Listed) and isinstance(value, (str, bytes)):
+        raise _refused(param, f"{param.key} is a list, and no text")  # else each of its letters would be sent
     if inner is FILES or inner is CHANGES:
         _check_paths(value)
     try:

@@ -112,12 +112,12 @@ class Arrivals:
         entries = objects.entries(objects.commit(new).tree)
         versions = {path: entry for path, entry in entries.items() if path.startswith("versions/")}
         current = entries.get("current")
-        chosen = self._word(current) if current else ""
+        chosen = self._word(current) if current else None  # one that was retired has none
         for path, entry in versions.items():
             found = self._object(entry)
             if path != f"versions/{entry.cid}.json" or not isinstance(found, Behaviour) or found.name != name:
                 raise refusal("not-a-behaviour", f"{path!r} in {new} is no version of {name}", cid=new)
-        if f"versions/{chosen}.json" not in versions:
+        if not versions or (chosen is not None and f"versions/{chosen}.json" not in versions):
             raise refusal("not-a-behaviour", f"{new} does not say which version of {name} is current", cid=new)
 
     def _word(self, entry: Entry) -> str:

@@ -1,7 +1,8 @@
 """What is tracked of peers, and what of it may run here.
 
-Invariant: nothing of a peer's runs because it arrived. A version of a flow runs if this space has it of its own (defined by a
-person here, or written here), or if a grant with ``execute`` lets the peer's behaviours run.
+Invariant: nothing of a peer's runs because it arrived, and nothing of an agent's because it was proposed. A version of a flow runs
+if a person here has adopted it, or if a grant with ``execute`` lets the peer's behaviours run; what was retired here does not run,
+whoever else lets it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ if TYPE_CHECKING:
 
     from clia.federation.capabilities import Capabilities
     from clia.federation.peers import Peers
+    from clia.space.behaviour_chains import BehaviourChains
     from clia.space.core import Core
 
 
 class Tracking:
-    def __init__(self, core: Core, peers: Peers, capabilities: Capabilities) -> None:
+    def __init__(self, core: Core, peers: Peers, capabilities: Capabilities, chains: BehaviourChains) -> None:
         self._core = core
+        self._chains = chains
         self._peers = peers
         self._capabilities = capabilities
 
@@ -49,29 +52,50 @@ class Tracking:
         for each in known:
             runs = self._capabilities.allowed(each.space, "behaviour", "behaviour", execute=True)
             top = names.remote(each.name, "behaviours/")
-            for ref, _ in self._core.refs.under(top):
-                name = ref.removeprefix(top)
-                found.append(RemoteBehaviour(each.name, name, self.readable(f"{each.name}/{name}"), runs))
+            for ref, tip in self._core.refs.under(top):
+                current = self._chains.at(tip).current
+                found += [RemoteBehaviour(each.name, ref.removeprefix(top), current, runs)] if current else []
         return found
 
     def runnable(self, text: str) -> tuple[str, str | None]:
         """What a flow's name or id means to whoever starts it, and ``PEER/NAME`` where it is a peer's.
 
-        ``CapabilityDenied`` where it is another's and may not run.
+        ``CapabilityDenied`` where it may not run: it is another's, nobody has adopted it, or it was retired.
         """
         if names.remote_agent(text) is not None:
             found = self.readable(text)
             self.check_running(text)
+            self._check_not_retired(found)
             return found, text
-        if names.is_id(text) and not self._is_ours(text):
-            return text, self._foreign(text)
+        if names.is_id(text):
+            return text, None if self._chains.may_run(text) else self._foreign(text)
+        if names.is_name(text):
+            self._check_current(text)
         return text, None
 
-    def check_running(self, flow: str) -> None:
-        """``CapabilityDenied`` where a flow is a peer's and may not run any more: a session of it takes no further step."""
+    def _check_current(self, name: str) -> None:
+        """A chain that says of one version that it is current and that it shall not run was not written by us: it does not run."""
+        state = self._chains.state(name)
+        if state.current is not None and not state.may_run(state.current):
+            raise self._unreviewed(state.current)
+
+    def check_running(self, flow: str, cid: str | None = None) -> None:
+        """``CapabilityDenied`` where a flow is a peer's and may not run any more: a session of it takes no further step.
+
+        ``cid``: the version that a new session is to begin with, where it is no name's: it must be one that may run.
+        """
         named = names.remote_agent(flow)
         if named is not None:
             self._capabilities.require_execute(*named)
+            if cid is not None:
+                self._check_not_retired(cid)
+        elif cid is not None:
+            self.runnable(cid)
+
+    def check_trying(self, cid: str) -> None:
+        """``CapabilityDenied`` where a version may not even be tried without effects: it is another's, and takes ``execute``."""
+        if not any(cid in state.versions for _, state in self._chains.states()):
+            self.runnable(cid)
 
     def readable(self, text: str) -> str:
         """What a flow's name means to whoever reads it: of ``PEER/NAME`` the id of its current version."""
@@ -84,25 +108,19 @@ class Tracking:
         if tip is None:
             hints = [f"clia sync {peer}", f"clia cap explain {peer} behaviour behaviour"]
             raise NotFound(f"{peer} has no behaviour {name!r} that is tracked here", code="no-such-flow", hints=hints)
-        entry = core.objects.entry(core.objects.commit(tip).tree, "current")
-        return core.objects.blob(entry.cid).decode("ascii", "replace").strip() if entry else ""
-
-    def _is_ours(self, cid: str) -> bool:
-        """Whether somebody here made it a version of a flow, or wrote it."""
-        core = self._core
-        places = [(tip, f"versions/{cid}.json") for _, tip in core.refs.under(names.BEHAVIOURS)]
-        written = core.refs.get(names.OBJECTS)
-        places += [(written, f"{cid[:2]}/{cid[2:]}.json")] if written else []
-        return any(core.objects.entry(core.objects.commit(tip).tree, path) is not None for tip, path in places)
+        state = self._chains.at(tip)
+        if state.current is None or not state.may_run(state.current):
+            raise NotFound(f"{peer} has retired its behaviour {name!r}", code="retired", fields={"behaviour": text})
+        return state.current
 
     def _foreign(self, cid: str) -> str | None:
         """Which behaviour of a peer a version belongs to; of several peers' one that may run, if there is one."""
         core = self._core
+        self._check_not_retired(cid)
         found = []
         for ref, tip in core.refs.under(names.REMOTES):
             peer, _, place = ref.removeprefix(names.REMOTES).partition("/")
-            version = f"versions/{cid}.json"
-            if place.startswith("behaviours/") and core.objects.entry(core.objects.commit(tip).tree, version) is not None:
+            if place.startswith("behaviours/") and self._chains.at(tip).may_run(cid):
                 found.append((peer, place.removeprefix("behaviours/")))
         for peer, name in found:
             if self._capabilities.may_run(peer):
@@ -110,10 +128,29 @@ class Tracking:
         for peer, name in found:
             self._capabilities.require_execute(peer, name)
         if core.objects.kind(cid) is not None:
-            raise CapabilityDenied(
-                f"the object {cid} is no flow of this space: nobody here has defined it",
+            raise self._unreviewed(cid)
+        return None
+
+    def _check_not_retired(self, cid: str) -> None:
+        if not self._chains.may_run(cid) and any(cid in state.retired for _, state in self._chains.states()):
+            raise self._unreviewed(cid)
+
+    def _unreviewed(self, cid: str) -> CapabilityDenied:
+        """Nobody has let it run: it was proposed, it was retired, or it is just an object."""
+        states = list(self._chains.states())
+        name = next((name for name, state in states if cid in state.versions), None)
+        if name is None:
+            return CapabilityDenied(
+                f"the object {cid} is no behaviour of this space: nobody here has adopted it",
                 code="execute-denied",
-                hints=["read it with clia flow show, then define it under a name: clia flow define NAME FILE"],
+                hints=[f"read it: clia behaviour show {cid}", "then add it under a name: clia behaviour add NAME FILE"],
                 fields={"cid": cid},
             )
-        return None
+        retired = any(cid in state.retired for _, state in states)
+        said = "was retired" if retired else "was proposed, and nobody here has adopted it"
+        return CapabilityDenied(
+            f"the version {cid} of {name!r} {said}: it does not run",
+            code="retired" if retired else "not-adopted",
+            hints=[f"read it: clia behaviour show {cid[:12]}", f"let it run: clia behaviour adopt {name} {cid[:12]} [--trial]"],
+            fields={"cid": cid, "behaviour": name},
+        )

@@ -50,15 +50,19 @@ class ConsoleTrace(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """A skill: the source of a session's flow, or a prompt."""
+    """A skill: the source of a session's flow, or a prompt. ``parent`` is the id of the version it was made from, if any."""
 
     name: str
     kind: str
     body: str
     meta: Mapping[str, Any] | None = None
+    parent: str | None = None
+    notes: str = ""
 
     def to_object(self) -> dict[str, Any]:
         made: dict[str, Any] = {"type": "behaviour", "name": self.name, "kind": self.kind, "body": self.body}
+        made |= {"parent": self.parent} if self.parent is not None else {}
+        made |= {"notes": self.notes} if self.notes else {}
         if self.meta:
             made["meta"] = dict(self.meta)
         return made
@@ -78,9 +82,17 @@ def as_object(thing: TypedObject | Mapping[str, Any]) -> dict[str, Any]:
             raise invalid(field, f"the {field} of a {kind} must be {'a list' if types is list else 'a string'}")
     if kind == "briefing" and not made["title"].strip():
         raise invalid("title", "a briefing needs a title")
-    if kind == "behaviour" and made["kind"] not in (SESSION_FLOW, PROMPT):
-        raise invalid("kind", f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {made['kind']!r}")
+    if kind == "behaviour":
+        _check_behaviour(made)
     return made
+
+
+def _check_behaviour(made: Mapping[str, Any]) -> None:
+    if made["kind"] not in (SESSION_FLOW, PROMPT):
+        raise invalid("kind", f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {made['kind']!r}")
+    for field in ("parent", "notes"):
+        if not isinstance(made.get(field, ""), str):
+            raise invalid(field, f"the {field} of a behaviour must be a string")
 
 
 def _as_dict(thing: object) -> dict[str, Any]:
@@ -112,7 +124,7 @@ def as_typed(made: Mapping[str, Any]) -> TypedObject | dict[str, Any]:
     if kind == "console-trace":
         return ConsoleTrace(made["commit"], made["agent"], tuple(made["entries"]))
     if kind == "behaviour":
-        return Behaviour(made["name"], made["kind"], made["body"], made.get("meta"))
+        return Behaviour(made["name"], made["kind"], made["body"], made.get("meta"), made.get("parent"), made.get("notes", ""))
     return dict(made)
 
 

@@ -1,9 +1,15 @@
-"""Prompts: how to work in a space, and the prompts that a space keeps as behaviours."""
+"""Prompts: how to work in a space, and the prompts that a space keeps as behaviours.
+
+Invariant: only the current version of a prompt is one here: what is proposed, on trial or retired is not. It is rendered as a
+briefing is.
+"""
 
 from __future__ import annotations
 
-from mcp_types import GetPromptResult, Prompt, PromptMessage, TextContent
+from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
+from clia.behaviours.rendering import AGENT, TASK, TITLE, places
+from clia.behaviours.rendering import rendered as filled
 from clia.errors import InvalidInput, NotFound
 from clia.mcp.behaviours import prompts as kept
 
@@ -11,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from clia.behaviours.model import BehaviourVersion
     from clia.mcp.place import Call
 
 OWN = "clia"
@@ -34,31 +41,70 @@ action is a typed commit with the trace of what led to it.
 5. Where a guardrail, a risk or missing knowledge calls for a person, `request_decision`: one question that can be understood
    alone, with the context it needs, and choices where there are few. `held` is neither yes nor no: go on with what does not
    depend on it and poll with `decision`. You cannot answer for a person.
-6. At the end, `journal` what the next session of this agent must know: what was decided, what failed, what is open.
+6. Where a prompt or a flow that you work by keeps failing, read `behaviour_show` and the evidence that it names, then
+   `behaviour_propose` a better version with the commits that show why. It does not run until a person has adopted it.
+7. At the end, `journal` what the next session of this agent must know: what was decided, what failed, what is open.
 """
+
+
+_ARGUMENTS = {
+    TASK: "what is to be done; it stands where the prompt has a place for it, else at its end",
+    TITLE: "the task in a line",
+    AGENT: "who is to do it (default: yourself, where that is known)",
+}
 
 
 def listed(call: Call) -> list[Prompt]:
     space = call.space_or_none()
     own = Prompt(name=OWN, title="How to work in a clia space", description="Who you are, how to record, how to ask people.")
-    found = [] if space is None else kept(space)
-    return [
-        own,
-        *(Prompt(name=each.name, description=each.why or f"version {each.cid[:10]}") for each in found if each.name != OWN),
-    ]
+    return [own, *(_listed(each) for each in ([] if space is None else kept(space)) if each.name != OWN)]
+
+
+def _listed(version: BehaviourVersion) -> Prompt:
+    arguments = [PromptArgument(name=each, description=_ARGUMENTS[each], required=False) for each in _takes(version)]
+    return Prompt(name=version.name, description=_said(version), arguments=arguments)
+
+
+def _said(version: BehaviourVersion) -> str:
+    return version.notes or version.why or f"version {version.cid[:10]}"
+
+
+def _takes(version: BehaviourVersion) -> list[str]:
+    """A task always; the others where the prompt leaves a place for them."""
+    left = places(version.body)
+    return [each for each in _ARGUMENTS if each == TASK or each in left]
 
 
 def rendered(call: Call, name: str, given: Mapping[str, str]) -> GetPromptResult:
-    for key in given:
-        raise InvalidInput(f"the prompt {name!r} takes no argument {key!r}", code="unknown-field", fields={"field": key})
-    if name == OWN:
-        return _prompt("How to work in a clia space", _HOW)
     space = call.space_or_none()
-    for each in [] if space is None else kept(space):
-        if each.name == name:
-            return _prompt(each.why, each.body)
-    known = [each.name for each in listed(call)]
-    raise NotFound(
+    found = None if name == OWN or space is None else next((each for each in kept(space) if each.name == name), None)
+    if found is None and name != OWN:
+        raise _unknown(name, [each.name for each in listed(call)])
+    known = [] if found is None else _takes(found)
+    for key in given:
+        if key not in known:
+            raise InvalidInput(
+                f"the prompt {name!r} takes no argument {key!r}",
+                code="unknown-field",
+                hints=[f"arguments: {', '.join(known) or 'none'}"],
+                fields={"field": key},
+            )
+    if found is None:
+        return _prompt("How to work in a clia space", _HOW)
+    agent = given.get(AGENT) or (_caller(call) if AGENT in known else "")
+    return _prompt(_said(found), filled(found.body, given.get(TASK, ""), agent=agent, title=given.get(TITLE, "")))
+
+
+def _caller(call: Call) -> str:
+    """Whoever calls, where that is known."""
+    try:
+        return call.agent(None)
+    except InvalidInput:
+        return ""
+
+
+def _unknown(name: str, known: list[str]) -> NotFound:
+    return NotFound(
         f"there is no prompt {name!r}", code="no-such-prompt", hints=[f"prompts here: {', '.join(known)}"], fields={"prompt": name}
     )
 

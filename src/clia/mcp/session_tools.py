@@ -6,12 +6,11 @@ Invariant: a question to people is never answered here: only a decision of a per
 from __future__ import annotations
 
 from clia.errors import InvalidInput
-from clia.mcp.behaviours import behaviours
 from clia.mcp.shapes import ABSENT, Field, Told
 from clia.mcp.toolbox import ADDS, AGENT, ENDS, Tool, agent_field
 from clia.sessions.questions import is_for_people, question_of
 from clia.wire.records import FLOW, GIVEN, MAYBE_TEXT, REQUEST, RULE, SESSION
-from clia.wire.shapes import ANY, COUNT, FLAG, STRING, TEXT, Listed, Optional
+from clia.wire.shapes import ANY, FLAG, STRING, TEXT, Listed, Optional
 from clia.wire.verbs import ADMIN, VIEWER
 
 TYPE_CHECKING = False
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from clia.mcp.place import Call
 
 _WHICH = Field("session_id", MAYBE_TEXT, "which session (default: the live one, else the last)", None)
-_BEHAVIOUR = Told(name=STRING, kind=STRING, cid=STRING, by=STRING, at=COUNT, why=STRING)
-
-
-def _behaviours(call: Call, kind: str | None) -> Mapping[str, Any]:
-    keys = _BEHAVIOUR.fields
-    return {"behaviours": [{key: getattr(each, key) for key in keys} for each in behaviours(call.space, kind)]}
 
 
 def _flow(call: Call, name: str) -> Any:
@@ -89,15 +82,6 @@ SESSION_TOOLS = (
         (agent_field("whose; leave it out for all of the space"),),
         Told(requests=Listed(_PENDING)),
         _pending,
-    ),
-    Tool(
-        "behaviours",
-        "Behaviours of this space",
-        "The skills that are kept here: flows, which sessions run, and prompts. Each with the version that is current.",
-        VIEWER,
-        (Field("kind", MAYBE_TEXT, "session-flow or prompt; leave it out for all", None),),
-        Told(behaviours=Listed(_BEHAVIOUR)),
-        _behaviours,
     ),
     Tool(
         "flow",

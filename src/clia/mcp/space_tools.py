@@ -70,7 +70,9 @@ def _agents(call: Call, archived: bool) -> Mapping[str, Any]:
 
 def _spawn(call: Call, name: str, title: str, text: str, empty: bool, **start: Any) -> Any:
     parent, at, slug = start["parent"], start["at"], start["slug"]
-    briefing, space = Briefing(title, text, None, start["meta"]), call.space
+    space, prompt = call.space, start["behaviour"]
+    briefing = Briefing(title, text) if prompt is None else space.brief(prompt, title, text, agent=name)
+    briefing = briefing._replace(meta=start["meta"])
     if empty and (parent is not None or at is not None):
         raise InvalidInput("empty goes with neither parent nor at", code="invalid-field", fields={"field": "empty"})
     if parent is not None and at is None:
@@ -220,6 +222,7 @@ SPACE_TOOLS = (
             Field("name", TEXT, "the new agent's name: lower-case letters, digits and hyphens"),
             Field("title", TEXT, "what it is to do, in a line"),
             Field("text", TEXT, "the briefing: all it must know", ""),
+            Field("behaviour", MAYBE_TEXT, "a prompt to work by, its name or a version's id; text is then its task", None),
             Field("parent", MAYBE_TEXT, "the agent whose sub-agent it is; without at it starts at that agent's head", None),
             Field("at", MAYBE_TEXT, "the commit it starts at (default: what the repository has checked out)", None),
             Field("empty", FLAG, "start with no files", False),

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
 
@@ -134,8 +134,17 @@ class Graph(Protocol):
     def first_parents(self, cid: str) -> Iterator[Commit]:
         """A commit, its first parent, and so on to the root. Ends early where history is cut off."""
 
+    def cut_off(self) -> frozenset[str]:
+        """Where a shallow clone ends: commits whose parents it does not show. Whoever asks sees history as it is from now on."""
+
     def walk(self, starts: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
         """Commits in topological order, newest first, without what is reachable from ``hidden``."""
+
+    def ranges(self) -> Callable[[str, Sequence[str]], list[str]]:
+        """A question for one thread to ask many times: which commits one has in its past, itself included, and others have not.
+
+        What was read for one answer is there for the next.
+        """
 
     def merge(self, ours: str, theirs: str, base: str | None = None) -> TreeMerge:
         """Three ways, from the commits' own merge base or, where given, from another commit."""

@@ -84,7 +84,7 @@ class Decisions:
         trailers += [(META, meta)] if meta else []
         default = f"decision: {brief(value)} ({kind} {found.id})"
         tree = core.objects.commit(head).tree
-        return core.write_commit(agent, tree, [head], text, trailers, default, _person(who))
+        return core.write_commit(agent, tree, [head], text, trailers, default, person_named(who))
 
     def _asked(self, found: Asked) -> str:
         """What was asked, for whoever reads the decision later: the journal has answers only. Of a long one, the question."""
@@ -115,7 +115,7 @@ class Decisions:
         )
 
 
-def _person(who: str) -> Person:
+def person_named(who: str) -> Person:
     """Whoever decides is responsible for the decision, and its committer; git wants an address."""
     found = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", who)
     if found is not None:

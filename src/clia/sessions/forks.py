@@ -104,6 +104,7 @@ class Forks:
                 row = row_from(live[1])
                 journal = records.read_journal(view, agent, live[0])
                 snapshot = view.values.get(records.key(SNAPSHOT, agent, live[0]))
+        self._lifecycle.check_beginning(journal.origin)
         sound = snapshot is not None and snapshot_from(snapshot.value) is not None
         return Copy(agent, live[0], head, journal, row.pending, snapshot.value if snapshot is not None and sound else None)
 
@@ -119,6 +120,7 @@ class Forks:
                     fields={"agent": agent, "commit": commit},
                 )
             found: Found = self._checkpoints.find(agent, commit)
+        self._lifecycle.check_beginning(found.journal.origin)
         with self._replay.run(found.journal) as run:
             if run.turn.ended:
                 raise nondeterminism(len(found.journal.resumes), "a suspended run", run.turn)

@@ -64,7 +64,7 @@ class Lifecycle:
         replay: Replay,
         transitions: Transitions,
         seed: Callable[[], str],
-        check_running: Callable[[str], None],
+        check_running: Callable[..., None],
     ) -> None:
         self._core = core
         self._envelope = envelope
@@ -72,7 +72,7 @@ class Lifecycle:
         self._replay = replay
         self._transitions = transitions
         self._seed = seed
-        self._check_running = check_running  # of a flow's name: whether it may go on
+        self._check_running = check_running  # of a flow's name: whether it may go on; of a version too: whether it may begin
 
     # Reading
 
@@ -132,6 +132,11 @@ class Lifecycle:
         with self._core.store.reading() as view:
             return [each.body for each in view.streams.read(records.stream(agent, chosen))]
 
+    def recorded(self, agent: str, session: str) -> records.Journal:
+        """What a session began with and what it was resumed with."""
+        with self._core.store.reading() as view:
+            return records.read_journal(view, agent, session)
+
     # Starting
 
     def start(self, agent: str, flow: str, value: Any, timezone: str = "UTC", called: str | None = None) -> Session:
@@ -170,6 +175,10 @@ class Lifecycle:
             )
         counts["last"] = 1 + (counts["last"] if "last" in counts else last_number(self._core, agent))
         return str(counts["last"]), counts
+
+    def check_beginning(self, origin: Origin) -> None:
+        """Whether one more session of what another runs may begin now."""
+        self._check_running(origin.name, origin.flow)
 
     # Answering
 

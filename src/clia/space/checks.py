@@ -12,6 +12,7 @@ from clia.errors import CliaError, FileError, GitError, NoSuchObject
 from clia.kernel import refs as names
 from clia.kernel.typed_objects import parse
 from clia.kernel.types import AGENT_COMMIT, DECISION, SPAWN
+from clia.space.behaviour_chains import VERSIONS, read_behaviour, read_state
 from clia.space.events import event_of
 from clia.space.relations import retracted, stated
 
@@ -72,6 +73,8 @@ class Checks:
             check.agent(name)
         for ref, tip in self._core.refs.under(names.EVENTS):
             check.chain(ref, tip)
+        for ref, tip in self._core.refs.under(names.BEHAVIOURS):
+            check.behaviour(ref, tip)
         for name in self._envelope.unfinished():
             # Whoever is at work finishes it; so does the next one who comes.
             if check.at_rest(name) and name in self._envelope.unfinished():
@@ -290,6 +293,26 @@ class _Check:
                 self._retracted.update(retracted(body))
         except (NoSuchObject, GitError) as err:
             self._broken(err, ref)
+
+    def behaviour(self, ref: str, tip: str) -> None:
+        """Every version is a behaviour under its own id, and what is said of versions is said of those that are there."""
+        self._try(ref, self._versions, ref, tip)
+
+    def _versions(self, ref: str, tip: str) -> None:
+        core, name = self._core, ref.removeprefix(names.BEHAVIOURS)
+        entries = core.objects.entries(core.objects.commit(tip).tree)
+        for path, entry in entries.items():
+            if not path.startswith(VERSIONS):
+                continue
+            if path != f"{VERSIONS}{entry.cid}.json":
+                self.found("broken-behaviour", f"{path} of the behaviour {name!r} is the object {entry.cid}", ref, entry.cid)
+            elif read_behaviour(core.objects, entry.cid) is None:
+                self.found("broken-behaviour", f"the version {entry.cid} of {name!r} is no behaviour", ref, entry.cid)
+        said = read_state(core.objects, tip)
+        current = frozenset([said.current] if said.current is not None else [])
+        for what, cids in (("current", current), ("adopted", said.adopted), ("retired", said.retired)):
+            for cid in sorted(cids - said.versions):
+                self.found("broken-behaviour", f"{cid} is {what} of the behaviour {name!r}, and no version of it", ref, cid)
 
 
 def _quiet(text: str) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from clia.errors import NotFound, StaleRef
 from clia.kernel import refs as names
+from clia.space.behaviour_chains import unite as unite_behaviours
 from clia.space.events import PURGED, event_of, read_events, revoked_by, unite
 from clia.space.registry import OBJECTS_LOCK, TYPES_LOCK
 
@@ -102,7 +103,9 @@ class Exchange:
         if ref.startswith(names.NOTES):
             core.notes.unite(ref, theirs, core.person_stamp())
             return UNITED
-        if ref == names.OBJECTS or ref.startswith(names.BEHAVIOURS):
+        if ref.startswith(names.BEHAVIOURS):
+            return UNITED if unite_behaviours(core, ref, ours, theirs) else DIVERGED
+        if ref == names.OBJECTS:
             self._unite_files(ref, ours, theirs)
             return UNITED
         if ref == names.CAPABILITIES:
@@ -136,7 +139,7 @@ class Exchange:
         return False
 
     def _unite_files(self, ref: str, ours: str, theirs: str) -> None:
-        """Objects are named by their content, so two trees of them never disagree; which behaviour is current stays ours."""
+        """Objects are named by their content, so two trees of them never disagree."""
         core = self._core
         tree = core.objects.commit(ours).tree
         here = core.objects.entries(tree)

@@ -92,8 +92,9 @@ LOCAL = {
 
 
 def all_verbs() -> tuple[Verb, ...]:
+    from clia.wire.behaviour_verbs import BEHAVIOUR_VERBS
     from clia.wire.federation_verbs import FEDERATION_VERBS
     from clia.wire.session_verbs import SESSION_VERBS
     from clia.wire.space_verbs import SPACE_VERBS
 
-    return SPACE_VERBS + SESSION_VERBS + FEDERATION_VERBS
+    return SPACE_VERBS + SESSION_VERBS + BEHAVIOUR_VERBS + FEDERATION_VERBS

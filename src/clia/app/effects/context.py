@@ -75,9 +75,9 @@ class Context(NamedTuple):
         """The same for every attempt at this request, and for no other request anywhere."""
         return f"{self.space.id}/{self.agent}/{self.request.id}"
 
-    def trace(self, text: str, kind: str = "console") -> None:
+    def trace(self, text: str, kind: str = "console", data: Mapping[str, Any] | None = None) -> None:
         """Adds to the agent's trace. A store that is away for a moment is waited for."""
-        said = {"request": self.request.id}
+        said = {"request": self.request.id, **(data or {})}
         patiently(lambda: self.space.trace(self.agent, kind, text, data=said), self.cancelled)
 
     def progress(self, text: str) -> None:

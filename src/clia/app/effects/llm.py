@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ANSWER_MAX = 10 * 1024 * 1024
 _OURS = ("stream", "stream_options")  # they would change what comes back
 _SHOWN = 300
+_LARGEST, _NAME_MAX, _COUNTS_MAX = 2**53 - 1, 64, 32
 _KEY_LEAST = 16  # shorter ones (``none``, ``local``) are no secrets, but words that an answer may have
 
 
@@ -75,7 +76,8 @@ def handle(context: Context, payload: Any) -> dict[str, Any]:
         raise _refused(answer, key, context.tools.clock())
     value = _value(answer, str(body["model"]), key if len(key) >= _KEY_LEAST else "")
     usage = value["usage"]
-    context.trace(f"{value['model']} answered ({value['finish_reason']}); usage: {json.dumps(usage, sort_keys=True)}", "llm")
+    told = f"{value['model']} answered ({value['finish_reason']}); usage: {json.dumps(usage, sort_keys=True)}"
+    context.trace(told, "llm", {"model": value["model"][:_SHOWN], "usage": _counts(usage)})
     return value
 
 
@@ -122,6 +124,13 @@ def _value(answer: HttpAnswer, asked: str, key: str) -> dict[str, Any]:
         "usage": said.get("usage"),
     }
     return {**made, "tool_calls": message["tool_calls"]} if message.get("tool_calls") else made
+
+
+def _counts(usage: Any) -> dict[str, int]:
+    """What an endpoint says it used, as far as it is counts that a record can hold: an answer is not lost over the rest."""
+    found = usage.items() if isinstance(usage, dict) else ()
+    named = [(key, each) for key, each in found if key.isascii() and key.isprintable() and len(key) <= _NAME_MAX]
+    return dict([(key, each) for key, each in named if type(each) is int and 0 <= each <= _LARGEST][:_COUNTS_MAX])
 
 
 def _refused(answer: HttpAnswer, key: str, now: datetime) -> InvalidInput | NotAllowed | TransportError:

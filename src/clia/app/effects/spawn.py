@@ -28,8 +28,8 @@ def handle(context: Context, payload: Any) -> dict[str, Any]:
     flow = said.text("flow") if said.has("flow") else None
     if said.has("input") and flow is None:
         raise said.refusal("input", "is for a flow, and none is named")
-    if flow is not None:
-        context.space.flow(flow)  # before there is an agent that has nothing to do
+    if flow is not None and not _is_ours(context, name):
+        _check_flow(context, flow)
     try:
         _spawn(context, said, name, briefing)
     except AlreadyExists:
@@ -42,6 +42,12 @@ def handle(context: Context, payload: Any) -> dict[str, Any]:
 def _briefing(context: Context, said: Payload) -> Briefing:
     inner = Payload("spawn: briefing", said.object("briefing"), "title", "text")
     return Briefing(inner.text("title"), inner.text("text", ""), meta=_mark(context))
+
+
+def _check_flow(context: Context, flow: str) -> None:
+    """Before there is an agent that has nothing to do: the flow is there, and it may run."""
+    context.space.flow(flow)
+    context.space._tracking.runnable(flow)  # noqa: SLF001  # else it is seen only by starting it
 
 
 def _mark(context: Context) -> dict[str, str]:

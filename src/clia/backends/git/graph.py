@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+
 from clia.backends.git.objects import as_commit
 from clia.backends.git.translate import reading, tried_again, writing
 from clia.errors import NoSuchObject
@@ -9,7 +12,7 @@ from clia.ports.repository import Entry, PathConflict, TreeMerge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pygit2
 
@@ -24,6 +27,7 @@ class GitGraph:
     def __init__(self, handle: GitHandle, objects: GitObjects) -> None:
         self._handle = handle
         self._objects = objects
+        self._seen = threading.local()  # what this thread's handle takes for the end of history
 
     def merge_base(self, one: str, other: str) -> str | None:
         with reading(f"{one} or {other}"):
@@ -46,6 +50,32 @@ class GitGraph:
                 found = self._objects.commit(found.parents[0])
             except NoSuchObject:
                 return  # a shallow clone ends here
+
+    def cut_off(self) -> frozenset[str]:
+        try:
+            with open(os.path.join(self._handle.common_dir, "shallow"), encoding="ascii") as file:
+                found = frozenset(file.read().split())
+        except FileNotFoundError:
+            found = frozenset()
+        if getattr(self._seen, "cut", None) != found:
+            self._handle.renew()  # libgit2 reads it once, and goes on to end where history ended then
+            self._seen.cut = found
+        return found
+
+    def ranges(self) -> Callable[[str, Sequence[str]], list[str]]:
+        from pygit2.enums import SortMode
+
+        walker = self._handle.repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
+
+        def between(head: str, hidden: Sequence[str]) -> list[str]:
+            with reading(f"{head} or what it is compared with"):
+                walker.reset()
+                walker.push(head)
+                for each in hidden:
+                    walker.hide(each)
+                return [str(each.id) for each in walker]
+
+        return between
 
     def walk(self, starts: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
         from pygit2.enums import SortMode

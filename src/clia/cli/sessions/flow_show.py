@@ -45,7 +45,15 @@ def _show(flow: Flow) -> None:
     facts += [("versions", "\n".join(flow.versions))] if len(flow.versions) > 1 else []
     out.print(rows_of(facts))
     out.print()
-    lines = flow.source.rstrip("\n").split("\n")
+    show_lines(flow.source)
+
+
+def show_lines(text: str) -> None:
+    """A source or a prompt, each line with its number."""
+    from rich.text import Text
+
+    out = console()
+    lines = text.rstrip("\n").split("\n")
     width = len(str(len(lines)))
     for number, line in enumerate(lines, 1):
         out.print(Text.assemble((f"  {number:>{width}} │ ", "dim"), one_line(line)), soft_wrap=True)

@@ -125,6 +125,7 @@ def news(before: Status | None, now: Status) -> list[str]:
     lines = [] if before is not None and before.problems == now.problems else [f"{kind}: {why}" for kind, why in now.problems]
     known = {each[:4] for each in before.running} if before is not None else set()
     lines += [_doing(each) for each in now.running if each[:4] not in known]
+    lines += [f"adopted by policy: {each}" for each in now.adopted[len(before.adopted) if before is not None else 0 :]]
     if now.last and (before is None or before.last != now.last):
         lines.append(now.last)
     if now.trouble and (before is None or before.trouble != now.trouble):
@@ -141,8 +142,9 @@ def status_line(status: Status) -> str:
     doing = "; ".join(f"{_doing(each)}{f': {each.said}' if each.said else ''}" for each in status.running) or "nothing to do"
     waiting = f", {status.waiting} waiting" if status.waiting else ""
     hanging = f", {status.hanging} hanging" if status.hanging else ""
+    adopted = f", {len(status.adopted)} adopted by policy" if status.adopted else ""
     last = f"  last: {status.last}" if status.last else ""
-    return f"{doing}{waiting}{hanging}  ({counts(status)}){last}"
+    return f"{doing}{waiting}{hanging}  ({counts(status)}{adopted}){last}"
 
 
 def _doing(each: Doing) -> str:

@@ -29,27 +29,36 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     start.add_argument("--empty", action="store_true", help="start with no files")
     parser.add_argument("--parent", metavar="AGENT", help="with --at: whose sub-agent it is")
     parser.add_argument("--as", dest="slug", metavar="SLUG", help="whose profile it has (default: that of its name, if any)")
-    parser.add_argument("--behaviour", metavar="CID", help="the prompt that the briefing was made from")
+    parser.add_argument(
+        "--behaviour", metavar="PROMPT", help="a prompt that makes the briefing, with the text as its task: a name or an id"
+    )
     add_meta(parser)
     add_redaction(parser)
     add_space(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.kernel.typed_objects import Briefing
-
     if args.parent is not None and args.at is None:
         hints = ["--from AGENT starts at the parent's head"]
         raise InvalidInput("--parent goes with --at", code="invalid-option", hints=hints, fields={"option": "--parent"})
     text = read_text(args.file) if args.file is not None else args.text or ""
-    briefing = Briefing(args.title, text, args.behaviour, meta_of(args))
+    meta = meta_of(args)
     with space_of(args) as space:
-        made = _spawn(space, args, briefing)
+        made = _spawn(space, args, _briefing(space, args, text)._replace(meta=meta))
     if args.json:
         emit_json(as_json(made))
     else:
         _show(made)
     return 0
+
+
+def _briefing(space: Space, args: argparse.Namespace, text: str) -> Briefing:
+    """The text itself, or what a prompt makes of it."""
+    from clia.kernel.typed_objects import Briefing
+
+    if args.behaviour is None:
+        return Briefing(args.title, text)
+    return space.brief(args.behaviour, args.title, text, agent=args.name)
 
 
 def _spawn(space: Space, args: argparse.Namespace, briefing: Briefing) -> Spawned:

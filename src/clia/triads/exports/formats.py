@@ -65,10 +65,15 @@ def _prompt(source: Source) -> str:
     return profile.body(source.merged, f"You are the agent {slug}.", source.shown, 1)
 
 
-def _fronted(fields: Iterable[tuple[str, str]], body: str) -> str:
+def fronted(fields: Iterable[tuple[str, str]], body: str, note: str = _NOTE) -> str:
     """YAML front matter, then the body."""
     front = "".join(f"{key}: {value}".rstrip() + "\n" for key, value in fields)
-    return f"---\n{front}---\n<!-- {_NOTE} -->\n\n{body}"
+    return f"---\n{front}---\n<!-- {note} -->\n\n{body}"
+
+
+def skill_description(said: str, when: str = "") -> str:
+    """What a skill is for, on a line that its format takes; ``when`` is never cut."""
+    return text.shortened(_TAG.sub("&lt;", text.line(said)), _SKILL_DESCRIPTION_MAX - len(when)) + when
 
 
 def _description(source: Source) -> str:
@@ -81,23 +86,21 @@ def _claude_agent(source: Source) -> str:
         fields.append(("tools", text.quoted(", ".join(source.wishes.tools))))
     if source.wishes.model:
         fields.append(("model", text.quoted(source.wishes.model)))
-    return _fronted(fields, _prompt(source))
+    return fronted(fields, _prompt(source))
 
 
 def _skill(source: Source) -> str:
     """The profile in the Agent Skills format. Its tools are left out: they would be granted, not merely named."""
     slug = source.merged["slug"]
-    when = f" Use it to work as the agent {slug}."
-    what = _TAG.sub("&lt;", profile.summary(source.merged))
-    description = text.shortened(what, _SKILL_DESCRIPTION_MAX - len(when)) + when
+    description = skill_description(profile.summary(source.merged), f" Use it to work as the agent {slug}.")
     opening = f"Whoever uses this skill works as the agent {text.code(slug)}."
     body = profile.body(source.merged, opening, source.shown, 1)
-    return _fronted([("name", text.quoted(slug)), ("description", text.quoted(description))], body)
+    return fronted([("name", text.quoted(slug)), ("description", text.quoted(description))], body)
 
 
 def _cursor(source: Source) -> str:
     # Not always applied: several agents may be exported, and each rule is one of them.
-    return _fronted([("description", text.quoted(_description(source))), ("globs", ""), ("alwaysApply", "false")], _prompt(source))
+    return fronted([("description", text.quoted(_description(source))), ("globs", ""), ("alwaysApply", "false")], _prompt(source))
 
 
 def _codex_agent(source: Source) -> str:

@@ -20,7 +20,7 @@ from clia.triads.exports.formats import FORMATS, chosen
 from clia.triads.places import inside, parents
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from clia.ports.files import Files, WritableFiles
@@ -41,6 +41,15 @@ class Outcome(NamedTuple):
 
     def to_json(self) -> dict[str, str]:
         return self._asdict()
+
+
+class Target(NamedTuple):
+    """A file that an export is to be; ``whole``: of clia's own, or a managed block in somebody else's."""
+
+    path: str  # below the root
+    format: str
+    whole: bool
+    render: Callable[[], str | bytes]
 
 
 class Write(NamedTuple):
@@ -72,11 +81,22 @@ class Plan(NamedTuple):
 
 
 def plan(files: Files, root: str, source: Source) -> Plan:
-    """Looks at every target; changes nothing."""
-    planner = _Planner(files, root, source)
-    outcomes = [planner.look(name) for name in chosen(source.wishes)]
+    """Looks at every copy of a profile; changes nothing."""
+    slug = source.merged["slug"]
+    return plan_targets(files, root, slug, "profile", [_target(name, slug, source) for name in chosen(source.wishes)])
+
+
+def _target(name: str, slug: str, source: Source) -> Target:
+    wanted = FORMATS[name]
+    return Target(wanted.path.format(slug=slug), name, wanted.whole, lambda: wanted.render(source))
+
+
+def plan_targets(files: Files, root: str, slug: str, said_by: str, targets: Sequence[Target]) -> Plan:
+    """Looks at every target of what is called ``slug``; changes nothing. ``said_by``: what they are copies of."""
+    planner = _Planner(files, root, slug, said_by)
+    outcomes = [planner.look(each) for each in targets]
     writes = [*planner.writes, *planner.manifest_write()]
-    return Plan(source.merged["slug"], root, tuple(outcomes), tuple(writes), tuple(in_order(planner.diagnostics)))
+    return Plan(slug, root, tuple(outcomes), tuple(writes), tuple(in_order(planner.diagnostics)))
 
 
 def apply(files: WritableFiles, planned: Plan, *, force: bool) -> None:
@@ -109,20 +129,19 @@ class _Refused(Exception):
 
 
 class _Planner:
-    def __init__(self, files: Files, root: str, source: Source) -> None:
+    def __init__(self, files: Files, root: str, slug: str, said_by: str) -> None:
         self.files = files
         self.root = root
-        self.source = source
-        self.slug: str = source.merged["slug"]
+        self.slug = slug
+        self.said_by = said_by
         self.writes: list[Write] = []
         self.diagnostics: list[Diagnostic] = []
         self._manifest_path, self._known = self._read_manifest()
         self._listed = dict(self._known)
         self._planned = {self._manifest_path: (manifest.PATH, True)}  # real path -> the target that owns it, and if whole
 
-    def look(self, name: str) -> Outcome:
-        wanted = FORMATS[name]
-        path = wanted.path.format(slug=self.slug)
+    def look(self, wanted: Target) -> Outcome:
+        path, name = wanted.path, wanted.format
         try:
             real = self._place(path)
             other, whole = self._planned.setdefault(real, (path, wanted.whole))
@@ -131,7 +150,7 @@ class _Planner:
             if other != path:  # CLAUDE.md is often a link to AGENTS.md; its block says all there is to say
                 return Outcome(path, name, FRESH, f"is the same file as {other}")
             current = self._current(real)
-            content = wanted.render(self.source)
+            content = wanted.render()
             if wanted.whole:
                 if self.files.kind(self._absolute(path)) == LINK:
                     raise _Refused("is a link: the file it leads to is not clia's")
@@ -153,6 +172,8 @@ class _Planner:
         known = self._known.get(about.path)
         if current is not None and known is None and current != data:
             raise _Refused("exists and is not clia's: it is not listed in the manifest")
+        if current is not None and known is not None and known.format != about.format:
+            raise _Refused(f"is clia's copy of something else of that name ({known.format}): remove it, or use another name")
         self._listed[about.path] = manifest.Listed(about.format, manifest.sha256(data), self.slug)
         # A file that is as it should be needs no listing to stay: a crash before the manifest was written leaves just that.
         outcome = self._change(about, real, current, data)
@@ -180,7 +201,7 @@ class _Planner:
         self.writes.append(Write(real, data, current is None))
         if current is None:
             return about._replace(state=NEW, reason="does not exist")
-        return about._replace(state=STALE, reason="is not what the profile says")
+        return about._replace(state=STALE, reason=f"is not what the {self.said_by} says")
 
     def _current(self, real: str) -> bytes | None:
         data = self.files.read(real, MAX_BYTES)

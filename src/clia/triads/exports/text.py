@@ -38,6 +38,8 @@ _OPENER = re.compile(
 _ORDERED = re.compile(r"(\d{1,9})(?=[.)](?:\s|$))")
 # Claude Code, Gemini and Cursor read a file where a word starts with '@'.
 _IMPORT = re.compile(r"(?<!\S)@")
+# Claude Code runs what stands between such marks before the model reads the file.
+_COMMAND = re.compile(r"!(?=`)|(?<=```)!|(?<=~~~)!")
 # Some readers of front matter, the reference one for skills among them, end it at the first three dashes on any line.
 _FENCE = re.compile(r"-(?=--)")
 
@@ -59,6 +61,13 @@ def markdown_line(text: str) -> str:
     if _OPENER.match(safe):
         return f"\\{safe}"
     return _ORDERED.sub(r"\1\\", safe, count=1) if _ORDERED.match(safe) else safe
+
+
+def inert(text: str) -> str:
+    """Markdown that people have written, line by line as it is, apart from what a tool would act on or a reader could not see."""
+    lines = ("\t".join(visible(part) for part in each.split("\t")) for each in text.replace("\r\n", "\n").split("\n"))
+    safe = "\n".join(lines).strip("\n").replace("<!--", "&lt;!--")
+    return _IMPORT.sub(r"\\@", _COMMAND.sub(" ! ", safe)) + "\n"
 
 
 def prose(text: str, indent: str = "") -> str:

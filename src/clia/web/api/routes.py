@@ -253,7 +253,7 @@ def _as_user(call: Call, space: Space, args: dict[str, Any]) -> Any:
     said = args.pop("by")
     if said is not None and check_text(said, "by") != call.user.by:
         raise NotAllowed(
-            f"an answer is recorded as that of whoever is logged in, {call.user.by}",
+            f"what one does is recorded as that of whoever is logged in, {call.user.by}",
             code="not-the-user",
             fields={"field": "by", "by": call.user.by},
         )
@@ -264,6 +264,7 @@ _SPECIAL: Mapping[str, Callable[[Call, Space, dict[str, Any]], Any]] = {
     "decide": _as_user,
     "resume": _as_user,
     "give_up": _as_user,
+    **dict.fromkeys(("add_behaviour", "adopt_behaviour", "retire_behaviour"), _as_user),
     "given": lambda _, space, args: space.session(**args),
     "repair": lambda _, space, args: space.doctor(repair=True, **args),
 }

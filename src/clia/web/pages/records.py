@@ -6,12 +6,14 @@ of it acts or hides. A form that was refused is shown again with what was typed,
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BackendError, CliaError, NoSuchAgent, NotFound
 from clia.kernel import refs as names
 from clia.kernel.refs import is_id, is_name
 from clia.sessions.questions import is_for_people
+from clia.space.behaviour_chains import read_behaviour
 from clia.web.pages.common import Posted, first, link, redirect, render
 from clia.web.problems import Unauthenticated, status_of
 from clia.web.rendering import jsons
@@ -66,6 +68,7 @@ def show(visit: Visit, template: str, status: int = 200, **context: Any) -> Resp
 
     made: dict[str, Any] = {"shown": shown, "as_json": jsons.to_html, "address": address, "refused": None}
     made |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people, "agent_at": lambda name: _agent_at(visit, name)}
+    made["behaviour_at"] = lambda cid: _behaviour_at(visit, cid)
     return render(visit, template, status, **(made | context))
 
 
@@ -79,6 +82,14 @@ def _agent_at(visit: Visit, name: object) -> str | None:
     if named is None or refs.get(names.remote(named[0], f"agents/{named[1]}")) is None:
         return None
     return link("s", visit.site.name, "peers", named[0], "agents", named[1])
+
+
+def _behaviour_at(visit: Visit, cid: str) -> str | None:
+    """The page of a version of a behaviour; None where this clone has not got it, or it is something else."""
+    with suppress(CliaError):
+        if read_behaviour(core_of(visit).objects, cid) is not None:
+            return link("s", visit.site.name, "behaviour-versions", cid)
+    return None
 
 
 def shown(text: str, most: int = TEXT_MAX) -> Any:

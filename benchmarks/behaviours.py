@@ -1,0 +1,194 @@
+"""What was observed of behaviours: asked, brought up to date and made anew, against libgit2's walk over the same commits."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pygit2
+from pygit2.enums import SortMode
+
+import clia
+from benchmarks.measure import Row, in_turns
+from clia.kernel import messages, refs
+from clia.kernel.canonical import canonical_bytes
+from clia.space.model import AGENT, BEHAVIOUR, EVENT, META, TYPE, VALUE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+AGENTS, STEPS, GROUP = 100, 1_000, 10
+MERGED_EVERY, TAKEN_EVERY, TRACED_EVERY, ENDED_EVERY = 50, 200, 9, 10
+START = 1_750_000_000
+SETTINGS = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
+FLOW = "def main(input):\n    return request('human', {'q': input})\n"
+TRACE = {"type": "console-trace", "entries": [{"kind": "model", "data": {"usage": {"input_tokens": 900, "output_tokens": 80}}}] * 5}
+
+
+def rows(rounds: int) -> list[Row]:
+    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
+    try:
+        with clia.init(top, settings=SETTINGS) as space:
+            first = space.add_behaviour("review", FLOW, "session-flow")
+            second = space.propose_behaviour("review", FLOW + "# better\n")
+            space.adopt_behaviour("review", second.cid, trial=True)
+            commits = History(top, (first.cid, second.cid)).write()
+            return list(_rows(space, pygit2.Repository(str(top)), commits, rounds))
+    finally:
+        shutil.rmtree(top)
+
+
+def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int) -> Iterator[Row]:
+    def walk() -> None:
+        walker = repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
+        for name in space.agents():
+            walker.push(space.head(name))
+        assert sum(1 for _ in walker) >= commits
+
+    rebuilt, floor = in_turns([lambda: _rebuilt(space), walk], 2)
+    work, traces = f"{commits:,} commits", f"{STEPS * AGENTS // TRACED_EVERY:,} traces"
+    yield Row(f"rebuild the statistics of {work}, {traces}", rebuilt, floor, "libgit2's walk", 25.0)
+    seen = space.behaviour_stats("review")
+    assert sum(sum(each.commits.values()) for each in seen) == commits - AGENTS, seen
+    count = iter(range(10**9))
+
+    def committed() -> None:
+        space.commit("agent-1", "finding", changes={"x": b"%d\n" % next(count)})
+
+    def commit_and_ask() -> None:
+        committed()
+        space.behaviour_stats("review")
+
+    works = [
+        lambda: space.behaviour_stats("review"),
+        lambda: space.behaviour_stats(over="week"),
+        lambda: space.suggest_behaviour("review"),
+        commit_and_ask,
+        committed,
+        walk,
+    ]
+    asked, every, suggested, after, alone, floor = in_turns(works, min(rounds, 10))
+    yield Row(f"stats of a behaviour over {work}, from the index", asked, floor, "libgit2's walk", 100.0, absolute=True)
+    yield Row("stats of all of them by week", every, floor, "libgit2's walk", 100.0, absolute=True)
+    yield Row("suggest, with the commits it rests on", suggested, floor, "libgit2's walk", 100.0, absolute=True)
+    yield Row("commit once more, and stats again", after, alone, "that commit alone", None)
+
+
+def _rebuilt(space: clia.Space) -> None:
+    """With a progress bar, where somebody looks on."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(file=sys.stderr), transient=True) as shown:
+        task = shown.add_task("rebuilding", total=None)
+        space._observed.rebuild(lambda done, total: shown.update(task, completed=done, total=total))
+
+
+class Made(NamedTuple):
+    """A commit in a stream for git: its mark, when it was made and by whom."""
+
+    ref: str
+    mark: int
+    at: int
+    by: str
+
+
+class History:
+    """Agents at work in groups: the first of each takes in what the others did, and they what it did; some of it is refused.
+
+    Written by ``git fast-import``, packed: one version is a little better than the other.
+    """
+
+    def __init__(self, top: Path, versions: tuple[str, str]) -> None:
+        self._top = top
+        self._versions = versions
+        self._chance = random.Random(8)  # noqa: S311  # the same history every time
+        self._heads: dict[int, int] = {}
+        self._traced: list[tuple[int, int]] = []
+        self._mark = 0
+
+    def write(self) -> int:
+        """How many commits the agents have made."""
+        stream = [*self._work()]
+        commits, marks = self._mark, self._top / "marks"
+        self._import(stream, f"--export-marks={marks}")
+        ids = dict(line[1:].split() for line in marks.read_text().splitlines())
+        self._import([*self._events(ids), *self._notes(ids)])
+        return commits
+
+    def _import(self, stream: list[bytes], *words: str) -> None:
+        command = ["git", "-C", str(self._top), "fast-import", "--quiet", *words]
+        subprocess.run(command, input=b"".join(stream), check=True)
+
+    def _commit(self, made: Made, text: str, parents: list[str]) -> bytes:
+        said = text.encode()
+        by = b"%s <%s@agents.clia.invalid> %d +0000" % (made.by.encode(), made.by.encode(), made.at)
+        lines = [b"commit %s" % made.ref.encode(), b"mark :%d" % made.mark, b"author " + by, b"committer " + by]
+        lines += [b"data %d" % len(said), said]
+        lines += [b"%s %s" % (word, each.encode()) for word, each in zip((b"from", b"merge"), parents, strict=False)]
+        return b"\n".join(lines) + b"\n\n"
+
+    def _work(self) -> Iterator[bytes]:
+        for step in range(STEPS + 1):
+            for agent in range(AGENTS):
+                self._mark += 1
+                yield self._step(agent, step)
+                self._heads[agent] = self._mark
+                if step and step % TRACED_EVERY == 0:
+                    self._traced.append((agent, self._mark))
+
+    def _step(self, agent: int, step: int) -> bytes:
+        name, which = f"agent-{agent}", step % 2
+        made = Made(refs.head(name), self._mark, START + step * 3600 + agent, name)
+        parents = [f":{self._heads[agent]}"] if step else []
+        kind, extra = ("finding" if step else "spawn"), []
+        lead, turn = agent - agent % GROUP, (step + agent) % (MERGED_EVERY if agent % GROUP == 0 else TAKEN_EVERY)
+        if step and turn == 0:
+            other = lead if agent != lead else lead + 1 + step // MERGED_EVERY % (GROUP - 1)
+            kind, parents = "session-merge", [*parents, f":{self._heads[other]}"]
+        elif step % 7 == 3:
+            kind, extra = "decision", [(VALUE, json.dumps(self._well(which)))]
+        elif step % 3 == 1:
+            kind, extra = "test", [(META, json.dumps({"outcome": "pass" if self._well(which) else "fail"}))]
+        ran = [(BEHAVIOUR, self._versions[which])] if step else []
+        text = messages.compose(f"{kind} {step}", [(AGENT, name), (TYPE, kind), *ran, *extra], kind)
+        return self._commit(made, text, parents)
+
+    def _well(self, which: int) -> bool:
+        return self._chance.random() < (0.7, 0.8)[which]
+
+    def _events(self, ids: dict[str, str]) -> Iterator[bytes]:
+        for agent in range(AGENTS):
+            name, last = f"agent-{agent}", 0
+            heads = {"ours": ids[str(agent + 1)], "theirs": ids[str(AGENTS + (agent + 1) % AGENTS + 1)]}
+            ended = [
+                {"event": "session-ended", "session": str(each), "status": "finished" if self._well(each % 2) else "failed"}
+                | {"flow": self._versions[each % 2], "agent": name}
+                for each in range(STEPS // ENDED_EVERY)
+            ]
+            for number, body in enumerate([*ended, {"event": "merge-refused", **heads}]):
+                self._mark += 1
+                made = Made(refs.EVENTS + name, self._mark, START + number * 36000, name)
+                text = messages.compose("event", [(EVENT, canonical_bytes(body).decode())], "event")
+                yield self._commit(made, text, [f":{last}"] if last else [])
+                last = self._mark
+
+    def _notes(self, ids: dict[str, str]) -> Iterator[bytes]:
+        trace = json.dumps(TRACE).encode()
+        self._mark += 1
+        blob = self._mark
+        yield b"blob\nmark :%d\ndata %d\n%s\n" % (blob, len(trace), trace)
+        by_agent: dict[int, list[int]] = {}
+        for agent, mark in self._traced:
+            by_agent.setdefault(agent, []).append(mark)
+        for agent, marks in by_agent.items():
+            self._mark += 1
+            made = Made(refs.TRACES + f"agent-{agent}", self._mark, START, f"agent-{agent}")
+            notes = b"".join(b"N :%d %s\n" % (blob, ids[str(mark)].encode()) for mark in marks)
+            yield self._commit(made, "notes", [])[:-1] + notes + b"\n"

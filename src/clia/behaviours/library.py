@@ -1,0 +1,375 @@
+"""Behaviours by name: adding, proposing, trying, adopting, retiring and reading versions.
+
+Invariant: only a person lets a version run; what is proposed is kept and read, no more. A version with the same body is never made
+twice under one name, and all versions of a name are of one kind. What is refused changes nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import NamedTuple
+
+from clia.behaviours.model import ADOPTED, CURRENT, FOREIGN, PROPOSED, RETIRED, BehaviourEvent, BehaviourVersion, KnownBehaviour
+from clia.errors import Ambiguous, Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef
+from clia.kernel import refs as names
+from clia.kernel.messages import check_text
+from clia.kernel.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
+from clia.sessions.flows import SOURCE_MAX, check_new_name
+from clia.space.behaviour_chains import ADOPT, DEFINE, PROPOSE, RETIRE, TRIAL, Change, State, read_behaviour
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from clia.ports.repository import Stamp
+    from clia.sessions.flows import Flows
+    from clia.space.behaviour_chains import BehaviourChains, Happened
+    from clia.space.core import Core
+
+NOTES_MAX = 16 * 1024
+EVIDENCE_MAX = 200
+NOTHING = "none"
+"""To be expected where nothing is current."""
+
+
+class Draft(NamedTuple):
+    """What somebody wants to be a version. ``kind``: where it is left out, that of the behaviour; it must have one then."""
+
+    name: str
+    body: str
+    kind: str | None = None
+    parent: str | None = None
+    why: str = ""
+    notes: str = ""
+
+
+class Order(NamedTuple):
+    """What somebody says who adopts or retires a version. ``expect``: what they saw to be current, or ``NOTHING``."""
+
+    why: str = ""
+    expect: str | None = None
+    said: Mapping[str, Any] = MappingProxyType({})
+    by: Stamp | None = None
+
+    def check(self, name: str, now: State) -> None:
+        """``StaleRef`` where something else is current by now."""
+        if self.expect is not None and self.expect != (now.current or NOTHING):
+            raise stale(name, self.expect, now.current)
+
+
+class Library:
+    def __init__(self, core: Core, chains: BehaviourChains, flows: Flows) -> None:
+        self._core = core
+        self._chains = chains
+        self._flows = flows
+
+    # Reading
+
+    def all(self) -> list[KnownBehaviour]:
+        """Every behaviour here, sorted by name. One that cannot be read hides no other."""
+        found = (self._known(name, state) for name, state in self._chains.states())
+        return [each for each in found if each is not None]
+
+    def get(self, name: str) -> KnownBehaviour:
+        """A behaviour by its name."""
+        tip = self._core.refs.get(names.behaviour(name)) if names.is_name(name) else None
+        found = None if tip is None else self._known(name, self._chains.at(tip))
+        if found is None:
+            known = ", ".join(self._chains.names()) or "none"
+            raise NotFound(
+                f"there is no behaviour {name!r}",
+                code="no-such-behaviour",
+                hints=[f"behaviours here: {known}", "add one: clia behaviour add NAME FILE"],
+                fields={"behaviour": name},
+            )
+        return found
+
+    def _known(self, name: str, state: State) -> KnownBehaviour | None:
+        history = tuple(self._chains.history(state.tip)) if state.tip else ()
+        versions = self._versions(name, state, history)
+        if not versions:
+            return None
+        events = tuple(BehaviourEvent(*each[:6], each.evidence, each.measure) for each in history)
+        return KnownBehaviour(name, versions[0].kind, state.current, versions, events)
+
+    def _versions(self, name: str, state: State, history: Sequence[Happened]) -> tuple[BehaviourVersion, ...]:
+        first: dict[str, Happened] = {}
+        evidence: dict[str, list[str]] = {}
+        before: dict[str, str | None] = {}
+        for each in reversed(history):
+            if each.cid not in first:
+                first[each.cid] = each
+                before[each.cid] = each.was
+            evidence.setdefault(each.cid, []).extend(each.evidence)
+        ordered = [cid for cid in first if cid in state.versions] + sorted(state.versions - first.keys())
+        found = []
+        for cid in ordered:
+            made = self._read(cid)
+            if made is None:
+                continue
+            said = first.get(cid)
+            parent = made.parent or (said.parent if said else None) or before.get(cid)
+            found.append(
+                BehaviourVersion(
+                    name,
+                    cid,
+                    made.kind,
+                    standing(state, cid),
+                    made.body,
+                    parent if parent != cid else None,
+                    made.notes,
+                    *((said.by, said.at, said.why) if said else ("", 0, "")),
+                    tuple(dict.fromkeys(evidence.get(cid, ()))),
+                    said.origin if said else None,
+                )
+            )
+        return tuple(found)
+
+    def _read(self, cid: str) -> Behaviour | None:
+        try:
+            return read_behaviour(self._core.objects, cid)
+        except NoSuchObject:
+            return None
+
+    def version(self, text: str, name: str | None = None) -> BehaviourVersion:
+        """A version: a name's current one, or one by its id or the start of it; among those of one name, where that is given."""
+        if name is None and names.is_name(text) and self._core.refs.get(names.behaviour(text)) is not None:
+            return self.current(text)
+        known = self.all() if name is None else [self.get(name)]
+        found = {each.cid: each for behaviour in known for each in behaviour.versions if _begins(each.cid, text)}
+        if len(found) > 1:
+            raise Ambiguous(f"{text!r} is the start of several versions", fields={"matches": sorted(found)})
+        if found:
+            return next(iter(found.values()))
+        if name is None and names.is_id(text):
+            return self._stray(text)
+        of = f" of {name!r}" if name else ""
+        raise NoSuchObject(
+            f"there is no version {text!r}{of}",
+            code="no-such-version",
+            hints=[f"clia behaviour show {name}" if name else "clia behaviour list"],
+            fields={"cid": text} | ({"behaviour": name} if name else {}),
+        )
+
+    def _stray(self, cid: str) -> BehaviourVersion:
+        """A behaviour that no chain here has: a peer's, or one that was only written."""
+        found = read_behaviour(self._core.objects, cid)
+        if found is None:
+            raise NoSuchObject(f"the object {cid} is no behaviour", code="not-a-behaviour", fields={"cid": cid})
+        return BehaviourVersion(found.name, cid, found.kind, FOREIGN, found.body, found.parent, found.notes)
+
+    def current(self, name: str) -> BehaviourVersion:
+        """What a name means now."""
+        return current_of(self.get(name))
+
+    def diff(self, one: BehaviourVersion, other: BehaviourVersion) -> str:
+        """What one version's body changes in another's, as a patch."""
+        before, after = (_lines(each.body) for each in (one, other))
+        made = difflib.unified_diff(before, after, f"{one.name}@{one.cid[:12]}", f"{other.name}@{other.cid[:12]}")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
+
+    # Writing
+
+    def add(self, given: Sequence[Any], by: Stamp | None) -> BehaviourVersion:
+        """A person's own version, given as a ``Draft`` is made: it is current at once."""
+        draft = Draft(*given)
+        made = self._checked(draft, draft.kind or self._kind(draft.name))
+        return self._put(draft.name, made, DEFINE, by or self._person(), draft.why, {})
+
+    def propose(self, given: Sequence[Any], said: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
+        """A candidate, given as a ``Draft`` is made. It runs when a person has adopted it, not before."""
+        draft = Draft(*given)
+        made = self._checked(draft, draft.kind or self._kind(draft.name))
+        parent = draft.parent or self._chains.state(draft.name).current
+        return self._put(draft.name, made._replace(parent=parent), PROPOSE, by or self._person(), draft.why, said)
+
+    def _put(self, name: str, made: Behaviour, event: str, by: Stamp, why: str, said: dict[str, Any]) -> BehaviourVersion:
+        core = self._core
+        text = core.clean.text(why, "why")
+        put: list[str] = []
+
+        def decide(now: State) -> Change | None:
+            self._check_kind(name, now, made.kind)
+            there = self._same(now, made)
+            cid = there or core.objects.blob_id(as_bytes(made.to_object()))
+            put[:] = [cid]
+            known = event == PROPOSE and there is not None and not (said.get("evidence") and self._is_new(now, cid, said))
+            if known or (event == DEFINE and now.current == cid):
+                return None
+            more = said | ({"parent": made.parent} if made.parent else {})
+            return Change(event, cid, by, text, None if there else as_bytes(made.to_object()), more)
+
+        self._chains.change(name, decide)
+        return self.version(put[0], name)
+
+    def _same(self, now: State, made: Behaviour) -> str | None:
+        """The version that has this body already."""
+        for cid in sorted(now.versions):
+            found = self._read(cid)
+            if found is not None and found.body == made.body:
+                return cid
+        return None
+
+    def _is_new(self, now: State, cid: str, said: dict[str, Any]) -> bool:
+        """Whether some evidence was not given before."""
+        told = {each for happened in self._chains.history(now.tip or "") if happened.cid == cid for each in happened.evidence}
+        return not told.issuperset(said["evidence"])
+
+    def adopt(
+        self, name: str, cid: str, order: Order, *, trial: bool = False, data: bytes | None = None, by_person: bool = True
+    ) -> BehaviourVersion:
+        """Lets a version run here: as what the name means from now on, or, on trial, by its id only.
+
+        ``by_person``: only a person lets run what nobody has let run, or what somebody has retired.
+        """
+        text = self._core.clean.text(order.why, "why")
+        made = read_behaviour(self._core.objects, cid)
+
+        def decide(now: State) -> Change | None:
+            order.check(name, now)
+            if made is not None:
+                self._check_kind(name, now, made.kind)
+            if not by_person and not now.may_run(cid):
+                raise stale_choice(name, cid)
+            if now.may_run(cid) and (trial or now.current == cid):
+                return None
+            return Change(TRIAL if trial else ADOPT, cid, order.by or self._person(), text, data, order.said)
+
+        self._chains.change(name, decide)
+        return self.version(cid, name)
+
+    def retire(self, name: str, cid: str, order: Order) -> BehaviourVersion:
+        """A version shall run no more. Sessions of it that are under way go on."""
+        text = self._core.clean.text(order.why, "why")
+
+        def decide(now: State) -> Change | None:
+            order.check(name, now)
+            if cid in now.retired and now.current != cid:
+                return None
+            return Change(RETIRE, cid, order.by or self._person(), text, said=order.said)
+
+        self._chains.change(name, decide)
+        return self.version(cid, name)
+
+    # Checking
+
+    def _person(self) -> Stamp:
+        return self._core.person_stamp()
+
+    def _checked(self, draft: Draft, kind: str) -> Behaviour:
+        """What is to be a version; an error says what in it cannot be."""
+        check_new_name(draft.name)
+        self.check_body(draft.name, kind, draft.body)
+        said = self._core.clean.text(draft.notes, "notes")
+        if len(said) > NOTES_MAX:
+            raise InvalidInput(f"notes have at most {NOTES_MAX} characters", code="too-long", fields={"field": "notes"})
+        return Behaviour(draft.name, kind, draft.body, notes=said)
+
+    def check_body(self, name: str, kind: str, body: str) -> None:
+        """``InvalidInput`` where a body cannot be a version of such a kind."""
+        if kind not in (SESSION_FLOW, PROMPT):
+            raise InvalidInput(
+                f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {kind!r}",
+                code="invalid-kind",
+                fields={"field": "kind", "kind": str(kind)},
+            )
+        if kind == SESSION_FLOW:
+            self._flows.check_body(name, body)
+        else:
+            self._check_prompt(name, body)
+
+    def _check_prompt(self, name: str, body: str) -> None:
+        if not check_text(body, "body").strip():
+            raise _bad_prompt(name, "is empty")
+        if len(body) > SOURCE_MAX:
+            raise _bad_prompt(name, f"has more than {SOURCE_MAX} characters")
+        if self._core.clean.value(body) != body:
+            raise _bad_prompt(name, "holds what looks like a secret; it would be kept for ever, in git")
+
+    def _kind(self, name: str) -> str:
+        """The kind that a behaviour is of."""
+        check_new_name(name)
+        for cid in sorted(self._chains.state(name).versions):
+            found = self._read(cid)
+            if found is not None:
+                return found.kind
+        raise InvalidInput(
+            f"there is no behaviour {name!r} yet: say of which kind it is",
+            code="kind-needed",
+            hints=[f"--kind {SESSION_FLOW} or --kind {PROMPT}"],
+            fields={"field": "kind", "behaviour": name},
+        )
+
+    def _check_kind(self, name: str, now: State, kind: str) -> None:
+        if now.versions and (known := self._kind(name)) != kind:
+            raise Conflict(
+                f"the behaviour {name!r} is a {known}; a {kind} cannot be a version of it",
+                code="wrong-kind",
+                hints=["give it a name of its own"],
+                fields={"behaviour": name, "kind": known, "given": kind},
+            )
+
+
+def current_of(known: KnownBehaviour) -> BehaviourVersion:
+    """What a behaviour's name means."""
+    for each in known.versions:
+        if each.cid == known.current:
+            return each
+    raise NotFound(
+        f"the behaviour {known.name!r} has no current version: it was retired, or nobody has adopted it yet",
+        code="nothing-adopted",
+        hints=[f"clia behaviour show {known.name}", f"clia behaviour adopt {known.name} CID"],
+        fields={"behaviour": known.name},
+    )
+
+
+def standing(state: State, cid: str) -> str:
+    """How a version stands."""
+    if cid == state.current:
+        return CURRENT
+    return RETIRED if cid in state.retired else ADOPTED if cid in state.adopted else PROPOSED
+
+
+def checked_evidence(evidence: Iterable[str], find: Callable[[str], str]) -> list[str]:
+    """The full ids of commits that something rests on."""
+    if isinstance(evidence, (str, bytes)) or not isinstance(evidence, Iterable):
+        raise InvalidInput("evidence is a list of commits", code="invalid-evidence", fields={"field": "evidence"})
+    found = list(dict.fromkeys(find(check_text(each, "evidence")) for each in evidence))
+    if len(found) > EVIDENCE_MAX:
+        raise InvalidInput(f"at most {EVIDENCE_MAX} commits are named as evidence", code="too-much", fields={"field": "evidence"})
+    return found
+
+
+def stale(name: str, expected: str, actual: str | None) -> StaleRef:
+    return StaleRef(
+        f"the behaviour {name!r} has another current version by now: {(actual or 'none')[:12]}, not {expected[:12]}",
+        hints=[f"look again: clia behaviour show {name}", f"and at what speaks for it: clia behaviour suggest {name}"],
+        fields={"behaviour": name, "expected": expected, "actual": actual},
+        code="stale-behaviour",
+    )
+
+
+def stale_choice(name: str, cid: str) -> Conflict:
+    return Conflict(
+        f"the version {cid[:12]} of {name!r} is one that only a person lets run: nobody has adopted it, or it was retired by now",
+        code="not-adopted",
+        hints=[f"clia behaviour show {name}"],
+        fields={"behaviour": name, "cid": cid},
+    )
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a body, as git has them: only a newline ends one."""
+    found = text.split("\n")
+    return [f"{line}\n" for line in found[:-1]] + ([found[-1]] if found[-1] else [])
+
+
+def _begins(cid: str, text: str) -> bool:
+    return len(text) >= 4 and cid.startswith(text)
+
+
+def _bad_prompt(name: str, problem: str) -> InvalidInput:
+    return InvalidInput(f"the prompt {name!r} {problem}", code="invalid-prompt", fields={"behaviour": name, "field": "body"})

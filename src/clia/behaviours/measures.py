@@ -1,0 +1,170 @@
+"""What is measured of a behaviour, and how what was observed is told.
+
+Invariant: a measure counts things that went one way or the other; what went neither way (a session that a person cancelled, an
+answer that is neither yes nor no) is told beside it and never counted.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import NamedTuple
+
+from clia.behaviours.model import BehaviourStats, Compared, Period, Rate
+from clia.behaviours.observing import (
+    KIND,
+    LANDED,
+    LANDED_AFTER,
+    MERGE,
+    MERGED_AFTER,
+    OUTCOME,
+    REVERTED,
+    SESSION,
+    TOKENS,
+    TRACE,
+    VERDICT,
+)
+from clia.behaviours.statistics import ERROR, LEVEL, Count, better, difference, interval, proven, quantile
+from clia.behaviours.tally import totals
+from clia.errors import InvalidInput
+from clia.kernel.typed_objects import SESSION_FLOW
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clia.behaviours.tally import Days, Sum
+
+
+class Measure(NamedTuple):
+    """What counts as well, and what as not."""
+
+    good: tuple[str, ...]
+    bad: tuple[str, ...]
+    says: str
+
+
+MEASURES: Mapping[str, Measure] = {
+    "finished": Measure(
+        (f"{SESSION}finished",),
+        (f"{SESSION}failed", f"{SESSION}diverged"),
+        "sessions that came to their end, of those that came to an end or failed",
+    ),
+    "approved": Measure((f"{VERDICT}approved",), (f"{VERDICT}rejected",), "decisions that said yes, of those that said yes or no"),
+    "merged": Measure((f"{MERGE}merged",), (f"{MERGE}refused",), "merges that went through, of those tried"),
+    "passed": Measure((f"{OUTCOME}passed",), (f"{OUTCOME}failed",), "commits whose outcome is passed, of those that name one"),
+    "kept": Measure((), (), "landings that nobody has reverted, of all"),
+}
+DAY, WEEK, MONTH = "day", "week", "month"
+SPANS = (DAY, WEEK, MONTH)
+
+
+def check_measure(text: str) -> str:
+    if text in MEASURES:
+        return text
+    raise InvalidInput(
+        f"{text!r} is no measure",
+        code="no-such-measure",
+        hints=[f"{name}: {each.says}" for name, each in MEASURES.items()],
+        fields={"field": "measure", "measure": text},
+    )
+
+
+def check_span(over: str) -> None:
+    if over not in SPANS:
+        raise InvalidInput(f"rates are told by {', '.join(SPANS)}, not by {over!r}", code="no-such-span", fields={"field": "over"})
+
+
+def usual_measure(kind: str) -> str:
+    """What a behaviour is judged by where nobody says: a flow by whether sessions finish, a prompt by whether work merges."""
+    return "finished" if kind == SESSION_FLOW else "merged"
+
+
+def count_of(seen: Mapping[str, int], measure: str) -> Count:
+    if measure == "kept":
+        reverted = min(seen.get(REVERTED, 0), seen.get(LANDED, 0))
+        return Count(seen.get(LANDED, 0) - reverted, reverted)
+    each = MEASURES[measure]
+    return Count(sum(seen.get(key, 0) for key in each.good), sum(seen.get(key, 0) for key in each.bad))
+
+
+def rate_of(measure: str, count: Count, level: float = LEVEL) -> Rate:
+    return Rate(measure, count.good, count.n, count.rate, *interval(count, level))
+
+
+def rates_of(seen: Mapping[str, int]) -> tuple[Rate, ...]:
+    """Every measure of which there is something; of the others there is nothing to say."""
+    return tuple(rate_of(name, count) for name in MEASURES if (count := count_of(seen, name)).n)
+
+
+def stats_of(cid: str, name: str | None, state: str | None, found: Sum, over: str | None = None) -> BehaviourStats:
+    seen = totals(found.days)
+    days = sorted(found.days)
+    return BehaviourStats(
+        cid=cid,
+        name=name,
+        state=state,
+        commits=_below(seen, KIND),
+        sessions=_below(seen, SESSION),
+        decisions=_below(seen, VERDICT),
+        merges=_below(seen, MERGE),
+        outcomes=_below(seen, OUTCOME),
+        landed=seen.get(LANDED, 0),
+        reverted=seen.get(REVERTED, 0),
+        merge_seconds=_durations(seen, MERGED_AFTER),
+        land_seconds=_durations(seen, LANDED_AFTER),
+        trace=_below(seen, TRACE),
+        tokens=_below(seen, TOKENS),
+        first=days[0] if days else None,
+        last=days[-1] if days else None,
+        rates=rates_of(seen),
+        series=series(found.days, over) if over else (),
+    )
+
+
+def series(days: Days, over: str) -> tuple[Period, ...]:
+    """The rates of each day, week or month in which something was observed, oldest first."""
+    check_span(over)
+    found: dict[str, Days] = {}
+    for day, counts in days.items():
+        found.setdefault(_start(day, over), {})[day] = counts
+    made = (Period(start, rates_of(totals(inside))) for start, inside in sorted(found.items()))
+    return tuple(each for each in made if each.rates)
+
+
+def _start(day: str, over: str) -> str:
+    if over == DAY:
+        return day
+    if over == MONTH:
+        return f"{day[:7]}-01"
+    made = date.fromisoformat(day)
+    return date.fromordinal(max(1, made.toordinal() - made.weekday())).isoformat()
+
+
+def _below(seen: Mapping[str, int], prefix: str) -> dict[str, int]:
+    return {key.removeprefix(prefix): count for key, count in sorted(seen.items()) if key.startswith(prefix)}
+
+
+def _durations(seen: Mapping[str, int], prefix: str) -> dict[str, int]:
+    """How long something took: how often, and the seconds that half and nine tenths of all stayed below."""
+    counted = {int(key): count for key, count in _below(seen, prefix).items()}
+    median, most = quantile(counted, 0.5), quantile(counted, 0.9)
+    return {} if median is None or most is None else {"n": sum(counted.values()), "median": median, "p90": most}
+
+
+def compared(before: Sum, after: Sum, error: float = ERROR, measures: Sequence[str] = tuple(MEASURES)) -> tuple[Compared, ...]:
+    """Two versions by each measure of which either has something."""
+    seen = totals(before.days), totals(after.days)
+    made = ((name, count_of(seen[0], name), count_of(seen[1], name)) for name in measures)
+    return tuple(compare(*each, error) for each in made if each[1].n or each[2].n)
+
+
+def compare(measure: str, before: Count, after: Count, error: float = ERROR) -> Compared:
+    both = bool(before.n and after.n)
+    return Compared(
+        measure,
+        rate_of(measure, before),
+        rate_of(measure, after),
+        better(before, after) if both else None,
+        *difference(before, after),
+        proven(before, after, error).sign,
+    )

@@ -1,0 +1,263 @@
+"""What git says of a behaviour: how commits, events, notes and reverts are read as observations.
+
+Invariant: what is observed follows from objects that are named (a commit and what it reaches, a chain, a tree of notes), never
+from the time or the order of reading. What a clone has not got is counted as a gap, and never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from clia.behaviours.statistics import rounded
+from clia.errors import CliaError, InvalidInput, NoSuchObject
+from clia.kernel import refs as names
+from clia.kernel.types import DECISION, SESSION_MERGE, SPAWN, is_type_name
+from clia.sessions.model import STATUSES
+from clia.space.model import agent_commit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from clia.ports.repository import Commit
+    from clia.space.core import Core
+    from clia.space.model import AgentCommit
+
+NOBODY = ""
+"""The behaviour of what cannot be told: gaps."""
+GAP = "gap"
+KIND, SESSION, VERDICT, MERGE, OUTCOME = "kind/", "session/", "decision/", "merge/", "outcome/"
+LANDED, REVERTED = "landed", "reverted"
+MERGED_AFTER, LANDED_AFTER = "merged-after/", "landed-after/"  # with the seconds it took
+TRACE, TOKENS = "trace/", "tokens/"
+_YES = frozenset(("yes", "y", "approve", "approved", "accept", "accepted", "ok", "true", "1"))
+_NO = frozenset(("no", "n", "reject", "rejected", "refuse", "refused", "deny", "denied", "decline", "declined", "false", "0"))
+_PASSED = frozenset(("pass", "passed", "passing", "ok", "success", "succeeded", "green", "true"))
+_FAILED = frozenset(("fail", "failed", "failing", "failure", "error", "broken", "red", "false"))
+_OTHER = "other"
+_MOST = 10**12
+"""No count in a trace is believed beyond this; added up, such ones stay below what any program reads."""
+_SAID = ("approved", "approve", "decision", "verdict", "answer", "value")
+
+
+class Observation(NamedTuple):
+    """One thing that was seen of a behaviour. ``origin`` is the commit that says so; of a gap, the object that is lacking."""
+
+    behaviour: str
+    key: str
+    at: int
+    origin: str
+    times: int = 1
+
+
+def day_of(at: int) -> str:
+    """The day of a moment, in UTC; a commit may claim any."""
+    return datetime.fromtimestamp(min(max(at, 0), 253402300799), UTC).date().isoformat()
+
+
+def gap(lacking: str = "") -> Observation:
+    """That something cannot be told: for want of an object, or for no reason that has a name."""
+    return Observation(NOBODY, GAP, 0, lacking)
+
+
+def gap_of(err: CliaError) -> Observation:
+    lacking = err.fields.get("cid")
+    return gap(str(lacking) if names.is_id(lacking) else "")
+
+
+def behaviour_of(commit: AgentCommit) -> str | None:
+    """What ran when a commit was made. Anybody can write anything into a commit; only an id names a behaviour."""
+    return commit.behaviour if names.is_id(commit.behaviour) else None
+
+
+class Record:
+    """Git, as it is read in one go: what a commit says never changes, and merges look at the same ones again and again."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self.cut_off = core.graph.cut_off()
+        self.between = core.graph.ranges()
+        self._ran: dict[str, tuple[str, int] | None] = {}
+
+    def commit(self, cid: str) -> AgentCommit:
+        return self.read(self.core.objects.commit(cid))
+
+    def read(self, found: Commit) -> AgentCommit:
+        commit = agent_commit(found)
+        behaviour = behaviour_of(commit)
+        is_work = behaviour and commit.agent and commit.kind != SPAWN
+        self._ran[commit.cid] = (behaviour, commit.committer.at) if behaviour and is_work else None
+        return commit
+
+    def ran(self, cid: str) -> tuple[str, int] | None:
+        """The behaviour of an agent's commit, and when it was made; None where none ran."""
+        if cid not in self._ran:
+            self.commit(cid)
+        return self._ran[cid]
+
+
+# Commits
+
+
+def of_commit(record: Record, commit: AgentCommit) -> Iterator[Observation]:
+    """What one of an agent's own commits says."""
+    at, cid, behaviour = commit.committer.at, commit.cid, behaviour_of(commit)
+    if behaviour:
+        yield Observation(behaviour, KIND + (commit.kind if commit.kind and is_type_name(commit.kind) else _OTHER), at, cid)
+        outcome = outcome_of(commit.meta.get("outcome"))
+        if outcome is not None:
+            yield Observation(behaviour, OUTCOME + outcome, at, cid)
+        if commit.kind == DECISION:
+            yield Observation(behaviour, VERDICT + verdict_of(_json(commit.value)), at, cid)
+    if commit.kind == SESSION_MERGE and len(commit.parents) == 2:
+        yield from _of_merge(record, commit)
+
+
+def _of_merge(record: Record, commit: AgentCommit) -> Iterator[Observation]:
+    at, cid = commit.committer.at, commit.cid
+    ours, theirs = commit.parents
+    try:
+        oldest = behaviours_between(record, theirs, [ours])
+    except CliaError as err:
+        yield gap_of(err)
+        return
+    for behaviour, began in oldest.items():
+        yield Observation(behaviour, MERGE + "merged", at, cid)
+        yield Observation(behaviour, MERGED_AFTER + str(rounded(at - began)), at, cid)
+
+
+def behaviours_between(record: Record, head: str, hidden: Sequence[str]) -> dict[str, int]:
+    """The behaviours of the agents' commits that a head has and others have not, each with the time of its oldest one.
+
+    ``NoSuchObject`` where that cannot be told. In a shallow clone it never can: what is cut off might be what others have too.
+    """
+    kind = record.core.objects.kind
+    lacking = [*sorted(record.cut_off)[:1], *(cid for cid in (head, *hidden) if kind(cid) != "commit")]
+    if lacking:
+        raise NoSuchObject(f"history is cut off at {lacking[0]}", fields={"cid": lacking[0]})
+    found: dict[str, int] = {}
+    for cid in record.between(head, hidden):
+        ran = record.ran(cid)
+        if ran is not None:
+            behaviour, at = ran
+            found[behaviour] = min(at, found.get(behaviour, at))
+    return found
+
+
+def verdict_of(value: Any) -> str:
+    """Whether a decision said yes or no: a truth value, 1 or 0, a word for it, or an object that has one."""
+    if isinstance(value, dict):
+        value = next((value[key] for key in _SAID if key in value), None)
+    word = str(value).strip().casefold() if isinstance(value, (str, bool, int)) else ""
+    return "approved" if word in _YES else "rejected" if word in _NO else _OTHER
+
+
+def outcome_of(value: Any) -> str | None:
+    """Whether a test passed, as a commit's open field ``outcome`` says; None where it says neither."""
+    if isinstance(value, dict):
+        value = value.get("status")
+    word = str(value).strip().casefold() if isinstance(value, (str, bool)) else ""
+    return "passed" if word in _PASSED else "failed" if word in _FAILED else None
+
+
+def _json(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+# Events
+
+
+class Ended(NamedTuple):
+    """How a session ended."""
+
+    session: str
+    behaviour: str
+    status: str
+
+
+def ended_of(body: Mapping[str, Any]) -> Ended | None:
+    flow, session, status = body.get("flow"), body.get("session"), body.get("status")
+    if body.get("event") != "session-ended" or not names.is_id(flow):
+        return None
+    named = session if names.is_name(session) else ascii(session)[:64]  # no store keeps every text
+    return Ended(str(named), str(flow), status if status in STATUSES else _OTHER)
+
+
+class Landing(NamedTuple):
+    """Work that came to a branch of people: the branch's new head, the agent's head, the branch, and where it stood before."""
+
+    cid: str
+    head: str
+    onto: str
+    base: str | None
+    at: int
+    behaviours: tuple[str, ...] = ()
+
+
+def landing_of(body: Mapping[str, Any], at: int) -> Landing | None:
+    cid, head, onto, base = (body.get(key) for key in ("cid", "head", "onto", "base"))
+    if body.get("event") != "landed" or not (names.is_id(cid) and names.is_id(head) and _is_of_people(onto)):
+        return None
+    return Landing(str(cid), str(head), str(onto), str(base) if names.is_id(base) else None, at)
+
+
+def _is_of_people(onto: Any) -> bool:
+    """Whether an event names a branch that people can have."""
+    try:
+        return isinstance(onto, str) and names.branch(onto) == onto and not onto.startswith(names.HEADS)
+    except InvalidInput:
+        return False
+
+
+def of_refusal(record: Record, body: Mapping[str, Any], at: int, origin: str) -> Iterator[Observation]:
+    """A merge that ran into conflicts: work that others could not take in as it was. Both heads are ids."""
+    try:
+        oldest = behaviours_between(record, str(body["theirs"]), [str(body["ours"])])
+    except CliaError as err:
+        yield gap_of(err)
+        return
+    for behaviour in oldest:
+        yield Observation(behaviour, MERGE + "refused", at, origin)
+
+
+# Traces
+
+
+def of_trace(record: Record, commit: str, blob: str) -> Iterator[Observation]:
+    """How much an agent said on the way to a commit, and the tokens where its entries name them."""
+    try:
+        made = record.commit(commit)
+        data = record.core.objects.blob(blob)
+    except CliaError as err:
+        yield gap_of(err)
+        return
+    behaviour = behaviour_of(made)
+    if not behaviour:
+        return
+    at = made.committer.at
+    trace = _json(data.decode("utf-8", "replace"))
+    entries = trace.get("entries") if isinstance(trace, dict) else None
+    entries = entries if isinstance(entries, list) else []
+    yield Observation(behaviour, TRACE + "entries", at, commit, len(entries))
+    yield Observation(behaviour, TRACE + "bytes", at, commit, len(data))
+    for side, count in tokens_of(entries).items():
+        yield Observation(behaviour, TOKENS + side, at, commit, count)
+
+
+def tokens_of(entries: Sequence[Any]) -> dict[str, int]:
+    """Tokens by the names that models' answers have for them, added up over a trace."""
+    found: dict[str, int] = {}
+    for entry in entries:
+        data = entry.get("data") if isinstance(entry, dict) else None
+        usage = data.get("usage") if isinstance(data, dict) else None
+        for side, spelt in (("input", ("input_tokens", "prompt_tokens")), ("output", ("output_tokens", "completion_tokens"))):
+            said = next((usage[key] for key in spelt if type(usage.get(key)) is int), 0) if isinstance(usage, dict) else 0
+            if 0 < said <= _MOST:
+                found[side] = found.get(side, 0) + said
+    return found

@@ -1,0 +1,143 @@
+"""A past session's input under another version: evidence before adoption.
+
+Invariant: nothing is written and nothing has an effect. The other version gets the recorded input, clock and randomness, and for
+each request that the session made too, the answer that it got; for any other request there is none, and there it stops.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import NamedTuple
+
+from clia.behaviours.model import Replayed, ReplayStep
+from clia.errors import Nondeterminism
+from clia.sessions.replay import describe
+from clia.sessions.transitions import failure_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from clia.ports.engine import Answer, Call, Engine, Run, Turn
+    from clia.sessions.records import Journal
+
+
+class Past(NamedTuple):
+    """What is recorded of a session."""
+
+    agent: str
+    session: str
+    journal: Journal
+    status: str
+
+
+class Transcript(NamedTuple):
+    """The requests that a session made and what they were answered with, in that order; and where it came to."""
+
+    steps: tuple[tuple[Call, Answer], ...]
+    turn: Turn
+
+
+def transcript(engine: Engine, past: Past, source: str) -> Transcript:
+    """The session as it was, from its answers: what it asked for is nowhere else."""
+    steps = []
+    with engine.start(past.journal.origin.program(source), patient=True) as run:
+        for each in past.journal.resumes:
+            call = next((call for call in run.turn.pending if call.number == each.call), None)
+            if call is None:
+                raise Nondeterminism(
+                    f"session {past.session} of {past.agent!r} does not replay here: recorded was an answer to call {each.call}, "
+                    f"now there is {describe(run.turn)}",
+                    hints=["clia doctor says what is wrong with sessions"],
+                    fields={"agent": past.agent, "session": past.session},
+                )
+            steps.append((call, each.answer()))
+            run.answer(call.number, each.answer())
+        return Transcript(tuple(steps), run.turn)
+
+
+def replayed(engine: Engine, past: Past, sources: tuple[str, str], with_: str) -> Replayed:
+    """How the session would have gone. ``sources``: of the version that ran, and of the one it is tried with."""
+    recorded = transcript(engine, past, sources[0])
+    steps: list[ReplayStep] = []
+    # With the limits of a new session: what does not keep them would not have run either.
+    with engine.start(past.journal.origin.program(sources[1])) as run:
+        waiting, printed = _by_request(recorded), [run.turn.printed]
+        while not run.turn.ended:
+            found = _next(run, waiting)
+            if found is None:
+                break
+            call, number, answer = found
+            steps.append(_step(call, answer, number))
+            printed.append(run.answer(call.number, answer).printed)
+        turn = run.turn
+    steps += [_step(call, None, None) for call in turn.pending]
+    return _told(past, with_, recorded, (turn, steps, "".join(printed)))
+
+
+def _by_request(recorded: Transcript) -> dict[str, deque[tuple[int, Answer]]]:
+    found: dict[str, deque[tuple[int, Answer]]] = {}
+    for number, (call, answer) in enumerate(recorded.steps, 1):
+        found.setdefault(_asked(call), deque()).append((number, answer))
+    return found
+
+
+def _next(run: Run, waiting: Mapping[str, deque[tuple[int, Answer]]]) -> tuple[Call, int, Answer] | None:
+    """Of the requests that were recorded too, the one that was answered first."""
+    known = [(waiting[key][0][0], call, key) for call in run.turn.pending if waiting.get(key := _asked(call))]
+    if not known:
+        return None
+    _, call, key = min(known, key=lambda each: each[0])
+    number, answer = waiting[key].popleft()
+    return call, number, answer
+
+
+def _asked(call: Call) -> str:
+    """What makes two requests the same: all but their place in the run."""
+    return json.dumps([call.kind, call.tag, call.payload], sort_keys=True)
+
+
+def _step(call: Call, answer: Answer | None, number: int | None) -> ReplayStep:
+    made = ReplayStep(call.kind, call.tag, call.payload, call.line, answer is not None, number)
+    return made if answer is None else made._replace(value=answer.value, error=answer.error)
+
+
+def _told(past: Past, with_: str, recorded: Transcript, now: tuple[Turn, Sequence[ReplayStep], str]) -> Replayed:
+    turn, steps, printed = now
+    was = [_step(call, answer, number) for number, (call, answer) in enumerate(recorded.steps, 1)]
+    was += [_step(call, None, None) for call in recorded.turn.pending]
+    before, after = ([json.dumps(each[:3], sort_keys=True) for each in some] for some in (was, steps))
+    departs = next((place for place, pair in enumerate(zip(before, after, strict=False), 1) if pair[0] != pair[1]), None)
+    if departs is None and len(before) != len(after):
+        departs = min(len(before), len(after)) + 1
+    asked = {each.recorded for each in steps}
+    failure, recorded_failure = _failure(turn), _failure(recorded.turn)
+    ends = (turn.ended, turn.result, failure) == (recorded.turn.ended, recorded.turn.result, recorded_failure)
+    return Replayed(
+        agent=past.agent,
+        session=past.session,
+        flow=past.journal.origin.flow,
+        with_=with_,
+        same=departs is None and ends,
+        steps=tuple(steps),
+        departs_at=departs,
+        recorded=tuple(was),
+        unasked=tuple(number for number in range(1, len(recorded.steps) + 1) if number not in asked),
+        ended=turn.ended,
+        result=turn.result,
+        failure=failure,
+        recorded_status=past.status,
+        recorded_result=recorded.turn.result,
+        recorded_failure=recorded_failure,
+        printed=printed,
+    )
+
+
+def _failure(turn: Turn) -> dict[str, Any] | None:
+    """Why a run failed, without the lines it failed at: those of another version are others."""
+    if turn.failure is None:
+        return None
+    made = failure_json(turn.failure)
+    return {key: made[key] for key in ("reason", "message")}

@@ -1,0 +1,352 @@
+"""What the index reads: each agent's branch, its events and its traces, and the branches of people that its work came to.
+
+Invariant: a source is read on from where it was only where nothing that was read has changed meaning; otherwise ``go_on`` says
+None, and all of it is read. ``memo`` is what reading on takes: which sessions have ended, what was refused, what landed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from clia.behaviours.observing import (
+    GAP,
+    LANDED,
+    LANDED_AFTER,
+    REVERTED,
+    SESSION,
+    Landing,
+    Observation,
+    Record,
+    behaviours_between,
+    ended_of,
+    gap,
+    gap_of,
+    landing_of,
+    of_commit,
+    of_refusal,
+    of_trace,
+)
+from clia.behaviours.statistics import rounded
+from clia.errors import CliaError
+from clia.kernel import refs as names
+from clia.kernel.types import SPAWN
+from clia.space.events import event_of
+from clia.space.model import agent_commit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from clia.ports.repository import Commit
+    from clia.ports.store import Values
+    from clia.space.core import Core
+
+BRANCH, EVENTS, TRACES, PEOPLE = "branch", "events", "traces", "people"
+PEOPLE_NAME = f"{PEOPLE}/branches"
+_FETCHED = "refs/remotes/origin/"
+READ, LANDINGS = "behaviours/read/", "behaviours/landings/"
+_NOTHING_YET: Mapping[str, Any] = {"ended": [], "refused": [], "landed": []}
+_REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})\b", re.MULTILINE)
+
+
+class Part(NamedTuple):
+    """What reading a source came to."""
+
+    observations: list[Observation]
+    memo: Any
+
+    @property
+    def lacks(self) -> list[str] | None:
+        """What this clone lacks to tell the rest, as far as it has names; None where nothing is lacking."""
+        found = sorted({each.origin for each in self.observations if each.key == GAP})
+        return ([] if found[0] == "" else found) if found else None
+
+
+class Source:
+    """One thing that is read, and where it stands; no tip: it is gone."""
+
+    def __init__(self, kind: str, of: str, tip: Any) -> None:
+        self.kind = kind
+        self.of = of
+        self.tip = tip
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}/{self.of}"
+
+    def go_on(self, record: Record, known: Any, memo: Any) -> Part | None:
+        """What came after ``known``; None where that cannot be told from what was before. May fail where ``whole`` does not."""
+        del record, known, memo
+        return None
+
+    def whole(self, record: Record) -> Part:
+        """All that there is; ``CliaError`` where nothing can be told."""
+        raise NotImplementedError
+
+
+def of_agents(core: Core) -> list[Source]:
+    """The sources of every agent, at work or archived."""
+    found: dict[str, Source] = {}
+    for kind, prefix in ((_Branch, names.ARCHIVE), (_Branch, names.HEADS), (_Events, names.EVENTS), (_Traces, names.TRACES)):
+        for ref, tip in core.refs.under(prefix):
+            name = ref.removeprefix(prefix)
+            if names.is_name(name):
+                made = kind(name, tip)
+                found[made.name] = made
+    return list(found.values())
+
+
+class _Branch(Source):
+    """An agent's own commits."""
+
+    def __init__(self, name: str, tip: str) -> None:
+        super().__init__(BRANCH, name, tip)
+
+    def go_on(self, record: Record, known: Any, memo: Any) -> Part | None:
+        del memo
+        return self._read(record, known) if names.is_id(known) else None
+
+    def whole(self, record: Record) -> Part:
+        return self._read(record, None) or Part([], None)
+
+    def _read(self, record: Record, until: str | None) -> Part | None:
+        """The agent's own commits down to one that was read, which may not be met: None; or to its first."""
+        found: list[Observation] = []
+        last = None
+        for last in record.core.graph.first_parents(self.tip):
+            if last.cid == until:
+                return Part(found, None)
+            commit = record.read(last)
+            if commit.agent == self.of and commit.kind is not None:
+                found += of_commit(record, commit)
+                if commit.kind == SPAWN:
+                    return None if until else Part(found, None)
+        if until:
+            return None
+        # A branch that plain git made has no first commit of the agent's, and is whole all the same.
+        if last is not None and (last.parents or last.cid in record.cut_off):
+            found.append(gap(last.parents[0] if last.parents else last.cid))
+        return Part(found, None)
+
+
+class _Events(Source):
+    """An agent's chain of events: how its sessions ended, what was refused, what landed."""
+
+    def __init__(self, name: str, tip: str) -> None:
+        super().__init__(EVENTS, name, tip)
+
+    def go_on(self, record: Record, known: Any, memo: Any) -> Part | None:
+        core = record.core
+        if not _leads_on(core, self.tip, known) or not isinstance(memo, dict):
+            return None
+        new = list(core.graph.walk([self.tip], [known]))
+        if any(len(each.parents) > 1 for each in new):
+            return None  # another clone's chain came in: its events may be older than those that were read
+        return self._read(record, new, memo)
+
+    def whole(self, record: Record) -> Part:
+        core = record.core
+        commits = list(core.graph.walk([self.tip]))
+        found = self._read(record, commits, _NOTHING_YET) or Part([], _NOTHING_YET)
+        cut = sorted(record.cut_off.intersection(each.cid for each in commits))
+        return found._replace(observations=[*found.observations, *map(gap, cut)])
+
+    def _read(self, record: Record, commits: Sequence[Commit], memo: Mapping[str, Any]) -> Part | None:
+        """None where a session that was read has ended once more: it was opened again."""
+        before, refused = frozenset(memo["ended"]), set(memo["refused"])
+        landed = [_landing(each) for each in memo["landed"]]
+        found: list[Observation] = []
+        last: dict[str, Observation] = {}
+        for commit in reversed(commits):
+            body = event_of(commit) or {}
+            at, origin = commit.committer.at, commit.cid
+            over = ended_of(body)
+            if over is not None and over.session in before:
+                return None
+            if over is not None:
+                last[over.session] = Observation(over.behaviour, SESSION + over.status, at, origin)
+            if body.get("event") == "merge-refused":
+                heads = body.get("ours"), body.get("theirs")
+                pair = f"{heads[0]}..{heads[1]}"
+                if all(map(names.is_id, heads)) and pair not in refused:  # who tries the same again learns nothing new
+                    refused.add(pair)
+                    found += of_refusal(record, body, at, origin)
+            landing = landing_of(body, at)
+            if landing is not None:
+                landed.append(self._landed(record, landing, landed, found))
+        found += last.values()
+        after = {"ended": sorted(before.union(last)), "refused": sorted(refused), "landed": [list(each) for each in landed]}
+        return Part(found, after)
+
+    def _landed(self, record: Record, landing: Landing, before: Sequence[Landing], found: list[Observation]) -> Landing:
+        """The landing with the behaviours of what was new in it: a squash does not show what earlier ones brought."""
+        hidden = [each.head for each in before if each.onto == landing.onto and each.head != landing.head]
+        try:
+            oldest = behaviours_between(record, landing.head, [*hidden, *([landing.base] if landing.base else [])])
+        except CliaError as err:
+            found.append(gap_of(err))
+            return landing
+        for behaviour, began in oldest.items():
+            found.append(Observation(behaviour, LANDED, landing.at, landing.cid))
+            found.append(Observation(behaviour, LANDED_AFTER + str(rounded(landing.at - began)), landing.at, landing.cid))
+        return landing._replace(behaviours=tuple(sorted(oldest)))
+
+
+class _Traces(Source):
+    """The traces that are bound to an agent's commits."""
+
+    def __init__(self, name: str, tip: str) -> None:
+        super().__init__(TRACES, name, tip)
+
+    def go_on(self, record: Record, known: Any, memo: Any) -> Part | None:
+        del memo
+        core = record.core
+        if not names.is_id(known) or core.objects.kind(known) != "commit":
+            return None
+        before, now = self._notes(core, known), self._notes(core, self.tip)
+        if any(now.get(commit) != blob for commit, blob in before.items()):
+            return None  # a trace was bound anew, or taken away
+        return self._of(record, {commit: blob for commit, blob in now.items() if commit not in before})
+
+    def whole(self, record: Record) -> Part:
+        return self._of(record, self._notes(record.core, self.tip))
+
+    def _notes(self, core: Core, tip: str) -> dict[str, str]:
+        entries = core.objects.entries(core.objects.commit(tip).tree)
+        return {path.replace("/", ""): entry.cid for path, entry in entries.items() if names.is_id(path.replace("/", ""))}
+
+    def _of(self, record: Record, notes: Mapping[str, str]) -> Part:
+        found = [each for commit, blob in notes.items() for each in of_trace(record, commit, blob)]
+        return Part(found, None)
+
+
+# Reverts
+
+
+def of_people(core: Core, landings: Mapping[str, list[Any]], memo: Any) -> Source:
+    """The branches of people that work came to, with all that landed on them: what a revert is about depends on both."""
+    known = {agent: [_landing(each) for each in rows] for agent, rows in landings.items()}
+    return _People(tips_of(core, sorted({each.onto for rows in known.values() for each in rows})), known, memo)
+
+
+def tips_of(core: Core, refs: Iterable[str]) -> dict[str, str | None]:
+    """Where branches stand; of those that this clone has not got, where they stood when it last fetched."""
+    return {ref: _tip(core, ref) or _tip(core, _FETCHED + ref.removeprefix(names.BRANCHES)) for ref in refs}
+
+
+def _tip(core: Core, ref: str) -> str | None:
+    try:
+        return core.refs.get(ref)
+    except CliaError:  # an event may name what git would not let anyone call a branch
+        return None
+
+
+class _People(Source):
+    """What reverts say is worked out from scratch each time: they are few, and each may undo another. Commits are walked once."""
+
+    def __init__(self, tips: Mapping[str, str | None], landings: Mapping[str, list[Landing]], memo: Any) -> None:
+        super().__init__(PEOPLE, "branches", {"tips": dict(tips)})
+        self._tips = sorted({tip for tip in tips.values() if tip is not None})
+        self._landings = landings
+        self._memo = memo if isinstance(memo, dict) else {}
+
+    def whole(self, record: Record) -> Part:
+        core = record.core
+        old, cut = self._old(core), record.cut_off
+        walked, reverts = self._known(core, old)
+        lacking: list[str] = []
+        for commit in core.graph.walk(self._tips, [*old, *walked]):
+            target = _REVERTS.search(commit.message)
+            if target is not None:
+                reverts.append((commit.cid, target[1], commit.committer.at))
+            if commit.cid in cut:
+                lacking.append(commit.cid)
+        observations = [*self._reverted(core, reverts), *map(gap, sorted(lacking))]
+        return Part(observations, {"tips": self._tips, "old": old, "reverts": sorted(reverts)} if not lacking else None)
+
+    def _known(self, core: Core, old: list[str]) -> tuple[list[str], list[tuple[str, str, int]]]:
+        """Where walking stopped the last time, and the reverts that were met till there; nothing where branches were rewritten."""
+        walked = self._memo.get("tips", [])
+        if self._memo.get("old") != old or not all(any(_leads_on(core, tip, cid) for tip in self._tips) for cid in walked):
+            return [], []
+        return walked, [(cid, target, at) for cid, target, at in self._memo["reverts"]]
+
+    def _old(self, core: Core) -> list[str]:
+        """Where each branch stood before the first landing on it: nothing older can revert what landed."""
+        first: dict[str, Landing] = {}
+        for rows in self._landings.values():
+            for each in rows:
+                if each.onto not in first or each.at < first[each.onto].at:
+                    first[each.onto] = each
+        bases = [each.base for each in first.values()]
+        if None in bases or len(set(bases)) > 1:
+            return []  # of several branches one may have been made from another, later
+        return [cid for cid in bases if cid is not None and core.objects.kind(cid) == "commit"]
+
+    def _reverted(self, core: Core, reverts: Sequence[tuple[str, str, int]]) -> Iterator[Observation]:
+        """Seen when the work landed: of what came in a month, so much was reverted, whenever that was."""
+        found: dict[tuple[str, str], tuple[int, Observation]] = {}
+        standing = _standing({cid: target for cid, target, _ in reverts})
+        for cid, target, at in sorted(reverts):
+            for landing, behaviour in self._about(core, target) if cid in standing else ():
+                made = Observation(behaviour, REVERTED, landing.at, cid)
+                found[landing.cid, behaviour] = max(found.get((landing.cid, behaviour), (at, made)), (at, made))
+        return (made for _, made in found.values())
+
+    def _about(self, core: Core, target: str) -> list[tuple[Landing, str]]:
+        """Which landing, and whose work in it, a reverted commit is."""
+        if core.objects.kind(target) != "commit":
+            return []
+        commit = agent_commit(core.objects.commit(target))
+        if commit.landed:
+            landed = (each for each in self._landings.get(commit.landed, ()) if each.cid == target)
+            return [(each, behaviour) for each in landed for behaviour in each.behaviours]
+        if not commit.agent or not commit.behaviour:
+            return []
+        for each in self._landings.get(commit.agent, ()):
+            if commit.behaviour in each.behaviours and core.graph.descends(each.head, target):
+                return [(each, commit.behaviour)]
+        return []
+
+
+def _standing(targets: Mapping[str, str]) -> set[str]:
+    """The reverts that no other one has undone that stands itself. A commit cannot name a later one, so there is no circle."""
+    waiting = Counter(target for target in targets.values() if target in targets)
+    ready = [cid for cid in targets if not waiting[cid]]
+    undone: set[str] = set()
+    for cid in ready:  # grows: a revert is looked at when all that are about it have been
+        target = targets[cid]
+        if target in targets:
+            undone |= {target} if cid not in undone else set()
+            waiting[target] -= 1
+            ready += [target] if not waiting[target] else []
+    return targets.keys() - undone
+
+
+def keep_landings(values: Values, source: Source, memo: Any) -> None:
+    """What landed, where all of it is found without reading every agent's row."""
+    if source.kind != EVENTS:
+        return
+    landed = memo["landed"] if isinstance(memo, dict) else []
+    kept = values.get(LANDINGS + source.of)
+    if landed == ([] if kept is None else kept.value):
+        return
+    if landed:
+        values.put(LANDINGS + source.of, landed)
+    else:
+        values.delete(LANDINGS + source.of)
+    # What reverts mean has to be worked out again. Each time it says something else, so that whoever works on it now notices.
+    mark = values.get(READ + PEOPLE_NAME)
+    values.put(READ + PEOPLE_NAME, {"stale": 1 if mark is None else mark.version + 1})
+
+
+def _landing(made: Sequence[Any]) -> Landing:
+    cid, head, onto, base, at, behaviours = made
+    return Landing(cid, head, onto, base, at, tuple(behaviours))
+
+
+def _leads_on(core: Core, tip: str, known: Any) -> bool:
+    return names.is_id(known) and core.objects.kind(known) == "commit" and core.graph.descends(tip, known)

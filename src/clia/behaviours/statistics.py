@@ -1,0 +1,193 @@
+"""Rates, and how sure one can be of them. Nothing but arithmetic.
+
+Invariant: no number is given without the count behind it. An interval covers the true rate at its level where observations
+are independent of each other; ``proven`` is wrong with at most the stated probability however often it is asked, since its bar is
+that of a test which holds at every moment, not at one that was chosen beforehand.
+"""
+
+from __future__ import annotations
+
+from math import exp, lgamma, log, sqrt
+from typing import NamedTuple
+
+LEVEL = 0.95
+"""How often an interval shall cover the true rate."""
+ERROR = 0.05
+"""How often a suggestion may be made of versions that are equally good."""
+LEAST = 20
+"""With fewer observations of either version nothing is suggested."""
+_SCALE = 0.3
+"""Where the test is sharpest: differences of about so many standard deviations of one observation."""
+_NOTHING = -60.0
+"""The logarithm of what is nothing beside the largest term of a sum, also many times over."""
+_Z = {0.95: 1.959963984540054, 0.99: 2.5758293035489004, 0.9: 1.6448536269514722}
+
+
+class Count(NamedTuple):
+    """How often something went well, and how often not."""
+
+    good: int = 0
+    bad: int = 0
+
+    @property
+    def n(self) -> int:
+        return self.good + self.bad
+
+    @property
+    def rate(self) -> float | None:
+        return self.good / self.n if self.n else None
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+def interval(count: Count, level: float = LEVEL) -> Interval:
+    """Wilson's score interval; all that is possible where nothing was observed."""
+    if not count.n:
+        return Interval(0.0, 1.0)
+    z, n = _z(level), count.n
+    p, widened = count.good / n, 1 + z * z / n
+    middle = (p + z * z / (2 * n)) / widened
+    half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / widened
+    # At the ends the formula is exact only without rounding.
+    return Interval(0.0 if count.good == 0 else max(0.0, middle - half), 1.0 if count.bad == 0 else min(1.0, middle + half))
+
+
+def difference(before: Count, after: Count, level: float = LEVEL) -> Interval:
+    """What ``after``'s rate has over ``before``'s: Newcombe's interval, put together from both of Wilson's."""
+    if not before.n or not after.n:
+        return Interval(-1.0, 1.0)
+    one, other = before.good / before.n, after.good / after.n
+    low, high = interval(before, level)
+    its_low, its_high = interval(after, level)
+    apart = other - one
+    return Interval(
+        apart - sqrt((other - its_low) ** 2 + (high - one) ** 2), apart + sqrt((its_high - other) ** 2 + (one - low) ** 2)
+    )
+
+
+def better(before: Count, after: Count) -> float:
+    """The probability that ``after``'s true rate is the higher one, all rates being equally likely beforehand.
+
+    A sum over beta distributions, along the shortest of the four counts; only terms that no float could tell from nothing are
+    left out.
+    """
+    a, b = before.good + 1, before.bad + 1
+    c, d = after.good + 1, after.bad + 1
+    least = min(a, b, c, d)
+    if least == c:
+        return _exceeds((a, b), (c, d))
+    if least == a:
+        return 1 - _exceeds((c, d), (a, b))
+    if least == b:  # the same of what went wrong: after is better where before goes wrong more often
+        return _exceeds((d, c), (b, a))
+    return 1 - _exceeds((b, a), (d, c))
+
+
+def _exceeds(one: tuple[int, int], other: tuple[int, int]) -> float:
+    """That a beta variable of ``other`` exceeds one of ``one``: at most as many terms as ``other`` has in its first count."""
+    (a, b), (c, d) = one, other
+    top = _largest(a, b, c, d)
+    most = _log_beta(a + top, b + d) - log(d + top) - _log_beta(1 + top, d) - _log_beta(a, b)
+    total, term, at = 1.0, 0.0, top
+    while at + 1 < c and term > _NOTHING:  # from the largest term on; single ones may be too small for anything but logarithms
+        term += log(a + at) + log(d + at) - log(a + b + d + at) - log(at + 1)
+        at += 1
+        total += exp(term)
+    term, at = 0.0, top
+    while at > 0 and term > _NOTHING:
+        at -= 1
+        term -= log(a + at) + log(d + at) - log(a + b + d + at) - log(at + 1)
+        total += exp(term)
+    return min(1.0, exp(most) * total)
+
+
+def _largest(a: int, b: int, c: int, d: int) -> int:
+    """Which of the terms is the largest: they rise as long as each is more than the one before it, and fall from there."""
+    low, high = 0, c - 1
+    while low < high:
+        at = (low + high) // 2
+        if (a + at) * (d + at) > (a + b + d + at) * (at + 1):
+            low = at + 1
+        else:
+            high = at
+    return low
+
+
+def _log_beta(a: int, b: int) -> float:
+    return lgamma(a) + lgamma(b) - lgamma(a + b)
+
+
+class Proof(NamedTuple):
+    """Which of two is shown to be better: 1 the later, -1 the earlier, 0 neither. ``reached``: how much of the bar."""
+
+    sign: int
+    reached: float
+
+
+def proven(before: Count, after: Count, error: float = ERROR) -> Proof:
+    """Whether two rates are shown to differ, by a bar that holds at every look (a mixture of normal likelihood ratios).
+
+    A test for one look at a number of observations that was fixed beforehand would cry wolf sooner or later. The distance is the
+    smaller of two: beside many observations of what hardly ever fails, the score takes a few failures for a proof, and the
+    likelihood ratio that there were none.
+    """
+    n, m = before.n, after.n
+    good = before.good + after.good
+    if not n or not m or good in (0, n + m):
+        return Proof(0, 0.0)
+    pooled = good / (n + m)
+    information = n * m / (n + m)
+    apart = after.good / m - before.good / n
+    score = apart * apart * information / (pooled * (1 - pooled))
+    ratio = 2 * (_likelihood(before) + _likelihood(after) - _likelihood(Count(good, n + m - good)))
+    square = max(0.0, min(score, ratio))  # by rounding, the ratio of equal rates may be less than nothing
+    spread = information * _SCALE * _SCALE
+    bar = (1 + 1 / spread) * (log(1 + spread) + 2 * log(1 / error))
+    sign = (apart > 0) - (apart < 0)
+    return Proof(sign if square >= bar else 0, square / bar)
+
+
+def _likelihood(count: Count) -> float:
+    """The logarithm of how likely a count is at its own rate, whatever its order."""
+    return sum(each * log(each / count.n) for each in count if each)
+
+
+def still_needed(before: Count, after: Count, error: float = ERROR) -> int | None:
+    """About how many more observations of each would prove the difference as it looks now; None where there is none to see."""
+    if not before.n or not after.n or before.rate == after.rate:
+        return None
+    for factor in range(1, 60):
+        times = 1.3**factor
+        one, other = (Count(round(each.good * times), round(each.bad * times)) for each in (before, after))
+        if proven(one, other, error).sign:
+            return max(1, round(max(before.n, after.n) * (times - 1)))
+    return None
+
+
+def _z(level: float) -> float:
+    if level in _Z:
+        return _Z[level]
+    from statistics import NormalDist  # another level than the usual ones is rare, and the module is not small
+
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def quantile(counted: dict[int, int], share: float) -> int | None:
+    """The value that a share of all does not exceed; values with how often each occurs."""
+    total, seen = sum(counted.values()), 0
+    for value in sorted(counted):
+        seen += counted[value]
+        if seen >= share * total:
+            return value
+    return None
+
+
+def rounded(seconds: int) -> int:
+    """To two significant digits, so that there are few different durations however many there are."""
+    value, unit = max(0, seconds), 1
+    while value // unit >= 100:
+        unit *= 10
+    return value // unit * unit

@@ -1,0 +1,111 @@
+"""What should be done with a behaviour, by what was observed of its versions.
+
+Invariant: nothing is suggested on fewer observations than stated, and of versions that are equally good, whenever and however
+often one asks, a change is suggested with at most the stated probability; where versions come and go, of those that there are at a
+time. What it rests on is named, commit by commit. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.behaviours.measures import MEASURES, check_measure, compare, count_of, rate_of, usual_measure
+from clia.behaviours.model import ADOPT, ADOPTED, KEEP, NOT_ENOUGH, RETIRE, RETIRED, Candidate, Suggestion
+from clia.behaviours.observing import LANDED, REVERTED
+from clia.behaviours.statistics import ERROR, LEAST, Count, still_needed
+from clia.behaviours.tally import newest, totals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate
+    from clia.behaviours.tally import Sum
+
+
+class Policy(NamedTuple):
+    """By what a behaviour is judged. ``adopt``: whether it may be adopted by this policy alone, without a person."""
+
+    measure: str | None = None
+    least: int = LEAST
+    error: float = ERROR
+    adopt: bool = False
+
+
+def suggest(known: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str, Sum], policy: Policy) -> Suggestion:
+    """Compares the current version with every other that may still be adopted."""
+    measure = check_measure(policy.measure or usual_measure(known.kind))
+    others = [each for each in known.versions if each.cid != current.cid and each.state != RETIRED]
+    # Each of several comparisons may be wrong. What nobody let run is none: proposals alone must not raise the bar.
+    error = policy.error / max(1, sum(each.state == ADOPTED for each in others))
+    own = count_of(totals(sums[current.cid].days), measure)
+    candidates = [_candidate(each, measure, own, sums[each.cid], error) for each in others]
+    enough = [each for each in candidates if min(own.n, each.compared.after.n) >= policy.least]
+    action, chosen = _chosen(enough, own.n >= policy.least, candidates)
+    rest = [current.cid] + [each.cid for each in ([chosen] if chosen else enough or candidates)]
+    return Suggestion(
+        name=known.name,
+        action=action,
+        cid=chosen.cid if chosen else None if action == NOT_ENOUGH else current.cid,
+        measure=measure,
+        current=rate_of(measure, own),
+        candidates=tuple(candidates),
+        why=_why(action, rate_of(measure, own), chosen, candidates, policy),
+        evidence=_evidence([sums[cid] for cid in rest], measure),
+        least=policy.least,
+        error=policy.error,
+        expect=current.cid,
+    )
+
+
+def _candidate(version: BehaviourVersion, measure: str, own: Count, its: Sum, error: float) -> Candidate:
+    count = count_of(totals(its.days), measure)
+    made = compare(measure, own, count, error)
+    return Candidate(version.cid, version.state, made, None if made.proven else still_needed(own, count, error))
+
+
+def _chosen(enough: Sequence[Candidate], is_known: bool, all_: Sequence[Candidate]) -> tuple[str, Candidate | None]:
+    ahead = [each for each in enough if each.compared.proven > 0]
+    if ahead:
+        return ADOPT, max(ahead, key=_rate)
+    behind = [each for each in enough if each.compared.proven < 0]
+    if behind:
+        return RETIRE, min(behind, key=_rate)
+    return (KEEP if enough or (is_known and not all_) else NOT_ENOUGH), None
+
+
+def _rate(candidate: Candidate) -> float:
+    return candidate.compared.after.rate or 0.0
+
+
+def _why(action: str, own: Rate, chosen: Candidate | None, candidates: Sequence[Candidate], policy: Policy) -> str:
+    what = f"{own.measure} ({MEASURES[own.measure].says})"
+    if chosen is not None:
+        side = "better" if action == ADOPT else "worse"
+        its = chosen.compared.after
+        return f"{chosen.cid[:12]} is shown to be {side} by {what}: {told(its)}, the current version {told(own)}"
+    if action == KEEP:
+        if not candidates:
+            return f"there is no other version; the current one by {what}: {told(own)}"
+        return f"no version is shown to be better or worse than the current one by {what}: {told(own)}"
+    counts = ", ".join(f"{each.cid[:12]} {each.compared.after.n}" for each in candidates) or "no other version"
+    return f"not enough data: {policy.least} observations of each are needed by {what}; the current version has {own.n}, {counts}"
+
+
+def told(rate: Rate) -> str:
+    """A rate in words: with its interval and its count, or that there is none."""
+    if rate.rate is None:
+        return "never observed"
+    return f"{rate.rate * 100:.0f} % of {rate.n} ({rate.low * 100:.0f} to {rate.high * 100:.0f} %)"
+
+
+def _evidence(sums: Sequence[Sum], measure: str) -> tuple[str, ...]:
+    """The newest commits of each version that say well, and those that say not."""
+    each = MEASURES[measure]
+    keys = (*each.good, *each.bad) if measure != "kept" else (LANDED, REVERTED)
+    found: list[Sequence[Any]] = []
+    for made in sums:
+        for key in keys:
+            found += newest(made.seen.get(key, ()))
+    return tuple(dict.fromkeys(origin for _, origin in sorted(map(tuple, found), reverse=True)))

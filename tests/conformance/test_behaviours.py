@@ -1,0 +1,391 @@
+"""What behaviours promise, verb by verb, on each store and over HTTP: versions, what was observed of them, and what follows."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import clia
+from clia import errors
+from clia.kernel.typed_objects import as_bytes
+from support import git
+from support.fake_secrets import FAKES
+from support.remote import TESS, Served, local_of, remote_place, root_of, serving
+from support.session_spaces import STORES, Place, place, with_agents
+from support.spaces import BRIEFING, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+STRICT = """\
+def main(input):
+    answer = request("human", {"question": input})
+    if answer == "no":
+        raise ValueError("it was refused")
+    return answer
+"""
+MILD = """\
+def main(input):
+    answer = request("human", {"question": input})
+    print("they said", answer)
+    return answer
+"""
+CURIOUS = """\
+def main(input):
+    answer = request("human", {"question": input})
+    return request("human", {"question": "sure?", "said": answer})
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A forge for all tests of this module."""
+    with serving(tmp_path_factory.mktemp("forge") / "home") as made:
+        yield made
+
+
+@pytest.fixture(params=[*STORES, "remote"])
+def here(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A space on each store, and one that is reached over HTTP."""
+    if request.param == "remote":
+        return remote_place(request.getfixturevalue("served"), tmp_path)
+    return place(request, tmp_path, request.param)
+
+
+@pytest.fixture
+def scout(here: Place) -> Iterator[clia.Space]:
+    with here.open() as made:
+        yield with_agents(made, "scout")
+
+
+def refs(space: clia.Space) -> str:
+    return git("for-each-ref", cwd=root_of(space))
+
+
+def told(space: clia.Space) -> dict[str, Any]:
+    """All that is kept of behaviours, to see that nothing changed, and that the space says it wherever it is asked from."""
+    found = {
+        "behaviours": space.behaviours(),
+        "stats": space.behaviour_stats(over="day"),
+        "gaps": space.observation_gaps(),
+    }
+    own = local_of(space)
+    assert found == {"behaviours": own.behaviours(), "stats": own.behaviour_stats(over="day"), "gaps": own.observation_gaps()}
+    return {**found, "refs": refs(space)}
+
+
+def answered(space: clia.Space, flow: str, *answers: str) -> None:
+    """Sessions of a flow, one for each answer."""
+    for answer in answers:
+        space.start("scout", flow, "well?")
+        space.decide("scout", answer)
+
+
+# A flow's life
+
+
+def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.Space) -> None:
+    first = scout.add_behaviour("review", STRICT, "session-flow", why="the first", notes="asks once")
+    assert first == clia.BehaviourVersion(
+        *("review", first.cid, "session-flow", "current", STRICT, None, "asks once", TESS, first.at, "the first")
+    )
+    assert scout.read(first.cid) == clia.Behaviour("review", "session-flow", STRICT, notes="asks once")
+    answered(scout, "review", "yes", "no", "yes")
+    work = scout.commit("scout", "test", {"a": b"1"}, meta={"outcome": "failed"})
+
+    # Somebody proposes another one: it is kept, and runs nowhere.
+    second = scout.propose_behaviour("review", MILD, evidence=[work, work[:12]], why="no is an answer", notes="mild", agent="scout")
+    assert (second.state, second.parent, second.evidence) == ("proposed", first.cid, (work,))
+    assert second.by.startswith("scout <")
+    before = told(scout)
+    assert scout.propose_behaviour("review", MILD, evidence=[work], agent="scout") == second
+    assert scout.add_behaviour("review", STRICT) == first
+    assert isinstance(refused("not-adopted", lambda: scout.start("scout", second.cid)), errors.CapabilityDenied)
+    assert told(scout) == before
+    assert scout.start("scout", "review", "?").flow_cid == first.cid
+    scout.cancel("scout")
+
+    # On trial it runs by its id, and the name means what it meant.
+    assert scout.adopt_behaviour("review", second.cid[:8], trial=True, why="let us see").state == "adopted"
+    answered(scout, second.cid, "no", "yes")
+    assert scout.behaviour_version("review").cid == first.cid
+    by_version = {each.cid: each for each in scout.behaviour_stats("review")}
+    assert [dict(by_version[cid].sessions) for cid in (first.cid, second.cid)] == [
+        {"cancelled": 1, "failed": 1, "finished": 2},
+        {"finished": 2},
+    ]
+    assert dict(by_version[second.cid].decisions) == {"approved": 1, "rejected": 1}
+
+    # Adopted is what was expected, or nothing happens.
+    assert scout.adopt_behaviour("review", second.cid, expect=first.cid, evidence=[work], why="milder").state == "current"
+    before = told(scout)
+    lost = refused("stale-behaviour", lambda: scout.adopt_behaviour("review", first.cid, expect=first.cid[:12]))
+    assert isinstance(lost, errors.StaleRef)
+    assert (lost.expected, lost.actual) == (first.cid, second.cid)
+    refused("stale-behaviour", lambda: scout.retire_behaviour("review", expect=first.cid))
+    assert scout.adopt_behaviour("review", second.cid) == scout.behaviour_version("review")
+    assert told(scout) == before
+    assert scout.start("scout", "review", "?").flow_cid == second.cid
+
+    # What is retired begins no more; what is under way goes on.
+    assert scout.retire_behaviour("review", why="enough").state == "retired"
+    assert scout.decide("scout", "yes").session.status == "finished"
+    before = told(scout)
+    refused("nothing-adopted", lambda: scout.behaviour_version("review"))
+    refused("retired", lambda: scout.start("scout", second.cid))
+    assert isinstance(refused("nothing-adopted", lambda: scout.start("scout", "review")), errors.NotFound)
+    assert scout.retire_behaviour("review", second.cid).state == "retired"
+    assert told(scout) == before
+    known = scout.behaviour("review")
+    assert (known.current, [each.state for each in known.versions]) == (None, ["adopted", "retired"])
+    assert [(each.event, each.cid, each.why) for each in known.history] == [
+        ("retire", second.cid, "enough"),
+        ("adopt", second.cid, "milder"),
+        ("trial", second.cid, "let us see"),
+        ("propose", second.cid, "no is an answer"),
+        ("define", first.cid, "the first"),
+    ]
+    assert scout.verify().clean
+
+
+def test_versions_are_compared_and_tried_on_past_sessions_and_nothing_is_written(scout: clia.Space) -> None:
+    first = scout.add_behaviour("review", STRICT, "session-flow")
+    answered(scout, "review", "no", "yes")
+    mild, curious = (scout.propose_behaviour("review", body) for body in (MILD, CURIOUS))
+    before = told(scout)
+    patch = scout.behaviour_diff("review", mild.cid).splitlines()
+    assert patch[:2] == [f"--- review@{first.cid[:12]}", f"+++ review@{mild.cid[:12]}"]
+    assert '+    print("they said", answer)' in patch
+
+    made = scout.replay_behaviour("scout", mild.cid, "1")
+    assert made == local_of(scout).replay_behaviour("scout", mild.cid, "1")
+    assert (made.agent, made.session, made.flow, made.with_) == ("scout", "1", first.cid, mild.cid)
+    assert (made.same, made.departs_at, made.ended, made.result, made.printed) == (False, None, True, "no", "they said no\n")
+    assert (made.recorded_status, made.recorded_failure) == (
+        "failed",
+        {"reason": "raised", "message": "ValueError: it was refused"},
+    )
+    departed = scout.replay_behaviour("scout", curious.cid)
+    assert (departed.session, departed.departs_at, departed.ended, departed.unasked) == ("2", 2, False, ())
+    assert [(each.payload, each.answered, each.value) for each in departed.steps] == [
+        ({"question": "well?"}, True, "yes"),
+        ({"question": "sure?", "said": "yes"}, False, None),
+    ]
+    assert scout.replay_behaviour("scout", first.cid, "2").same
+
+    compared = scout.compare_behaviours(first.cid, mild.cid)
+    assert compared == local_of(scout).compare_behaviours(first.cid, mild.cid)
+    finished = compared.measures[0]
+    assert (finished.measure, finished.before.good, finished.before.n, finished.after.rate) == ("finished", 1, 2, None)
+    assert (finished.better, finished.proven) == (None, 0)
+    assert 0 < finished.before.low < 0.5 < finished.before.high < 1
+    suggested = scout.suggest_behaviour("review")
+    assert suggested == local_of(scout).suggest_behaviour("review")
+    assert (suggested.action, suggested.cid, suggested.expect, suggested.least) == ("not-enough-data", None, first.cid, 20)
+    assert {each.cid for each in suggested.candidates} == {mild.cid, curious.cid}
+    assert scout.suggest_behaviour("review", "approved").measure == "approved"
+    assert scout.follow_policy("review") is None
+    assert told(scout) == before
+
+
+# Prompts
+
+
+def test_a_prompt_makes_briefings_and_commits_say_which(scout: clia.Space) -> None:
+    made = scout.add_behaviour("careful", "You are {{agent}}.\n\n{{task}}\n\nBe careful.", "prompt")
+    briefing = scout.brief("careful", "Look", "Look at {{agent}}.", agent="digger")
+    assert briefing == clia.Briefing("Look", "You are digger.\n\nLook at {{agent}}.\n\nBe careful.", made.cid)
+    spawned = scout.spawn("digger", briefing)
+    assert scout.show(spawned.genesis).behaviour == made.cid
+    work = scout.commit("digger", "test", {"a": b"1"}, meta={"outcome": "passed"})
+    assert scout.show(work).behaviour == made.cid
+    (seen,) = scout.behaviour_stats(made.cid)
+    assert (seen.name, dict(seen.commits), dict(seen.outcomes)) == ("careful", {"spawn": 1, "test": 1}, {"passed": 1})
+    assert [(each.measure, each.good, each.n) for each in seen.rates] == [("passed", 1, 1)]
+
+    # A proposal is no briefing yet, and a name's current version is what its briefings are made of.
+    other = scout.propose_behaviour("careful", "Be more careful.", parent=made.cid, evidence=[work])
+    before = told(scout)
+    for call in (
+        lambda: scout.brief(other.cid, "Look"),
+        lambda: scout.spawn("more", clia.Briefing("Look", behaviour=other.cid)),
+        lambda: scout.spawn_from("more", clia.Briefing("Look", behaviour=other.cid), "digger"),
+        lambda: scout.spawn_at("more", clia.Briefing("Look", behaviour=other.cid), work),
+    ):
+        assert isinstance(refused("not-adopted", call), errors.CapabilityDenied)
+    assert told(scout) == before
+    scout.adopt_behaviour("careful", other.cid, expect=made.cid)
+    assert scout.brief("careful", "Look", "There.").text == "Be more careful.\n\nThere."
+    assert scout.brief(made.cid, "Look").behaviour == made.cid
+    scout.retire_behaviour("careful", made.cid)
+    refused("retired", lambda: scout.brief(made.cid, "Look"))
+    refused("retired", lambda: scout.spawn("more", briefing))
+
+
+# Policy
+
+
+def test_what_is_shown_to_be_better_is_suggested_with_its_commits_and_adopted_where_the_policy_says_so(here: Place) -> None:
+    with here.configured('[behaviours.careful]\nmeasure = "passed"\nleast = 8\nerror = 0.2\nadopt = true\n').open() as space:
+        first = space.add_behaviour("careful", "Be careful.", "prompt")
+        second = space.propose_behaviour("careful", "Be more careful.")
+        space.adopt_behaviour("careful", second.cid, trial=True)
+        commits = {}
+        for cid, outcome in ((first.cid, "failed"), (second.cid, "passed")):
+            agent = f"of-{outcome}"
+            space.spawn(agent, space.brief(cid, "Look"))
+            commits[cid] = [space.commit(agent, "test", {}, meta={"outcome": outcome}) for _ in range(8)]
+            if cid == first.cid:
+                assert space.suggest_behaviour("careful").action == "not-enough-data"
+                assert space.follow_policy("careful") is None
+        found = space.suggest_behaviour("careful")
+        assert (found.action, found.cid, found.expect, found.measure) == ("adopt", second.cid, first.cid, "passed")
+        (candidate,) = found.candidates
+        assert (candidate.compared.proven, candidate.compared.before.good, candidate.compared.after.good) == (1, 0, 8)
+        assert set(found.evidence) <= {*commits[first.cid], *commits[second.cid]}
+        assert set(found.evidence) & set(commits[first.cid])
+        assert set(found.evidence) & set(commits[second.cid])
+        adopted = space.follow_policy("careful")
+        assert adopted == space.behaviour_version("careful")
+        assert adopted is not None
+        assert (adopted.cid, adopted.evidence) == (second.cid, found.evidence)
+        last = space.behaviour("careful").history[0]
+        assert (last.event, last.measure, last.evidence) == ("adopt", "passed", found.evidence)
+        assert space.suggest_behaviour("careful").action == "retire"
+        assert space.follow_policy("careful") is None
+
+
+# What cannot be
+
+
+def test_what_cannot_be_is_refused_by_its_code_and_changes_nothing(scout: clia.Space) -> None:
+    flow = scout.add_behaviour("review", STRICT, "session-flow")
+    prompt = scout.add_behaviour("careful", "Be careful.", "prompt")
+    written = scout.write(clia.Behaviour("stray", "prompt", "Stray about."))
+    object_ = scout.write(BRIEFING)
+    only = scout.propose_behaviour("later", "Later.", "prompt")
+    answered(scout, "review", "yes")
+    before = told(scout)
+    cases: list[tuple[str, type[errors.CliaError], Callable[[], object]]] = [
+        ("no-such-behaviour", errors.NotFound, lambda: scout.behaviour("nothing")),
+        ("no-such-behaviour", errors.NotFound, lambda: scout.behaviour("../x")),
+        ("no-such-behaviour", errors.NotFound, lambda: scout.suggest_behaviour("nothing")),
+        ("no-such-behaviour", errors.NotFound, lambda: scout.follow_policy("nothing")),
+        ("no-such-behaviour", errors.NotFound, lambda: scout.retire_behaviour("nothing")),
+        ("no-such-behaviour", errors.NotFound, lambda: scout.adopt_behaviour("nothing", flow.cid)),
+        ("no-such-version", errors.NoSuchObject, lambda: scout.behaviour_version("nothing")),
+        ("no-such-version", errors.NoSuchObject, lambda: scout.behaviour_version("")),
+        ("no-such-version", errors.NoSuchObject, lambda: scout.behaviour_stats("nothing")),
+        ("no-such-version", errors.NoSuchObject, lambda: scout.adopt_behaviour("review", prompt.cid)),
+        ("no-such-version", errors.NoSuchObject, lambda: scout.adopt_behaviour("review", written)),
+        ("no-such-version", errors.NoSuchObject, lambda: scout.retire_behaviour("review", "0" * 40)),
+        ("no-such-version", errors.NoSuchObject, lambda: scout.propose_behaviour("review", MILD, parent=prompt.cid)),
+        ("no-such-version", errors.NoSuchObject, lambda: scout.adopt_behaviour("review", flow.cid, expect="abcd")),
+        ("no-such-object", errors.NoSuchObject, lambda: scout.behaviour_version("0" * 40)),
+        ("no-such-object", errors.NoSuchObject, lambda: scout.spawn("more", clia.Briefing("t", behaviour="0" * 40))),
+        ("not-a-behaviour", errors.NoSuchObject, lambda: scout.behaviour_version(object_)),
+        ("not-a-behaviour", errors.NoSuchObject, lambda: scout.spawn("more", clia.Briefing("t", behaviour=object_))),
+        ("execute-denied", errors.CapabilityDenied, lambda: scout.brief(written, "t")),
+        ("execute-denied", errors.CapabilityDenied, lambda: scout.spawn("more", clia.Briefing("t", behaviour=written))),
+        ("wrong-kind", errors.Conflict, lambda: scout.add_behaviour("review", "Be careful.", "prompt")),
+        ("wrong-kind", errors.Conflict, lambda: scout.propose_behaviour("careful", STRICT, "session-flow")),
+        ("invalid-kind", errors.InvalidInput, lambda: scout.add_behaviour("other", "Be.", "tool")),
+        ("kind-needed", errors.InvalidInput, lambda: scout.add_behaviour("other", "Be.")),
+        ("kind-needed", errors.InvalidInput, lambda: scout.propose_behaviour("other", "Be.")),
+        ("invalid-name", errors.InvalidInput, lambda: scout.add_behaviour("a/b", "Be.", "prompt")),
+        ("already-exists", errors.AlreadyExists, lambda: scout.add_behaviour("ask", STRICT, "session-flow")),
+        ("invalid-prompt", errors.InvalidInput, lambda: scout.add_behaviour("careful", " \n")),
+        ("invalid-prompt", errors.InvalidInput, lambda: scout.propose_behaviour("careful", f"Use {FAKES[0].text}.")),
+        ("invalid-flow", errors.InvalidFlow, lambda: scout.add_behaviour("review", "def other(input):\n    return 1\n")),
+        ("invalid-flow", errors.InvalidFlow, lambda: scout.propose_behaviour("review", "def main(input):\n    yield 1\n")),
+        ("too-long", errors.InvalidInput, lambda: scout.propose_behaviour("careful", "Be.", notes="n" * 20_000)),
+        ("invalid-evidence", errors.InvalidInput, lambda: scout.propose_behaviour("careful", "Be.", evidence=written)),
+        ("invalid-evidence", errors.InvalidInput, lambda: scout.adopt_behaviour("careful", prompt.cid, evidence=None)),  # type: ignore[arg-type]
+        ("no-such-object", errors.NoSuchObject, lambda: scout.propose_behaviour("careful", "Be.", evidence=["0" * 40])),
+        ("no-such-agent", errors.NoSuchAgent, lambda: scout.propose_behaviour("careful", "Be.", agent="nobody")),
+        ("stale-behaviour", errors.StaleRef, lambda: scout.adopt_behaviour("review", flow.cid, expect="0" * 40)),
+        ("nothing-adopted", errors.NotFound, lambda: scout.behaviour_version("later")),
+        ("nothing-adopted", errors.NotFound, lambda: scout.brief("later", "t")),
+        ("nothing-adopted", errors.NotFound, lambda: scout.suggest_behaviour("later")),
+        ("nothing-adopted", errors.NotFound, lambda: scout.retire_behaviour("later")),
+        ("not-adopted", errors.CapabilityDenied, lambda: scout.brief(only.cid, "t")),
+        ("not-a-prompt", errors.InvalidInput, lambda: scout.brief("review", "t")),
+        ("not-a-prompt", errors.InvalidInput, lambda: scout.spawn("more", clia.Briefing("t", behaviour=flow.cid))),
+        ("not-a-flow", errors.InvalidInput, lambda: scout.replay_behaviour("scout", "careful")),
+        ("no-such-session", errors.NotFound, lambda: scout.replay_behaviour("scout", "review", "7")),
+        ("no-such-agent", errors.NoSuchAgent, lambda: scout.replay_behaviour("nobody", "review")),
+        ("no-such-measure", errors.InvalidInput, lambda: scout.suggest_behaviour("review", "luck")),
+        ("no-such-span", errors.InvalidInput, lambda: scout.behaviour_stats(over="decade")),
+        ("same-version", errors.InvalidInput, lambda: scout.compare_behaviours("review", flow.cid)),
+        ("version-needed", errors.InvalidInput, lambda: scout.adopt_behaviour("review")),
+        ("no-such-peer", errors.NotFound, lambda: scout.adopt_behaviour("ann/review")),
+        ("no-such-peer", errors.NotFound, lambda: scout.behaviour_version("ann/review")),
+    ]
+    for code, kind, call in cases:
+        assert isinstance(refused(code, call), kind), code
+    assert told(scout) == before
+    assert scout.agents() == ["scout"]
+
+
+def test_the_start_of_an_id_names_a_version_unless_others_begin_so_too(scout: clia.Space) -> None:
+    one, other = namesakes()
+    start = id_of(one)[:4]
+    first = scout.add_behaviour(one.name, one.body, one.kind)
+    assert first.cid[:4] == start
+    assert scout.behaviour_version(start) == first
+    second = scout.add_behaviour(other.name, other.body, other.kind)
+    error = refused("ambiguous", lambda: scout.behaviour_version(start))
+    assert error.fields == {"matches": sorted([first.cid, second.cid])}
+    refused("ambiguous", lambda: scout.behaviour_diff(first.cid, start))
+    assert scout.retire_behaviour(second.name, start).cid == second.cid  # its name tells them apart
+
+
+def namesakes() -> tuple[clia.Behaviour, clia.Behaviour]:
+    """Two prompts whose ids begin with the same four digits: among some hundred there are two."""
+    seen: dict[str, clia.Behaviour] = {}
+    made = (clia.Behaviour(f"b{number}", "prompt", "Be careful.") for number in itertools.count())
+    return next((seen[start], each) for each in made if seen.setdefault(start := id_of(each)[:4], each) is not each)
+
+
+def id_of(thing: clia.Behaviour) -> str:
+    """The id that git gives an object."""
+    data = as_bytes(thing.to_object())
+    return hashlib.sha1(b"blob %d\0%s" % (len(data), data), usedforsecurity=False).hexdigest()
+
+
+def test_words_of_the_wrong_type_are_clear_errors(scout: clia.Space) -> None:
+    flow = scout.add_behaviour("review", STRICT, "session-flow").cid
+    before = refs(scout)
+    one = ("behaviour", "behaviour_version", "behaviour_stats", "suggest_behaviour", "follow_policy", "retire_behaviour")
+    calls: list[Callable[[Any], object]] = [
+        *(getattr(scout, verb) for verb in one),
+        lambda bad: scout.add_behaviour(bad, "Be.", "prompt"),
+        lambda bad: scout.add_behaviour("review", bad),
+        lambda bad: scout.add_behaviour("other", "Be.", bad),
+        lambda bad: scout.add_behaviour("review", MILD, why=bad),
+        lambda bad: scout.add_behaviour("review", MILD, notes=bad),
+        lambda bad: scout.propose_behaviour("review", MILD, parent=bad),
+        lambda bad: scout.propose_behaviour("review", MILD, evidence=[bad]),
+        lambda bad: scout.propose_behaviour("review", MILD, agent=bad),
+        lambda bad: scout.adopt_behaviour(bad, flow),
+        lambda bad: scout.adopt_behaviour("review", bad),
+        lambda bad: scout.adopt_behaviour("review", flow, trial=bad),
+        lambda bad: scout.adopt_behaviour("review", flow, expect=bad),
+        lambda bad: scout.retire_behaviour("review", why=bad),
+        lambda bad: scout.brief(bad, "t"),
+        lambda bad: scout.behaviour_diff("review", bad),
+        lambda bad: scout.compare_behaviours(bad, "review"),
+        lambda bad: scout.suggest_behaviour("review", bad),
+        lambda bad: scout.behaviour_stats("review", over=bad),
+        lambda bad: scout.replay_behaviour("scout", bad),
+        lambda bad: scout.replay_behaviour(bad, "review"),
+    ]
+    for bad in (3, b"review", ["review"], "\ud800", "a\0b"):
+        for number, call in enumerate(calls):
+            with pytest.raises((errors.InvalidInput, errors.NotFound)):
+                pytest.fail(f"{number} took {bad!r}: {call(bad)}")
+    assert refs(scout) == before

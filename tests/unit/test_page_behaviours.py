@@ -1,0 +1,216 @@
+"""The pages of behaviours: what they say of little and of much data, and what an administrator does about a version."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from clia.behaviours.index import Index
+from clia.behaviours.measures import compare
+from clia.behaviours.model import BehaviourVersion
+from clia.behaviours.statistics import Count
+from clia.kernel import refs as names
+from clia.space.events import append_event
+from clia.web.pages.behaviours import descent, judged
+from support.forge import ATTACK, assert_harmless, open_forge
+from support.spaces import BRIEFING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from httpx2 import Response
+
+    import clia
+    from support.forge import Browser, OpenForge
+
+FLAKY = "def main(input):\n    if input % 2:\n        raise ValueError('odd')\n    return input\n"
+STEADY = "def main(input):\n    return input\n"
+HOSTILE = f"# {ATTACK}\ndef main(input):\n    return 0\n"
+
+
+class Scene(NamedTuple):
+    """A forge with a behaviour of three versions: current, on trial, and proposed to do harm."""
+
+    forge: OpenForge
+    flaky: str
+    steady: str
+    hostile: str
+
+    @property
+    def space(self) -> clia.Space:
+        return self.forge.space
+
+    def page(self, browser: Browser, path: str) -> str:
+        answer = browser.get(f"{self.forge.base}/{path}")
+        assert answer.status_code == 200, answer.text
+        assert_harmless(answer.text)
+        return answer.text.replace("\u00a0", " ")
+
+    def change(self, browser: Browser, deed: str, version: str, expect: str | None, **more: str) -> Response:
+        fields = {"deed": deed, "version": version, "expect": expect or "", "why": "since", **more}
+        return browser.post(f"{self.forge.base}/behaviours/review/change", fields)
+
+    def events(self) -> list[str]:
+        return [each.event for each in self.space.behaviour("review").history]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    with open_forge(tmp_path) as opened:
+        space = opened.space
+        space.spawn("scout", BRIEFING)
+        flaky = space.add_behaviour("review", FLAKY, "session-flow", why="the first").cid
+        steady = space.propose_behaviour("review", STEADY, why="no failures").cid
+        space.adopt_behaviour("review", steady, trial=True)
+        found = ["scout"]
+        hostile = space.propose_behaviour("review", HOSTILE, why=ATTACK, notes=ATTACK, evidence=found, agent="scout").cid
+        yield Scene(opened, flaky, steady, hostile)
+
+
+def observed(scene: Scene, version: str, sessions: int) -> None:
+    for number in range(sessions):
+        scene.space.start("scout", version, number)
+
+
+def test_with_nothing_and_with_one_observation_there_is_not_enough_data(scene: Scene) -> None:
+    browser = scene.forge.browser()
+    for seen, rate in ((0, "never observed"), (1, "100 % of 1 (21 % to 100 %)")):
+        observed(scene, scene.flaky, seen)
+        assert f"finished {rate}" in scene.page(browser, "behaviours")
+        page = scene.page(browser, "behaviours/review")
+        assert "Suggested: not enough data" in page
+        assert ("Nothing was observed by this measure yet." in page) == (seen == 0)
+    compared = scene.page(browser, f"behaviours/review/compare?before={scene.flaky}&after={scene.steady}")
+    assert "not enough data: the later one was never observed" in compared
+    both = scene.page(browser, f"behaviours/review/compare?before={scene.steady}&after={scene.hostile}")
+    assert "Not enough data: neither was ever observed" in both
+    same = scene.page(browser, f"behaviours/review/compare?before={scene.flaky}&after={scene.flaky}")
+    assert "a version cannot be compared with itself" in same
+
+
+def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: Scene) -> None:
+    """Ends of sessions are events, which have no page; the commit that a proposal names has one. Who adopted stays in the chain."""
+    observed(scene, scene.flaky, 30)
+    observed(scene, scene.steady, 30)
+    browser = scene.forge.browser(display="Ada Lovelace", email="ada@example.org")
+    listed = scene.page(browser, "behaviours")
+    assert re.search(rf"<strong>adopt</strong> <span[^>]*><a[^>]*>{scene.steady[:12]}", listed)
+    assert "3, of them 1 proposed" in listed
+    page = scene.page(browser, "behaviours/review?over=month")
+    suggestion, evidence = scene.space.suggest_behaviour("review"), page.partition('id="evidence"')[2].partition("</details>")[0]
+    assert [each[:12] in evidence for each in suggestion.evidence] == [True] * len(suggestion.evidence)
+    assert "<a " not in evidence
+    assert f'href="{scene.forge.base}/commits/{scene.space.head("scout")}"' in page.partition('id="history"')[2]
+    assert '<title id="plot-time-title">finished by month' in page
+    assert "an agent&#39;s, not reviewed" in page
+    assert scene.change(browser, "adopt", scene.steady, scene.flaky).headers["location"] == f"{scene.forge.base}/behaviours/review"
+    made = scene.space.behaviour("review").history[0]
+    assert (made.event, made.cid, made.evidence) == ("adopt", scene.steady, suggestion.evidence)
+    assert (made.why, made.by, made.measure) == ("since", "Ada Lovelace <ada@example.org>", "finished")
+
+
+def test_a_version_is_shown_whole_as_text_with_what_it_changes(scene: Scene) -> None:
+    page = scene.page(scene.forge.browser(), f"behaviour-versions/{scene.hostile}")
+    assert page.count("&lt;script&gt;alert(1)") >= 4  # why, notes, body, and the line that it adds
+    assert "An agent proposed it." in page
+    assert "Against its parent" in page
+    assert 'class="add"' in page
+    assert f'name="expect" value="{scene.flaky}"' in page
+    ours = scene.space.propose_behaviour("review", "def main(input):\n    return 1\n").cid
+    assert "It was only proposed." in scene.page(scene.forge.browser(), f"behaviour-versions/{ours}")
+    current = scene.page(scene.forge.browser(), f"behaviour-versions/{scene.flaky}")
+    assert "It is the current version." in current
+    assert 'id="unreviewed"' not in current
+
+
+def test_whoever_lost_a_race_is_told_and_changes_nothing(scene: Scene) -> None:
+    """Whatever they meant to do, and also where the page was made while nothing was current."""
+    browser = scene.forge.browser()
+    assert scene.change(browser, "adopt", scene.steady, scene.flaky).status_code == 303
+    before = scene.events()
+    for deed in ("adopt", "trial", "retire"):
+        for expect in (scene.flaky, None):
+            answer = scene.change(browser, deed, scene.hostile, expect)
+            assert answer.status_code == 409, (deed, expect)
+            assert "has another current version by now" in answer.text
+            assert f'name="expect" value="{scene.steady}"' in answer.text  # now it is known what they would change
+            assert ">since</textarea>" in answer.text.replace("\n", "")
+    assert scene.events() == before
+    assert scene.change(browser, "retire", scene.steady, scene.steady).status_code == 303
+    assert "nothing is current" in scene.page(browser, "behaviours")
+    assert scene.change(browser, "trial", scene.hostile, None).status_code == 303
+    assert scene.change(browser, "adopt", scene.hostile, None).status_code == 303
+    assert scene.events()[:3] == ["adopt", "trial", "retire"]
+
+
+def test_what_is_no_deed_no_version_or_not_allowed_is_refused(scene: Scene) -> None:
+    browser, decider, before = scene.forge.browser(), scene.forge.browser("grace", "decider"), scene.events()
+    assert scene.change(browser, "burn", scene.steady, scene.flaky).status_code == 422
+    assert scene.change(browser, "adopt", "0" * 40, scene.flaky).status_code == 422
+    assert scene.change(browser, "adopt", "", scene.flaky).status_code == 422
+    assert scene.change(browser, "adopt", scene.steady, scene.flaky, _csrf="wrong").status_code == 403
+    assert scene.change(decider, "adopt", scene.steady, scene.flaky).status_code == 403
+    for path in ("behaviours/review", f"behaviour-versions/{scene.steady}"):
+        assert 'name="deed"' in scene.page(browser, path)
+        assert 'name="deed"' not in scene.page(decider, path)
+    assert browser.post(f"{scene.forge.base}/behaviours/nope/change", {"deed": "adopt"}).status_code == 404
+    for path in ("behaviours/nope", "behaviours/nope/compare", "behaviour-versions/zzzz", f"behaviour-versions/{'0' * 40}"):
+        assert browser.get(f"{scene.forge.base}/{path}").status_code == 404, path
+    assert scene.events() == before
+
+
+def test_a_page_reads_the_index_once_and_says_what_this_clone_has_not_got(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    core, browser = scene.space._core, scene.forge.browser()
+    refusal = {"event": "merge-refused", "ours": "0" * 40, "theirs": "1" * 40}
+    append_event(core, names.events("scout"), core.agent_stamp("scout"), refusal, "refused")
+    reads: list[str] = []
+
+    def counted(name: str) -> None:
+        told = getattr(Index, name)
+
+        def read(index: Index, *given: object) -> object:
+            reads.append(name)
+            return told(index, *given)
+
+        monkeypatch.setattr(Index, name, read)
+
+    counted("every")
+    counted("sums")
+    pages = ("behaviours", "behaviours/review", f"behaviour-versions/{scene.steady}", "behaviours/review/compare")
+    for number, path in enumerate(pages, 1):
+        assert "1 thing could not be told" in scene.page(browser, path)
+        assert len(reads) == number, path
+
+
+def test_a_commit_leads_to_the_version_that_ran_and_to_none_that_is_not_here(scene: Scene, tmp_path: Path) -> None:
+    space, browser = scene.space, scene.forge.browser()
+    prompt = space.add_behaviour("careful", "Be careful: {{task}}", "prompt").cid
+    space.spawn("digger", space.brief("careful", "Dig", agent="digger"))
+    made = space.commit("digger", "test", {"a": b"1"}, meta={"outcome": "pass"})
+    link = f'href="{scene.forge.base}/behaviour-versions/{prompt}"'
+    assert link in scene.page(browser, f"commits/{made}")
+    assert link in scene.page(browser, "agents/digger")
+    (tmp_path / "repo/.git/objects" / prompt[:2] / prompt[2:]).unlink()
+    assert link not in scene.page(browser, f"commits/{made}")
+    assert prompt[:12] in scene.page(browser, f"commits/{made}")
+
+
+def test_a_lineage_has_every_version_once_whatever_parents_are_claimed() -> None:
+    """Also where plain git wrote a chain in which two came from each other, or one from what is not there."""
+    parents = {"a": None, "b": "a", "c": "a", "d": "b", "e": "gone", "x": "y", "y": "x"}
+    versions = [BehaviourVersion("n", cid, "prompt", "adopted", "", parent) for cid, parent in parents.items()]
+    found = [(branch.version.cid, branch.depth) for branch in descent(versions)]
+    assert found == [("a", 0), ("b", 1), ("d", 2), ("c", 1), ("e", 0), ("x", 0), ("y", 1)]
+
+
+def test_a_probability_is_said_in_words_and_of_whom() -> None:
+    few = judged(compare("passed", Count(1, 4), Count(4, 1)), 20)
+    assert few.probable.replace("\u00a0", " ") == "96 % probable that the later is better"
+    assert few.verdict == "not enough data: 20 observations of each are needed"
+    many = judged(compare("passed", Count(90, 10), Count(40, 60)), 20)
+    assert many.probable.replace("\u00a0", " ") == "over 99 % probable that the earlier is better"
+    assert many.verdict == "the earlier is shown to be better"
+    assert judged(compare("passed", Count(50, 50), Count(51, 49)), 20).verdict == "no difference is shown"
