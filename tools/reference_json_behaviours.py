@@ -114,6 +114,7 @@ TOLD: dict[str, dict[str, str]] = {
         "recorded_result": "what that returned",
         "recorded_failure": "or why that failed",
         "printed": "what it printed",
+        "in_part": "whether the store has lost the session, and git has not all of its answers",
     },
     "Behaviour adopt": _CHANGED,
     "Behaviour list": _KNOWN,

@@ -56,7 +56,7 @@ BEHAVIOUR_EVENT = {
     "parent": "of a proposal: the version that it came from",
     "evidence": "commits that it rests on",
     "from": "the peer whose version was adopted",
-    "measure": "what it was judged by, where a policy adopted it",
+    "measure": "what it was judged by, where it was adopted on evidence",
 }
 TRAILERS = {
     "Clia-Agent": "who made the commit",
@@ -124,7 +124,7 @@ WORDS = {
     "`clia publish`": ("new", "moved", "same", "refused"),
     "`clia land`": (landing.FAST_FORWARD, landing.MERGE, landing.SQUASH),
     "the kind of a behaviour": (SESSION_FLOW, PROMPT),
-    "the state of a version": _words("CURRENT", "ADOPTED", "PROPOSED", "RETIRED", "FOREIGN"),
+    "the state of a version": _words("CURRENT", "TRIAL", "FORMER", "PROPOSED", "RETIRED", "FOREIGN"),
     "what happens to a version": behaviour_chains.EVENTS,
     "`clia behaviour suggest`": _words("ADOPT", "KEEP", "RETIRE", "NOT_ENOUGH"),
     "a measure": tuple(MEASURES),

@@ -108,7 +108,7 @@ def test_of_a_real_history_exactly_what_was_put_in_is_counted_and_suggested(tmp_
 def _suggested(sums: tuple[Sum, Sum], versions: Sequence[str] = ("0", "1")) -> Suggestion:
     current, other = (
         BehaviourVersion("review", cid, "session-flow", state, "")
-        for cid, state in zip(versions, ("current", "adopted"), strict=True)
+        for cid, state in zip(versions, ("current", "trial"), strict=True)
     )
     known = KnownBehaviour("review", "session-flow", current.cid, (current, other), ())
     return suggest(known, current, dict(zip(versions, sums, strict=True)), POLICY)

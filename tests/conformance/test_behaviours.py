@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.
     scout.cancel("scout")
 
     # On trial it runs by its id, and the name means what it meant.
-    assert scout.adopt_behaviour("review", second.cid[:8], trial=True, why="let us see").state == "adopted"
+    assert scout.adopt_behaviour("review", second.cid[:8], trial=True, why="let us see").state == "trial"
     answered(scout, second.cid, "no", "yes")
     assert scout.behaviour_version("review").cid == first.cid
     by_version = {each.cid: each for each in scout.behaviour_stats("review")}
@@ -141,7 +142,7 @@ def test_a_flow_lives_from_its_first_version_to_the_end_of_its_last(scout: clia.
     assert scout.retire_behaviour("review", second.cid).state == "retired"
     assert told(scout) == before
     known = scout.behaviour("review")
-    assert (known.current, [each.state for each in known.versions]) == (None, ["adopted", "retired"])
+    assert (known.current, [each.state for each in known.versions]) == (None, ["former", "retired"])
     assert [(each.event, each.cid, each.why) for each in known.history] == [
         ("retire", second.cid, "enough"),
         ("adopt", second.cid, "milder"),
@@ -333,9 +334,9 @@ def test_what_cannot_be_is_refused_by_its_code_and_changes_nothing(scout: clia.S
 
 def test_the_start_of_an_id_names_a_version_unless_others_begin_so_too(scout: clia.Space) -> None:
     one, other = namesakes()
-    start = id_of(one)[:4]
+    start = id_of(one)[:7]
     first = scout.add_behaviour(one.name, one.body, one.kind)
-    assert first.cid[:4] == start
+    assert first.cid[:7] == start
     assert scout.behaviour_version(start) == first
     second = scout.add_behaviour(other.name, other.body, other.kind)
     error = refused("ambiguous", lambda: scout.behaviour_version(start))
@@ -344,11 +345,12 @@ def test_the_start_of_an_id_names_a_version_unless_others_begin_so_too(scout: cl
     assert scout.retire_behaviour(second.name, start).cid == second.cid  # its name tells them apart
 
 
+@cache
 def namesakes() -> tuple[clia.Behaviour, clia.Behaviour]:
-    """Two prompts whose ids begin with the same four digits: among some hundred there are two."""
+    """Two prompts whose ids begin with the same seven digits: among some ten thousand there are two."""
     seen: dict[str, clia.Behaviour] = {}
     made = (clia.Behaviour(f"b{number}", "prompt", "Be careful.") for number in itertools.count())
-    return next((seen[start], each) for each in made if seen.setdefault(start := id_of(each)[:4], each) is not each)
+    return next((seen[start], each) for each in made if seen.setdefault(start := id_of(each)[:7], each) is not each)
 
 
 def id_of(thing: clia.Behaviour) -> str:

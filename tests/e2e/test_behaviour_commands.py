@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import clia as library
+from clia.behaviours.model import Rate
+from clia.cli.behaviours.common import chance, rate_words
 from clia.cli.main import main
 from support import Ran, git, program
 from support.terminal import Terminal
@@ -154,17 +156,17 @@ def test_a_version_is_added_listed_and_read_back(here: Here) -> None:
     assert here.json("behaviour", "add", "tone", tone)["changed"] is False
     assert "as it was: nothing is written" in here("behaviour", "add", "tone", tone)
     assert here.json("behaviour", "add", "hello", here.file("hello.py", CURT))["kind"] == "session-flow"
-    assert here.json("behaviour", "add", "hello", here.file("hello.txt", ASKS))["kind"] == "session-flow", "it has one already"
+    assert here.json("behaviour", "add", "hello", here.file("hello", ASKS))["kind"] == "session-flow", "it has one already"
     fed = subprocess.run(
         [program(), "behaviour", "add", "plain", "-", "--kind", "prompt"], cwd=here.root, input="Go.\n", text=True, check=False
     )
     assert (fed.returncode, here("behaviour", "show", "plain", "--body")) == (0, "Go.\n")
     listed = {each["name"]: each for each in here.json("behaviour", "list")}
     assert list(listed) == ["careful", "hello", "plain", "review", "tone"]
-    assert [each["state"] for each in listed["hello"]["versions"]] == ["adopted", "current"]
+    assert [each["state"] for each in listed["hello"]["versions"]] == ["former", "current"]
     assert ["tone", "prompt", made["cid"][:10], "1"] in [line[:4] for line in rows(here("behaviour", "list"))]
     assert here("behaviour", "show", "tone", "--body") == f"Be kind. {RED}\n", "a pipe gets it as it is"
-    assert HARMLESS in here("behaviour", "show", made["cid"][:6])
+    assert HARMLESS in here("behaviour", "show", made["cid"][:8])
     shown = here.json("behaviour", "show", "hello")
     assert {"name", "kind", "current", "versions", "history", "body"} == set(shown)
     assert shown["body"] == ASKS
@@ -178,7 +180,11 @@ def test_what_cannot_be_a_version_is_refused(here: Here) -> None:
     broken, empty, vague = here.file("b.py", "def main(input:\n"), here.file("e.md", " \n"), here.file("v.rst", "Go.\n")
     error = here.refused("behaviour", "add", "vague", vague)
     assert (error["code"], error["fields"]["field"]) == ("kind-needed", "kind")
-    assert here.refused("behaviour", "add", "review", prompt)["code"] == "invalid-flow", "a flow's next version is a flow"
+    for words in (("add", "careful", flow), ("propose", "careful", "--from", flow), ("add", "review", prompt)):
+        error = here.refused("behaviour", *words, code=1)
+        assert (error["code"], error["fields"]["path"]) == ("wrong-kind", words[-1]), "by the file's name"
+    assert here.refused("behaviour", "add", "review", prompt, "--kind", "session-flow")["code"] == "invalid-flow"
+    assert here.json("behaviour", "propose", "careful", "--from", flow, "--kind", "prompt")["kind"] == "prompt", "it is said"
     assert here.refused("behaviour", "add", "review", prompt, "--kind", "prompt", code=1)["code"] == "wrong-kind"
     assert here.refused("behaviour", "propose", "careful", "--from", flow, "--kind", "session-flow", code=1)["code"] == "wrong-kind"
     assert here.refused("behaviour", "add", "empty", empty)["code"] == "invalid-prompt"
@@ -244,14 +250,21 @@ def test_a_proposal_is_read_tried_adopted_and_retired_each_by_a_person(here: Her
     assert here.json(*command)["flow_cid"] == cid, "the command that it names works"
     lost = here.refused("behaviour", "adopt", "review", cid, "--expect", cid[:8], code=1)
     assert (lost["code"], lost["fields"]["actual"]) == ("stale-behaviour", first)
-    assert here.json("behaviour", "show", cid)["state"] == "adopted"
+    assert here.json("behaviour", "show", cid)["state"] == "trial"
+    assert "is on trial already: nothing is written" in here("behaviour", "adopt", "review", cid, "--trial")
     assert here.json("behaviour", "adopt", "review", cid, "--expect", first[:8], "-m", "it is kinder")["state"] == "current"
-    assert "nothing is written" in here("behaviour", "adopt", "review", cid)
+    assert "is current already: nothing is written" in here("behaviour", "adopt", "review", cid)
+    assert "was current, and may run by its id: nothing is written" in here("behaviour", "adopt", "review", first, "--trial")
     assert here.refused("behaviour", "retire", "review", "--expect", first, code=1)["code"] == "stale-behaviour"
     assert here.json("behaviour", "retire", "review", "-m", "no need")["current"] is None
     assert here.refused("behaviour", "suggest", "review")["code"] == "nothing-adopted"
+    assert here.refused("behaviour", "adopt", "review", cid, "--expect", cid, code=1)["fields"]["actual"] is None
+    assert here.json("behaviour", "adopt", "review", cid, "--expect", "none")["state"] == "current", "nothing was"
+    here.json("behaviour", "retire", "review")
     shown = here("behaviour", "show", "review")
     assert [line[2] for line in rows(shown) if line and line[0].startswith("20")] == [
+        "retire",
+        "adopt",
         "retire",
         "adopt",
         "trial",
@@ -262,6 +275,63 @@ def test_a_proposal_is_read_tried_adopted_and_retired_each_by_a_person(here: Her
     assert here.run("flow", "list").out == "no flows yet; define one: clia flow define NAME FILE\n", (
         "nothing adopted breaks no list"
     )
+
+
+@pytest.mark.parametrize("agent", ["scout", ""])
+def test_what_is_a_persons_to_do_is_refused_to_an_agent(here: Here, agent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with here.space() as space:
+        space.ask("scout", {"question": "Go on?"})
+    body, head = here.file("n.py", ASKS), here.json("behaviour", "show", "review")["current"]
+    monkeypatch.setenv("CLIA_AGENT", agent)
+    made = here.json("behaviour", "propose", "review", "--from", body, "--agent", "scout")
+    assert made["state"] == "proposed", "this is what an agent can do"
+    for words in (
+        ("behaviour", "adopt", "review", made["cid"]),
+        ("behaviour", "add", "review", here.file("o.py", CURT)),
+        ("behaviour", "retire", "review", head),
+        ("flow", "define", "other", body),
+        ("decide", "scout", "yes"),
+    ):
+        if agent:
+            error = here.refused(*words, code=1)
+            assert (error["code"], error["fields"]) == ("person-needed", {"agent": "scout"}), words
+        else:
+            here.json(*words)
+
+
+def test_a_program_that_clia_runs_adopts_nothing(here: Here) -> None:
+    """What it says is refused, though it runs as the person who started it."""
+    made = here.json("behaviour", "propose", "review", "--from", here.file("n.py", ASKS), "--agent", "scout")["cid"]
+    words = [program(), "run", "scout", "-q", "--", program(), "behaviour", "adopt", "review", made, "--path", str(here.root)]
+    ran = subprocess.run(words, cwd=here.root, capture_output=True, text=True, check=False)
+    assert "person-needed: this is a person's to do; here CLIA_AGENT says that scout is at work" in ran.stdout + ran.stderr
+    assert here.json("behaviour", "show", made)["state"] == "proposed"
+
+
+def test_hints_lead_on(here: Here) -> None:
+    """The command that is named after a first proposal works; what cannot be run is no flow to start; names can be copied."""
+    said = here("behaviour", "propose", "fresh", "--from", here.file("fresh.py", CURT))
+    command = next(line for line in said.splitlines() if line.startswith("read it: clia "))
+    assert "def main(input)" in here(*command.split()[3:])
+    assert here.refused("session", "start", "scout", "nosuch")["hints"][0] == "flows here: review"
+    error = here.refused("session", "start", "scout", "careful")
+    assert (error["message"], error["code"]) == ("'careful' is a prompt, no flow", "not-a-flow")
+    assert error["hints"][0].endswith("clia spawn AGENT --title TITLE --behaviour careful")
+    long = "a-behaviour-with-a-name-that-says-all-there-is-to-say"
+    here.json("behaviour", "add", long, here.file("long.md", "Go.\n"))
+    listed = here("behavior", "list")
+    assert listed.splitlines()[1].split()[:2] == [long, here.json("behaviour", "show", long)["current"][:10]]
+    assert here("rebuild") == "the index was made anew: 0 relations\nwhat was observed of behaviours was read anew, too\n"
+
+
+def test_what_a_prompt_does_not_fill_is_noted(here: Here) -> None:
+    body = here.file("open.md", f"{{{{task}}}} {{{{ agent }}}} {{{{foo}}}} {{{{foo}}}} {{{{ {RED} }}}} {{}} {{{{}}}}\n")
+    for words in (("add", "open", body), ("propose", "open", "--from", body)):
+        ran = here.run("behaviour", *words)
+        rest = " is no open place and stays as it is; there are task, agent, title"
+        assert ran.code == 0
+        assert ran.err.splitlines() == [f"note: {{{{foo}}}}{rest}", f"note: {{{{ {HARMLESS} }}}}{rest}"]
+    assert here.run("behaviour", "add", "hello", here.file("h.py", f"{CURT}# {{{{foo}}}}\n")).err == "", "a flow has no places"
 
 
 def test_a_prompt_makes_the_briefing_of_a_spawn(here: Here) -> None:
@@ -289,11 +359,14 @@ def test_a_peers_behaviour_is_read_then_taken_over_by_a_person(tmp_path: Path) -
     bob.run("sync")
     found = bob.json("behaviour", "show", "ann/hello")
     assert (found["name"], found["state"], found["body"]) == ("hello", "foreign", CURT)
-    assert bob.refused("session", "start", "scout", "ann/hello", code=1)["code"] == "execute-denied"
+    denied = bob.refused("session", "start", "scout", "ann/hello", code=1)
+    assert denied["code"] == "execute-denied"
+    assert any(hint.endswith("clia behaviour adopt ann/hello") for hint in denied["hints"])
     assert bob.refused("behaviour", "adopt", "ann/hello", found["cid"])["code"] == "invalid-option"
     taken = bob.json("behaviour", "adopt", "ann/hello", "-m", "it is good")
     assert (taken["cid"], taken["state"], taken["origin"], taken["changed"]) == (found["cid"], "current", "ann", True)
     assert bob.json("session", "start", "scout", "hello")["status"] == "suspended"
+    assert ["from", "the", "peer", "ann"] in rows(bob("behaviour", "show", "hello"))
 
 
 # What was observed
@@ -304,7 +377,7 @@ def test_lineage_draws_what_came_from_what_with_its_rate(written: Record) -> Non
     said = here("behaviour", "lineage", "review", "--measure", "passed").splitlines()
     assert said[0].split() == ["review", "session-flow,", "by", "passed"]
     assert said[1].startswith(f"{one[:10]} current  25 % (12 to 45), n=24  Tess: the first")
-    assert said[2].startswith(f"└── {other[:10]} adopted  100 % (86 to 100), n=24")
+    assert said[2].startswith(f"└── {other[:10]} trial  100 % (86 to 100), n=24")
     found = here.json("behaviour", "lineage", "review")
     assert (found["measure"], found["gaps"]) == ("finished", 0)
     assert [(each["cid"], each["parent"], each["children"], each["rate"]["n"]) for each in found["versions"]] == [
@@ -333,8 +406,41 @@ def test_stats_tell_rates_with_intervals_counts_and_a_plot(written: Record) -> N
     assert ["sessions", "1", "finished"] in rows(alone)
     assert ["outcomes", "24", "passed"] in rows(alone)
     assert "not enough data" in alone, "one session says next to nothing"
+    assert "stats CID" not in alone
+    assert said.endswith("\nkinds, times, tokens and traces: clia behaviour stats CID, or --json\n")
     everything = here("behaviour", "stats")
     assert "never observed: not enough data" in everything, "of the prompt"
+
+
+def test_what_counts_for_no_rate_is_told_beside_them(here: Here) -> None:
+    with here.space() as space:
+        for value in ("yes", "perhaps", None):
+            space.start("scout", "review", 1)
+            space.cancel("scout") if value is None else space.decide("scout", value)
+        seen: list[tuple[int, int]] = []
+        space.behaviour_stats("review", progress=lambda *at: seen.append(at))
+    assert (seen[0][0], seen[-1][0]) == (0, seen[-1][1]), "one can see how much there is before the first is read"
+    said = here("behaviour", "stats", "review")
+    assert "in no rate: 1 cancelled session, 1 decision that said neither yes nor no\n" in said
+    assert "in no rate" not in here("behaviour", "stats", "careful")
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        (Rate("passed", 60000, 60000, 1.0, 0.99994, 1.0), "100 % (>99.9 to 100), n=60000"),
+        (Rate("passed", 1, 60000, 1 / 60000, 0.000003, 0.0009), "<0.1 % (<0.1 to 0.1), n=60000"),
+        (Rate("passed", 997, 1000, 0.997, 0.991, 0.9988), "99.7 % (99 to 99.9), n=1000"),
+        (Rate("passed", 1, 2, 0.5, 0.095, 0.905), "50 % (10 to 90), n=2"),
+        (Rate("passed", 0, 0, None, 0.0, 1.0), "never observed"),
+    ],
+)
+def test_nothing_is_rounded_to_certainty(rate: Rate, told: str) -> None:
+    assert rate_words(rate) == told
+
+
+def test_a_probability_is_never_certain() -> None:
+    assert [chance(each) for each in (None, 0.0, 0.5, 0.994, 1.0)] == ["", "<1 %", "50 %", "99 %", ">99 %"]
 
 
 def test_two_versions_are_compared_in_words(written: Record) -> None:
@@ -356,6 +462,8 @@ def test_a_suggestion_says_what_it_rests_on_and_what_to_type_next(record: Record
     assert "not enough data: 20 observations of each are needed" in nothing
     assert "next:" not in nothing
     assert here.json("behaviour", "suggest", "review")["next"] is None
+    alone = here.json("behaviour", "suggest", "careful")["why"]
+    assert alone.endswith("the current version has none, and there is no other version")
     found = here.json("behaviour", "suggest", "review", "--measure", "passed")
     assert (found["action"], found["cid"], found["expect"]) == ("adopt", other, one)
     commits = git("log", "--format=%H", "agents/scout", cwd=here.root).split()
@@ -364,6 +472,7 @@ def test_a_suggestion_says_what_it_rests_on_and_what_to_type_next(record: Record
     said = here("behaviour", "suggest", "review", "--measure", "passed")
     assert f"adopt {other[:10]} in place of {one[:10]}" in said
     assert ", ".join(each[:10] for each in found["evidence"][:5]) + f" and {len(found['evidence']) - 5} more" in said
+    assert "the newest 20 commits of each kind; --json names them all" in said
     command = said.partition("next: ")[2].strip()
     assert command == f"clia behaviour adopt review {other[:10]} --expect {one[:10]}"
     assert here.json(*shlex.split(command)[1:])["state"] == "current"
@@ -395,10 +504,28 @@ def test_a_replay_shows_where_another_version_departs_and_writes_nothing(record:
     found = here.json("behaviour", "replay", "--session", "scout/1", "--with", curt[:8])
     assert (found["session"], found["departs_at"], found["ended"], found["unasked"]) == ("1", 1, False, [1])
     said = rows(here("behaviour", "replay", "--session", "scout/1", "--with", curt[:8]))
-    assert ["1", "human", '"Go?"', "no", "departs"] in said
+    assert ["1", "human", '"Go?"', "no,", "departs", "here"] in said
     assert ["it", "ended", "finished", "with", '"yes"'] in said
-    assert ["it", "ends", "waits", "for", "an", "answer", "that", "was", "never", "given"] in said
+    assert ["it", "stops", "it", "waits", "for", "an", "answer", "that", "was", "never", "given"] in said
     assert here.refs() == before
+
+
+def test_a_replay_tells_a_live_session_a_failure_and_what_is_lost(here: Here) -> None:
+    body = here.file("f.py", "def main(input):\n    return input[0]\n")
+    fails = here.json("behaviour", "propose", "review", "--from", body)["cid"]
+    with here.space() as space:
+        space.start("scout", "review", 1)
+        space.commit("scout", "finding", {"n": b"1"})
+    replay = ("behaviour", "replay", "--session", "scout", "--with")
+    said = here(*replay, "review")
+    assert ["so", "far", "it", "waits", "for", "an", "answer"] in rows(said)
+    assert [line[-2:] for line in rows(said) if line[:2] == ["1", "human"]] == [["as", "1"]], "it was asked, and not answered"
+    assert "note" not in said
+    assert "at request 1: it fails before it; recorded was human" in " ".join(here(*replay, fails).split())
+    shutil.rmtree(here.root / ".git" / "clia")
+    lost = here(*replay, "review")
+    assert "note      the store has lost this session; as git has it, up to its last commit" in lost
+    assert here.json(*replay, "review")["in_part"] is True
 
 
 def test_a_clone_that_has_only_part_of_the_record_says_so(written: Record, tmp_path: Path) -> None:
@@ -409,7 +536,9 @@ def test_a_clone_that_has_only_part_of_the_record_says_so(written: Record, tmp_p
         assert main(["init", str(part.root)]) == 0
     assert part.json("behaviour", "stats", "review")["gaps"] > 0
     ran = part.run("behaviour", "stats", "review")
-    assert (ran.code, "only part of the record" in ran.err, "clia rebuild" in ran.err) == (0, True, True)
+    assert (ran.code, "only part of the record" in ran.err, ran.err.endswith("and ask again\n")) == (0, True, True)
+    git("fetch", "-q", "--unshallow", cwd=part.root)
+    assert part.json("behaviour", "stats", "review")["gaps"] == 0, "no more than that is needed"
 
 
 def test_a_person_at_a_terminal_sees_a_bar_and_nothing_that_acts(record: Record) -> None:

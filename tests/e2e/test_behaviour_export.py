@@ -24,6 +24,8 @@ BODY = """\
 
 You are {{agent}}. Do {{ task }}.
 
+  {{task}}
+
 \t- tabs stay, `---` stays
 
 ---
@@ -89,8 +91,8 @@ def test_a_prompt_becomes_a_skill_that_the_format_takes_and_nothing_in_it_acts(h
     }
     read = skills_ref.read_properties(here.tree.root / ".claude/skills/review")
     assert read.metadata == {"clia-behaviour": here.cid}
-    assert "You are the agent that uses this skill. Do the task that you were given.\n" in body
-    assert "\n\t- tabs stay, `---` stays\n\n---\nname: evil\n---\n" in body
+    assert "You are the agent that reads this. Do the task that you are given.\n\n" in body
+    assert "\n\n  The task is the one that you are given.\n\n\t- tabs stay, `---` stays\n\n---\nname: evil\n---\n" in body
     assert "\n\\@~/.ssh/id_ed25519 and  ! `rm -rf .` and\n``` ! \nls\n```\n&lt;!-- hidden --> seen\\u{200b}unseen\n" in body
     assert here.export("--check").code == 0
     assert here.export().code == 0

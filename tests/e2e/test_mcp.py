@@ -163,14 +163,14 @@ async def _behaviours(driver: Driver, agent: str, you: dict[str, str]) -> None:
     shown = await driver.do("behaviour_show", behaviour="product")
     assert (shown["version"]["body"], shown["evidence"]) == (PRODUCT, "clia://behaviours/product/evidence")
     head = (await driver.do("log", of=agent))["commits"][0]["cid"]
-    better = {"name": "product", "body": f"{PRODUCT}# {agent}\n", "why": "shorter", "evidence": [head]}
+    better = {"behaviour": "product", "body": f"{PRODUCT}# {agent}\n", "why": "shorter", "evidence": [head]}
     made = (await driver.do("behaviour_propose", **better, **you))["version"]
     assert (made["state"], made["by"].partition(" ")[0], made["evidence"]) == ("proposed", agent, [head])
     stats = (await driver.do("behaviour_stats", behaviour="product"))["stats"]
     assert [each["sessions"]["finished"] > 0 for each in stats if each["state"] == "current"] == [True]
     compared = await driver.do("behaviour_compare", before="product", after=made["cid"])
     assert f"+# {agent}" in compared["diff"]
-    assert (await driver.do("behaviour_suggest", name="product"))["action"] == "not-enough-data"
+    assert (await driver.do("behaviour_suggest", behaviour="product"))["action"] == "not-enough-data"
 
 
 async def _look(driver: Driver, agent: str) -> None:

@@ -160,7 +160,7 @@ def test_of_two_that_adopt_at_once_one_wins_where_they_insist_and_both_count_whe
         assert sorted(event for event, _ in done) == ["adopt", "adopt", "propose", "propose"]
         versions = {each.body: each for each in space.behaviour("easy").versions}
         assert sorted(versions) == ["a", "b", "c", "d", "e"]
-        assert {versions["b"].state, versions["c"].state} == {"adopted", "current"}
+        assert {versions["b"].state, versions["c"].state} == {"former", "current"}
         assert space.propose_behaviour("easy", "d", evidence=[work]).evidence == (work,)
         assert space.propose_behaviour("easy", "d", evidence=[work]).cid == versions["d"].cid
         assert len(events(root, "easy")) == 3 + len(done) + 1

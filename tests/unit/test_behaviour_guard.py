@@ -223,7 +223,7 @@ def test_of_a_chain_from_before_all_versions_run_until_a_change_says_which(tmp_p
         space.spawn("mine", BRIEFING)
         old = [space.add_behaviour("review", flow(each), SESSION_FLOW).cid for each in (1, 2)]
         without_marks(tmp_path, "review")
-        assert [each.state for each in space.behaviour("review").versions] == ["adopted", "current"]
+        assert [each.state for each in space.behaviour("review").versions] == ["former", "current"]
         new = space.propose_behaviour("review", flow(3), agent="mine").cid
         assert sorted(git("ls-tree", "--name-only", f"{CHAINS}review:adopted", cwd=tmp_path).split()) == sorted(old)
         refused("not-adopted", lambda: space.start("mine", new))
@@ -302,7 +302,7 @@ def test_what_was_retired_in_either_clone_stays_so_whatever_the_other_does_meanw
     there.adopt_behaviour("song", cid_of(there, "song", "b"))
     clones.exchanged()
     assert clones.states("tone") == [{"a": "retired", "b": "proposed", "c": "proposed"}] * 2
-    assert clones.states("voice") == [{"a": "adopted", "b": "retired"}] * 2
+    assert clones.states("voice") == [{"a": "former", "b": "retired"}] * 2
     assert clones.states("song") == [{"a": "retired", "b": "current"}] * 2
     for space in clones:
         refused("retired", partial(space.brief, cid_of(space, "tone", "a"), "Sing"))
@@ -317,8 +317,8 @@ def test_what_a_person_adopted_in_one_clone_is_adopted_in_the_other_and_proposal
     here.adopt_behaviour("voice", cid_of(here, "voice", "b"))
     there.add_behaviour("voice", "c")  # both did: that of who united them
     clones.exchanged()
-    assert clones.states("tone") == [{"a": "adopted", "b": "current", "c": "proposed"}] * 2
-    assert clones.states("voice") == [{"a": "adopted", "b": "adopted", "c": "current"}] * 2
+    assert clones.states("tone") == [{"a": "former", "b": "current", "c": "proposed"}] * 2
+    assert clones.states("voice") == [{"a": "former", "b": "former", "c": "current"}] * 2
 
 
 def test_what_another_clone_has_without_marks_was_adopted_there(clones: Clones, tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_what_another_clone_has_without_marks_was_adopted_there(clones: Clones, 
     without_marks(tmp_path.resolve() / "there", "tone")
     here.propose_behaviour("tone", "d")
     Clones(there, here).exchanged()  # united here
-    assert clones.states("tone") == [{"a": "adopted", "b": "adopted", "c": "current", "d": "proposed"}] * 2
+    assert clones.states("tone") == [{"a": "former", "b": "former", "c": "current", "d": "proposed"}] * 2
 
 
 def test_a_retired_version_that_a_person_adopted_again_is_not_retired_by_an_old_clone(clones: Clones) -> None:

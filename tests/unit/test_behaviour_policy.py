@@ -90,7 +90,7 @@ def test_workers_adopt_what_a_policy_says_once_and_the_chain_tells_why(place: Pl
     assert space.behaviour("manual") == manual
     assert work(space, place).run(once=True).adopted == ()
     assert space.behaviour("review") == known
-    assert {each.state for each in known.versions if each.cid == bad} == {"adopted"}
+    assert {each.state for each in known.versions if each.cid == bad} == {"former"}
 
 
 def test_a_policy_never_lets_run_what_a_person_retires_meanwhile_or_has_never_adopted(

@@ -225,7 +225,7 @@ def test_with_the_store_gone_a_session_is_replayed_as_far_as_git_has_it(tmp_path
         before = dump(place)
         for session in (None, "1"):
             found = space.replay_behaviour("scout", current, session)
-            assert (found.same, found.session, found.recorded_status) == (True, "1", "lost")
+            assert (found.same, found.session, found.recorded_status, found.in_part) == (True, "1", "finished", True)
             assert asked(found) == [({"n": 3}, True, 1), ({"n": 4}, False, None)]
         with pytest.raises(CliaError):
             space.replay_behaviour("scout", current, "2")  # it never came to a commit

@@ -235,9 +235,10 @@ def test_about_so_many_more_observations_prove_what_looks_different(before: Coun
         assert needed is None
     elif needed is not None:
         assert needed >= 1
-        times = 1 + 1.5 * needed / max(before.n, after.n)
-        one, other = (Count(round(each.good * times), round(each.bad * times)) for each in (before, after))
-        assert proven(one, other).reached > 0.6
+        more = 2 * needed
+        goods = [round(more * each.good / each.n) for each in (before, after)]
+        one, other = (Count(each.good + good, each.bad + more - good) for each, good in zip((before, after), goods, strict=True))
+        assert proven(one, other).sign
 
 
 # Durations

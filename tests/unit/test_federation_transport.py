@@ -24,6 +24,7 @@ from clia.backends.git.transport import GitTransport
 from clia.errors import Denied, TransportError
 from clia.ports.transport import Limits
 from support import git_servers as servers
+from support.forge_server import eventually
 from support.spaces import BRIEFING, refused, settings
 
 if TYPE_CHECKING:
@@ -348,7 +349,7 @@ def test_a_peer_that_keeps_us_waiting_is_left_and_nothing_goes_on_running(peer: 
         assert {code for code, _ in found.refused.values()} == {"too-slow"}
         assert len(found.refused) == 8
         assert heard.is_set()
-        assert not _running(url)
+        eventually(lambda: not _running(url))
         refused("transport-error", lambda: apart.tips([MAIN], Limits(seconds=0.1)))
         until.set()
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from clia.web import plots
-from clia.web.plots import PERIODS, SERIES, Point, Series, mark, over_time, percent, side_by_side
+from clia.web.plots import PERIODS, SERIES, Point, Series, mark, over_time, percent, side_by_side, signed
 from support.forge import ATTACK
 
 _ = "\u00a0"
@@ -103,8 +103,29 @@ def test_a_name_is_text_whatever_it_holds() -> None:
 
 
 def test_a_share_that_is_not_all_is_never_said_to_be_all() -> None:
-    said = [percent(each).replace(_, " ") for each in (0, 0.001, 0.5, 0.984, 0.9999, 1)]
-    assert said == ["0 %", "below 1 %", "50 %", "98 %", "over 99 %", "100 %"]
+    """Nor is one that is not nothing said to be nothing, nor a difference that is there to be none."""
+    shares = (0, 0.0009, 0.001, 0.0049, 0.005, 0.5, 0.9949, 0.995, 0.998, 0.9991, 1)
+    said = [percent(each).replace(_, " ") for each in shares]
+    assert said[:5] == ["0 %", "below 0.1 %", "0.1 %", "0.5 %", "0.5 %"]
+    assert said[5:] == ["50 %", "99 %", "99.5 %", "99.8 %", "over 99.9 %", "100 %"]
+    found = [signed(each) for each in (-1, -0.9999, -0.25, -0.002, -0.0001, 0, 0.0001, 0.3, 0.997, 1)]
+    assert found == ["-100", "-over 99.9", "-25", "-0.2", "-below 0.1", "0", "+below 0.1", "+30", "+99.7", "+100"]
+
+
+def test_rows_fit_a_phone_with_all_of_their_words() -> None:
+    """However long a name is and however much was observed: by what a letter takes at most, in the font of each."""
+    rows = [Point("0123abcd proposed by somebody", 0.9991, 0.99, 1.0, 1_234_567), Point("a", 0.0, 0.0, 1.0, 1)]
+    picture = drawn(side_by_side("p", rows, "finished"))
+    width = float(picture.get("width") or "")
+    assert width <= 300
+    places = []
+    for each in picture.iter(f"{SVG}text"):
+        long = len(each.text or "") * (7.3 if each.get("class") == "name" else 6.2)
+        start = float(each.get("x") or "") - {"start": 0, "middle": long / 2, "end": long}[each.get("text-anchor") or ""]
+        assert 0 <= start <= start + long <= width, each.text
+        places.append((float(each.get("y") or ""), start, start + long))
+    for one, other in pairwise(sorted(places)):
+        assert one[0] != other[0] or one[2] <= other[1]
 
 
 def test_a_legend_has_the_marks_of_the_plot() -> None:

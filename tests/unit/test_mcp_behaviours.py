@@ -98,13 +98,13 @@ def test_an_agent_reads_the_evidence_proposes_and_cannot_let_it_run(space: clia.
         assert [(each["good"], each["n"]) for each in observed["rates"] if each["measure"] == "finished"] == [(1, 2)]
 
         commits = [failed["commit"], broken["commit"]]
-        made = await driver.do("behaviour_propose", name="review", body=BETTER, why="A no is an answer.", evidence=commits)
+        made = await driver.do("behaviour_propose", behaviour="review", body=BETTER, why="A no is an answer.", evidence=commits)
         version = made["version"]
         assert (version["state"], version["parent"], version["evidence"]) == ("proposed", before.current, commits)
         assert version["by"].startswith("scout <")
         assert f"clia behaviour adopt review {version['cid'][:12]}" in made["next"]
         assert (await read(driver, f"clia://behaviours/review/versions/{version['cid']}"))["body"] == BETTER
-        assert (await driver.do("behaviour_propose", name="review", body=BETTER, why="again"))["version"] == version
+        assert (await driver.do("behaviour_propose", behaviour="review", body=BETTER, why="again"))["version"] == version
         (listed,) = (await driver.do("behaviours", kind="session-flow"))["behaviours"]
         assert (listed["cid"], listed["versions"], listed["proposed"]) == (before.current, 2, 1)
         assert (
@@ -130,27 +130,27 @@ def test_no_tool_changes_what_runs_and_whoever_proposes_is_an_agent_with_the_rig
 
     async def unnamed(driver: Driver) -> None:
         """Nobody passes for the person who runs the server."""
-        refused = await driver.refused("missing-field", "behaviour_propose", name="review", body=BETTER, why="x")
+        refused = await driver.refused("missing-field", "behaviour_propose", behaviour="review", body=BETTER, why="x")
         assert refused["fields"]["field"] == "agent"
 
     async def viewer(driver: Driver) -> None:
-        await driver.refused("role-too-low", "behaviour_propose", name="review", body=BETTER, why="x", agent="scout")
-        assert (await driver.do("behaviour_suggest", name="review"))["action"] == "not-enough-data"
+        await driver.refused("role-too-low", "behaviour_propose", behaviour="review", body=BETTER, why="x", agent="scout")
+        assert (await driver.do("behaviour_suggest", behaviour="review"))["action"] == "not-enough-data"
 
     async def wrong(driver: Driver) -> None:
         for code, given in (
             ("no-such-agent", {"agent": "nobody"}),
             ("invalid-flow", {"body": "def main(:"}),
             ("wrong-kind", {"kind": "prompt"}),
-            ("kind-needed", {"name": "fresh"}),
+            ("kind-needed", {"behaviour": "fresh"}),
             ("no-such-object", {"evidence": ["0" * 40]}),
             ("no-such-version", {"parent": "0" * 40}),
             ("invalid-field", {"evidence": "HEAD"}),
         ):
-            await driver.refused(code, "behaviour_propose", **{"name": "review", "body": BETTER, "why": "x", **given})
-        await driver.refused("missing-field", "behaviour_propose", name="review", body=BETTER)
-        await driver.refused("no-such-behaviour", "behaviour_suggest", name="nothing")
-        await driver.refused("no-such-measure", "behaviour_suggest", name="review", measure="beauty")
+            await driver.refused(code, "behaviour_propose", **{"behaviour": "review", "body": BETTER, "why": "x", **given})
+        await driver.refused("missing-field", "behaviour_propose", behaviour="review", body=BETTER)
+        await driver.refused("no-such-behaviour", "behaviour_suggest", behaviour="nothing")
+        await driver.refused("no-such-measure", "behaviour_suggest", behaviour="review", measure="beauty")
         await driver.refused("no-such-version", "behaviour_show", behaviour="nothing")
         await driver.refused("same-version", "behaviour_compare", before="review", after="review")
         await driver.refused("no-such-span", "behaviour_stats", over="decade")
@@ -187,7 +187,8 @@ def test_current_prompts_are_prompts_that_take_a_task_and_a_sub_agent_works_by_o
         assert (listed["careful"].description, listed["plain"].description) == ("For work on data.", "we talk too much")
         said = await text_of(driver, "careful", task="count {{title}}", title="Count")
         assert said == "You are scout: Count\n\ncount {{title}}\n\nLook at count {{title}} twice."
-        assert (await text_of(driver, "careful", agent="digger")).startswith("You are digger: ")
+        unsaid = "The task is the one that you are given.\n\nLook at the task that you are given twice."
+        assert await text_of(driver, "careful", agent="digger") == f"You are digger: the task at hand\n\n{unsaid}"
         assert await text_of(driver, "plain", task="Count the files.") == "Be brief.\n\nCount the files."
         assert await text_of(driver, "plain") == "Be brief."
         for name, given, code in (
@@ -204,7 +205,12 @@ def test_current_prompts_are_prompts_that_take_a_task_and_a_sub_agent_works_by_o
         for code, behaviour in (("not-adopted", proposed.cid), ("not-a-prompt", "review"), ("no-such-version", "nothing")):
             await driver.refused(code, "spawn", name="other", title="Count", behaviour=behaviour)
 
+    async def unnamed(driver: Driver) -> None:
+        said = await text_of(driver, "careful", task="Count.", title="{{agent}}")
+        assert said == "You are the agent that reads this: {{agent}}\n\nCount.\n\nLook at Count. twice."
+
     drive(space, tmp_path, work)
+    drive(space, tmp_path, unnamed, agent=None)
     briefing = space.briefing_of("counter")
     assert (briefing.behaviour, briefing.meta) == (space.behaviour("careful").current, {"a": 1})
     assert briefing.text.startswith("You are counter: Count\n\nall files")

@@ -70,6 +70,12 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield Scene(opened, flaky, steady, hostile)
 
 
+def chosen(page: str) -> tuple[list[str], list[str]]:
+    """The version that the form for deeds has chosen, and its primary buttons."""
+    form = page.partition('id="do"')[2].partition("</form>")[0]
+    return re.findall(r'<option value="(\w*)" selected>', form), re.findall(r'class="primary" name="deed" value="(\w+)"', form)
+
+
 def observed(scene: Scene, version: str, sessions: int) -> None:
     for number in range(sessions):
         scene.space.start("scout", version, number)
@@ -81,7 +87,8 @@ def test_with_nothing_and_with_one_observation_there_is_not_enough_data(scene: S
         observed(scene, scene.flaky, seen)
         assert f"finished {rate}" in scene.page(browser, "behaviours")
         page = scene.page(browser, "behaviours/review")
-        assert "Suggested: not enough data" in page
+        assert "<h2>Nothing is suggested: not enough data</h2>" in page
+        assert chosen(page) == ([""], [])
         assert ("Nothing was observed by this measure yet." in page) == (seen == 0)
     compared = scene.page(browser, f"behaviours/review/compare?before={scene.flaky}&after={scene.steady}")
     assert "not enough data: the later one was never observed" in compared
@@ -92,7 +99,7 @@ def test_with_nothing_and_with_one_observation_there_is_not_enough_data(scene: S
 
 
 def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: Scene) -> None:
-    """Ends of sessions are events, which have no page; the commit that a proposal names has one. Who adopted stays in the chain."""
+    """Ends of sessions lead to their sessions, the commit that a proposal names to its page. Who adopted stays in the chain."""
     observed(scene, scene.flaky, 30)
     observed(scene, scene.steady, 30)
     browser = scene.forge.browser(display="Ada Lovelace", email="ada@example.org")
@@ -101,8 +108,13 @@ def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: 
     assert "3, of them 1 proposed" in listed
     page = scene.page(browser, "behaviours/review?over=month")
     suggestion, evidence = scene.space.suggest_behaviour("review"), page.partition('id="evidence"')[2].partition("</details>")[0]
-    assert [each[:12] in evidence for each in suggestion.evidence] == [True] * len(suggestion.evidence)
-    assert "<a " not in evidence
+    assert re.findall(r'title="(\w+)"', evidence) == [*suggestion.evidence]
+    session = f'href="{scene.forge.base}/sessions/scout/60" title="{suggestion.evidence[0]}">session 60 of scout finished</a>'
+    assert session in evidence
+    assert evidence.count(" failed</a>") == 15
+    assert f"What it rests on: {len(suggestion.evidence)} commits" in page
+    assert "the newest 20 are named" in evidence
+    assert chosen(page) == ([scene.steady], ["adopt"])
     assert f'href="{scene.forge.base}/commits/{scene.space.head("scout")}"' in page.partition('id="history"')[2]
     assert '<title id="plot-time-title">finished by month' in page
     assert "an agent&#39;s, not reviewed" in page
@@ -110,6 +122,68 @@ def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: 
     made = scene.space.behaviour("review").history[0]
     assert (made.event, made.cid, made.evidence) == ("adopt", scene.steady, suggestion.evidence)
     assert (made.why, made.by, made.measure) == ("since", "Ada Lovelace <ada@example.org>", "finished")
+    assert chosen(scene.page(browser, "behaviours/review")) == ([scene.flaky], ["retire"])
+    for version, primary in ((scene.flaky, ["retire"]), (scene.steady, []), (scene.hostile, [])):
+        assert chosen(scene.page(browser, f"behaviour-versions/{version}"))[1] == primary
+    for version in (scene.flaky, scene.hostile):
+        assert scene.change(browser, "retire", version, scene.steady).status_code == 303
+    kept = scene.page(browser, "behaviours/review")
+    assert ("Suggested: keep the current version" in kept, chosen(kept)) == (True, ([""], []))
+
+
+def test_evidence_is_told_in_words_where_it_is_what_it_says_and_leads_only_to_what_there_is(scene: Scene) -> None:
+    """The store has lost a session, and an agent is gone; somebody wrote nonsense and markup into events."""
+    core, browser = scene.space._core, scene.forge.browser()
+    ended = {"event": "session-ended", "agent": "scout", "session": "999", "status": "failed"}
+    refused = {"event": "merge-refused", "into": "scout", "from": "north/digger"}
+    bodies = (
+        ended,
+        ended | {"agent": "nobody"},
+        refused,
+        ended | {"status": ATTACK},
+        ended | {"session": [1]},
+        refused | {"from": ATTACK},
+        {"event": "x"},
+    )
+    cids = [append_event(core, names.events("scout"), core.agent_stamp("scout"), body, "said") for body in bodies]
+    made = scene.space.propose_behaviour("review", "def main(input):\n    return 7\n", evidence=[*cids, "scout"]).cid
+    page = scene.page(browser, f"behaviour-versions/{made}")
+    scout, head = f"{scene.forge.base}/agents/scout", scene.space.head("scout")
+    assert re.findall(r"<li>(.*?)</li>", page.partition('<ul class="cited">')[2].partition("</ul>")[0]) == [
+        f'<a href="{scout}" title="{cids[0]}">session 999 of scout failed</a>',
+        f'<span title="{cids[1]}">session 999 of nobody failed</span>',
+        f'<a href="{scout}" title="{cids[2]}">merge of north/digger into scout refused</a>',
+        *(f'<code title="{cid}">{cid[:12]}</code>' for cid in cids[3:]),
+        f'<a class="mono" href="{scene.forge.base}/commits/{head}" title="{head}">{head[:12]}</a>',
+    ]
+
+
+def test_versions_are_compared_by_the_start_of_their_ids_and_what_means_none_is_not_chosen(scene: Scene) -> None:
+    browser = scene.forge.browser()
+    page = scene.page(browser, f"behaviours/review/compare?before={scene.steady[:12]}&after={scene.flaky[:8]}")
+    assert re.findall(r'<option value="(\w*)" selected>', page) == [scene.steady, scene.flaky]
+    page = scene.page(browser, f"behaviours/review/compare?before=zzzz&after={scene.flaky[:8]}")
+    assert re.findall(r'<option value="(\w*)" selected>', page) == ["", scene.flaky]
+    assert "there is no version" in page
+
+
+def test_what_is_on_trial_is_named_until_it_is_adopted(scene: Scene) -> None:
+    browser = scene.forge.browser()
+
+    def trials(path: str) -> list[str]:
+        cell = re.search(
+            r'<td data-label="on trial">(.*?)</td>|<dt>on trial</dt><dd>(.*?)</dd>', scene.page(browser, path), re.DOTALL
+        )
+        assert cell is not None
+        return re.findall(r"/behaviour-versions/(\w+)", cell[0])
+
+    for path in ("behaviours", "behaviours/review"):
+        assert trials(path) == [scene.steady]
+    assert 'id="trial"' in scene.page(browser, f"behaviour-versions/{scene.steady}")
+    scene.space.adopt_behaviour("review", scene.steady)
+    for path in ("behaviours", "behaviours/review"):
+        assert trials(path) == []
+    assert "state-former" in scene.page(browser, f"behaviour-versions/{scene.flaky}")
 
 
 def test_a_version_is_shown_whole_as_text_with_what_it_changes(scene: Scene) -> None:
@@ -150,7 +224,8 @@ def test_what_is_no_deed_no_version_or_not_allowed_is_refused(scene: Scene) -> N
     browser, decider, before = scene.forge.browser(), scene.forge.browser("grace", "decider"), scene.events()
     assert scene.change(browser, "burn", scene.steady, scene.flaky).status_code == 422
     assert scene.change(browser, "adopt", "0" * 40, scene.flaky).status_code == 422
-    assert scene.change(browser, "adopt", "", scene.flaky).status_code == 422
+    unsaid = scene.change(browser, "adopt", "", scene.flaky)
+    assert (unsaid.status_code, "no version is chosen" in unsaid.text) == (422, True)
     assert scene.change(browser, "adopt", scene.steady, scene.flaky, _csrf="wrong").status_code == 403
     assert scene.change(decider, "adopt", scene.steady, scene.flaky).status_code == 403
     for path in ("behaviours/review", f"behaviour-versions/{scene.steady}"):
@@ -201,7 +276,7 @@ def test_a_commit_leads_to_the_version_that_ran_and_to_none_that_is_not_here(sce
 def test_a_lineage_has_every_version_once_whatever_parents_are_claimed() -> None:
     """Also where plain git wrote a chain in which two came from each other, or one from what is not there."""
     parents = {"a": None, "b": "a", "c": "a", "d": "b", "e": "gone", "x": "y", "y": "x"}
-    versions = [BehaviourVersion("n", cid, "prompt", "adopted", "", parent) for cid, parent in parents.items()]
+    versions = [BehaviourVersion("n", cid, "prompt", "former", "", parent) for cid, parent in parents.items()]
     found = [(branch.version.cid, branch.depth) for branch in descent(versions)]
     assert found == [("a", 0), ("b", 1), ("d", 2), ("c", 1), ("e", 0), ("x", 0), ("y", 1)]
 
@@ -211,6 +286,8 @@ def test_a_probability_is_said_in_words_and_of_whom() -> None:
     assert few.probable.replace("\u00a0", " ") == "96 % probable that the later is better"
     assert few.verdict == "not enough data: 20 observations of each are needed"
     many = judged(compare("passed", Count(90, 10), Count(40, 60)), 20)
-    assert many.probable.replace("\u00a0", " ") == "over 99 % probable that the earlier is better"
+    assert many.probable.replace("\u00a0", " ") == "over 99.9 % probable that the earlier is better"
     assert many.verdict == "the earlier is shown to be better"
+    certain = judged(compare("passed", Count(0, 9000), Count(9000, 0)), 20)
+    assert certain.probable.replace("\u00a0", " ") == "over 99.9 % probable that the later is better"
     assert judged(compare("passed", Count(50, 50), Count(51, 49)), 20).verdict == "no difference is shown"

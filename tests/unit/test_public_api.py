@@ -114,7 +114,7 @@ def test_what_is_told_of_behaviours_has_its_documented_names() -> None:
     )
     assert clia.Replayed._fields == (
         *("agent", "session", "flow", "with_", "same", "steps", "departs_at", "recorded", "unasked", "ended"),
-        *("result", "failure", "recorded_status", "recorded_result", "recorded_failure", "printed"),
+        *("result", "failure", "recorded_status", "recorded_result", "recorded_failure", "printed", "in_part"),
     )
 
 

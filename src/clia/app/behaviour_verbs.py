@@ -6,7 +6,6 @@ when it is first needed: most commands, and every hook, have nothing to do with 
 
 from __future__ import annotations
 
-import re
 from functools import cached_property
 
 from clia.errors import Conflict, InvalidInput, NoSuchObject, NotFound
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from clia.space.history import History
 
     Progress = Callable[[int, int], None]
-
-
-_START = re.compile(r"[0-9a-f]{4,39}")
 
 
 class BehaviourVerbs:
@@ -180,7 +176,7 @@ class BehaviourVerbs:
 
     def _whole_id(self, text: str) -> str:
         """The id of the version that a text is the start of; a name that is one here stays a name."""
-        if not _START.fullmatch(text) or self._core.refs.get(names.behaviour(text)) is not None:
+        if names.is_id(text) or not names.is_start_of_id(text):
             return text
         try:
             return self._library.version(text).cid
@@ -232,8 +228,12 @@ class BehaviourVerbs:
             listed = self._versions_of(text)
             known = {each.cid: each for each in listed}
             found, cids = self._observed.sums(known, progress), [*known]
-        made = ((cid, known.get(cid), found.get(cid, self._observed.nothing())) for cid in cids if names.is_id(cid))
-        return [stats_of(cid, each.name if each else None, each.state if each else None, seen, over) for cid, each, seen in made]
+        made = ((cid, known.get(cid) or self._library.stray(cid)) for cid in cids if names.is_id(cid))
+        nothing = self._observed.nothing()
+        return [
+            stats_of(cid, each.name if each else None, each.state if each else None, found.get(cid, nothing), over)
+            for cid, each in made
+        ]
 
     def _versions_of(self, text: str) -> tuple[BehaviourVersion, ...]:
         if names.is_name(check_text(text, "behaviour")) and self._core.refs.get(names.behaviour(text)) is not None:
@@ -278,7 +278,7 @@ class BehaviourVerbs:
     def follow_policy(self, name: str) -> BehaviourVersion | None:
         """Adopts what is suggested, where the operator's policy lets that happen without a person; None where nothing is adopted.
 
-        Only what people let run has been observed, so nothing that nobody has looked at is ever adopted.
+        Only what people let run is ever suggested, so nothing that nobody has looked at is adopted.
         """
         from clia.behaviours.model import ADOPT
 
@@ -314,18 +314,14 @@ class BehaviourVerbs:
 
     def _past(self, agent: str, session_id: str | None) -> Past:
         """A session by the store; where that has lost it, as far as git has it."""
-        from clia.behaviours.replaying import Past
+        from clia.behaviours.replaying import Past, past_in_git
 
         self._core.require_known(agent)
         try:
             found = self._lifecycle.session(agent, session_id)
-            return Past(agent, found.id, self._lifecycle.recorded(agent, found.id), found.status)
         except NotFound:
-            for commit in self._core.own_commits(agent, self._history.find(agent)):
-                kept = self._checkpoints.at(agent, commit.cid)
-                if kept is not None and session_id in (None, kept.session):
-                    return Past(agent, kept.session, kept.journal, "lost")
-            raise
+            return past_in_git(self._core, self._checkpoints, agent, self._history.find(agent), session_id)
+        return Past(agent, found.id, self._lifecycle.recorded(agent, found.id), found.status)
 
     def _named(self, text: str) -> str:
         """The commit that is named as evidence: of an agent's work, or an event on a chain."""

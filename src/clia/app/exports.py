@@ -50,9 +50,6 @@ def export(lineage: Lineage, wishes: Wishes, *, output_root: Path | None = None,
     return planned
 
 
-_TASK, _AGENT, _TITLE = "the task that you were given", "the agent that uses this skill", "the task at hand"
-
-
 def export_prompt(
     space: Space, behaviour: str, path: Path, *, output_root: Path | None = None, write: bool = True, force: bool = False
 ) -> tuple[BehaviourVersion, Plan]:
@@ -60,13 +57,14 @@ def export_prompt(
 
     ``path`` is in the repository to write to, unless ``output_root`` names another place.
     """
+    from clia.behaviours.rendering import in_words
     from clia.triads.exports import prompt_skill
 
     version = _exportable(space.behaviour_version(behaviour), behaviour)
     files = WritableLocalFiles()
     root = _root(files, files.real(os.path.abspath(path)), output_root)
     said = version.notes if version.notes.strip() else version.why
-    made = prompt_skill.PromptSkill(version.name, version.cid, said, _for_skill(version.body))
+    made = prompt_skill.PromptSkill(version.name, version.cid, said, in_words(version.body))
     targets = [prompt_skill.target(made)]
     if not write:
         return version, planning.plan_targets(files, root, version.name, "prompt", targets)
@@ -77,13 +75,13 @@ def export_prompt(
 
 
 def _exportable(version: BehaviourVersion, given: str) -> BehaviourVersion:
-    from clia.behaviours.model import ADOPTED, CURRENT, FOREIGN
+    from clia.behaviours.model import FOREIGN, MAY_RUN
     from clia.kernel.typed_objects import PROMPT
 
     fields = {"behaviour": version.name, "cid": version.cid}
     if version.kind != PROMPT:
         raise InvalidInput(f"{version.name!r} is a flow: only a prompt can be a skill", code="not-a-prompt", fields=fields)
-    if version.state not in (CURRENT, ADOPTED):
+    if version.state not in MAY_RUN:
         what = given if version.state == FOREIGN else f"{version.name} {version.cid[:12]}"
         raise NotAllowed(
             f"the version {version.cid[:12]} of {version.name!r} is {version.state}: only what people let run is exported",
@@ -92,13 +90,6 @@ def _exportable(version: BehaviourVersion, given: str) -> BehaviourVersion:
             fields={**fields, "state": version.state},
         )
     return version
-
-
-def _for_skill(body: str) -> str:
-    """A prompt whose open places are filled with words: a skill is read before anybody knows the task."""
-    from clia.behaviours.rendering import TASK, places, rendered
-
-    return rendered(body, _TASK if TASK in places(body) else "", agent=_AGENT, title=_TITLE)
 
 
 def mirrors(path: Path, slug: str | None = None, *, merged: bool = False, write: bool = True) -> Mirrors:

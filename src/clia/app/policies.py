@@ -6,7 +6,8 @@ judged now is left for the next time, and keeps no other from its turn.
 
 from __future__ import annotations
 
-from clia.errors import CliaError, NotFound
+from clia.errors import NotFound
+from clia.sessions.hand_over import describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,15 +47,15 @@ class Policies:
         trouble = None
         try:
             names = [each.name for each in self._space.behaviours() if self._adopts(each.name)]
-        except CliaError as err:
-            return f"policies: {err.message}"
+        except Exception as err:  # noqa: BLE001  # whatever it is: the thread goes on, and looks again
+            return f"policies: {describe(err)}"
         for name in names:
             try:
                 made = self._space.follow_policy(name)
             except NotFound:  # nothing of it is current, or it is gone
                 continue
-            except CliaError as err:
-                trouble = f"policy of {name}: {err.message}"
+            except Exception as err:  # noqa: BLE001  # as above
+                trouble = f"policy of {name}: {describe(err)}"
                 continue
             if made is not None:
                 self.adopted += (f"{name} {made.cid}",)

@@ -77,7 +77,8 @@ class SessionVerbs:
         transitions = Transitions(core, envelope, self._traces)
         self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed, self._check_running)
         self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, self._check)
-        self._health = Health(core, envelope, self._agents, checkpoints, replay, transitions)
+        check = self._lifecycle.check_beginning
+        self._health = Health(core, envelope, self._agents, checkpoints, replay, transitions, check)
         self._forks = Forks(core, envelope, self._agents, self._traces, checkpoints, self._lifecycle, (replay, transitions))
 
     def _check_running(self, flow: str, cid: str | None = None) -> None:
@@ -116,7 +117,7 @@ class SessionVerbs:
         flow = self._whole_id(check_text(flow, "flow"))
         if is_id(flow):
             self._flows.source(flow)  # what is no flow at all is said before who may run it
-        found, named = self._tracking.runnable(flow)
+        found, named = (flow, None) if flow in (ASK, self._flows.ask()) else self._tracking.runnable(flow)
         return self._lifecycle.start(agent, found, input, timezone, named)
 
     def session(self, agent: str, session_id: str | None = None) -> Session:

@@ -118,6 +118,8 @@ class Index:
             return
         waiting: list[Found] = []
         record, size = Record(self._core), 0
+        if progress:
+            progress(0, len(behind))  # the first may take long
         for number, source in enumerate(behind, 1):
             waiting.append(self._found(record, source, known.get(source.name)))
             size += len(waiting[-1].part.observations)

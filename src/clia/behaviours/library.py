@@ -8,16 +8,28 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
-from clia.behaviours.model import ADOPTED, CURRENT, FOREIGN, PROPOSED, RETIRED, BehaviourEvent, BehaviourVersion, KnownBehaviour
-from clia.errors import Ambiguous, Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef
+from clia.behaviours.model import (
+    CURRENT,
+    FOREIGN,
+    FORMER,
+    PROPOSED,
+    RETIRED,
+    TRIAL,
+    BehaviourEvent,
+    BehaviourVersion,
+    KnownBehaviour,
+)
+from clia.errors import Ambiguous, CliaError, Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 from clia.kernel.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 from clia.sessions.flows import SOURCE_MAX, check_new_name
-from clia.space.behaviour_chains import ADOPT, DEFINE, PROPOSE, RETIRE, TRIAL, Change, State, read_behaviour
+from clia.space.behaviour_chains import ADOPT, DEFINE, PROPOSE, RETIRE, Change, State, read_behaviour
+from clia.space.behaviour_chains import TRIAL as TRIAL_EVENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +90,7 @@ class Library:
         tip = self._core.refs.get(names.behaviour(name)) if names.is_name(name) else None
         found = None if tip is None else self._known(name, self._chains.at(tip))
         if found is None:
-            known = ", ".join(self._chains.names()) or "none"
+            known = ", ".join(each.name for each in self.all()) or "none"
             raise NotFound(
                 f"there is no behaviour {name!r}",
                 code="no-such-behaviour",
@@ -88,18 +100,30 @@ class Library:
         return found
 
     def _known(self, name: str, state: State) -> KnownBehaviour | None:
-        history = tuple(self._chains.history(state.tip)) if state.tip else ()
+        history = self._history(state.tip) if state.tip else ()
         versions = self._versions(name, state, history)
         if not versions:
             return None
         events = tuple(BehaviourEvent(*each[:6], each.evidence, each.measure) for each in history)
-        return KnownBehaviour(name, versions[0].kind, state.current, versions, events)
+        current = next((each.cid for each in versions if each.state == CURRENT), None)
+        return KnownBehaviour(name, versions[0].kind, current, versions, events)
+
+    def _history(self, tip: str) -> tuple[Happened, ...]:
+        """What happened, as far back as this clone can tell."""
+        found: list[Happened] = []
+        with suppress(CliaError):
+            for each in self._chains.history(tip):
+                found.append(each)  # what was read before something is missing counts
+        return tuple(found)
 
     def _versions(self, name: str, state: State, history: Sequence[Happened]) -> tuple[BehaviourVersion, ...]:
         first: dict[str, Happened] = {}
         evidence: dict[str, list[str]] = {}
         before: dict[str, str | None] = {}
+        last: dict[str, str] = {}
         for each in reversed(history):
+            if each.event != PROPOSE:
+                last[each.cid] = each.event
             if each.cid not in first:
                 first[each.cid] = each
                 before[each.cid] = each.was
@@ -117,7 +141,7 @@ class Library:
                     name,
                     cid,
                     made.kind,
-                    standing(state, cid),
+                    standing(state, cid, on_trial=last.get(cid) == TRIAL_EVENT),
                     made.body,
                     parent if parent != cid else None,
                     made.notes,
@@ -136,29 +160,39 @@ class Library:
 
     def version(self, text: str, name: str | None = None) -> BehaviourVersion:
         """A version: a name's current one, or one by its id or the start of it; among those of one name, where that is given."""
-        if name is None and names.is_name(text) and self._core.refs.get(names.behaviour(text)) is not None:
+        named = name is None and names.is_name(text) and self._core.refs.get(names.behaviour(text)) is not None
+        if named and not names.is_start_of_id(text):
             return self.current(text)
         known = self.all() if name is None else [self.get(name)]
         found = {each.cid: each for behaviour in known for each in behaviour.versions if _begins(each.cid, text)}
+        if named and not names.is_id(text):  # another clone or plain git called it so
+            if found:
+                raise Ambiguous(f"{text!r} is a behaviour and the start of a version", fields={"matches": sorted(found)})
+            return self.current(text)
         if len(found) > 1:
             raise Ambiguous(f"{text!r} is the start of several versions", fields={"matches": sorted(found)})
         if found:
             return next(iter(found.values()))
         if name is None and names.is_id(text):
-            return self._stray(text)
+            read_behaviour(self._core.objects, text)  # says so where there is no such object
+            found_stray = self.stray(text)
+            if found_stray is None:
+                raise NoSuchObject(f"the object {text} is no behaviour", code="not-a-behaviour", fields={"cid": text})
+            return found_stray
         of = f" of {name!r}" if name else ""
+        known_names = ", ".join(each.name for each in known) or "none"
         raise NoSuchObject(
-            f"there is no version {text!r}{of}",
+            f"there is no version {text!r}{of}" if name else f"{text!r} is no behaviour and no version here",
             code="no-such-version",
-            hints=[f"clia behaviour show {name}" if name else "clia behaviour list"],
+            hints=[f"clia behaviour show {name}"] if name else [f"behaviours here: {known_names}", "clia behaviour list"],
             fields={"cid": text} | ({"behaviour": name} if name else {}),
         )
 
-    def _stray(self, cid: str) -> BehaviourVersion:
-        """A behaviour that no chain here has: a peer's, or one that was only written."""
-        found = read_behaviour(self._core.objects, cid)
+    def stray(self, cid: str) -> BehaviourVersion | None:
+        """A behaviour that no chain here has: a peer's, or one that was only written; None where an id is none."""
+        found = self._read(cid)
         if found is None:
-            raise NoSuchObject(f"the object {cid} is no behaviour", code="not-a-behaviour", fields={"cid": cid})
+            return None
         return BehaviourVersion(found.name, cid, found.kind, FOREIGN, found.body, found.parent, found.notes)
 
     def current(self, name: str) -> BehaviourVersion:
@@ -193,7 +227,7 @@ class Library:
 
         def decide(now: State) -> Change | None:
             self._check_kind(name, now, made.kind)
-            there = self._same(now, made)
+            there = self._same(now, made, event)
             cid = there or core.objects.blob_id(as_bytes(made.to_object()))
             put[:] = [cid]
             known = event == PROPOSE and there is not None and not (said.get("evidence") and self._is_new(now, cid, said))
@@ -205,11 +239,13 @@ class Library:
         self._chains.change(name, decide)
         return self.version(put[0], name)
 
-    def _same(self, now: State, made: Behaviour) -> str | None:
-        """The version that has this body already."""
+    def _same(self, now: State, made: Behaviour, event: str) -> str | None:
+        """The version that has this body already. What a person adds has the person's notes, and not those of a proposal."""
         for cid in sorted(now.versions):
             found = self._read(cid)
-            if found is not None and found.body == made.body:
+            if found is None or found.body != made.body:
+                continue
+            if event == PROPOSE or found.notes == made.notes or (not made.notes and now.may_run(cid)):
                 return cid
         return None
 
@@ -236,7 +272,7 @@ class Library:
                 raise stale_choice(name, cid)
             if now.may_run(cid) and (trial or now.current == cid):
                 return None
-            return Change(TRIAL if trial else ADOPT, cid, order.by or self._person(), text, data, order.said)
+            return Change(TRIAL_EVENT if trial else ADOPT, cid, order.by or self._person(), text, data, order.said)
 
         self._chains.change(name, decide)
         return self.version(cid, name)
@@ -326,11 +362,13 @@ def current_of(known: KnownBehaviour) -> BehaviourVersion:
     )
 
 
-def standing(state: State, cid: str) -> str:
+def standing(state: State, cid: str, *, on_trial: bool) -> str:
     """How a version stands."""
-    if cid == state.current:
+    if cid == state.current and state.may_run(cid):
         return CURRENT
-    return RETIRED if cid in state.retired else ADOPTED if cid in state.adopted else PROPOSED
+    if cid in state.retired or cid not in state.adopted:
+        return RETIRED if cid in state.retired else PROPOSED
+    return TRIAL if on_trial else FORMER
 
 
 def checked_evidence(evidence: Iterable[str], find: Callable[[str], str]) -> list[str]:
@@ -368,7 +406,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _begins(cid: str, text: str) -> bool:
-    return len(text) >= 4 and cid.startswith(text)
+    return names.is_start_of_id(text) and cid.startswith(text)
 
 
 def _bad_prompt(name: str, problem: str) -> InvalidInput:

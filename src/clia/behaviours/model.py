@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-CURRENT, ADOPTED, PROPOSED, RETIRED, FOREIGN = "current", "adopted", "proposed", "retired", "foreign"
-"""How a version stands: it is what the name means; people let it run; nobody has yet; it shall run no more; it is a peer's."""
+CURRENT, TRIAL, FORMER, PROPOSED, RETIRED, FOREIGN = "current", "trial", "former", "proposed", "retired", "foreign"
+"""How a version stands: it is what the name means; people let it run by its id; it was what the name meant; nobody has let it run
+yet; it shall run no more; no chain here has it."""
+MAY_RUN = (CURRENT, TRIAL, FORMER)
 
 ADOPT, KEEP, RETIRE, NOT_ENOUGH = "adopt", "keep", "retire", "not-enough-data"
 """What can be suggested."""
@@ -174,3 +176,4 @@ class Replayed(NamedTuple):
     recorded_result: Any
     recorded_failure: Mapping[str, Any] | None
     printed: str
+    in_part: bool = False  # the store has lost the session, and git has not all of its answers

@@ -134,10 +134,9 @@ def behaviours_between(record: Record, head: str, hidden: Sequence[str]) -> dict
 
     ``NoSuchObject`` where that cannot be told. In a shallow clone it never can: what is cut off might be what others have too.
     """
-    kind = record.core.objects.kind
-    lacking = [*sorted(record.cut_off)[:1], *(cid for cid in (head, *hidden) if kind(cid) != "commit")]
-    if lacking:
-        raise NoSuchObject(f"history is cut off at {lacking[0]}", fields={"cid": lacking[0]})
+    check_told(record, head, *hidden)
+    if not all(record.core.objects.kind(cid) == "commit" for cid in (head, *hidden)):
+        return {}  # an event may name anything: what is no commit has no past
     found: dict[str, int] = {}
     for cid in record.between(head, hidden):
         ran = record.ran(cid)
@@ -145,6 +144,14 @@ def behaviours_between(record: Record, head: str, hidden: Sequence[str]) -> dict
             behaviour, at = ran
             found[behaviour] = min(at, found.get(behaviour, at))
     return found
+
+
+def check_told(record: Record, *cids: str) -> None:
+    """``NoSuchObject`` where this clone cannot tell what some commits have in their past."""
+    kind = record.core.objects.kind
+    lacking = [*sorted(record.cut_off)[:1], *(cid for cid in cids if kind(cid) is None)]
+    if lacking:
+        raise NoSuchObject(f"history is cut off at {lacking[0]}", fields={"cid": lacking[0]})
 
 
 def verdict_of(value: Any) -> str:
@@ -231,6 +238,9 @@ def of_refusal(record: Record, body: Mapping[str, Any], at: int, origin: str) ->
 
 def of_trace(record: Record, commit: str, blob: str) -> Iterator[Observation]:
     """How much an agent said on the way to a commit, and the tokens where its entries name them."""
+    kind = record.core.objects.kind
+    if kind(commit) not in (None, "commit") or kind(blob) not in (None, "blob"):
+        return  # plain git can bind anything to anything
     try:
         made = record.commit(commit)
         data = record.core.objects.blob(blob)

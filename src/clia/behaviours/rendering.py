@@ -1,4 +1,4 @@
-"""How a prompt becomes a briefing.
+"""How a prompt becomes a briefing, or a text for whoever reads it.
 
 Invariant: what a prompt says is said word for word; only the places that it leaves open are filled, and only once: what is filled
 in is never itself searched for such places.
@@ -10,8 +10,14 @@ import re
 
 from clia.kernel.typed_objects import Briefing
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TASK, AGENT, TITLE = "task", "agent", "title"
 _OPEN = re.compile(r"\{\{ ?(task|agent|title) ?\}\}")
+_WORDS = {TASK: "the task that you are given", AGENT: "the agent that reads this", TITLE: "the task at hand"}
+_TASK_ALONE = "The task is the one that you are given."
 
 
 def places(body: str) -> frozenset[str]:
@@ -22,10 +28,26 @@ def places(body: str) -> frozenset[str]:
 def rendered(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
     """A prompt's text with its open places filled. Where it has none for the task, the task follows it."""
     given = {TASK: task, AGENT: agent, TITLE: title}
-    text = _OPEN.sub(lambda found: given[found[1]], body)
+    return _filled(body, task, lambda found: given[found[1]])
+
+
+def in_words(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
+    """The same for whoever reads a prompt before all is known: what nobody has said is filled with words that read well."""
+    given = {TASK: task, AGENT: agent, TITLE: title}
+    return _filled(body, task, lambda found: given[found[1]] or _unsaid(found))
+
+
+def _filled(body: str, task: str, fill: Callable[[re.Match[str]], str]) -> str:
+    text = _OPEN.sub(fill, body)
     if not task or TASK in places(body):
         return text
     return f"{text.rstrip()}\n\n{task}"
+
+
+def _unsaid(place: re.Match[str]) -> str:
+    """A task mostly has a line of its own: there a few words would stand about, and it takes a sentence."""
+    before, after = place.string[: place.start()].rpartition("\n")[2], place.string[place.end() :].partition("\n")[0]
+    return _TASK_ALONE if place[1] == TASK and not (before + after).strip() else _WORDS[place[1]]
 
 
 def briefing(cid: str, body: str, title: str, task: str = "", agent: str = "") -> Briefing:

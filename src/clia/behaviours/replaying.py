@@ -11,9 +11,14 @@ from collections import deque
 from typing import NamedTuple
 
 from clia.behaviours.model import Replayed, ReplayStep
-from clia.errors import Nondeterminism
+from clia.errors import Nondeterminism, NotFound
+from clia.kernel import refs as names
+from clia.kernel.types import DECISION
+from clia.sessions.lifecycle import no_session
+from clia.sessions.records import Journal, Resumed
 from clia.sessions.replay import describe
 from clia.sessions.transitions import failure_json
+from clia.space.events import read_events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +26,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.ports.engine import Answer, Call, Engine, Run, Turn
-    from clia.sessions.records import Journal
+    from clia.sessions.checkpoints import Checkpoints
+    from clia.space.core import Core
+    from clia.space.model import AgentCommit
 
 
 class Past(NamedTuple):
@@ -31,6 +38,53 @@ class Past(NamedTuple):
     session: str
     journal: Journal
     status: str
+    in_part: bool = False  # the store has lost it, and git has not all of it
+
+
+LOST = "lost"
+"""The status of a session of which git does not know how it ended."""
+
+
+def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, session: str | None) -> Past:
+    """A session as git has it, where the store has lost it: as it was at the last commit that was made while it was live.
+
+    That commit may be the decision that it went on with. ``NotFound`` where no commit was made while it was live.
+    """
+    ended = _ended(core, agent)
+    for commit in core.own_commits(agent, head):
+        kept = checkpoints.at(agent, commit.cid)
+        if kept is not None and session in (None, kept.session):
+            origin, resumes = kept.journal
+            found = Journal(origin, [*resumes, *_decided(commit, kept.session)])
+            status, count = ended.get(kept.session, (LOST, None))
+            return Past(agent, kept.session, found, status, in_part=status == LOST or count != len(found.resumes))
+    if session in ended:
+        raise NotFound(
+            f"git knows that session {session} of {agent!r} is {ended[session][0]}, and not what it was asked",
+            code="session-lost",
+            hints=["it is kept in git with the commits that are made while a session is live"],
+            fields={"agent": agent, "session": session},
+        )
+    raise no_session(agent, session)
+
+
+def _ended(core: Core, agent: str) -> dict[str, tuple[str, Any]]:
+    """How sessions ended, by the events in git, and how many answers each had got."""
+    tip = core.refs.get(names.events(agent))
+    found: dict[str, tuple[str, Any]] = {}
+    for event in read_events(core, tip) if tip else ():
+        body = event.body
+        if body.get("event") == "session-ended" and isinstance(body.get("status"), str):
+            found.setdefault(str(body.get("session")), (str(body["status"]), body.get("resumes")))
+    return found
+
+
+def _decided(commit: AgentCommit, session: str) -> list[Resumed]:
+    """The answer that a commit is: what is kept with a decision is the state before it."""
+    asked, _, number = (commit.request or "").rpartition(".")
+    if commit.kind != DECISION or asked != session or not number.isdecimal() or commit.value is None:
+        return []
+    return [Resumed(int(number), "", json.loads(commit.value), None, commit.cid, commit.by)]
 
 
 class Transcript(NamedTuple):
@@ -132,6 +186,7 @@ def _told(past: Past, with_: str, recorded: Transcript, now: tuple[Turn, Sequenc
         recorded_result=recorded.turn.result,
         recorded_failure=recorded_failure,
         printed=printed,
+        in_part=past.in_part,
     )
 
 

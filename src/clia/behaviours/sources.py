@@ -20,6 +20,7 @@ from clia.behaviours.observing import (
     Observation,
     Record,
     behaviours_between,
+    check_told,
     ended_of,
     gap,
     gap_of,
@@ -48,6 +49,8 @@ BRANCH, EVENTS, TRACES, PEOPLE = "branch", "events", "traces", "people"
 PEOPLE_NAME = f"{PEOPLE}/branches"
 _FETCHED = "refs/remotes/origin/"
 READ, LANDINGS = "behaviours/read/", "behaviours/landings/"
+_LOOK_BACK = 20
+"""So many earlier landings on a branch are looked at: each agent's head mostly holds all before it, and there may be thousands."""
 _NOTHING_YET: Mapping[str, Any] = {"ended": [], "refused": [], "landed": []}
 _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})\b", re.MULTILINE)
 
@@ -158,6 +161,7 @@ class _Events(Source):
         """None where a session that was read has ended once more: it was opened again."""
         before, refused = frozenset(memo["ended"]), set(memo["refused"])
         landed = [_landing(each) for each in memo["landed"]]
+        known = {(each.cid, each.head, each.onto) for each in landed}
         found: list[Observation] = []
         last: dict[str, Observation] = {}
         for commit in reversed(commits):
@@ -175,17 +179,23 @@ class _Events(Source):
                     refused.add(pair)
                     found += of_refusal(record, body, at, origin)
             landing = landing_of(body, at)
-            if landing is not None:
+            if landing is not None and (landing.cid, landing.head, landing.onto) not in known:
+                known.add((landing.cid, landing.head, landing.onto))
                 landed.append(self._landed(record, landing, landed, found))
         found += last.values()
-        after = {"ended": sorted(before.union(last)), "refused": sorted(refused), "landed": [list(each) for each in landed]}
+        after = {
+            "ended": sorted(before.union(last)),
+            "refused": sorted(refused),
+            "landed": [[*each[:5], list(each.behaviours)] for each in landed],
+        }
         return Part(found, after)
 
     def _landed(self, record: Record, landing: Landing, before: Sequence[Landing], found: list[Observation]) -> Landing:
         """The landing with the behaviours of what was new in it: a squash does not show what earlier ones brought."""
-        hidden = [each.head for each in before if each.onto == landing.onto and each.head != landing.head]
+        hidden = [each.head for each in before if each.onto == landing.onto][-_LOOK_BACK:]
         try:
-            oldest = behaviours_between(record, landing.head, [*hidden, *([landing.base] if landing.base else [])])
+            hidden += [] if landing.base is None else [landing.base, *_squashed(record, landing.head, landing.base)]
+            oldest = behaviours_between(record, landing.head, hidden)
         except CliaError as err:
             found.append(gap_of(err))
             return landing
@@ -193,6 +203,17 @@ class _Events(Source):
             found.append(Observation(behaviour, LANDED, landing.at, landing.cid))
             found.append(Observation(behaviour, LANDED_AFTER + str(rounded(landing.at - began)), landing.at, landing.cid))
         return landing._replace(behaviours=tuple(sorted(oldest)))
+
+
+def _squashed(record: Record, head: str, base: str) -> list[str]:
+    """The heads that squashes brought to a branch since it parted from ``head``: git does not see that it has their work."""
+    check_told(record, head, base)
+    found = []
+    for cid in record.between(base, [head]):
+        landed = record.commit(cid)
+        squashed = (landed.range or "").partition("..")[2] if landed.landed and len(landed.parents) == 1 else ""
+        found += [squashed] if names.is_id(squashed) and record.core.objects.kind(squashed) == "commit" else []
+    return found
 
 
 class _Traces(Source):
@@ -291,25 +312,32 @@ class _People(Source):
         found: dict[tuple[str, str], tuple[int, Observation]] = {}
         standing = _standing({cid: target for cid, target, _ in reverts})
         for cid, target, at in sorted(reverts):
-            for landing, behaviour in self._about(core, target) if cid in standing else ():
+            for landing, behaviour in self._about(core, cid, target) if cid in standing else ():
                 made = Observation(behaviour, REVERTED, landing.at, cid)
                 found[landing.cid, behaviour] = max(found.get((landing.cid, behaviour), (at, made)), (at, made))
         return (made for _, made in found.values())
 
-    def _about(self, core: Core, target: str) -> list[tuple[Landing, str]]:
-        """Which landing, and whose work in it, a reverted commit is."""
+    def _about(self, core: Core, revert: str, target: str) -> list[tuple[Landing, str]]:
+        """Which landings, and whose work in them, a commit took back."""
         if core.objects.kind(target) != "commit":
             return []
         commit = agent_commit(core.objects.commit(target))
         if commit.landed:
             landed = (each for each in self._landings.get(commit.landed, ()) if each.cid == target)
-            return [(each, behaviour) for each in landed for behaviour in each.behaviours]
+            return [(each, behaviour) for each in landed for behaviour in each.behaviours if self._took_back(core, each, revert)]
         if not commit.agent or not commit.behaviour:
             return []
-        for each in self._landings.get(commit.agent, ()):
-            if commit.behaviour in each.behaviours and core.graph.descends(each.head, target):
-                return [(each, commit.behaviour)]
-        return []
+        first: dict[str, Landing] = {}  # by branch: what came again with a later landing came with the first
+        rows = [each for each in self._landings.get(commit.agent, ()) if commit.behaviour in each.behaviours]
+        for each in sorted(rows, key=lambda row: row.at < commit.committer.at):  # mostly the first one after it
+            if each.onto not in first and core.graph.descends(each.head, target):
+                first[each.onto] = each
+        return [(each, commit.behaviour) for each in first.values() if self._took_back(core, each, revert)]
+
+    def _took_back(self, core: Core, landing: Landing, revert: str) -> bool:
+        """Whether the branch has the revert, and did not get it with the very work: an agent may correct itself before."""
+        tip = self.tip["tips"].get(landing.onto)
+        return tip is not None and core.graph.descends(tip, revert) and not core.graph.descends(landing.head, revert)
 
 
 def _standing(targets: Mapping[str, str]) -> set[str]:

@@ -159,12 +159,17 @@ def still_needed(before: Count, after: Count, error: float = ERROR) -> int | Non
     """About how many more observations of each would prove the difference as it looks now; None where there is none to see."""
     if not before.n or not after.n or before.rate == after.rate:
         return None
-    for factor in range(1, 60):
-        times = 1.3**factor
-        one, other = (Count(round(each.good * times), round(each.bad * times)) for each in (before, after))
-        if proven(one, other, error).sign:
-            return max(1, round(max(before.n, after.n) * (times - 1)))
+    for factor in range(1, 80):
+        more = round(1.3**factor)
+        if proven(_grown(before, more), _grown(after, more), error).sign:
+            return more
     return None
+
+
+def _grown(count: Count, more: int) -> Count:
+    """A count after more observations at its own rate."""
+    good = round(more * count.good / count.n)
+    return Count(count.good + good, count.bad + more - good)
 
 
 def _z(level: float) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.behaviours.measures import MEASURES, check_measure, compare, count_of, rate_of, usual_measure
-from clia.behaviours.model import ADOPT, ADOPTED, KEEP, NOT_ENOUGH, RETIRE, RETIRED, Candidate, Suggestion
+from clia.behaviours.model import ADOPT, KEEP, MAY_RUN, NOT_ENOUGH, RETIRE, RETIRED, Candidate, Suggestion
 from clia.behaviours.observing import LANDED, REVERTED
 from clia.behaviours.statistics import ERROR, LEAST, Count, still_needed
 from clia.behaviours.tally import newest, totals
@@ -37,11 +37,12 @@ def suggest(known: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str,
     """Compares the current version with every other that may still be adopted."""
     measure = check_measure(policy.measure or usual_measure(known.kind))
     others = [each for each in known.versions if each.cid != current.cid and each.state != RETIRED]
-    # Each of several comparisons may be wrong. What nobody let run is none: proposals alone must not raise the bar.
-    error = policy.error / max(1, sum(each.state == ADOPTED for each in others))
+    # Each of several comparisons may be wrong. Proposals are not among them: what nobody let run must not raise the bar,
+    error = policy.error / max(1, sum(each.state in MAY_RUN for each in others))
     own = count_of(totals(sums[current.cid].days), measure)
     candidates = [_candidate(each, measure, own, sums[each.cid], error) for each in others]
-    enough = [each for each in candidates if min(own.n, each.compared.after.n) >= policy.least]
+    # and is never suggested, whatever commits claim to have been made with it.
+    enough = [each for each in candidates if each.state in MAY_RUN and min(own.n, each.compared.after.n) >= policy.least]
     action, chosen = _chosen(enough, own.n >= policy.least, candidates)
     rest = [current.cid] + [each.cid for each in ([chosen] if chosen else enough or candidates)]
     return Suggestion(
@@ -89,15 +90,26 @@ def _why(action: str, own: Rate, chosen: Candidate | None, candidates: Sequence[
         if not candidates:
             return f"there is no other version; the current one by {what}: {told(own)}"
         return f"no version is shown to be better or worse than the current one by {what}: {told(own)}"
-    counts = ", ".join(f"{each.cid[:12]} {each.compared.after.n}" for each in candidates) or "no other version"
-    return f"not enough data: {policy.least} observations of each are needed by {what}; the current version has {own.n}, {counts}"
+    one = policy.least == 1
+    needed = f"{policy.least} observation{'' if one else 's'} of each {'is' if one else 'are'} needed by {what}"
+    others = "".join(f", {each.cid[:12]} {each.compared.after.n}" for each in candidates) or ", and there is no other version"
+    return f"not enough data: {needed}; the current version has {own.n or 'none'}{others}"
 
 
 def told(rate: Rate) -> str:
     """A rate in words: with its interval and its count, or that there is none."""
     if rate.rate is None:
         return "never observed"
-    return f"{rate.rate * 100:.0f} % of {rate.n} ({rate.low * 100:.0f} to {rate.high * 100:.0f} %)"
+    return f"{share(rate.rate)} % of {rate.n} ({share(rate.low)} to {share(rate.high)} %)"
+
+
+def share(value: float) -> str:
+    """A share in hundredths; only what is all or nothing is told as that."""
+    text = f"{100 * value:.0f}"
+    if text not in ("0", "100") or value in (0, 1):
+        return text
+    closer = f"{100 * value:.1f}"
+    return {"0.0": "<0.1", "100.0": ">99.9"}.get(closer, closer)
 
 
 def _evidence(sums: Sequence[Sum], measure: str) -> tuple[str, ...]:

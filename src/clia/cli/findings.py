@@ -152,9 +152,11 @@ def progress(label: str, *, wanted: bool) -> Iterator[Watch | None]:
     if not (wanted and sys.stderr.isatty()):
         yield None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[agent]}"))
+    said = TextColumn("{task.description}"), TextColumn("{task.fields[agent]}")
+    # One thing may take long: the clock shows that it goes on.
+    columns = (said[0], BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), said[1])
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=None, agent="")
 

@@ -12,7 +12,7 @@ import sys
 
 from clia import __version__
 from clia.cli.output import show_error, speak_utf8, write
-from clia.cli.registry import TREE, Command, Group
+from clia.cli.registry import ALSO, TREE, Command, Group
 from clia.errors import CliaError, FileError, InvalidInput, NotFound
 
 TYPE_CHECKING = False
@@ -71,6 +71,7 @@ def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
 
 def run_group(words: list[str], group: Group, program: str, slug: str | None = None) -> int:
     name = words[0] if words else ""
+    name = ALSO.get(name, name)
     found = group.commands.get(name)
     if found is None:
         return _no_command(words, group, program)

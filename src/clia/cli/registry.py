@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+ALSO = {"behavior": "behaviour"}
+"""How commands may be spelled too."""
+
 
 class Command(NamedTuple):
     module: str

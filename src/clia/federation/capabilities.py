@@ -184,6 +184,7 @@ class Capabilities:
                 code="execute-denied",
                 hints=[
                     f"clia cap grant {peer} behaviour behaviour --execute",
+                    f"or only the version that is there now: clia behaviour adopt {peer}/{behaviour}",
                     f"clia cap explain {peer} behaviour behaviour --execute",
                 ],
                 fields={"peer": peer, "behaviour": behaviour},

@@ -89,6 +89,9 @@ class Tracking:
             self._capabilities.require_execute(*named)
             if cid is not None:
                 self._check_not_retired(cid)
+                tip = self._core.refs.get(names.remote(named[0], f"behaviours/{named[1]}"))
+                if not self._chains.at(tip).may_run(cid):
+                    raise self._unreviewed(cid)  # a note may say that any version is the peer's
         elif cid is not None:
             self.runnable(cid)
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 NAME_MAX = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 _ID = re.compile(r"[0-9a-f]{40}")
+_START = re.compile(r"[0-9a-f]{7,40}")
 _BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{")
 
 SPACE = "refs/clia/space"
@@ -43,6 +44,11 @@ TRACKING = "refs/clia-tracking/"
 def is_id(text: Any) -> bool:
     """Whether a text is a full id."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def is_start_of_id(text: Any) -> bool:
+    """Whether a text can be meant as the start of an id, or as a whole one."""
+    return isinstance(text, str) and _START.fullmatch(text) is not None
 
 
 def is_name(text: Any) -> bool:

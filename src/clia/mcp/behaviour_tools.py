@@ -1,7 +1,7 @@
 """Tools about behaviours: what an agent needs to find out how one does, and to propose a better version.
 
 Invariant: nothing is adopted, retired, replayed or run here. A proposal is by the agent that makes it, never by a person, and what
-lets a version run is a person's adoption: no agent can let itself run.
+lets a version run is a person's adoption: no tool here does it.
 """
 
 from __future__ import annotations
@@ -76,12 +76,12 @@ def _compare(call: Call, before: str, after: str) -> Mapping[str, Any]:
     return {"comparison": found, "diff": patch[:PATCH_MAX], "cut": len(patch) > PATCH_MAX}
 
 
-def _suggest(call: Call, name: str, measure: str | None) -> Any:
-    return call.space.suggest_behaviour(name, measure)
+def _suggest(call: Call, behaviour: str, measure: str | None) -> Any:
+    return call.space.suggest_behaviour(behaviour, measure)
 
 
-def _propose(call: Call, name: str, body: str, evidence: Sequence[str], agent: str | None, **said: Any) -> Mapping[str, Any]:
-    made = call.space.propose_behaviour(name, body, evidence=evidence, agent=call.agent(agent), **said)
+def _propose(call: Call, behaviour: str, body: str, evidence: Sequence[str], agent: str | None, **said: Any) -> Mapping[str, Any]:
+    made = call.space.propose_behaviour(behaviour, body, evidence=evidence, agent=call.agent(agent), **said)
     return {"version": made, "next": NEXT.format(name=made.name, cid=made.cid[:12]) if made.state == "proposed" else None}
 
 
@@ -99,9 +99,9 @@ BEHAVIOUR_TOOLS = (
     Tool(
         "behaviour_show",
         "One behaviour",
-        "A version with its whole body, and what other versions there are: how each stands (current, adopted, proposed, retired,"
-        " foreign), who brought it, why, and on which commits. evidence is the address of what was observed: read it before you"
-        " propose.",
+        "A version with its whole body, and what other versions there are: how each stands (current, trial, former, proposed,"
+        " retired, foreign), who brought it, why, and on which commits. evidence is the address of what was observed: read it"
+        " before you propose.",
         VIEWER,
         (Field("behaviour", TEXT, _WHICH),),
         Told(version=BEHAVIOUR_VERSION, versions=Listed(_OUTLINE), evidence=MAYBE_STRING),
@@ -135,11 +135,11 @@ BEHAVIOUR_TOOLS = (
     Tool(
         "behaviour_suggest",
         "What the record speaks for",
-        "Whether to adopt, keep or retire a version, or that there is not enough data; with the commits that it rests on. It is"
-        " advice to people: nothing is changed.",
+        "Whether to adopt, keep or retire a version, or that there is not enough data; with the newest commits that it rests on. It"
+        " is advice to people: nothing is changed.",
         VIEWER,
         (
-            Field("name", TEXT, "the behaviour's name"),
+            Field("behaviour", TEXT, "its name"),
             Field(
                 "measure", MAYBE_TEXT, "finished, approved, merged, passed or kept (default: the operator's, or the usual)", None
             ),
@@ -155,7 +155,7 @@ BEHAVIOUR_TOOLS = (
         " adopts it, or puts it on trial; you cannot. The same text twice is one version.",
         ADMIN,
         (
-            Field("name", TEXT, "the behaviour's name; a new one takes kind too"),
+            Field("behaviour", TEXT, "its name; a new one takes kind too"),
             Field(
                 "body",
                 TEXT,

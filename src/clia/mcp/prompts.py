@@ -1,15 +1,14 @@
 """Prompts: how to work in a space, and the prompts that a space keeps as behaviours.
 
 Invariant: only the current version of a prompt is one here: what is proposed, on trial or retired is not. It is rendered as a
-briefing is.
+briefing is; what nobody has said is put in words, as in a skill.
 """
 
 from __future__ import annotations
 
 from mcp_types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
-from clia.behaviours.rendering import AGENT, TASK, TITLE, places
-from clia.behaviours.rendering import rendered as filled
+from clia.behaviours.rendering import AGENT, TASK, TITLE, in_words, places
 from clia.errors import InvalidInput, NotFound
 from clia.mcp.behaviours import prompts as kept
 
@@ -92,7 +91,7 @@ def rendered(call: Call, name: str, given: Mapping[str, str]) -> GetPromptResult
     if found is None:
         return _prompt("How to work in a clia space", _HOW)
     agent = given.get(AGENT) or (_caller(call) if AGENT in known else "")
-    return _prompt(_said(found), filled(found.body, given.get(TASK, ""), agent=agent, title=given.get(TITLE, "")))
+    return _prompt(_said(found), in_words(found.body, given.get(TASK, ""), agent=agent, title=given.get(TITLE, "")))
 
 
 def _caller(call: Call) -> str:

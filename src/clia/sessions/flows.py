@@ -9,7 +9,7 @@ from clia.errors import AlreadyExists, InvalidFlow, InvalidInput, NoSuchObject, 
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 from clia.kernel.messages import parse as parse_message
-from clia.kernel.typed_objects import SESSION_FLOW, Behaviour, as_bytes
+from clia.kernel.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 from clia.sessions.model import Flow
 from clia.space.behaviour_chains import ADOPT, DEFINE, Change, read_behaviour
 
@@ -95,12 +95,12 @@ class Flows:
 
     def resolve(self, text: str) -> tuple[str, str]:
         """The id and the name of the flow to run: of a name's current version, or of one version by its id."""
-        tip = None if names.is_id(text) else self._core.refs.get(names.behaviour(names.check_name(text)))
+        tip = None if names.is_id(text) or text == ASK else self._core.refs.get(names.behaviour(names.check_name(text)))
         if tip is None:
             found = self.get(text)
             return found.cid, found.name
         cid = self._current(text, tip)
-        self.source(cid)
+        self.source(cid, text)
         return cid, text
 
     def _current(self, name: str, tip: str) -> str:
@@ -121,10 +121,10 @@ class Flows:
         if names.is_id(text):
             return self._version(text)
         tip = self._core.refs.get(names.behaviour(names.check_name(text)))
-        if tip is None:
+        if tip is None or text == ASK:  # whatever another clone calls so
             if text == ASK:
                 return Flow(ASK, self.ask(), ASK_SOURCE, (self.ask(),), "clia", 0, "built in: one question to a person")
-            known = ", ".join(self.names()) or "none"
+            known = ", ".join(each.name for each in self.all()) or "none"
             hints = [f"flows here: {known}", "define one: clia flow define NAME FILE"]
             raise NotFound(f"there is no flow {text!r}", code="no-such-flow", hints=hints, fields={"flow": text})
         commit = self._core.objects.commit(tip)
@@ -145,14 +145,14 @@ class Flows:
     def _read(self, cid: str, name: str | None = None) -> Behaviour:
         found = read_behaviour(self._core.objects, cid)
         if found is None or found.kind != SESSION_FLOW:
-            raise NoSuchObject(f"{name or cid!r} is no flow", code="not-a-flow", fields={"cid": cid})
+            raise _no_flow(cid, name, found)
         return found
 
-    def source(self, cid: str) -> str:
-        """The source of a version; what an id names never changes."""
+    def source(self, cid: str, name: str | None = None) -> str:
+        """The source of a version; what an id names never changes. ``name``: what it was asked for by."""
         found = self._sources.get(cid)
         if found is None:
-            found = self._sources[cid] = ASK_SOURCE if cid == self.ask() else self._read(cid).body
+            found = self._sources[cid] = ASK_SOURCE if cid == self.ask() else self._read(cid, name).body
         return found
 
     def ask(self) -> str:
@@ -168,12 +168,27 @@ def check_source(engine: Engine, source: str, *, types: bool) -> list[Problem]:
     return engine.check(source, types=types)
 
 
+def _no_flow(cid: str, name: str | None, found: Behaviour | None) -> NoSuchObject:
+    said, hints = f"{name or cid!r} is no flow", []
+    if found is not None and found.kind == PROMPT:
+        said = f"{name or cid!r} is a prompt, no flow"
+        hints = [f"a prompt makes a briefing: clia spawn AGENT --title TITLE --behaviour {name or cid[:12]}"]
+    return NoSuchObject(said, code="not-a-flow", hints=hints, fields={"cid": cid} | ({"behaviour": name} if name else {}))
+
+
 def check_new_name(name: str) -> None:
     if not names.is_name(name):
         raise InvalidInput(
             f"{name!r} is not a behaviour's name",
             code="invalid-name",
             hints=["lower-case letters, digits and hyphens, a letter or digit first: review-plan"],
+            fields={"name": name},
+        )
+    if names.is_start_of_id(name):
+        raise InvalidInput(
+            f"{name!r} could be the start of an id: nobody would know which of the two is meant",
+            code="invalid-name",
+            hints=["a name with another letter in it than a to f, or with fewer than seven"],
             fields={"name": name},
         )
     if name == ASK:

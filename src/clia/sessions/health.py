@@ -36,12 +36,13 @@ from clia.space.events import read_events
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from clia.ports.engine import Turn
     from clia.ports.store import StreamEntry, Transaction
     from clia.sessions.checkpoints import Checkpoints
+    from clia.sessions.records import Origin
     from clia.sessions.replay import Replay
     from clia.sessions.transitions import Transitions
     from clia.space.agents import Agents
@@ -70,6 +71,7 @@ class Health:
         checkpoints: Checkpoints,
         replay: Replay,
         transitions: Transitions,
+        check_beginning: Callable[[Origin], None],
     ) -> None:
         self._core = core
         self._envelope = envelope
@@ -77,6 +79,7 @@ class Health:
         self._checkpoints = checkpoints
         self._replay = replay
         self._transitions = transitions
+        self._check_beginning = check_beginning  # whether a session that only notes tell of may be begun again
 
     def examine(self, *, repair: bool = False) -> list[Ailment]:
         """Every ailment, by agent and session; with ``repair``, after what could be put right was."""
@@ -277,6 +280,7 @@ class Health:
         if found is None:
             return False
         origin, resumes = found.journal
+        self._check_beginning(origin)  # anybody who writes notes could have named another flow
         with self._replay.run(found.journal) as run:
             decided = self._decided(head, found.session, run.turn)
             if decided is not None:

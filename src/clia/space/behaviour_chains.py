@@ -42,6 +42,7 @@ class State(NamedTuple):
     versions: frozenset[str] = frozenset()
     adopted: frozenset[str] = frozenset()
     retired: frozenset[str] = frozenset()
+    marked: frozenset[str] = frozenset()  # of the adopted, those that the tree says so of
 
     def may_run(self, cid: str) -> bool:
         """Whether a person let a version run, and nobody has taken that back. It must be one: a mark alone lets nothing run."""
@@ -135,7 +136,7 @@ class BehaviourChains:
                 text,
                 said.get("was"),
                 said.get("parent"),
-                tuple(each for each in evidence if isinstance(each, str)) if isinstance(evidence, list) else (),
+                tuple(each for each in evidence if names.is_id(each)) if isinstance(evidence, list) else (),
                 said.get("from"),
                 said.get("measure"),
             )
@@ -173,7 +174,7 @@ class BehaviourChains:
         write = self._core.objects.write_blob
         nothing = Entry(FILE, write(b""))
         # Said once and for all versions: from now on not every version of the chain is a person's.
-        files: dict[str, Entry | None] = {f"{ADOPTED}{each}": nothing for each in before.adopted}
+        files: dict[str, Entry | None] = {f"{ADOPTED}{each}": nothing for each in before.adopted - before.marked}
         if wanted.data is not None:
             files[f"{VERSIONS}{cid}.json"] = Entry(FILE, write(wanted.data))
         if event == RETIRE:
@@ -203,7 +204,7 @@ def read_state(objects: Objects, tip: str) -> State:
     if current is not None and not any(path.startswith((ADOPTED, RETIRED)) for path in entries):
         adopted = versions  # written when only people could add a version; one was current then
     said = None if current is None else objects.blob(current.cid).decode("ascii", "replace").strip()
-    return State(tip, tree, said, versions, adopted, _listed(entries, RETIRED))
+    return State(tip, tree, said, versions, adopted, _listed(entries, RETIRED), marked=_listed(entries, ADOPTED))
 
 
 def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:

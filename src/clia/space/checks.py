@@ -301,6 +301,8 @@ class _Check:
     def _versions(self, ref: str, tip: str) -> None:
         core, name = self._core, ref.removeprefix(names.BEHAVIOURS)
         entries = core.objects.entries(core.objects.commit(tip).tree)
+        if not any(path.startswith(VERSIONS) for path in entries):
+            self.found("broken-behaviour", f"the behaviour {name!r} has no version", ref, tip)
         for path, entry in entries.items():
             if not path.startswith(VERSIONS):
                 continue

@@ -30,9 +30,11 @@ _MARKS = (
     "m-4-2h2.7v-2.7h2.6v2.7h2.7v4h-2.7v2.7h-2.6v-2.7h-2.7z",  # cross
 )
 _TOP, _HEIGHT, _BOTTOM, _LEFT = 14, 200, 46, 52
-_ROW, _SCALE, _NAME, _COUNT = 26, 220, 140, 116
+_LEAST = 172  # the width of a plot over time without its margins; as wide as a phone shows whole
+_ROW, _SCALE, _MARGIN, _EDGE = 38, 256, 22, 2  # rows have their words above them, so that a phone shows them whole too
+_BAR = 26  # where in a row its bar lies
 _LABEL = 76  # the width of a day under the axis
-_SAID = 18  # characters of a name beside a row
+_SAID = 18  # characters of a name above a row
 _LINES = (0, 25, 50, 75, 100)
 _SPACE = "\u00a0"  # a number and its sign stay on one line
 
@@ -59,9 +61,26 @@ class Series(NamedTuple):
 
 def percent(share: float) -> str:
     """A share for people. What is not all is never said to be all, and what is not nothing never nothing."""
-    if 0 < share < 0.005:
-        return f"below 1{_SPACE}%"
-    return f"over 99{_SPACE}%" if 0.995 <= share < 1 else f"{share * 100:.0f}{_SPACE}%"
+    if 0 < share < 0.001:
+        return f"below 0.1{_SPACE}%"
+    if 0.999 < share < 1:
+        return f"over 99.9{_SPACE}%"
+    return f"{_rounded(share)}{_SPACE}%"
+
+
+def signed(difference: float) -> str:
+    """What one share has over another, in points of a hundred, with its sign; no difference has none."""
+    size = abs(difference)
+    if 0 < size < 0.001:
+        return f"{'-' if difference < 0 else '+'}below 0.1"
+    sign = "-" if difference < 0 else "+" if difference else ""
+    return f"{sign}over 99.9" if 0.999 < size < 1 else f"{sign}{_rounded(size)}"
+
+
+def _rounded(share: float) -> str:
+    """Of a hundred; with one place more where a round number would say nothing, or all."""
+    is_near = 0 < share <= 0.005 or 0.995 <= share < 1
+    return f"{share * 100:.{1 if is_near else 0}f}"
 
 
 def periods_of(series: Sequence[Series]) -> list[str]:
@@ -83,14 +102,14 @@ def over_time(plot: str, series: Sequence[Series], measure: str, span: str) -> M
     shown = series[:SERIES]
     periods = periods_of(shown)
     step = max(26, 12 * len(shown) + 14)
-    width, height = _LEFT + max(240, step * len(periods)) + _LABEL, _TOP + _HEIGHT + _BOTTOM
+    width, height = _LEFT + max(_LEAST, step * len(periods)) + _LABEL, _TOP + _HEIGHT + _BOTTOM
     if periods:
         said = f"{len(shown)} series over {len(periods)} periods, {periods[0]} to {periods[-1]}. The table below says the same."
     else:
         said = "Nothing was observed."
-    parts = [_head(plot, width, height, f"{measure} by {span}: rates with their 95 % intervals", said)]
+    parts = [_head(plot, width, height, f"{measure} by {span}: rates with their 95 % intervals", said, "over-time")]
     parts += [_level(value, width) for value in _LINES]
-    parts.append(_text(_LEFT, height - 6, f"{span} of observation (those without any are left out)", "axis", anchor="start"))
+    parts.append(_text(_LEFT, height - 6, f"{span}s in which something was observed", "axis", anchor="start"))
     parts += _days(periods, step, span)
     places = {period: _LEFT + step * number + step / 2 for number, period in enumerate(periods)}
     for number, each in enumerate(shown):
@@ -102,32 +121,27 @@ def over_time(plot: str, series: Sequence[Series], measure: str, span: str) -> M
 
 
 def side_by_side(plot: str, points: Sequence[Point], measure: str) -> Markup:
-    """Rates of one measure, a row each: ``at`` names it."""
-    width, height = _NAME + _SCALE + _COUNT, _ROW * max(1, len(points)) + 44
+    """Rates of one measure, a row each: ``at`` names it. A style sheet may make it narrower: the whole of it shrinks."""
+    width, height = _SCALE + 2 * _MARGIN, _ROW * max(1, len(points)) + 44
     said = f"{len(points)} rows, each a rate and the interval that it lies in. The table of versions says the same."
-    parts = [
-        _head(
-            plot,
-            width,
-            height,
-            f"{measure}: rates side by side with their 95 % intervals",
-            said if points else "Nothing was observed.",
-        )
-    ]
+    title = f"{measure}: rates side by side with their 95 % intervals"
+    parts = [_head(plot, width, height, title, said if points else "Nothing was observed.", "beside")]
     end = height - 36
+    rows = [_ROW * number + _BAR for number in range(max(1, len(points)))]  # between them are words, which no line crosses
     for value in _LINES:
-        x = _NAME + _SCALE * value / 100
-        parts.append(f'<path class="level" d="M{_n(x)} 4V{end}" stroke="currentColor" stroke-opacity="0.25"/>')
+        x = _MARGIN + _SCALE * value / 100
+        way = "".join(f"M{_n(x)} {y - 8}v16" for y in rows)
+        parts.append(f'<path class="level" d="{way}" stroke="currentColor" stroke-opacity="0.25"/>')
         parts.append(_text(x, end + 15, f"{value} %", "tick", anchor="middle"))
-    parts.append(_text(_NAME, height - 4, f"share of what was observed: {measure}", "axis", anchor="start"))
+    parts.append(_text(_EDGE, height - 4, f"share of what was observed: {measure}", "axis", anchor="start"))
     parts += [_lying(number, point) for number, point in enumerate(points)]
     return _svg("".join([*parts, "</svg>"]))
 
 
-def _head(plot: str, width: float, height: float, title: str, said: str) -> str:
+def _head(plot: str, width: float, height: float, title: str, said: str, kind: str) -> str:
     ids = f"{plot}-title", f"{plot}-desc"
     return (
-        f'<svg class="plot" role="img" aria-labelledby="{ids[0]} {ids[1]}" width="{_n(width)}" height="{_n(height)}" '
+        f'<svg class="plot {kind}" role="img" aria-labelledby="{ids[0]} {ids[1]}" width="{_n(width)}" height="{_n(height)}" '
         f'viewBox="0 0 {_n(width)} {_n(height)}" font-size="12">'
         f'<title id="{ids[0]}">{_safe(title)}</title><desc id="{ids[1]}">{_safe(said)}</desc>'
     )
@@ -164,13 +178,13 @@ def _upright(number: int, x: float, point: Point, name: str) -> str:
 
 
 def _lying(number: int, point: Point) -> str:
-    y = _ROW * number + _ROW / 2 + 4
-    low, high = _NAME + _SCALE * point.low, _NAME + _SCALE * point.high
+    words, y = _ROW * number + _BAR - 12, _ROW * number + _BAR
+    low, high = _MARGIN + _SCALE * point.low, _MARGIN + _SCALE * point.high
     bar = f"M{_n(low)} {_n(y)}H{_n(high)}m0-3v6M{_n(low)} {_n(y - 3)}v6"
-    drawn = _drawn(number % SERIES, f"{point.at}: {point.told()}", bar, (_NAME + _SCALE * point.rate, y))
+    drawn = _drawn(number % SERIES, f"{point.at}: {point.told()}", bar, (_MARGIN + _SCALE * point.rate, y))
     name = point.at if len(point.at) <= _SAID else f"{point.at[: _SAID - 1]}…"
-    beside = _text(_NAME + _SCALE + 10, y + 4, f"{percent(point.rate)} of {point.n}", "tick", anchor="start")
-    return _text(_NAME - 10, y + 4, name, "name", anchor="end") + drawn + beside
+    count = _text(_SCALE + 2 * _MARGIN - _EDGE, words, f"{percent(point.rate)} of {point.n}", "tick", anchor="end")
+    return _text(_EDGE, words, name, "name", anchor="start") + drawn + count
 
 
 def _drawn(number: int, said: str, bar: str, at: tuple[float, float]) -> str:

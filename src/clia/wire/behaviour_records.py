@@ -137,4 +137,5 @@ REPLAYED = Record(
     recorded_result=ANY,
     recorded_failure=_FAILURE,
     printed=STRING,
+    in_part=FLAG,
 )

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from clia.cli.behaviours.common import add_kind, changed_line, explaining, last_event, version_json, written_in
+from clia.cli.behaviours.common import (
+    add_kind,
+    changed_line,
+    explaining,
+    last_event,
+    note_unfilled,
+    version_json,
+    written_in,
+)
 from clia.cli.output import console, emit_json
 from clia.cli.sessions.common import add_why
-from clia.cli.space.common import add_space, space_of
+from clia.cli.space.common import add_space, require_person, space_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +31,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    require_person(f"propose it instead: clia behaviour propose {args.name} --from FILE --agent AGENT")
     with space_of(args) as space:
         before = last_event(space, args.name)
         body, kind, why = written_in(args, args.file, space)
@@ -34,4 +43,5 @@ def run(args: argparse.Namespace) -> int:
     else:
         said = f"is the current version of this {made.kind}" if changed else "as it was: nothing is written"
         console().print(changed_line(made, said), soft_wrap=True)
+        note_unfilled(made)
     return 0

@@ -16,11 +16,12 @@ from clia.cli.behaviours.common import (
     last_event,
     note_gaps,
     reading,
+    standing,
     version_json,
 )
 from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.sessions.common import add_why
-from clia.cli.space.common import add_space, message_of, short, space_of
+from clia.cli.space.common import add_space, message_of, require_person, short, space_of
 from clia.errors import CliaError, InvalidInput
 from clia.kernel.typed_objects import SESSION_FLOW
 
@@ -57,6 +58,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    require_person("a proposal waits for them: clia behaviour list says where there is one")
     _check_options(args)
     name = args.name.rpartition("/")[2]
     with space_of(args) as space:
@@ -132,11 +134,11 @@ def _unsaid(name: str) -> InvalidInput:
 
 def _show(made: BehaviourVersion, *, changed: bool, trial: bool) -> None:
     if not changed:
-        said = f"is {made.state} already: nothing is written"
+        said = f"{standing(made.state)}: nothing is written"
     else:
         said = "is on trial: it runs by its id" if trial else "is current: new sessions and spawns use it"
     console().print(changed_line(made, said), soft_wrap=True)
     if changed and trial:
         start = "clia session start AGENT" if made.kind == SESSION_FLOW else "clia spawn AGENT --title TITLE --behaviour"
-        cid = made.cid if made.kind == SESSION_FLOW else short(made.cid)  # a session takes a whole id
+        cid = made.cid if made.kind == SESSION_FLOW else short(made.cid)  # its start may be another's too one day
         write(one_line(f"next: {start} {cid}") + "\n")

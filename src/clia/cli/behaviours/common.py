@@ -5,17 +5,18 @@ Invariant: a rate is never told without its interval and the count behind it, an
 
 from __future__ import annotations
 
+import re
 import sys
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from clia.behaviours.model import ADOPTED, CURRENT, FOREIGN, PROPOSED, RETIRED
+from clia.behaviours.model import CURRENT, FOREIGN, FORMER, PROPOSED, RETIRED, TRIAL
 from clia.cli.findings import progress
 from clia.cli.output import one_line, write
 from clia.cli.sessions.common import source_text
 from clia.cli.sessions.problems import show_problems
 from clia.cli.space.common import message_of, short
-from clia.errors import InvalidFlow, InvalidInput, NotFound
+from clia.errors import Conflict, InvalidFlow, InvalidInput, NotFound
 from clia.kernel.typed_objects import PROMPT, SESSION_FLOW
 from clia.ports.engine import Problem
 from clia.space.model import as_json
@@ -31,12 +32,21 @@ if TYPE_CHECKING:
     from clia.app.space import Space
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate
 
-STYLES = {CURRENT: "green", ADOPTED: "cyan", PROPOSED: "yellow", RETIRED: "bright_black", FOREIGN: "magenta"}
+STYLES = {CURRENT: "green", TRIAL: "cyan", FORMER: "cyan", PROPOSED: "yellow", RETIRED: "bright_black", FOREIGN: "magenta"}
 _KINDS = {".py": SESSION_FLOW, ".md": PROMPT, ".txt": PROMPT}
 GAPS = (
     "note: this clone has only part of the record, and what it has not got is not counted; "
-    "get the rest (git fetch --unshallow, and the refs of all agents), then: clia rebuild\n"
+    "get the rest (git fetch --unshallow, and the refs of all agents), and ask again\n"
 )
+_STANDING = {
+    CURRENT: "is current already",
+    TRIAL: "is on trial already",
+    FORMER: "was current, and may run by its id",
+    PROPOSED: "was proposed already",
+    RETIRED: "was retired",
+}
+_FILLED = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
+_CERTAIN = ("0", "100")
 
 
 def add_kind(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +62,7 @@ def add_evidence(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def add_expect(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--expect", metavar="CID", help="what must be current now, else nothing is changed")
+    parser.add_argument("--expect", metavar="CID", help="what must be current now (none: nothing), else nothing is changed")
 
 
 def add_measure(parser: argparse.ArgumentParser, text: str) -> None:
@@ -71,10 +81,33 @@ def written_in(args: argparse.Namespace, file: str, space: Space) -> Written:
     """What a file and the options say of a version; ``-`` is standard input, for one of them."""
     if file == args.message == "-":
         raise InvalidInput("only one of FILE and --message can be standard input", code="invalid-option")
-    kind = args.kind
-    if kind is None and known(space, args.name) is None:
-        kind = next((kind for end, kind in _KINDS.items() if file.lower().endswith(end)), None)
+    kind = args.kind or _kind_by_name(args.name, file, known(space, args.name))
     return Written(source_text(file, "body"), kind, message_of(args))
+
+
+def _kind_by_name(name: str, file: str, there: KnownBehaviour | None) -> str | None:
+    """What a file's name says; refused where that is another. A flow's source would do as a prompt, and nobody would notice."""
+    kind = next((kind for end, kind in _KINDS.items() if file.lower().endswith(end)), None)
+    if there is None or kind in (None, there.kind):
+        return kind
+    raise Conflict(
+        f"the behaviour {name!r} is a {there.kind}, and {file} by its name a {kind}",
+        code="wrong-kind",
+        hints=[f"if it is a {there.kind}: --kind {there.kind}", "else give it a name of its own"],
+        fields={"behaviour": name, "kind": there.kind, "given": kind, "path": file},
+    )
+
+
+def note_unfilled(version: BehaviourVersion) -> None:
+    """Says of a prompt what looks as if it were filled in, and is not."""
+    from clia.behaviours.rendering import places
+
+    if version.kind != PROMPT:
+        return
+    for text in dict.fromkeys(_FILLED.findall(version.body)):
+        if not places(text):
+            said = f"note: {text} is no open place and stays as it is; there are task, agent, title"
+            write(one_line(said) + "\n", sys.stderr)
 
 
 @contextmanager
@@ -128,28 +161,31 @@ def state_text(state: str | None) -> Text:
     return Text(one_line(state or "unknown"), style=STYLES.get(state or "", ""))
 
 
+def standing(state: str) -> str:
+    """How a version stands, to somebody who brings it again."""
+    return _STANDING.get(state, f"is {state}")
+
+
 def person(by: str) -> str:
     """Who it was, without the address that takes up half a line."""
     return by.partition(" <")[0]
 
 
-def percent(value: float) -> str:
-    """A share: what is not quite all or nothing is not told as if it were."""
-    if 0 < value < 0.005:
-        return "<1 %"
-    return ">99 %" if 0.995 <= value < 1 else f"{100 * value:.0f} %"
-
-
 def chance(value: float | None) -> str:
     """A probability, which observations never make certain."""
-    return "" if value is None else percent(min(max(value, 0.0001), 0.9999))
+    if value is None:
+        return ""
+    text = f"{100 * value:.0f}"
+    return f"{text} %" if text not in _CERTAIN else ">99 %" if value > 0.5 else "<1 %"
 
 
 def rate_words(rate: Rate | None) -> str:
     """``67 % (30 to 90), n=6``."""
     if rate is None or rate.rate is None:
         return "never observed"
-    return f"{percent(rate.rate)} ({100 * rate.low:.0f} to {100 * rate.high:.0f}), n={rate.n}"
+    from clia.behaviours.suggesting import share
+
+    return f"{share(rate.rate)} % ({share(rate.low)} to {share(rate.high)}), n={rate.n}"
 
 
 def rate_by(rates: Sequence[Rate], measure: str) -> Rate | None:

@@ -69,7 +69,13 @@ def _difference(found: Compared) -> str:
     if found.before.rate is None or found.after.rate is None:
         return ""
     apart, low, high = (100 * value for value in (found.after.rate - found.before.rate, found.low, found.high))
-    return f"{apart:+.0f} ({low:+.0f} to {high:+.0f})"
+    return f"{apart:+.0f} ({_points(low)} to {_points(high)})"
+
+
+def _points(value: float) -> str:
+    """The end of an interval; one that is not quite all of it is not told as if it were."""
+    is_near = 99.5 <= abs(value) < 100
+    return f"{max(min(value, 99.9), -99.9):+.1f}" if is_near else f"{value:+.0f}"
 
 
 def _words(found: Compared) -> str:

@@ -10,11 +10,14 @@ from clia.space.model import as_json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rich.text import Text
 
     from clia.behaviours.model import KnownBehaviour, Rate
+
+_DEEPEST = 8
+"""So many steps down a line is indented; what comes from there begins at the left again. A line may be longer than any screen."""
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -51,6 +54,20 @@ def _children(known: KnownBehaviour) -> dict[str, list[str]]:
     return found
 
 
+def _in_pieces(versions: Iterable[str], children: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The children without those of the deepest versions, and of each child that was left out the version it comes from."""
+    pieces, cut = {cid: list(found) for cid, found in children.items()}, {}
+    below = {child for found in children.values() for child in found}
+    waiting = [(cid, 0) for cid in versions if cid not in below]
+    while waiting:  # what goes in a circle is never met, and stays as it is
+        cid, depth = waiting.pop()
+        if depth == _DEEPEST:
+            cut |= dict.fromkeys(pieces[cid], cid)
+            pieces[cid] = []
+        waiting += [(child, 0 if child in cut else depth + 1) for child in children[cid]]
+    return pieces, cut
+
+
 def _json(
     known: KnownBehaviour, measure: str, rates: Mapping[str, Rate | None], children: Mapping[str, list[str]]
 ) -> dict[str, object]:
@@ -83,15 +100,19 @@ def _show(
     from clia.cli.drawing import tree_lines
 
     versions = {each.cid: each for each in known.versions}
+    pieces, cut = _in_pieces(versions, children)
 
     def label(cid: str) -> Text:
         each = versions[cid]
         said = f"{person(each.by)}: {each.why.partition(chr(10))[0]}" if each.why else person(each.by)
-        made = Text.assemble((short(cid), "yellow"), " ", state_text(each.state), f"  {rate_words(rates.get(cid))}")
+        before = f"from {short(cut[cid])}: " if cid in cut else ""
+        made = Text.assemble(
+            (before, "dim"), (short(cid), "yellow"), " ", state_text(each.state), f"  {rate_words(rates.get(cid))}"
+        )
         return made.append(f"  {one_line(said)}", style="dim")
 
     terminal = console()
     terminal.print(Text.assemble((one_line(known.name), "bold"), f"  {known.kind}, by {measure}"), soft_wrap=True)
-    for line in tree_lines(versions, children, label, ascii=plain_characters):
+    for line in tree_lines(versions, pieces, label, ascii=plain_characters):
         line.truncate(terminal.width, overflow="ellipsis")
         terminal.print(line, soft_wrap=True)

@@ -9,6 +9,8 @@ from clia.cli.behaviours.common import (
     changed_line,
     explaining,
     last_event,
+    note_unfilled,
+    standing,
     version_json,
     written_in,
 )
@@ -60,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(made: BehaviourVersion, *, changed: bool) -> None:
-    if made.state != PROPOSED:
-        said = f"is there already: {made.state}"
-    elif changed:
+    if changed and made.state == PROPOSED:
         said = f"is proposed, on {len(made.evidence)} commits" if len(made.evidence) > 1 else "is proposed"
     else:
-        said = "was proposed already: nothing is written"
+        said = f"{standing(made.state)}: {'more evidence for it is kept' if changed else 'nothing is written'}"
     console().print(changed_line(made, said), soft_wrap=True)
     if made.state == PROPOSED:
         name, cid = one_line(made.name), short(made.cid)
-        write(f"read it: clia behaviour diff {cid}\nlet it run: clia behaviour adopt {name} {cid} [--trial]\n")
+        read = "diff" if made.parent else "show"  # the first of its name changes nothing that is there
+        write(f"read it: clia behaviour {read} {cid}\nlet it run: clia behaviour adopt {name} {cid} [--trial]\n")
+    note_unfilled(made)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clia.behaviours.model import Replayed, ReplayStep
 
 _HEADINGS = ("#", "asks for", "with", "recorded", "answer")
+LOST = "the store has lost this session; as git has it, up to its last commit"
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -68,27 +69,37 @@ def _show(found: Replayed) -> None:
 
 def _row(number: int, step: ReplayStep, found: Replayed) -> tuple[object, ...]:
     asked = f"{step.kind} {step.tag}" if step.tag else step.kind
-    place = f"as {step.recorded}" if step.recorded else "no"
-    departs = " departs" if number == found.departs_at else ""
+    place = f"as {step.recorded}" if step.recorded else f"as {number}" if _waits_too(number, step, found) else "no"
+    departs = ", departs here" if number == found.departs_at else ""
     answer = "" if not step.answered else f"error: {step.error}" if step.error is not None else json_text(step.value)
     return number, asked, json_text(step.payload), place + departs, answer
 
 
+def _waits_too(number: int, step: ReplayStep, found: Replayed) -> bool:
+    """Whether the session made this request too, and nobody has answered it."""
+    was = found.recorded[number - 1] if number <= len(found.recorded) else None
+    return was is not None and not was.answered and was[:3] == step[:3]
+
+
 def _outcome(found: Replayed) -> list[tuple[str, object]]:
     """Where it departs, and how it ends against how it ended."""
-    now = _end(found.result, found.failure, ended=found.ended)
-    said: list[tuple[str, object]] = [("departs", _departure(found)), ("it ended", _recorded_end(found)), ("it ends", now)]
+    said: list[tuple[str, object]] = [("note", LOST if found.in_part else ""), ("departs", _departure(found)), _recorded_end(found)]
+    if found.ended:
+        said.append(("it ends", _end(found.result, found.failure)))
+    else:
+        said.append(("it stops", "it waits for an answer that was never given"))
     if found.unasked:
         said.append(("never asked", f"the recorded {_numbers(found.unasked)}"))
     return [*said, ("in all", "as it was" if found.same else "another course")]
 
 
-def _recorded_end(found: Replayed) -> str:
+def _recorded_end(found: Replayed) -> tuple[str, str]:
     if found.recorded_status == CANCELLED:
-        return "it was cancelled"
+        return "it ended", "it was cancelled"
     # Where the store has lost the session, git has it up to its last commit: a request without an answer was still waiting.
-    ended = found.recorded_status == FINISHED or all(each.answered for each in found.recorded)
-    return _end(found.recorded_result, found.recorded_failure, ended=ended)
+    if found.recorded_status == FINISHED or all(each.answered for each in found.recorded):
+        return "it ended", _end(found.recorded_result, found.recorded_failure)
+    return "so far", "it waits for an answer"
 
 
 def _departure(found: Replayed) -> str:
@@ -96,20 +107,22 @@ def _departure(found: Replayed) -> str:
     if at is None:
         return "nowhere: the same requests in the same order"
     was, now = (_asked(steps, at) for steps in (found.recorded, found.steps))
-    return f"at request {at}: it asks for {now}; recorded was {was}"
+    nothing = "it fails before it" if found.failure is not None else "it makes none"
+    return f"at request {at}: {f'it asks for {now}' if now else nothing}; recorded was {was or 'none'}"
 
 
-def _asked(steps: Sequence[ReplayStep], number: int) -> str:
+def _asked(steps: Sequence[ReplayStep], number: int) -> str | None:
+    """A request in words; None where there was none."""
     if number > len(steps):
-        return "nothing more"
+        return None
     each = steps[number - 1]
     return one_line(f"{each.kind} {json_text(each.payload)}")
 
 
-def _end(result: Any, failure: Mapping[str, Any] | None, *, ended: bool) -> str:
+def _end(result: Any, failure: Mapping[str, Any] | None) -> str:
     if failure is not None:
         return one_line(f"failed: {failure.get('message') or failure.get('reason')}")
-    return one_line(f"finished with {json_text(result)}") if ended else "waits for an answer that was never given"
+    return one_line(f"finished with {json_text(result)}")
 
 
 def _numbers(numbers: Sequence[int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from clia.cli.behaviours.common import add_expect, changed_line, last_event, version_json
 from clia.cli.output import console, emit_json
 from clia.cli.sessions.common import add_why
-from clia.cli.space.common import add_space, message_of, space_of
+from clia.cli.space.common import add_space, message_of, require_person, space_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    require_person(f"propose a better one: clia behaviour propose {args.name} --from FILE --agent AGENT")
     with space_of(args) as space:
         before = last_event(space, args.name)
         made = space.retire_behaviour(args.name, args.version, expect=args.expect, why=message_of(args))

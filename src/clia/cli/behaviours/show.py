@@ -58,16 +58,26 @@ def _show_whole(behaviour: KnownBehaviour, *, as_json: bool) -> None:
     out = console()
     out.print(Text.assemble((one_line(behaviour.name), "bold"), f"  {one_line(behaviour.kind)}"), soft_wrap=True)
     nothing = f"none: it was retired, or nobody has adopted it; clia behaviour adopt {behaviour.name} CID"
-    facts: list[tuple[str, object]] = [("current", behaviour.current or nothing), ("notes", current.notes if current else "")]
+    facts: list[tuple[str, object]] = [("current", behaviour.current or nothing)]
+    facts += [("from", _origin(current)), ("notes", current.notes)] if current else []
     out.print(rows_of(facts))
     out.print()
     rows = [
-        (short(each.cid), state_text(each.state), short(each.parent), person(each.by), _when(each.at), each.why.split("\n")[0])
+        (short(each.cid), state_text(each.state), short(each.parent), _who(each), _when(each.at), each.why.split("\n")[0])
         for each in reversed(behaviour.versions)
     ]
     show_rows(("version", "state", "parent", "by", "when (UTC)", "why"), rows, cut=("by", "why"))
     out.print()
     _show_history(behaviour.history)
+
+
+def _origin(version: BehaviourVersion) -> str:
+    return f"the peer {version.origin}" if version.origin else ""
+
+
+def _who(version: BehaviourVersion) -> str:
+    """Who brought a version here, and from where."""
+    return f"{person(version.by)}, from {version.origin}" if version.origin else person(version.by)
 
 
 def _show_history(history: Sequence[BehaviourEvent]) -> None:
@@ -101,7 +111,7 @@ def _show_version(version: BehaviourVersion, *, as_json: bool, only_body: bool) 
     else:
         head = (one_line(version.name), "bold"), "  ", (version.cid, "yellow"), "  "
         out.print(Text.assemble(*head, state_text(version.state)), soft_wrap=True)
-        facts: list[tuple[str, object]] = [("kind", version.kind), ("parent", version.parent), ("from", version.origin)]
+        facts: list[tuple[str, object]] = [("kind", version.kind), ("parent", version.parent), ("from", _origin(version))]
         facts += [("by", version.by), ("when", _when(version.at)), ("why", version.why), ("notes", version.notes)]
         out.print(rows_of([*facts, ("evidence", "\n".join(version.evidence))]))
         out.print()

@@ -14,7 +14,7 @@ from clia.cli.behaviours.common import (
     state_text,
 )
 from clia.cli.federation.tables import show_rows
-from clia.cli.output import console, emit_json, one_line, write
+from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.sessions.common import rows_of
 from clia.cli.space.common import add_space, short, space_of
 from clia.space.model import as_json
@@ -79,6 +79,8 @@ def _show(found: Sequence[BehaviourStats], over: str | None, kinds: Mapping[str,
         if over:
             _show_over_time(group, over, kinds)
     _note_few(found)
+    if not alone:
+        write("\nkinds, times, tokens and traces: clia behaviour stats CID, or --json\n")
 
 
 def _show_group(name: str | None, group: Sequence[BehaviourStats], *, alone: bool) -> None:
@@ -89,8 +91,9 @@ def _show_group(name: str | None, group: Sequence[BehaviourStats], *, alone: boo
         for each in group:
             console().print(rows_of(_facts(each)))
     else:
-        counted = ("commits", "sessions", "decisions", "merges", "landed", "reverted")
-        show_rows(("version", "state", *counted), [_counts(each) for each in group], right=counted)
+        numbers = ("commits", "sessions", "decisions", "merges", "landed", "reverted")
+        show_rows(("version", "state", *numbers), [_counts(each) for each in group], right=numbers)
+        _show_uncounted(group)
     console().print()
     rows = [(short(each.cid), rate.measure, rate_words(rate), interval_line(rate)) for each in group for rate in each.rates]
     rows += [(short(each.cid), "", "never observed: not enough data", "") for each in group if not each.rates]
@@ -101,6 +104,27 @@ def _counts(stats: BehaviourStats) -> tuple[object, ...]:
     listed = (stats.commits, stats.sessions, stats.decisions, stats.merges)
     sums = [f"{sum(each.values()):,}" for each in listed]
     return short(stats.cid), state_text(stats.state), *sums, f"{stats.landed:,}", f"{stats.reverted:,}"
+
+
+def _show_uncounted(group: Sequence[BehaviourStats]) -> None:
+    """What went neither well nor badly: it stands in the table, and counts for no rate."""
+    sessions, decisions = (sum(_uncounted(each)[place] for each in group) for place in (0, 1))
+    said = [counted(sessions, "cancelled session", "cancelled sessions")] if sessions else []
+    said += [f"{counted(decisions, 'decision', 'decisions')} that said neither yes nor no"] if decisions else []
+    if said:
+        write(f"in no rate: {', '.join(said)}\n")
+
+
+def _uncounted(stats: BehaviourStats) -> tuple[int, int]:
+    """How many sessions and decisions no measure counts."""
+    from clia.behaviours.measures import MEASURES
+
+    found = []
+    for measure, counts in (("finished", stats.sessions), ("approved", stats.decisions)):
+        each = MEASURES[measure]
+        taken = {key.rpartition("/")[2] for key in (*each.good, *each.bad)}
+        found.append(sum(count for name, count in counts.items() if name not in taken))
+    return found[0], found[1]
 
 
 def _facts(stats: BehaviourStats) -> list[tuple[str, object]]:

@@ -89,6 +89,6 @@ def _once(names: Sequence[str]) -> list[str]:
 def _unknown(space: Space, args: argparse.Namespace) -> list[str]:
     """Names that mean nothing here yet: they may be meant for later, or be typed wrong."""
     agents = {"*", *space.agents(), *space.agents(archived=True)}
-    flows = {"*", *(each.name for each in space.flows())} if args.behaviours else set()
+    known = {"*", *(each.name for each in space.behaviours())} if args.behaviours else set()
     said = [f"there is no agent {each!r} here yet" for each in _once(args.agents) if each not in agents]
-    return said + [f"there is no behaviour {each!r} here yet" for each in _once(args.behaviours) if each not in flows]
+    return said + [f"there is no behaviour {each!r} here yet" for each in _once(args.behaviours) if each not in known]

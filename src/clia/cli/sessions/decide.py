@@ -12,7 +12,7 @@ from contextlib import suppress
 from clia.cli.output import console, counted, emit_json, one_line, show_error, write
 from clia.cli.sessions.common import add_value, add_why, given_text, show_request, show_session
 from clia.cli.sessions.requests import answer_of, chosen, json_text, labels_of
-from clia.cli.space.common import add_space, message_of, short, space_of
+from clia.cli.space.common import add_space, message_of, require_person, short, space_of
 from clia.errors import Conflict, InvalidAnswer, InvalidInput, NotFound
 from clia.sessions.model import is_human
 from clia.sessions.questions import is_for_people, question_of
@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    require_person("the question waits in their list: clia inbox")
     if args.value is None and not _at_terminal(args):
         raise InvalidInput(
             "give a VALUE: there is no terminal to ask at", code="usage", hints=["clia decide --help"], fields={"field": "value"}

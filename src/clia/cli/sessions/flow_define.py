@@ -5,7 +5,7 @@ from __future__ import annotations
 from clia.cli.output import console, emit_json, one_line
 from clia.cli.sessions.common import add_why, source_text
 from clia.cli.sessions.problems import show_problems
-from clia.cli.space.common import add_space, message_of, short, space_of
+from clia.cli.space.common import add_space, message_of, require_person, short, space_of
 from clia.errors import InvalidFlow, InvalidInput, NotFound
 from clia.ports.engine import Problem
 
@@ -26,6 +26,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    require_person(f"propose it instead: clia behaviour propose {args.name} --from FILE --agent AGENT")
     if args.file == args.message == "-":
         raise InvalidInput("only one of FILE and --message can be standard input", code="invalid-option")
     source = source_text(args.file, "source")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from clia.cli.arguments import add_json
 from clia.cli.output import console, one_line, plain
-from clia.errors import FileError, InvalidInput
+from clia.errors import FileError, InvalidInput, NotAllowed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,6 +59,18 @@ def settings_of(args: argparse.Namespace) -> Any:
     store = args.store or os.environ.get("CLIA_STORE") or None
     config = getattr(args, "config", None) or os.environ.get("CLIA_CONFIG") or None
     return Settings(store=store, redact=not getattr(args, "no_redact", False), config=config)
+
+
+def require_person(instead: str) -> None:
+    """``NotAllowed`` where an agent is at work: what lets something run, or decides, is a person's. ``instead``: what it can do."""
+    agent = os.environ.get("CLIA_AGENT")
+    if agent:
+        raise NotAllowed(
+            f"this is a person's to do; here CLIA_AGENT says that {agent} is at work",
+            code="person-needed",
+            hints=[instead, "a person does it, outside of clia run and without CLIA_AGENT"],
+            fields={"agent": agent},
+        )
 
 
 def message_of(args: argparse.Namespace) -> str:

@@ -13,21 +13,21 @@ from starlette.routing import Route
 
 from clia.behaviours.library import NOTHING
 from clia.behaviours.measures import MEASURES, SPANS, WEEK, compared, stats_of, usual_measure
-from clia.behaviours.model import ADOPT, CURRENT, FOREIGN, PROPOSED, RETIRED, Comparison
+from clia.behaviours.model import ADOPT, CURRENT, FOREIGN, MAY_RUN, PROPOSED, RETIRE, RETIRED, TRIAL, Comparison
 from clia.behaviours.suggesting import suggest
-from clia.behaviours.tally import Sum
+from clia.behaviours.tally import KEPT, Sum
 from clia.errors import CliaError, InvalidInput
 from clia.space.behaviour_chains import PROPOSE
 from clia.space.core import AGENT_EMAIL
-from clia.space.events import event_of
 from clia.web import plots
+from clia.web.pages.cited import cited
 from clia.web.pages.common import ADMIN, Posted, first, form, link, page
 from clia.web.pages.records import Refused, carry_out, core_of, optional, show, text_of
 from clia.web.rendering import diffs, times
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from markupsafe import Markup
     from starlette.responses import Response
@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from clia.web.pages.common import Visit
     from clia.web.rendering.diffs import FileView
 
-LISTED, VERSIONS, EVENTS, EVIDENCE, STRAYS = 300, 100, 100, 60, 50
+LISTED, VERSIONS, EVENTS, EVIDENCE, STRAYS, TRIALS = 300, 100, 100, 60, 50, 5
 BODY_MAX = 200_000
 """Characters of a body on its own page."""
-DEEDS = ("adopt", "trial", "retire")
+DEEDS = (ADOPT, "trial", RETIRE)
+_SURE = 0.9999  # no observation makes anything certain
 _DEPTH = 8  # how far a lineage is indented
 
 
@@ -52,6 +53,7 @@ class Row(NamedTuple):
 
     known: KnownBehaviour
     proposals: int
+    trials: Sequence[BehaviourVersion]
     rate: Rate | None  # by the usual measure, of the current version
     suggestion: Suggestion | None  # None: nothing is current
 
@@ -64,11 +66,11 @@ class Told(NamedTuple):
     by_agent: bool  # an agent proposed it
 
 
-class Cited(NamedTuple):
-    """A commit that something rests on; some are events, which have no page."""
+class Advised(NamedTuple):
+    """What is suggested that somebody does, and to which version; both empty where nothing is."""
 
-    cid: str
-    has_page: bool
+    deed: str = ""
+    cid: str = ""
 
 
 class Branch(NamedTuple):
@@ -140,6 +142,7 @@ def _behaviours(visit: Visit) -> Response:
         rest=max(0, len(known) - LISTED),
         strays=[stats_of(cid, None, None, sums[cid]) for cid in strays[:STRAYS]],
         stray_count=len(strays),
+        most=TRIALS,
         gaps=space.observation_gaps(),
         told=told,
     )
@@ -148,7 +151,12 @@ def _behaviours(visit: Visit) -> Response:
 def _row(space: Space, known: KnownBehaviour, sums: Mapping[str, Sum]) -> Row:
     proposals = sum(each.state == PROPOSED for each in known.versions)
     suggestion = _suggestion(space, known, sums)
-    return Row(known, proposals, suggestion.current if suggestion else None, suggestion)
+    return Row(known, proposals, _on_trial(known), suggestion.current if suggestion else None, suggestion)
+
+
+def _on_trial(known: KnownBehaviour) -> list[BehaviourVersion]:
+    """The versions that run by their id only, newest first."""
+    return [each for each in reversed(known.versions) if each.state == TRIAL]
 
 
 def _suggestion(space: Space, known: KnownBehaviour, sums: Mapping[str, Sum]) -> Suggestion | None:
@@ -157,6 +165,13 @@ def _suggestion(space: Space, known: KnownBehaviour, sums: Mapping[str, Sum]) ->
         return None
     found = {each.cid: sums.get(each.cid, Sum({}, {})) for each in known.versions}
     return suggest(known, current, found, _policy(space, known.name))
+
+
+def advised(suggestion: Suggestion | None) -> Advised:
+    """To keep a version takes no deed."""
+    if suggestion is None or suggestion.action not in (ADOPT, RETIRE):
+        return Advised()
+    return Advised(suggestion.action, suggestion.cid or "")
 
 
 # One of them
@@ -177,7 +192,8 @@ def _shown(visit: Visit, refused: Refused | None = None) -> Response:
     usual = suggestion.measure if suggestion else usual_measure(known.kind)
     measure = visit.query("measure") if visit.query("measure") in MEASURES else usual
     every = [_told(known, each, sums[each.cid], over) for each in known.versions]
-    listed = _listed(every)
+    advice = advised(suggestion)
+    listed = _listed(every, advice.cid)
     return show(
         visit,
         "behaviour.html",
@@ -185,8 +201,14 @@ def _shown(visit: Visit, refused: Refused | None = None) -> Response:
         known=known,
         versions=listed,
         version_rest=len(every) - len(listed),
+        current=next((each for each in known.versions if each.cid == known.current), None),
+        trials=_on_trial(known),
+        most=TRIALS,
         suggestion=suggestion,
-        evidence=_cited(visit, suggestion.evidence if suggestion else ()),
+        advice=advice,
+        waiting_for=[each for each in suggestion.candidates if each.needed and each.state in MAY_RUN] if suggestion else [],
+        evidence=cited(visit, suggestion.evidence if suggestion else ()),
+        kept=KEPT,
         measure=measure,
         measures=MEASURES,
         observed={rate.measure for each in every for rate in each.stats.rates},
@@ -197,7 +219,7 @@ def _shown(visit: Visit, refused: Refused | None = None) -> Response:
         lineage=descent(known.versions)[:VERSIONS],
         events=known.history[:EVENTS],
         event_rest=max(0, len(known.history) - EVENTS),
-        event_evidence={each.commit: _cited(visit, each.evidence[:10]) for each in known.history[:EVENTS]},
+        event_evidence={each.commit: cited(visit, each.evidence[:10]) for each in known.history[:EVENTS]},
         gaps=space.observation_gaps(),
         told=told,
         plots=plots,
@@ -216,10 +238,15 @@ def is_agents(by: str) -> bool:
     return by.endswith(f"{AGENT_EMAIL.format('')}>")
 
 
-def _listed(every: Sequence[Told]) -> list[Told]:
-    """The current version first, then the others, newest first; as many as a page holds."""
-    others = [each for each in reversed(every) if each.version.state != CURRENT]
-    return [*(each for each in every if each.version.state == CURRENT), *others][:VERSIONS]
+def _listed(every: Sequence[Told], suggested: str) -> list[Told]:
+    """The current version first, what is suggested, what is on trial, then the others, newest first; as many as a page holds."""
+
+    def place(each: Told) -> int:
+        version = each.version
+        return 0 if version.state == CURRENT else 1 if version.cid == suggested else 2 if version.state == TRIAL else 3
+
+    newest = every[::-1]
+    return sorted(newest, key=place)[:VERSIONS]
 
 
 def told(rate: Rate | None) -> str:
@@ -258,17 +285,6 @@ def _beside(listed: Sequence[Told]) -> dict[str, Markup]:
     return made
 
 
-def _cited(visit: Visit, cids: Iterable[str]) -> list[Cited]:
-    objects = core_of(visit).objects
-    found = []
-    for cid in cids:
-        has_page = False
-        with suppress(CliaError):  # this clone has it not, or it is no id at all
-            has_page = event_of(objects.commit(cid)) is None
-        found.append(Cited(cid, has_page))
-    return found
-
-
 def descent(versions: Sequence[BehaviourVersion]) -> list[Branch]:
     """Each version below the one that it came from, once, whatever somebody wrote into a chain."""
     known = {each.cid for each in versions}
@@ -303,7 +319,7 @@ def _version(visit: Visit) -> Response:
     current = there.get(known.current or "") if known else None
     parent = there.get(version.parent or "")
     against = current if visit.query("against") == CURRENT or parent is None else parent
-    sums = index.sums([version.cid])
+    sums = index.sums({version.cid, *there})
     stats = stats_of(version.cid, version.name, version.state, sums[version.cid])
     return show(
         visit,
@@ -313,7 +329,8 @@ def _version(visit: Visit) -> Response:
         by_agent=known is not None and _told(known, version, sums[version.cid]).by_agent,
         stats=stats,
         rates=_beside([Told(version, stats, by_agent=False)]),
-        evidence=_cited(visit, version.evidence[:EVIDENCE]),
+        advice=advised(_suggestion(space, known, sums) if known else None),
+        evidence=cited(visit, version.evidence[:EVIDENCE]),
         evidence_rest=max(0, len(version.evidence) - EVIDENCE),
         body_max=BODY_MAX,
         parent=parent,
@@ -346,9 +363,9 @@ def _compare(visit: Visit) -> Response:
     space = visit.site.space
     library, _ = _inside(space)
     known = library.get(visit.param("name"))
-    before = visit.query("before") or known.current or ""
+    before = _whole(library, known, visit.query("before") or known.current or "")
     others = [each.cid for each in known.versions if each.cid != before and each.state != RETIRED]
-    after = visit.query("after") or next(reversed(others), "")
+    after = _whole(library, known, visit.query("after") or next(reversed(others), ""))
     return show(
         visit,
         "behaviour_compare.html",
@@ -360,7 +377,15 @@ def _compare(visit: Visit) -> Response:
         measures=MEASURES,
         gaps=space.observation_gaps(),
         told=told,
+        signed=plots.signed,
     )
+
+
+def _whole(library: Library, known: KnownBehaviour, text: str) -> str:
+    """The version that the start of an id means; what means none stays, and is told where it is used."""
+    with suppress(CliaError):
+        return library.version(text, known.name).cid
+    return text
 
 
 def _story(space: Space, known: KnownBehaviour, before: str, after: str) -> Story:
@@ -384,7 +409,7 @@ def judged(made: Compared, least: int) -> Judged:
         which = "later" if made.before.n else "earlier"
         return Judged(made, "", f"not enough data: the {which} one was never observed")
     later = made.better >= 0.5
-    sure = plots.percent(made.better if later else 1 - made.better)
+    sure = plots.percent(min(_SURE, made.better if later else 1 - made.better))
     probable = f"{sure} probable that the {'later' if later else 'earlier'} is better"
     if min(made.before.n, made.after.n) < least:
         return Judged(made, probable, f"not enough data: {least} observations of each are needed")
@@ -413,8 +438,10 @@ def _changed(visit: Visit, name: str, posted: Posted) -> None:
     what, version, expect = first(posted, "deed"), first(posted, "version"), optional(posted, "expect")
     if what not in DEEDS:
         raise InvalidInput(f"one can {', '.join(DEEDS)}", code="no-such-deed", fields={"field": "deed"})
+    if not version:
+        raise InvalidInput("no version is chosen: say which one you mean", code="version-needed", fields={"field": "version"})
     order: dict[str, Any] = {"expect": expect or NOTHING, "why": text_of(posted, "why"), "by": visit.user.by}
-    if what == "retire":
+    if what == RETIRE:
         space.retire_behaviour(name, version, **order)
     else:
         order |= _evidence(visit, name, version) if what == ADOPT else {}

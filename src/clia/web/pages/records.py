@@ -67,12 +67,12 @@ def show(visit: Visit, template: str, status: int = 200, **context: Any) -> Resp
         return link("s", visit.site.name, *parts, **query)
 
     made: dict[str, Any] = {"shown": shown, "as_json": jsons.to_html, "address": address, "refused": None}
-    made |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people, "agent_at": lambda name: _agent_at(visit, name)}
+    made |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people, "agent_at": lambda name: agent_at(visit, name)}
     made["behaviour_at"] = lambda cid: _behaviour_at(visit, cid)
     return render(visit, template, status, **(made | context))
 
 
-def _agent_at(visit: Visit, name: object) -> str | None:
+def agent_at(visit: Visit, name: object) -> str | None:
     """The page of an agent here, or of ``PEER/AGENT`` as it is tracked here; None where there is none (any more)."""
     refs, text = core_of(visit).refs, name if isinstance(name, str) else ""
     if is_name(text):
