@@ -342,6 +342,21 @@ def test_a_retired_version_that_a_person_adopted_again_is_not_retired_by_an_old_
     assert clones.states("tone") == [{"a": "current", "b": "proposed", "c": "proposed"}] * 2
 
 
+def test_only_what_is_retired_in_the_end_is_retired_and_what_another_clone_made_current_is_current(clones: Clones) -> None:
+    """Retired and adopted again since they parted, in either clone; and ours retired while theirs adopted another."""
+    here, there = clones
+    for space, name in ((here, "tone"), (there, "voice")):
+        space.retire_behaviour(name)
+        space.adopt_behaviour(name, cid_of(space, name, "a"))
+    here.propose_behaviour("voice", "c")
+    there.propose_behaviour("tone", "c")
+    there.retire_behaviour("song")
+    here.adopt_behaviour("song", cid_of(here, "song", "b"))
+    clones.exchanged()  # united there
+    assert clones.states("tone") == clones.states("voice") == [{"a": "current", "b": "proposed", "c": "proposed"}] * 2
+    assert clones.states("song") == [{"a": "retired", "b": "current"}] * 2
+
+
 def test_chains_of_two_kinds_under_one_name_are_not_united(clones: Clones) -> None:
     here, there = clones
     here.add_behaviour("new", "Sing.", PROMPT)

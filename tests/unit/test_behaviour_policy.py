@@ -74,12 +74,14 @@ def test_workers_adopt_what_a_policy_says_once_and_the_chain_tells_why(place: Pl
     observed(space, "manual")
     manual = space.behaviour("manual")
     assert space.suggest_behaviour("manual").action == "adopt"
+    assert space.follow_policy("manual") is None
     with place.open() as other:
         workers = [work(space, place), work(other, place, name="w2")]
         for thread in [in_background(each, once=True) for each in workers]:
             thread.join()
     told = [each for worker in workers for each in worker.status().adopted]
     assert told == [f"review {good}"]
+    assert [each.status().last for each in workers] == [None, None]  # what has nothing to judge is no trouble
     assert f"adopted by policy: review {good}" in [line for each in workers for line in news(None, each.status())]
     known = space.behaviour("review")
     assert (known.current, known.history[0].event, known.history[0].measure) == (good, "adopt", "finished")
@@ -110,6 +112,12 @@ def test_a_policy_never_lets_run_what_a_person_retires_meanwhile_or_has_never_ad
     assert space.follow_policy("review") is None
     states = {each.cid: each.state for each in space.behaviour("review").versions}
     assert states == {bad: "current", good: "retired"}
+    third = space.add_behaviour("review", GOOD.replace("1", "3")).cid  # a person chose while the policy was thinking
+    space.adopt_behaviour("review", good, trial=True)
+    monkeypatch.setattr(space, "suggest_behaviour", lambda name: suggest(name)._replace(action="adopt", cid=good, expect=bad))
+    assert space.follow_policy("review") is None
+    assert space.behaviour("review").current == third
+    space.adopt_behaviour("review", bad)
     never = space.propose_behaviour("review", GOOD.replace("1", "2")).cid
     monkeypatch.setattr(space, "suggest_behaviour", lambda name: suggest(name)._replace(action="adopt", cid=never, expect=bad))
     assert space.follow_policy("review") is None
@@ -129,19 +137,24 @@ def test_policies_are_followed_every_so_often_and_trouble_with_one_is_told_and_k
         asked.append(name)
         if len(waits) == 1 and name == "gone":
             raise StoreError("the store is away")
+        if len(waits) in (2, 4) and name == "gone":
+            raise ZeroDivisionError("nobody\nthought of it")
 
     def wait(over: threading.Event, seconds: float) -> bool:
         del over
         waits.append(seconds)
         troubles.append(policies.trouble)
-        return len(waits) == 3
+        if len(waits) == 4:
+            monkeypatch.setattr(space, "behaviours", lambda: follow("gone"))
+        return len(waits) == 5
 
     monkeypatch.setattr(space, "follow_policy", follow)
     policies = Policies(space, space.running.config, wait)
     assert policies.any()
     policies.keep_following(threading.Event(), lambda: None)
-    assert waits == [7.0] * 3
-    assert troubles == [None, "policy of gone: the store is away", None]
-    assert asked == ["gone", "review"] * 3
+    assert waits == [7.0] * 5
+    unexpected = "ZeroDivisionError: nobody thought of it"
+    assert troubles == [None, "policy of gone: the store is away", f"policy of gone: {unexpected}", None, f"policies: {unexpected}"]
+    assert asked == [*["gone", "review"] * 4, "gone"]
     quiet = space.running.config._replace(behaviours={"*": space.running.config.behaviours["manual"]})
     assert not Policies(space, quiet, wait).any()

@@ -81,6 +81,7 @@ class Record:
         self.cut_off = core.graph.cut_off()
         self.between = core.graph.ranges()
         self._ran: dict[str, tuple[str, int] | None] = {}
+        self._squashed: dict[str, tuple[str, str] | None] = {}
 
     def commit(self, cid: str) -> AgentCommit:
         return self.read(self.core.objects.commit(cid))
@@ -97,6 +98,15 @@ class Record:
         if cid not in self._ran:
             self.commit(cid)
         return self._ran[cid]
+
+    def squashed(self, cid: str) -> tuple[str, str] | None:
+        """Whose work a commit brought by a squash, and the head of it; None where it is no squash."""
+        if cid not in self._squashed:
+            commit = self.commit(cid)
+            head = (commit.range or "").partition("..")[2] if commit.landed and len(commit.parents) == 1 else ""
+            is_one = names.is_id(head) and self.core.objects.kind(head) == "commit"
+            self._squashed[cid] = (commit.landed, head) if commit.landed and is_one else None
+        return self._squashed[cid]
 
 
 # Commits

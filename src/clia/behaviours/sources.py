@@ -194,7 +194,7 @@ class _Events(Source):
         """The landing with the behaviours of what was new in it: a squash does not show what earlier ones brought."""
         hidden = [each.head for each in before if each.onto == landing.onto][-_LOOK_BACK:]
         try:
-            hidden += [] if landing.base is None else [landing.base, *_squashed(record, landing.head, landing.base)]
+            hidden += [] if landing.base is None else [landing.base, *_squashed(record, self.of, landing.head, landing.base)]
             oldest = behaviours_between(record, landing.head, hidden)
         except CliaError as err:
             found.append(gap_of(err))
@@ -205,15 +205,11 @@ class _Events(Source):
         return landing._replace(behaviours=tuple(sorted(oldest)))
 
 
-def _squashed(record: Record, head: str, base: str) -> list[str]:
-    """The heads that squashes brought to a branch since it parted from ``head``: git does not see that it has their work."""
+def _squashed(record: Record, agent: str, head: str, base: str) -> list[str]:
+    """The heads of others that squashes brought to a branch since it parted from ``head``; git does not see that they did."""
     check_told(record, head, base)
-    found = []
-    for cid in record.between(base, [head]):
-        landed = record.commit(cid)
-        squashed = (landed.range or "").partition("..")[2] if landed.landed and len(landed.parents) == 1 else ""
-        found += [squashed] if names.is_id(squashed) and record.core.objects.kind(squashed) == "commit" else []
-    return found
+    found = (record.squashed(cid) for cid in record.between(base, [head]))
+    return [each[1] for each in found if each is not None and each[0] != agent]
 
 
 class _Traces(Source):

@@ -56,7 +56,8 @@ def _children(known: KnownBehaviour) -> dict[str, list[str]]:
 
 def _in_pieces(versions: Iterable[str], children: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, str]]:
     """The children without those of the deepest versions, and of each child that was left out the version it comes from."""
-    pieces, cut = {cid: list(found) for cid, found in children.items()}, {}
+    pieces = {cid: list(found) for cid, found in children.items()}
+    cut: dict[str, str] = {}
     below = {child for found in children.values() for child in found}
     waiting = [(cid, 0) for cid in versions if cid not in below]
     while waiting:  # what goes in a circle is never met, and stays as it is
@@ -106,9 +107,8 @@ def _show(
         each = versions[cid]
         said = f"{person(each.by)}: {each.why.partition(chr(10))[0]}" if each.why else person(each.by)
         before = f"from {short(cut[cid])}: " if cid in cut else ""
-        made = Text.assemble(
-            (before, "dim"), (short(cid), "yellow"), " ", state_text(each.state), f"  {rate_words(rates.get(cid))}"
-        )
+        made = Text.assemble((before, "dim"), (short(cid), "yellow"), " ", state_text(each.state))
+        made.append(f"  {rate_words(rates.get(cid))}")
         return made.append(f"  {one_line(said)}", style="dim")
 
     terminal = console()
