@@ -224,10 +224,13 @@ def test_a_flow_is_defined_where_plain_git_moves_its_chain_meanwhile(here: Place
         assert "by hand" in git("log", "--format=%s", "refs/clia/behaviours/approval", cwd=here.root)
 
 
-def test_refs_of_behaviours_that_are_no_flows_are_left_alone(here: Place, space: clia.Space) -> None:
+def test_refs_of_behaviours_that_are_no_chains_are_told_and_left_alone(here: Place, space: clia.Space) -> None:
     git("update-ref", "refs/clia/behaviours/odd", "agents/scout", cwd=here.root)
     git("update-ref", "refs/clia/behaviours/Not-A-Name", "agents/scout", cwd=here.root)
     with here.open() as again:
         assert [each.name for each in again.flows()] == ["approval"]
         refused("not-a-flow", lambda: again.flow("odd"))
-        assert again.verify().clean
+        assert {(each.code, each.ref.rpartition("/")[2]) for each in again.verify().findings} == {
+            ("broken-behaviour", "odd"),
+            ("broken-behaviour", "Not-A-Name"),
+        }
