@@ -225,12 +225,11 @@ def test_a_flow_is_defined_where_plain_git_moves_its_chain_meanwhile(here: Place
 
 
 def test_refs_of_behaviours_that_are_no_chains_are_told_and_left_alone(here: Place, space: clia.Space) -> None:
-    git("update-ref", "refs/clia/behaviours/odd", "agents/scout", cwd=here.root)
-    git("update-ref", "refs/clia/behaviours/Not-A-Name", "agents/scout", cwd=here.root)
+    odd = ("refs/clia/behaviours/odd", "refs/clia/behaviours/Not-A-Name")
+    for ref in odd:
+        git("update-ref", ref, "agents/scout", cwd=here.root)
     with here.open() as again:
         assert [each.name for each in again.flows()] == ["approval"]
         refused("not-a-flow", lambda: again.flow("odd"))
-        assert {(each.code, each.ref.rpartition("/")[2]) for each in again.verify().findings} == {
-            ("broken-behaviour", "odd"),
-            ("broken-behaviour", "Not-A-Name"),
-        }
+        found = again.verify().findings
+        assert {(each.code, each.ref) for each in found} == {("broken-behaviour", ref) for ref in odd}
