@@ -235,9 +235,8 @@ def test_about_so_many_more_observations_prove_what_looks_different(before: Coun
         assert needed is None
     elif needed is not None:
         assert needed >= 1
-        more = 2 * needed
-        goods = [round(more * each.good / each.n) for each in (before, after)]
-        one, other = (Count(each.good + good, each.bad + more - good) for each, good in zip((before, after), goods, strict=True))
+        goods = [round(needed * each.good / each.n) for each in (before, after)]
+        one, other = (Count(each.good + good, each.bad + needed - good) for each, good in zip((before, after), goods, strict=True))
         assert proven(one, other).sign
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from requests import ConnectionError as NobodyThere
 
 from clia.app.telemetry import Chosen, Exported, _parents, as_otlp_json, resource_of, send, sender_of, trees_of
+from clia.backends.otlp_sender import OtlpSender, _quietly
 from clia.ports.repository import Stamp
 from clia.ports.store import Edge
 from clia.ports.telemetry import Span
@@ -434,3 +436,14 @@ def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
     error = refused("otlp-extra-missing", lambda: sender_of("http://localhost", {}, {"clia.version": "1"}, seconds=1))
     assert error.hints[0] == "pip install 'clia[otlp]'"
+
+
+def test_an_attempt_that_no_time_is_left_for_does_not_hide_why_the_one_before_failed() -> None:
+    """OpenTelemetry tries again until the time is up, and at last with none: what is told is that nobody listens."""
+    sender = OtlpSender("http://127.0.0.1:9", {}, {}, ("clia", "1"))
+    with _quietly():
+        session = sender._session()
+        for seconds, error in ((1, NobodyThere), (0, ValueError)):
+            with pytest.raises(error):
+                session.post("http://127.0.0.1:9/v1/traces", timeout=seconds)
+    assert [type(each.error) for each in sender._answers] == [NobodyThere]
