@@ -255,3 +255,10 @@ def test_about_as_many_are_needed_as_really_are_where_one_version_has_most_of_th
         needed = still_needed(one, other)
         assert needed is not None
         assert really / 1.5 < needed < really * 1.5
+
+
+def test_what_is_taken_over_from_a_peer_is_called_as_one_may_be_called_here(tmp_path: Path) -> None:
+    """A peer chooses its names itself; none of them hides an id, or takes the place of what is built in."""
+    library = started(tmp_path / "repo")._library
+    refused("invalid-name", lambda: library.check_body("abcdef1", "prompt", PROMPT))
+    refused("already-exists", lambda: library.check_body("ask", "prompt", PROMPT))

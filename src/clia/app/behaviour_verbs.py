@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from clia.app.session_verbs import Running
     from clia.behaviours.index import Index
-    from clia.behaviours.library import Library, Order
+    from clia.behaviours.library import Draft, Library, Order
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Replayed, Suggestion
     from clia.behaviours.replaying import Past
     from clia.behaviours.suggesting import Policy
@@ -68,8 +68,12 @@ class BehaviourVerbs:
         self, name: str, body: str, kind: str | None = None, *, why: str = "", notes: str = "", by: str | None = None
     ) -> BehaviourVersion:
         """A person's own version of a behaviour, which is current at once. ``kind``: prompt or session-flow, for a new one."""
-        draft = (check_text(name, "name"), check_text(body, "body"), kind, None, why, notes)
-        return self._library.add(draft, self._stamp(by))
+        return self._library.add(self._draft(name, body, kind, None, why, notes), self._stamp(by))
+
+    def _draft(self, name: str, body: str, kind: str | None, parent: str | None, why: str, notes: str) -> Draft:
+        from clia.behaviours.library import Draft
+
+        return Draft(check_text(name, "name"), check_text(body, "body"), kind, parent, why, notes)
 
     def behaviours(self) -> list[KnownBehaviour]:
         """Every behaviour here with its versions, sorted by name."""
@@ -104,8 +108,7 @@ class BehaviourVerbs:
         if agent is not None:
             self._core.require_known(agent)
         by = None if agent is None else self._core.agent_stamp(agent)
-        draft = (check_text(name, "name"), check_text(body, "body"), kind, from_, why, notes)
-        return self._library.propose(draft, self._said(evidence), by)
+        return self._library.propose(self._draft(name, body, kind, from_, why, notes), self._said(evidence), by)
 
     def _said(self, evidence: Sequence[str], measure: str | None = None) -> dict[str, Any]:
         from clia.behaviours.library import checked_evidence
@@ -175,7 +178,7 @@ class BehaviourVerbs:
         return self._library.retire(name, chosen.cid, self._order(name, expect, why, by, {}))
 
     def _whole_id(self, text: str) -> str:
-        """The id of the version that a text is the start of; a name that is one here stays a name."""
+        """The id of the version that a text is the start of; any other text as it is."""
         if names.is_id(text) or not names.is_start_of_id(text):
             return text
         try:

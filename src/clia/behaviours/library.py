@@ -1,7 +1,7 @@
 """Behaviours by name: adding, proposing, trying, adopting, retiring and reading versions.
 
-Invariant: only a person lets a version run; what is proposed is kept and read, no more. A version with the same body is never made
-twice under one name, and all versions of a name are of one kind. What is refused changes nothing.
+Invariant: only a person lets a version run; what is proposed is kept and read, no more. Nobody proposes a body that is a version
+already, and all versions of a name are of one kind. What is refused changes nothing.
 """
 
 from __future__ import annotations
@@ -174,11 +174,10 @@ class Library:
         if found:
             return next(iter(found.values()))
         if name is None and names.is_id(text):
-            read_behaviour(self._core.objects, text)  # says so where there is no such object
-            found_stray = self.stray(text)
-            if found_stray is None:
+            made = read_behaviour(self._core.objects, text)
+            if made is None:
                 raise NoSuchObject(f"the object {text} is no behaviour", code="not-a-behaviour", fields={"cid": text})
-            return found_stray
+            return _foreign(text, made)
         of = f" of {name!r}" if name else ""
         known_names = ", ".join(each.name for each in known) or "none"
         raise NoSuchObject(
@@ -191,9 +190,7 @@ class Library:
     def stray(self, cid: str) -> BehaviourVersion | None:
         """A behaviour that no chain here has: a peer's, or one that was only written; None where an id is none."""
         found = self._read(cid)
-        if found is None:
-            return None
-        return BehaviourVersion(found.name, cid, found.kind, FOREIGN, found.body, found.parent, found.notes)
+        return None if found is None else _foreign(cid, found)
 
     def current(self, name: str) -> BehaviourVersion:
         """What a name means now."""
@@ -207,15 +204,13 @@ class Library:
 
     # Writing
 
-    def add(self, given: Sequence[Any], by: Stamp | None) -> BehaviourVersion:
-        """A person's own version, given as a ``Draft`` is made: it is current at once."""
-        draft = Draft(*given)
+    def add(self, draft: Draft, by: Stamp | None) -> BehaviourVersion:
+        """A person's own version: it is current at once."""
         made = self._checked(draft, draft.kind or self._kind(draft.name))
         return self._put(draft.name, made, DEFINE, by or self._person(), draft.why, {})
 
-    def propose(self, given: Sequence[Any], said: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
-        """A candidate, given as a ``Draft`` is made. It runs when a person has adopted it, not before."""
-        draft = Draft(*given)
+    def propose(self, draft: Draft, said: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
+        """A candidate. It runs when a person has adopted it, not before."""
         made = self._checked(draft, draft.kind or self._kind(draft.name))
         parent = draft.parent or self._chains.state(draft.name).current
         return self._put(draft.name, made._replace(parent=parent), PROPOSE, by or self._person(), draft.why, said)
@@ -251,7 +246,7 @@ class Library:
 
     def _is_new(self, now: State, cid: str, said: dict[str, Any]) -> bool:
         """Whether some evidence was not given before."""
-        told = {each for happened in self._chains.history(now.tip or "") if happened.cid == cid for each in happened.evidence}
+        told = {each for happened in self._history(now.tip or "") if happened.cid == cid for each in happened.evidence}
         return not told.issuperset(said["evidence"])
 
     def adopt(
@@ -297,7 +292,6 @@ class Library:
 
     def _checked(self, draft: Draft, kind: str) -> Behaviour:
         """What is to be a version; an error says what in it cannot be."""
-        check_new_name(draft.name)
         self.check_body(draft.name, kind, draft.body)
         said = self._core.clean.text(draft.notes, "notes")
         if len(said) > NOTES_MAX:
@@ -305,7 +299,8 @@ class Library:
         return Behaviour(draft.name, kind, draft.body, notes=said)
 
     def check_body(self, name: str, kind: str, body: str) -> None:
-        """``InvalidInput`` where a body cannot be a version of such a kind."""
+        """``InvalidInput`` where a body cannot be a version of such a kind, or a behaviour cannot be called so."""
+        check_new_name(name)
         if kind not in (SESSION_FLOW, PROMPT):
             raise InvalidInput(
                 f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {kind!r}",
@@ -328,10 +323,9 @@ class Library:
     def _kind(self, name: str) -> str:
         """The kind that a behaviour is of."""
         check_new_name(name)
-        for cid in sorted(self._chains.state(name).versions):
-            found = self._read(cid)
-            if found is not None:
-                return found.kind
+        found = self._kind_in(self._chains.state(name))
+        if found is not None:
+            return found
         raise InvalidInput(
             f"there is no behaviour {name!r} yet: say of which kind it is",
             code="kind-needed",
@@ -339,14 +333,22 @@ class Library:
             fields={"field": "kind", "behaviour": name},
         )
 
+    def _kind_in(self, state: State) -> str | None:
+        return next((made.kind for cid in sorted(state.versions) if (made := self._read(cid)) is not None), None)
+
     def _check_kind(self, name: str, now: State, kind: str) -> None:
-        if now.versions and (known := self._kind(name)) != kind:
+        known = self._kind_in(now)
+        if known not in (None, kind):
             raise Conflict(
                 f"the behaviour {name!r} is a {known}; a {kind} cannot be a version of it",
                 code="wrong-kind",
                 hints=["give it a name of its own"],
                 fields={"behaviour": name, "kind": known, "given": kind},
             )
+
+
+def _foreign(cid: str, found: Behaviour) -> BehaviourVersion:
+    return BehaviourVersion(found.name, cid, found.kind, FOREIGN, found.body, found.parent, found.notes)
 
 
 def current_of(known: KnownBehaviour) -> BehaviourVersion:
