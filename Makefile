@@ -1,5 +1,5 @@
 # Every target sets up .venv first; there is no other set-up step.
-.PHONY: help setup demo test lint format bench soak docs plugin lock clean
+.PHONY: help setup demo test lint format bench growth soak docs plugin lock clean
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
@@ -8,6 +8,7 @@ help:
 	@echo "make test    everything the tests need, then all tests"
 	@echo "make lint    style, types, layers, sizes"
 	@echo "make bench   speed, as ratios to a floor in the same run (PEERS=1: and to peers)"
+	@echo "make growth  the long benchmark: spaces of up to 100,000 agents (half an hour)"
 	@echo "make soak    the long versions of load and fault tests"
 	@echo "make docs    the reference from the code, then the site"
 	@echo "make plugin  the plug-in for Claude Code, in build/plugin"
@@ -37,6 +38,10 @@ bench: setup
 	@$(if $(PEERS),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt)
 	@$(BIN)/python -m compileall -q src
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+growth: setup
+	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python benchmarks/growth.py $(ARGS)
 
 soak: setup
 	@$(BIN)/python tools/run_tests.py --soak $(ARGS)

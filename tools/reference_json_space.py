@@ -48,6 +48,21 @@ _COMMIT = {
     "forked": "in a spawn by `session fork`: the run that was copied",
     "meta": "open fields",
 }
+_HUB = {
+    "remote": "what git calls the hub here",
+    "address": "where it is, without any password",
+    "heads": "where it keeps agents' heads: `branches` or `published`",
+    "clone": "the id of this clone",
+    "shared_store": "whether all machines have one store",
+    "away_since": "since when it cannot be reached, or null",
+    "away_reason": "why, or null",
+    "refs": "how many refs here are shared",
+    "owed": "refs that the hub has not as they are here",
+    "behind": "refs that are newer at the hub, as far as it was read",
+    "forks": "agents that went on here and there: objects with `agent`, `base`, `ours`, `theirs`, and how many commits only we "
+    "(`ahead`) and only the hub (`behind`) have",
+    "elsewhere": "work that other machines have not published: objects with `agent`, `clone` and `since`",
+}
 _CONFLICTS = {
     "into": "who takes the work in; with `land` the branch",
     "from": "whose work",
@@ -92,6 +107,10 @@ TOLD: dict[str, dict[str, str]] = {
         "remotes": "the remotes",
         "remotes[].name": "name",
         "remotes[].fetch": "what `git fetch` brings of the space",
+        "hub": "as `clia hub status`; null: there is none",
+        "published": "refs that the hub did not have, and has now",
+        "moved": "what `--store` took along from the store beside the repository: live `sessions`, entries of pending `traces`, "
+        "`users`; null: nothing was there to be moved",
     },
     "Spawn": {
         "agent": "the agent",
@@ -237,6 +256,16 @@ TOLD: dict[str, dict[str, str]] = {
         "edges": "how many relations stand",
         "unseen": "what this clone does not hold",
     },
+    "Hub status": _HUB,
+    "Hub sync": {
+        "synced": "what differed",
+        "synced[].ref": "the ref",
+        "synced[].what": "`new`, `ahead` or `united` here, `published` there; a `fork` is left, and so is what was `purged` here. "
+        "Any other word is the code of what was in the way",
+        "synced[].cid": "the commit; null where there is none",
+        "status": "as `clia hub status`, afterwards",
+        **{f"status.{key}": told for key, told in _HUB.items()},
+    },
     "Rebuild": {"edges": "how many relations stand"},
     "Relink": {
         "commit": "what has a trace now",
@@ -261,8 +290,10 @@ TOLD: dict[str, dict[str, str]] = {
         "space.id": "the space's id",
         "space.agents": "how many are at work",
         "space.ailments": "what is wrong with sessions: objects with `code`, `message`, `agent`, `session` and `repaired`",
+        "space.beside": "live sessions in the SQLite store, where another store is in use",
         "agents": "as `clia agents doctor`",
         "peers": "each peer, with what is wrong with it",
+        "hub": "as `clia hub status`; null: there is none",
         "hooks": "what tools tell clia",
         "hooks.tools": "each tool whose hooks are installed: where, for which events, and when its last event came",
         "hooks.spool": "events that hooks put down",
@@ -370,6 +401,12 @@ def _tour() -> Iterator[tuple[str, str]]:
     git("branch", "tidy", squashed)
     yield "Relink", "relink --onto tidy"
     yield "Archive", "archive reviewer"
+    git("init", "--quiet", "--bare", "../meet.git")
+    yield "", "init ../crew"
+    yield "", "spawn scout --empty --title 'Count' --path ../crew"
+    yield "", "hub set ../meet.git --path ../crew"
+    yield "Hub status", "hub status --path ../crew"
+    yield "Hub sync", "hub sync --path ../crew"
     git("update-ref", "-d", "refs/clia/agents/reviewer")
     yield "Verify", "verify"
     yield "Maintain", "maintain --archive-idle 30"

@@ -11,7 +11,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app import behaviour_verbs, federation_verbs, lineage, session_verbs, settings, space, spaces
+from clia.app import behaviour_verbs, federation_verbs, hub_verbs, lineage, session_verbs, settings, space, spaces
 from clia.behaviours import model as behaviour_model
 from clia.cli import agent_program
 from clia.client import space as client_space
@@ -20,7 +20,7 @@ from clia.kernel import typed_objects
 from clia.ports import engine, queue, repository, store, workbench
 from clia.sessions import health as session_health
 from clia.sessions import model as session_model
-from clia.space import checks, exchange, model, purging, relinking, upkeep
+from clia.space import checks, exchange, hub_records, ledger, model, purging, relinking, upkeep
 from clia.triads import contexts, diagnostics, origins, view
 from reference_markdown import code, fenced, page, prose, table
 
@@ -45,8 +45,11 @@ ANSWERS = (
     *(federation_model.Key, federation_model.Peer, federation_model.Share, federation_model.Grant, federation_model.Explained),
     *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
     *(federation_model.Refused, federation_model.Remote),
+    *(hub_records.HubStatus, hub_records.Synced, hub_records.Fork, ledger.Elsewhere),
     *(checks.Report, checks.Finding, upkeep.Maintained, relinking.Relinked, workbench.Pushed, exchange.Adopted),
 )
+CALLED: dict[type, str] = {hub_records.Synced: "HubSynced"}
+"""Records that are public under another name than their own."""
 
 
 def python_page() -> str:
@@ -65,7 +68,10 @@ def python_page() -> str:
         *functions,
         *(_class(each) for each in (view.Lineage, view.MergedDocument)),
         *(_record(each) for each in records),
-        _class(space.Space, session_verbs.SessionVerbs, behaviour_verbs.BehaviourVerbs, federation_verbs.FederationVerbs),
+        _class(
+            *(space.Space, session_verbs.SessionVerbs, behaviour_verbs.BehaviourVerbs, federation_verbs.FederationVerbs),
+            *(hub_verbs.HubVerbs,),
+        ),
         _remote(),
         _class(session_model.Session),
         *(_record(each) for each in (*GIVEN, *ANSWERS)),
@@ -144,7 +150,7 @@ def _record(kind: type) -> str:
             rows.append((code(each.target.id), code(ast.unparse(each.annotation)), prose(comment)))
     own = ast.get_docstring(_class_node(kind)) or ""
     return page(
-        f"## {kind.__name__}",
+        f"## {CALLED.get(kind, kind.__name__)}",
         prose(own),
         table(("field", "type", "meaning"), rows),
         "`to_json()` gives the JSON shape." * hasattr(kind, "to_json"),

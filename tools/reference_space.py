@@ -10,6 +10,7 @@ import inspect
 from typing import TYPE_CHECKING
 
 from clia.app import spaces
+from clia.app.joining import HUB_SECONDS
 from clia.behaviours import library
 from clia.behaviours import model as said_of_versions
 from clia.behaviours.measures import MEASURES
@@ -17,8 +18,9 @@ from clia.federation import announcing, keys
 from clia.federation import checks as federation_checks
 from clia.kernel import refs, types
 from clia.kernel.typed_objects import PROMPT, SESSION_FLOW
+from clia.ports.hub import APART, BRANCHES
 from clia.sessions import flows
-from clia.space import behaviour_chains, checks, envelope, exchange, landing, model, traces
+from clia.space import behaviour_chains, checks, envelope, exchange, hub_records, landing, model, taking, traces
 from reference_markdown import code, page, prose, table
 
 if TYPE_CHECKING:
@@ -41,7 +43,11 @@ REFS = {
     "PEERS": ("<peer>", "who a peer is, and how far it was believed"),
     "PEERS_REMOVED": ("<space id>", "the same of a peer that was removed, should it come back"),
     "REMOTES": ("<peer>/{agents,records,notes/trace,notes/session,behaviours}/<name>", "what is tracked of a peer"),
-    "TRACKING": ("<remote>/{clia,notes,heads}/…", "what was fetched from a remote and is not yet adopted"),
+    "TRACKING": (
+        "<remote>/{clia,notes,heads}/…",
+        "what was fetched from a remote, and of a hub: what it had when it was read last",
+    ),
+    "PUBLISHED": ("<name>", "at a hub only: an agent's head where `clia.hubHeads` is `published`, so that it is no branch there"),
 }
 BEHAVIOUR_TREE = (
     (f"{behaviour_chains.VERSIONS}<cid>.json", "a version: an object of the type `behaviour`"),
@@ -108,6 +114,13 @@ FINDINGS = {
 }
 SETTINGS = (
     ("clia.store", "`postgresql://…`: the store; without it a SQLite file beside the repository", "`store`"),
+    ("clia.hub", "the remote where the machines of the space [meet](../how-to/many-machines.md); `clia hub set` writes it", ""),
+    (
+        "clia.hubHeads",
+        f"where the hub keeps agents' heads: `{BRANCHES}` ({code(refs.HEADS)}) or `{APART}` ({code(refs.PUBLISHED)})",
+        "",
+    ),
+    ("clia.hubSeconds", f"how long one exchange with the hub may take before it counts as away; {HUB_SECONDS} without it", ""),
     ("clia.durable", "`false`: do not flush to disk; a command then survives its process, not a power failure", "`durable`"),
     ("clia.traceEntryMax", f"characters of an entry of a trace before it is cut; {traces.ENTRY_MAX} without it", "`entry_max`"),
     ("user.name", "with `user.email`: the accountable person, committer of every agent's commits", "`person`"),
@@ -120,7 +133,11 @@ def _words(*names: str) -> tuple[str, ...]:
 
 
 WORDS = {
-    "`clia init`, `Space.adopt`": (exchange.NEW, exchange.AHEAD, exchange.UNITED, exchange.DIVERGED),
+    "`clia init`, `Space.adopt`": (taking.NEW, taking.AHEAD, taking.UNITED, taking.DIVERGED),
+    "`clia hub sync`": (
+        *(taking.NEW, taking.AHEAD, taking.UNITED, hub_records.PUBLISHED, hub_records.REMOVED),
+        *(hub_records.FORK, taking.REFUSED, hub_records.ELSEWHERE, hub_records.UNREADABLE),
+    ),
     "`clia publish`": ("new", "moved", "same", "refused"),
     "`clia land`": (landing.FAST_FORWARD, landing.MERGE, landing.SQUASH),
     "the kind of a behaviour": (SESSION_FLOW, PROMPT),
@@ -179,6 +196,8 @@ def space_page() -> str:
                     code(".git/clia/shared/<space id>.git"),
                     "what a peer may fetch from the forge: a repository of the refs that it was told",
                 ),
+                (code(".git/clia/clone"), "the id of this clone: what tells its machine from others"),
+                (code(".git/clia/hub-away.json"), "there while the hub cannot be reached: since when, and why"),
                 (code(".git/clia/quarantine/"), "what peers send, until it was looked at"),
                 (code(".git/worktrees/<name>/clia.json"), "of a checkout: its agent and base"),
             ],

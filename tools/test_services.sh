@@ -1,6 +1,7 @@
 #!/bin/sh
 # What the tests need beside Python and git: a PostgreSQL server's programs (the tests start a throw-away server themselves),
-# ssh-keygen, to sign commits with, curl, which pages of the documentation show, and a browser.
+# ssh-keygen, to sign commits with, an sshd and gitolite, to share a repository over, curl, which pages of the documentation show,
+# and a browser.
 set -eu
 
 # A wrapper on the path may not work (Debian's need a cluster of their own), so each is tried.
@@ -16,6 +17,8 @@ have_postgres() {
 missing=
 have_postgres || missing="postgresql"
 command -v ssh-keygen >/dev/null 2>&1 || missing="$missing openssh-client"
+[ -x /usr/sbin/sshd ] || missing="$missing openssh-server"
+[ -x /usr/share/gitolite3/gitolite-shell ] || missing="$missing gitolite3"
 command -v curl >/dev/null 2>&1 || missing="$missing curl"
 chromium --version >/dev/null 2>&1 || missing="$missing chromium"
 if [ -z "$missing" ]; then
@@ -27,6 +30,12 @@ if ! command -v apt-get >/dev/null 2>&1 || [ "$(id -u)" != 0 ]; then
 fi
 echo "tests: installing $missing"
 export DEBIAN_FRONTEND=noninteractive
+# Packages of servers would start one of their own, which nobody here needs; this is Debian's way to say so.
+if [ ! -e /usr/sbin/policy-rc.d ]; then
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+    chmod +x /usr/sbin/policy-rc.d
+fi
 apt-get update -qq
 if [ "${missing#postgresql}" != "$missing" ]; then
     # The package would make and start a server of its own, which nobody here needs.

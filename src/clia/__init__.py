@@ -10,6 +10,7 @@ from clia import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from clia.app.fleet import Fleet
     from clia.app.lineage import lineage
     from clia.app.settings import Settings
     from clia.app.space import Space
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from clia.federation.model import Announced, Grant, Key, Peer, Remote, Synced
     from clia.kernel.typed_objects import Behaviour, Briefing, ConsoleTrace
     from clia.sessions.model import Decision, Flow, Request, Session
+    from clia.space.hub_records import Fork, HubStatus
+    from clia.space.hub_records import Synced as HubSynced
+    from clia.space.ledger import Elsewhere
     from clia.space.model import Conflicts, File, Landed, Link, Merged, Submodule, UpToDate
 
 __version__ = "0.1.0"
@@ -34,9 +38,14 @@ __all__ = [
     "Conflicts",
     "ConsoleTrace",
     "Decision",
+    "Elsewhere",
     "File",
+    "Fleet",
     "Flow",
+    "Fork",
     "Grant",
+    "HubStatus",
+    "HubSynced",
     "Key",
     "KnownBehaviour",
     "Landed",
@@ -63,7 +72,7 @@ __all__ = [
 ]
 
 _OBJECTS, _MODEL, _SESSIONS = "clia.kernel.typed_objects", "clia.space.model", "clia.sessions.model"
-_FEDERATION, _BEHAVIOURS = "clia.federation.model", "clia.behaviours.model"
+_FEDERATION, _BEHAVIOURS, _HUB = "clia.federation.model", "clia.behaviours.model", "clia.space.hub_records"
 _HOMES = {
     "Announced": _FEDERATION,
     "Behaviour": _OBJECTS,
@@ -74,9 +83,14 @@ _HOMES = {
     "Conflicts": _MODEL,
     "ConsoleTrace": _OBJECTS,
     "Decision": _SESSIONS,
+    "Elsewhere": "clia.space.ledger",
     "File": _MODEL,
+    "Fleet": "clia.app.fleet",
     "Flow": _SESSIONS,
+    "Fork": _HUB,
     "Grant": _FEDERATION,
+    "HubStatus": _HUB,
+    "HubSynced": f"{_HUB}:Synced",
     "Key": _FEDERATION,
     "KnownBehaviour": _BEHAVIOURS,
     "Landed": _MODEL,

@@ -23,8 +23,10 @@ from support.session_spaces import STORES, Liar, Place, place, use_engine, with_
 from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    from clia.ports.repository import Look
 
 TESS = "Tess <tess@example.org>"
 FORK = multiprocessing.get_context("fork")
@@ -263,18 +265,18 @@ def test_lookers_of_several_handles_tell_each_change_once(here: Place, scout: cl
         one.look()
         assert other.look() == 0
         scout.commit("scout", "finding", changes={"a": b"a"})
-        under = scout._core.refs.under
+        look = scout._core.refs.look
         looked: list[str] = []
 
-        def overtaken(prefix: str) -> list[tuple[str, str]]:
-            found = under(prefix)
+        def overtaken(prefixes: Sequence[str], since: Any) -> Look:
+            found = look(prefixes, since)
             if not looked:
                 looked.append(scout.commit("scout", "finding", changes={"a": b"b"}))
                 looked.append(str(other.look()))
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scout._core.refs, "under", overtaken)
+            patch.setattr(scout._core.refs, "look", overtaken)
             assert one.look() == 0
         assert looked[1] == "1"
         assert [each["cid"] for each in news(one)] == [looked[0]]

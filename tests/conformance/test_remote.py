@@ -20,9 +20,10 @@ from clia.client import RemoteSpace
 from clia.client import space as module
 from clia.client.following import events_in
 from clia.wire.verbs import LOCAL
+from support.git_hubs import Hub, away, bare
 from support.remote import Cutting, Served, running, serving
 from support.session_flows import QUESTION
-from support.spaces import BRIEFING, refused
+from support.spaces import BRIEFING, refused, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -250,12 +251,31 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         "running": lambda: space.running,
         "captures": lambda: space.captures,
         "doors": lambda: space.doors,
+        "has_hub": lambda: space.has_hub,
+        "elsewhere": space.elsewhere,
     }
     assert {*calls, "close"} == set(LOCAL)
     for name, call in calls.items():
         error = refused("local-only", call)
         assert isinstance(error, errors.NotAllowed)
         assert error.hints == (LOCAL[name],)
+
+
+def test_the_hub_of_a_space_is_told_and_met_from_afar(served: Served, tmp_path: Path) -> None:
+    hub = bare(tmp_path / "hub.git")
+    clia.init(tmp_path / "repo", settings=settings(), hub=str(hub)).close()
+    with served.open(tmp_path / "repo") as space:
+        with away(Hub(str(hub), hub)):
+            space.spawn("scout", BRIEFING)
+        found = space.hub_status()
+        assert (type(found), found.away_since is None, found.forks) == (clia.HubStatus, False, ())
+        assert found.owed == ("refs/clia/agents/scout", "refs/heads/agents/scout")
+        synced = space.hub_sync()
+        assert {type(each) for each in synced} == {clia.HubSynced}
+        assert [(each.ref, each.what) for each in synced] == [(ref, "published") for ref in found.owed]
+        assert space.hub_status() == found._replace(away_since=None, away_reason=None, owed=())
+        assert refused("no-fork", lambda: space.hub_sync(forks={"scout": "other"})).fields == {"agent": "scout"}
+        assert refused("nothing-elsewhere", lambda: space.hub_sync(abandon=["scout"])).fields == {"agent": "scout"}
 
 
 def test_a_closed_space_answers_no_more(space: Any, served: Served) -> None:
@@ -297,6 +317,15 @@ def test_a_session_tells_who_resumed_it_with_what(space: Any) -> None:
     (given,) = space.resume("scout", {"a": [1.5, None]}).given()
     assert (given.call, given.value, given.by) == (1, {"a": [1.5, None]}, "Tess <tess@example.org>")
     assert given.at
+
+
+def test_the_fleet_is_told_with_what_waits(space: Any) -> None:
+    asked = space.ask("scout", {"question": "Go?"})
+    found = space.fleet()
+    assert isinstance(found, clia.Fleet)
+    assert found.people is not None
+    assert (found.people.agent, found.people.request, found.questions) == ("scout", asked.id, 1)
+    assert (found.workers, found.queue, found.work) == ((), (), None)
 
 
 def test_doctor_looks_and_repairs(space: Any) -> None:

@@ -12,6 +12,7 @@ import clia
 from clia import errors
 from support import git
 from support.fake_secrets import FAKES, PEM_KEYS
+from support.git_hubs import bare
 from support.remote import Served, serving
 from support.spaces import BRIEFING, refused, settings, texts
 
@@ -27,12 +28,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield made
 
 
-@pytest.fixture(params=["local", "remote"])
+@pytest.fixture(params=["local", "remote", "hub"])
 def space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[clia.Space]:
-    """A space in this process, and the same over HTTP."""
-    remote = request.param == "remote"
-    open_space = request.getfixturevalue("served").open if remote else lambda path: clia.init(path, settings=settings())
-    with open_space(tmp_path / "repo") as made:
+    """A space in this process, the same over HTTP, and one whose refs move at a hub."""
+    if request.param == "remote":
+        made = request.getfixturevalue("served").open(tmp_path / "repo")
+    else:
+        hub = str(bare(tmp_path / "hub.git")) if request.param == "hub" else None
+        made = clia.init(tmp_path / "repo", settings=settings(), hub=hub)
+    with made:
         yield made
 
 
@@ -817,24 +821,24 @@ def test_a_leak_is_purged_from_traces_their_history_and_the_buffer(scout: clia.S
 
 
 def test_a_purged_history_does_not_come_back_from_another_clone(scout: clia.Space, tmp_path: Path) -> None:
-    repo, hub = tmp_path / "repo", tmp_path / "hub.git"
+    repo, hub = tmp_path / "repo", tmp_path / "other.git"
     git("init", "-q", "--bare", str(hub), cwd=tmp_path)
-    git("remote", "add", "hub", str(hub), cwd=repo)
+    git("remote", "add", "other", str(hub), cwd=repo)
     scout.trace("scout", "console", "fine")
     scout.commit_with_trace("scout", "test", {"a": b"0"})
     scout.trace("scout", "console", "the pass phrase is swordfish")
     made = scout.commit_with_trace("scout", "test", {"a": b"1"})
-    scout.publish(["scout"], "hub")
-    assert any("remote hub" in line for line in scout.trace_purge("scout", "swordfish").remaining)
+    scout.publish(["scout"], "other")
+    assert any("remote other" in line for line in scout.trace_purge("scout", "swordfish").remaining)
     ref = "refs/notes/clia/trace/scout"
-    assert [(each.ref, each.what) for each in scout.adopt("hub")] == [(ref, "purged")]
+    assert [(each.ref, each.what) for each in scout.adopt("other")] == [(ref, "purged")]
     trace = scout.trace_for(made)
     assert trace is not None
     assert texts(trace.entries) == ["the pass phrase is [purged]"]
-    assert "refused" in {each.state for each in scout.publish(["scout"], "hub")}
+    assert "refused" in {each.state for each in scout.publish(["scout"], "other")}
     git("update-ref", "-d", ref, cwd=hub)
-    assert "refused" not in {each.state for each in scout.publish(["scout"], "hub")}
-    assert scout.adopt("hub") == []
+    assert "refused" not in {each.state for each in scout.publish(["scout"], "other")}
+    assert scout.adopt("other") == []
     assert scout.verify().clean
 
 

@@ -59,17 +59,18 @@ class Database(NamedTuple):
     address: str  # a directory, or a PostgreSQL address
 
 
-@pytest.fixture(params=["sqlite", "postgres", "memory"])
+@pytest.fixture(params=["sqlite", "postgres", "postgres, with names of its own", "memory"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     opened: list[Store] = []
     path, address = str(tmp_path / "new/folder/space.db"), ""
-    if request.param == "postgres":
+    if request.param.startswith("postgres"):
         address = request.getfixturevalue("postgres_address")
 
     def make(space: str) -> Store:
         made: dict[str, Callable[[], Store]] = {
             "sqlite": lambda: SqliteStore(path, space),
             "postgres": lambda: PostgresStore(address, space),
+            "postgres, with names of its own": lambda: PostgresStore(address, space, own=f"{space}/clone"),
             "memory": MemoryStore,
         }
         opened.append(made[request.param]())

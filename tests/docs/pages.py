@@ -32,8 +32,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from clia.cli.registry import TREE, Group
+from support import warm
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("console", "python", "json", "yaml", "text", "sh")
@@ -44,6 +47,7 @@ _OPENING = re.compile(r"^[ \t]*(?:`{3}|~{3})", re.MULTILINE)
 _FILE = re.compile(r"^File `(\S+)`:\n\n\Z", re.MULTILINE)
 _EXITS = re.compile(r"# exits (\d+)")
 _ANY_TEXT = re.compile(rf" *{ANY} *")
+_COMMAND = re.compile(r"\bclia ([a-z-]+) *([a-z-]*)")
 _END = "clia-end-of-block"
 _MARK = "clia-step-done"
 
@@ -119,13 +123,25 @@ def _commands(block: Block) -> list[Step]:
     return found
 
 
-def run(text: str, directory: Path, home: Path, more: Mapping[str, str] | None = None) -> list[Failure]:
-    """Does all steps of a page in ``directory``; what went otherwise than the page says. ``more`` are variables for the shell."""
+def run(
+    text: str, directory: Path, home: Path, more: Mapping[str, str] | None = None, cold: Iterable[str] | None = None
+) -> list[Failure]:
+    """Does all steps of a page in ``directory``; what went otherwise than the page says.
+
+    ``more`` are variables for the shell. Where ``cold`` is given, these commands start the installed program, and others are run
+    by one that is loaded already (support/warm.py); a page that asks where the program is gets the installed one.
+    """
     todo = steps(text)
     script = home.with_suffix(".sh")  # beside it: a newcomer's home is empty
     parts = [f"{_beside(each, home) if each.beside else each.script}\nprintf '\\n{_MARK} %d\\n' \"$?\"\n" for each in todo]
     script.write_text("".join([*parts, "trap '' TERM\nkill 0\nwait\n"]), encoding="utf-8")
-    out = _printed(script, directory, environment(home) | dict(more or {}))
+    variables = environment(home)
+    if cold is not None and "command -v clia" not in text:
+        programs = home.with_suffix(".bin")
+        programs.mkdir()
+        warm.stand_in(programs, cold)
+        variables["PATH"] = os.pathsep.join([str(programs), variables["PATH"]])
+    out = _printed(script, directory, variables | dict(more or {}))
     *outputs, rest = re.split(rf"\n{_MARK} (\d+)\n", out)
     failures = [
         each for step, out, code in zip(todo, outputs[::2], outputs[1::2], strict=False) if (each := judge(step, out, int(code)))
@@ -145,7 +161,7 @@ def _printed(script: Path, directory: Path, variables: Mapping[str, str]) -> str
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         encoding="utf-8",
-        start_new_session=True,
+        process_group=0,  # in the session of what runs commands for it, which joins this group
     ) as shell:
         try:
             return shell.communicate(timeout=TIMEOUT)[0]
@@ -222,6 +238,22 @@ def fresh() -> Iterator[tuple[Path, Path]]:
 def documents() -> list[Path]:
     """Every page that people read in this repository."""
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def cold_commands() -> dict[Path, set[str]]:
+    """The commands that each page is the first to show, as ``session show``: those start the installed program."""
+    seen: set[str] = set()
+    found: dict[Path, set[str]] = {}
+    for page in documents():
+        scripts = "\n".join(step.script for step in steps(page.read_text(encoding="utf-8")))
+        found[page] = {*map(_named, _COMMAND.findall(scripts))} - seen
+        seen |= found[page]
+    return found
+
+
+def _named(words: tuple[str, str]) -> str:
+    """The name of a command among the words that follow ``clia``."""
+    return " ".join(words) if isinstance(TREE.commands.get(words[0]), Group) else words[0]
 
 
 def is_generated(page: Path) -> bool:

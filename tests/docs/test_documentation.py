@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PAGES = pages.documents()
+COLD = pages.cold_commands()
 LOOPBACK = "127.0.0.1"
 """Every machine is it for itself: the one host outside example.org that a page may name."""
 WRITTEN = [page for page in PAGES if not pages.is_generated(page)]
@@ -51,10 +52,10 @@ def server_variables(address: str) -> dict[str, str]:
 
 @every_page
 def test_what_a_page_shows_is_what_happens(page: Path, request: pytest.FixtureRequest) -> None:
-    needs_server = name_of(page) in ("docs/how-to/postgres.md", "docs/how-to/forge.md")
+    needs_server = name_of(page) in ("docs/how-to/postgres.md", "docs/how-to/forge.md", "docs/how-to/many-machines.md")
     more = server_variables(request.getfixturevalue("postgres_address")) if needs_server else {}
     with pages.fresh() as (work, home):
-        failures = pages.run(text_of(page), work, home, more)
+        failures = pages.run(text_of(page), work, home, more, cold=COLD[page])
     assert not failures, "\n\n".join(f"{name_of(page)} {each}" for each in failures)
 
 

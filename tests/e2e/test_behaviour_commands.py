@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
 import subprocess
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +16,8 @@ import clia as library
 from clia.behaviours.model import Rate
 from clia.cli.behaviours.common import chance, rate_words
 from clia.cli.main import main
-from support import Ran, git, program
+from support import git, program
+from support.commands import Commands
 from support.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -34,35 +34,19 @@ SEEN = 24
 """Outcomes of each version in the record."""
 
 
-class Here(NamedTuple):
-    """A space with the flow ``review``, the prompt ``careful`` and the agent ``scout``; commands run in this process."""
+class Here(Commands):
+    """A space with the flow ``review``, the prompt ``careful`` and the agent ``scout``."""
 
-    root: Path
-
-    def run(self, *words: str) -> Ran:
-        out, err = StringIO(), StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            done = main([*words, "--path", str(self.root)])
-        return Ran(done, out.getvalue(), err.getvalue())
-
-    def __call__(self, *words: str) -> str:
-        ran = self.run(*words)
-        assert ran.code == 0, ran
-        assert all(len(line) <= 80 for line in ran.out.splitlines() if " │ " not in line), "it fits in a terminal"
-        return ran.out
-
-    def json(self, *words: str) -> Any:
-        ran = self.run(*words, "--json")
-        assert (ran.code, ran.err) == (0, ""), ran
-        return ran.json()
+    def __call__(self, *words: str, code: int = 0) -> str:
+        out = super().__call__(*words, code=code)
+        assert all(len(line) <= 80 for line in out.splitlines() if " │ " not in line), "it fits in a terminal"
+        return out
 
     def refused(self, *words: str, code: int = 2) -> dict[str, Any]:
-        """The error; there is no answer beside it, and nothing is changed."""
+        """The error; nothing is changed."""
         before = self.refs()
-        ran = self.run(*words, "--json")
-        assert (ran.code, ran.out) == (code, ""), ran
+        error = super().refused(*words, code=code)
         assert self.refs() == before
-        error: dict[str, Any] = json.loads(ran.err)["error"]
         return error
 
     def refs(self) -> str:

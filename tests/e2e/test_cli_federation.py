@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 import subprocess
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from datetime import UTC, datetime
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,9 +15,9 @@ import pytest
 
 import clia as library
 from clia.cli.federation.tables import show_moves
-from clia.cli.main import main
 from clia.federation.model import Move
-from support import Ran, git, program
+from support import git, program
+from support.commands import Commands
 from support.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -38,36 +37,8 @@ FOLLOWED = [
 ]
 
 
-class Here(NamedTuple):
-    """A space; commands run there, in this process: starting takes long."""
-
-    root: Path
-
-    def run(self, *words: str) -> Ran:
-        out, err = StringIO(), StringIO()
-        with redirect_stdout(out), redirect_stderr(err):
-            try:
-                done = main([*words, "--path", str(self.root)])
-            except SystemExit as left:  # as argparse does
-                done = int(str(left.code))
-        return Ran(done, out.getvalue(), err.getvalue())
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        ran = self.run(*words)
-        assert ran.code == code, ran
-        return ran.out
-
-    def json(self, *words: str, code: int = 0) -> Any:
-        ran = self.run(*words, "--json")
-        assert (ran.code, ran.err) == (code, ""), ran
-        return ran.json()
-
-    def refused(self, *words: str, code: int = 2) -> dict[str, Any]:
-        """The error; there is no answer beside it."""
-        ran = self.run(*words, "--json")
-        assert (ran.code, ran.out) == (code, ""), ran
-        error: dict[str, Any] = json.loads(ran.err)["error"]
-        return error
+class Here(Commands):
+    """A space."""
 
     def key(self) -> str:
         return self("key", "show").strip()

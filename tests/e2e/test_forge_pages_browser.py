@@ -10,13 +10,18 @@ import pytest
 from playwright.sync_api import expect
 
 import clia
+from clia.app.beats import About, Beats
+from clia.app.fleet import WORKER, Underway
 from clia.app.users import users_of
+from clia.ports.queue import Task
 from support import forge_scene
 from support.browser import PHONE, Person, assert_accessible, assert_fits, chromium, picture, visited, with_axe
+from support.fleet import beat, put
 from support.forge_server import ForgeProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from playwright.sync_api import Browser
 
@@ -50,6 +55,7 @@ PAGES = {
     "lineage": "/s/shop/lineage",
     "lineage-agent": "/s/shop/lineage/scout?at=/role",
     "lineage-agenda": "/s/shop/lineage/scout?document=plan",
+    "fleet": "/s/shop/fleet",
     "missing": "/s/shop/agents/nobody",
 }
 PICTURES = {"inbox": "inbox", "graph": "graph", "session": "session", "agent": "agent", "lineage-agent": "lineage"}
@@ -79,6 +85,7 @@ HOSTILE = [
     "/s/hostile/lineage/villain",
     "/s/hostile/lineage/villain?at=/role",
     "/s/hostile/lineage/villain?document=plan",
+    "/s/hostile/fleet",
     "/login?next={path}&key={path}",
 ]
 
@@ -86,6 +93,7 @@ HOSTILE = [
 class Gallery(NamedTuple):
     """A forge over spaces that have everything in them, and its visitors."""
 
+    shop: Path
     browser: Browser
     address: str
     secrets: Mapping[str, str]
@@ -101,8 +109,26 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gallery]:
     forge_scene.people(shop.root, {"ada": ("admin", "Ada Lovelace", "ada@example.org"), "mallory": ("admin", attacker, "")})
     with clia.open(shop.root, settings=clia.Settings(durable=False, person=forge_scene.PERSON)) as space:
         secrets = {name: users_of(space).make_session(name).secret for name in ("ada", "mallory")}
+        work_on(space)
+    with clia.open(hostile.root, settings=clia.Settings(durable=False, person=forge_scene.PERSON)) as space:
+        put(space, beat("<img src=x onerror=window.pwned=1>", seen_at=space.fleet().at))
     with ForgeProcess(shop.root, "--space", str(shop.root), "--space", str(hostile.root)) as forge, chromium() as browser:
-        yield Gallery(browser, forge.address, secrets, shop.names, hostile.names)
+        yield Gallery(shop.root, browser, forge.address, secrets, shop.names, hostile.names)
+
+
+def work_on(space: clia.Space) -> None:
+    """Machines and workers of every sort."""
+    now = space.fleet().at
+    doing = [Underway("scout", "1.1", "command", 2, now - 400)]
+    kinds = ["command", "commit", "llm", "merge", "session", "spawn", "timer"]
+    apart = {"machine": "south.example.org", "clone": "c2", "forks": ["lead"], "away_since": now - 300}
+    rows = [
+        beat("north-4711-a1b2c3", seen_at=now, clock=now, running=doing, kinds=kinds, answered=1234, retried=5, forks=[]),
+        beat("south-4712-d4e5f6", seen_at=now, clock=now + 90, trouble="PostgreSQL (host=db): it does not answer", **apart),
+        beat("killed", seen_at=now - 600, clock=now - 600, **apart),
+    ]
+    put(space, *rows)
+    space.running.queue.claim([Task("scout", "1.1", "command", now)], "north-4711-a1b2c3", now, 3600.0)
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +235,22 @@ def test_a_merged_value_says_where_it_comes_from_when_it_is_clicked(ada: Person)
     expect(panel).to_contain_text("Winner")
     expect(panel).to_contain_text("/role")
     expect(panel.locator(".places")).to_contain_text("Explorer")
+    assert page.evaluate("window.still_here")
+    page.close()
+
+
+def test_the_fleet_is_looked_at_again_though_no_event_tells_of_it(gallery: Gallery, ada: Person) -> None:
+    """A worker that starts appears on the page; the browser's clock is moved on, so that nobody waits."""
+    page = ada.tab()
+    page.clock.install()
+    visited(page, "/s/shop/fleet")
+    page.evaluate("window.still_here = true")
+    workers = page.get_by_role("region", name="Workers")
+    expect(workers).to_contain_text("north-4711-a1b2c3")
+    with clia.open(gallery.shop, settings=clia.Settings(durable=False, person=forge_scene.PERSON)) as space:
+        Beats(space, About(WORKER, "newcomer")).beat()
+    page.clock.run_for(8000)
+    expect(workers).to_contain_text("newcomer")
     assert page.evaluate("window.still_here")
     page.close()
 

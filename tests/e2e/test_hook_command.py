@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support import Tree, clia, git, program
+from support import Tree, git, program
+from support import installed as clia
 from support.hook_spools import EVENT, QUIET, Fired, environment, events, fire, new_space, spool_of
 
 if TYPE_CHECKING:

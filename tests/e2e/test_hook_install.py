@@ -15,7 +15,8 @@ import skills_ref  # type: ignore[import-untyped]  # it brings no types
 
 import clia as library
 from clia.app.hook_tools import TOOLS
-from support import clia, git, program
+from support import git, program
+from support import installed as clia
 from support.terminal import Terminal
 
 if TYPE_CHECKING:

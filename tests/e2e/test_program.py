@@ -14,7 +14,8 @@ import pytest
 
 import clia as library
 from clia.cli.registry import TREE, Group
-from support import clia, program
+from support import installed as clia
+from support import program
 
 if TYPE_CHECKING:
     from support import Tree

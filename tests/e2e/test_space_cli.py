@@ -101,7 +101,8 @@ def test_init_makes_a_space_once(tmp_path: Path) -> None:
     assert ran.out.splitlines() == [f"new space {identity} in {root}", "next: clia spawn NAME --title TITLE"]
     assert git("symbolic-ref", "HEAD", cwd=root).strip() == "refs/heads/main"
     again = clia("init", "--json", cwd=root)
-    assert again.json() == {"space": identity, "path": str(root), "created": False, "adopted": [], "remotes": []}
+    nothing: dict[str, list[str]] = {"adopted": [], "remotes": [], "published": []}
+    assert again.json() == {"space": identity, "path": str(root), "created": False, "hub": None, "moved": None, **nothing}
     assert clia("init", cwd=root).out == f"space {identity} in {root}\n"
     below = root / "sub"
     below.mkdir()

@@ -660,7 +660,7 @@ def test_an_agent_is_archived_and_brought_back(here: Here) -> None:
 
 def test_doctor_tells_about_the_space(here: Here, tmp_path: Path) -> None:
     with here.space() as space:
-        wanted = {"id": space.id, "agents": 3, "ailments": []}
+        wanted = {"id": space.id, "agents": 3, "ailments": [], "beside": 0}
     (here.root / "deep").mkdir()
     assert here.json("doctor", "--path", "deep")["space"] == wanted
     assert f"space       {wanted['id']}, 3 agents at work" in here("doctor").out

@@ -18,6 +18,7 @@ import psycopg
 import pytest
 
 from clia.backends.postgres_store import PostgresStore
+from clia.backends.sql_schema import KNOWN
 from clia.backends.sqlite_store import SqliteStore
 from clia.errors import Conflict, StoreError, UnsupportedFormat
 from clia.ports.store import Edge, Store
@@ -356,7 +357,7 @@ def test_a_newer_format_is_left_alone(path: Path) -> None:
         for attempt in (lambda: get(store), lambda: put(store, "k", "x")):
             with pytest.raises(UnsupportedFormat) as caught:
                 attempt()
-            assert caught.value.fields == {"path": str(path), "version": 99, "known": 1}
+            assert caught.value.fields == {"path": str(path), "version": 99, "known": KNOWN}
 
 
 def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -83,13 +83,28 @@ def program(name: str = "clia") -> str:
 
 
 def clia(*words: str, cwd: str | Path | None = None, env: dict[str, str] | None = None, executable: str | None = None) -> Ran:
-    """Runs the installed program as a user would."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
-    environment.update({"COLUMNS": "100", "NO_COLOR": "1"} | (env or {}))
-    done = subprocess.run(
-        [executable or program(), *words], cwd=cwd, env=environment, capture_output=True, text=True, encoding="utf-8", check=False
-    )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    """Runs a command as a user would, by the installed program's code, which is loaded already; or another program."""
+    if executable is not None:
+        return installed(*words, cwd=cwd, env=env, executable=executable)
+    from support import warm  # it is of this package
+
+    code, out, err = warm.run(words, cwd=cwd, env=_users(env))
+    return Ran(code, _as_text(out), _as_text(err))
+
+
+def installed(*words: str, cwd: str | Path | None = None, env: dict[str, str] | None = None, executable: str | None = None) -> Ran:
+    """Runs the installed program itself, where its start, its name or where it lies counts."""
+    done = subprocess.run([executable or program(), *words], cwd=cwd, env=_users(env), capture_output=True, check=False)
+    return Ran(done.returncode, _as_text(done.stdout), _as_text(done.stderr))
+
+
+def _users(env: dict[str, str] | None) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_"))}
+    return kept | {"COLUMNS": "100", "NO_COLOR": "1"} | (env or {})
+
+
+def _as_text(written: bytes) -> str:
+    return written.decode().replace("\r\n", "\n").replace("\r", "\n")  # as pipes opened for text are read
 
 
 def git(*words: str, cwd: str | Path) -> str:

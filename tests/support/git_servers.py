@@ -10,6 +10,7 @@ import os
 import subprocess
 import threading
 import zlib
+from base64 import b64encode
 from contextlib import contextmanager, suppress
 from hashlib import sha1
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -59,11 +60,21 @@ class _Quiet(BaseHTTPRequestHandler):
                 self.wfile.write(each)
 
 
-def stock(root: Path, *, newest: bool = True, told: list[bytes] | None = None) -> type[BaseHTTPRequestHandler]:
-    """`git http-backend` on all repositories of a folder; the newest protocol, or else the first. ``told``: what it hears."""
+def stock(
+    root: Path, *, newest: bool = True, told: list[bytes] | None = None, login: str | None = None
+) -> type[BaseHTTPRequestHandler]:
+    """`git http-backend` on all repositories of a folder; the newest protocol, or else the first. ``told``: what it hears.
+
+    With a ``login`` (``NAME:PASSWORD``) whoever does not say it learns nothing.
+    """
+    wanted = None if login is None else f"Basic {b64encode(login.encode()).decode()}"
 
     class Handler(_Quiet):
         def do_GET(self) -> None:
+            if wanted is not None and self.headers.get("authorization") != wanted:
+                self.body()
+                self.answer(401, b"", WWW_Authenticate='Basic realm="git"', Content_Length="0")
+                return
             path, _, query = self.path.partition("?")
             asked = {key: self.headers[name] for key, name in (("CONTENT_TYPE", "content-type"),) if name in self.headers}
             if newest and "git-protocol" in self.headers:

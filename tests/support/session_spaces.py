@@ -7,8 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psycopg
+
 import clia
 from support import git
+from support.git_hubs import bare
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING, settings
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from clia.ports.engine import Answer, Call, Engine, Problem, Program, Run, Turn
 
 STORES = ("sqlite", "postgresql")
+MACHINES = "machines"
+"""PostgreSQL, and a hub: what many machines share."""
 
 
 class Place(NamedTuple):
@@ -29,13 +34,20 @@ class Place(NamedTuple):
     root: Path
     store: str | None = None
     config: str | None = None
+    hub: str | None = None
 
     def open(self, **more: Any) -> clia.Space:
         """One more handle on the space, as another process would have."""
-        return clia.init(self.root, settings=settings(store=self.store, config=self.config, **more))
+        known = self.root.exists()
+        return clia.init(
+            self.root, settings=settings(store=self.store, config=self.config, **more), hub=None if known else self.hub
+        )
 
     def lose_store(self) -> None:
         """All live state is gone, dumps and journals with it; git is as it was."""
+        if self.hub is not None and self.store is not None:
+            with psycopg.connect(self.store, autocommit=True) as server:  # it is the space's, and no clone's
+                server.execute("TRUNCATE clia_streams, clia_entries, clia_values, clia_edges, clia_retractions")
         directory = self.root / ".git/clia"
         for each in [*directory.glob("space.db*"), *directory.glob("clone")]:
             each.unlink()
@@ -49,8 +61,9 @@ class Place(NamedTuple):
 
 def place(request: pytest.FixtureRequest, tmp_path: Path, store: str) -> Place:
     """Where a test's space is to be; PostgreSQL is started only for who asks for it."""
-    address = postgres_url(request.getfixturevalue("postgres_address")) if store == "postgresql" else None
-    return Place(tmp_path.resolve() / "repo", address)
+    address = None if store == "sqlite" else postgres_url(request.getfixturevalue("postgres_address"))
+    hub = str(bare(tmp_path.resolve() / "hub.git")) if store == MACHINES else None
+    return Place(tmp_path.resolve() / "repo", address, hub=hub)
 
 
 def with_agents(space: clia.Space, *names: str, **flows: str) -> clia.Space:
@@ -64,7 +77,7 @@ def with_agents(space: clia.Space, *names: str, **flows: str) -> clia.Space:
 
 def root_of(space: clia.Space) -> Path:
     """The repository of a space."""
-    return Path(space._core.locks._directory).parent.parent  # type: ignore[attr-defined]  # white box: the port does not tell
+    return Path(space.running.workplace).parent.parent  # .git; white box: no verb tells
 
 
 def forget_runs(space: clia.Space) -> None:

@@ -11,17 +11,20 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
 from clia.app.config import Config
+from clia.backends.procrastinate_queue import ProcrastinateQueue
 from clia.backends.store_queue import StoreQueue
 from support.effects import QUICK, fake_agent, worker_for
 from support.space_driver import BRIEFING, Paper, settings
 
 if TYPE_CHECKING:
     from clia.app.effects.context import Context
+    from clia.ports.queue import Queue
 
 CHAIN = """
 def main(input):
@@ -61,7 +64,7 @@ class Place(NamedTuple):
 
 
 def start(place: Place, name: str, dies_at: str = "", **options: Any) -> subprocess.Popen[bytes]:
-    """A process that works until nothing is left to do."""
+    """A process that works until nothing is left to do. ``shared``: over the queue of several machines."""
     words = json.dumps([list(place), name, dies_at, {**IMPATIENT, **options}])
     path = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     return subprocess.Popen([sys.executable, "-m", "support.worker_driver", words], env=os.environ | {"PYTHONPATH": path})
@@ -77,9 +80,16 @@ def work(place: Place, name: str, dies_at: str, options: dict[str, Any]) -> None
         reached("handling")
         return payload * 10
 
+    shared = options.pop("shared", False)
     config = Config(worker=QUICK._replace(**options), programs={"agent": fake_agent(Path(place.root).parent)})
-    with place.open() as space:
-        worker_for(space, Path(place.root), {"work": handle}, config, name=name, reached=reached).run(until_idle=True)
+    with place.open() as space, closing(_queue(space, place.store if shared else None)) as queue:
+        worker_for(space, Path(place.root), {"work": handle}, config, queue=queue, name=name, reached=reached).run(until_idle=True)
+
+
+def _queue(space: clia.Space, shared: str | None) -> Queue:
+    """The queue of one machine, or that of several which share a database."""
+    store = space._core.store
+    return StoreQueue(store) if shared is None else ProcrastinateQueue(store, shared, space.id)
 
 
 def check_answered_once(place: Place, agents: int, wanted: list[Any]) -> None:

@@ -31,6 +31,7 @@ poll_seconds = 0.1
 grace_seconds = 2
 timeout_seconds = 30
 behaviours_seconds = 15
+hub_seconds = 3
 
 [effects.llm]
 url = "https://models.example/v1/"
@@ -73,7 +74,7 @@ def test_everything_that_a_file_says_is_taken(tmp_path: Path) -> None:
     made = read_config(path)
     assert made.answers == {"human": {"type": "string", "enum": ["yes", "no"]}}
     assert made.flows == FlowLimits(2.0, 32)
-    assert made.worker == WorkerOptions(10.0, 3, 0.5, 60.0, 8, 0.1, 2.0, 30.0, 15.0)
+    assert made.worker == WorkerOptions(10.0, 3, 0.5, 60.0, 8, 0.1, 2.0, 30.0, 15.0, 3.0)
     assert made.llm == Llm("https://models.example/v1", "small", "MODELS_KEY", 20.0)
     assert made.programs == {
         "claude": ProgramRule(("claude", "-p"), 900.0, ("ANTHROPIC_BASE_URL",), "refactor"),

@@ -12,6 +12,7 @@ import clia
 from clia.app.feed import feed_of
 from clia.backends.store_feed import PollingBell
 from clia.errors import StoreError
+from clia.ports.repository import Look
 from clia.space.feed import BUCKET, SEEN, _agent_event
 from support.session_spaces import root_of
 from support.spaces import BRIEFING, refused, settings
@@ -52,13 +53,17 @@ def test_what_became_of_an_agent(old: Any, new: Any, event: Any) -> None:
     assert _agent_event(old, new) == event
 
 
-def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: clia.Space) -> None:
+@pytest.mark.parametrize("moved", [None, ["refs/clia/archive/agents/scout"]], ids=["all refs", "what moved"])
+def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: clia.Space, moved: list[str] | None) -> None:
+    """It is in neither place where one looks at heads first, whether all refs are listed or the few that moved are read."""
     refs = space._core.refs
-    under = refs.under
+    under, get = refs.under, refs.get
 
-    def restored_after_heads(prefix: str) -> list[tuple[str, str]]:
-        found = under(prefix)
-        if prefix == "refs/heads/agents/" and not found:
+    restored: list[str] = []
+
+    def restored_after(found: Any) -> Any:
+        if not found and not restored:
+            restored.append("scout")  # at once: restoring asks for the head, too
             space.restore("scout")
         return found
 
@@ -66,7 +71,9 @@ def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: cl
     with closing(feed_of(space)) as feed:
         feed.look()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(refs, "under", restored_after_heads)
+            patch.setattr(refs, "look", lambda prefixes, since: Look(None, moved))
+            patch.setattr(refs, "under", lambda prefix: restored_after(under(prefix)))
+            patch.setattr(refs, "get", lambda name: restored_after(get(name)) if name == "refs/heads/agents/scout" else get(name))
             assert feed.look() == 1
         assert feed.read(0)[0].body["event"] == "restored"
         assert feed.look() == 0

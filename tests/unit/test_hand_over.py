@@ -9,6 +9,7 @@ import pytest
 from clia.errors import (
     AlreadyExists,
     CliaError,
+    Conflict,
     InvalidAnswer,
     InvalidInput,
     NoSuchAgent,
@@ -189,6 +190,24 @@ def test_everything_else_is_tried_again_until_the_attempts_are_used_up(error: Ex
     last = hand_over.after_error(error, TASK, 3, AT, patience)
     assert isinstance(last, GiveUp)
     assert last.reason.startswith("given up after 3 attempts: ")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NoSuchAgent("no", code="agent-not-here"),
+        Conflict("no", code="work-elsewhere"),
+        Conflict("no", code="hub-diverged"),
+        TransportError("no", code="hub-away"),
+    ],
+)
+def test_what_this_machine_cannot_do_now_uses_up_no_attempt(error: CliaError) -> None:
+    found = hand_over.after_error(error, TASK, 1, AT, Patience(attempts=1))
+    assert isinstance(found, Retry)
+    assert (found.at > AT, found.error, found.counts) == (True, "no", False)
+    other = hand_over.after_error(TransportError("no"), TASK, 1, AT, Patience())
+    assert isinstance(other, Retry)
+    assert other.counts
 
 
 def test_where_one_attempt_is_all_its_error_is_the_reason() -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def test_the_exported_names_are_frozen() -> None:
     classes = ["Announced", "Behaviour", "BehaviourStats", "BehaviourVersion", "Briefing", "Comparison", "Conflicts"]
-    classes += ["ConsoleTrace", "Decision", "File", "Flow", "Grant", "Key", "KnownBehaviour", "Landed", "Link", "Merged", "Peer"]
+    classes += ["ConsoleTrace", "Decision", "Elsewhere", "File", "Fleet", "Flow", "Fork", "Grant", "HubStatus", "HubSynced", "Key"]
+    classes += ["KnownBehaviour", "Landed", "Link", "Merged", "Peer"]
     classes += ["Rate", "Remote", "Replayed", "Request", "Session", "Settings", "Space", "Submodule", "Suggestion", "Synced"]
     classes += ["UpToDate"]
     functions = ["__version__", "agent_cli", "errors", "init", "lineage", "open"]
@@ -44,7 +45,8 @@ def test_the_signatures_are_frozen() -> None:
         "lineage": f"(path: {path}, slug: 'str', *, ceiling: 'str | os.PathLike[str] | None' = None, "
         "allow_uncontained: 'bool' = False) -> 'Lineage'",
         "agent_cli": "(slug: 'str') -> 'Callable[[Sequence[str] | None], int]'",
-        "init": f"(path: {path} = '.', *, settings: 'Settings | None' = None, adopt: 'bool' = True) -> 'Space'",
+        "init": f"(path: {path} = '.', *, settings: 'Settings | None' = None, adopt: 'bool' = True, "
+        "hub: 'str | None' = None) -> 'Space'",
         "open": f"(path: {path} = '.', *, settings: 'Settings | None' = None) -> 'Space'",
     }
 
@@ -82,6 +84,20 @@ def test_a_session_and_a_request_answer_by_their_documented_names() -> None:
     assert clia.Request._fields == ("agent", "id", "kind", "tag", "payload", "since", "line", "session", "flow")
     assert clia.Decision._fields == ("cid", "agent", "request", "value", "by", "session")
     assert clia.Flow._fields == ("name", "cid", "source", "versions", "by", "at", "why")
+
+
+def test_what_is_told_of_the_fleet_has_its_documented_names() -> None:
+    assert clia.Fleet._fields == ("at", "machines", "workers", "forges", "leases", "queue", "questions", "people", "work")
+
+
+def test_what_is_told_of_the_hub_has_its_documented_names() -> None:
+    assert clia.HubStatus._fields == (
+        *("remote", "address", "heads", "clone", "shared_store", "away_since", "away_reason"),
+        *("refs", "owed", "behind", "forks", "elsewhere"),
+    )
+    assert clia.HubSynced._fields == ("ref", "what", "cid")
+    assert clia.Fork._fields == ("agent", "base", "ours", "theirs", "ahead", "behind")
+    assert clia.Elsewhere._fields == ("agent", "clone", "since")
 
 
 def test_what_federation_answers_with_has_its_documented_names() -> None:
@@ -187,6 +203,7 @@ SESSIONS = {
     "decide": ["agent", "value", "rationale", "by", "request_id"],
     "define": ["name", "source", "why"],
     "doctor": ["repair"],
+    "fleet": [],
     "flow": ["text"],
     "flows": [],
     "fork": ["agent", "as_agent", "at"],
@@ -204,7 +221,7 @@ SESSIONS = {
 SPACE = {
     "adopt": ["remote", "fetch"],
     "agent_tree": ["name"],
-    "agents": ["archived"],
+    "agents": ["archived", "after", "limit"],
     "archive": ["name"],
     "attach_trace": ["commit", "entries", "agent"],
     "blame": ["text", "path"],
@@ -219,11 +236,14 @@ SPACE = {
     "commit_with_trace": ["name", "kind", "files", "changes", "message", "meta", "base"],
     "conflicts": ["into", "from_"],
     "diff": ["text", "other", "paths"],
+    "elsewhere": ["agents"],
     "files": ["text"],
     "find": ["text"],
     "fork_point": ["one", "other"],
     "genesis": ["name"],
     "head": ["name"],
+    "hub_status": [],
+    "hub_sync": ["forks", "abandon", "progress"],
     "is_a": ["name", "ancestor"],
     "land": ["name", "onto", "squash", "no_ff", "message"],
     "landings": ["name"],
@@ -253,7 +273,7 @@ SPACE = {
     "spawn": ["name", "briefing", "slug"],
     "spawn_at": ["name", "briefing", "commit", "parent", "slug"],
     "spawn_from": ["name", "briefing", "parent", "slug"],
-    "states": [],
+    "states": ["after", "limit"],
     "sub_agents": ["name"],
     "trace": ["name", "kind", "text", "data"],
     "trace_cid_for": ["commit"],

@@ -88,17 +88,24 @@ class Desk(NamedTuple):
             try:
                 end = End(GONE) if isinstance(made, Gone) else self._insist(lambda: self._tell_session(attempt, made))
             except CliaError as err:  # it cannot be told now: later, and not at once for ever
-                said = hand_over.recordable_text(hand_over.describe(err), self.clean)
-                return self._retry(attempt, Retry(self.now() + self.patience.backoff_max, said))
+                return self._retry(attempt, self._later(attempt, err))
             self.reached("answered")
             self._insist(lambda: self.queue.done(attempt.claim))
         except _Halted:
             return End(DROPPED)  # the claim runs out, and someone tries again
         return end
 
+    def _later(self, attempt: Attempt, error: CliaError) -> Retry:
+        said = hand_over.recordable_text(hand_over.describe(error), self.clean)
+        if not hand_over.is_out_of_reach(error):
+            return Retry(self.now() + self.patience.backoff_max, said)
+        task = attempt.claim.task
+        pause = hand_over.backoff(f"{task.agent}/{task.request}", attempt.claim.attempt, self.patience)
+        return Retry(self.now() + pause, said, counts=False)
+
     def _retry(self, attempt: Attempt, outcome: Retry) -> End:
         claim = attempt.claim
-        self._insist(lambda: self.queue.retry(claim, outcome.at, outcome.error))
+        self._insist(lambda: self.queue.retry(claim, outcome.at, outcome.error, counts=outcome.counts))
         return End(RETRIED, f"attempt {claim.attempt} failed: {outcome.error}")
 
     def _tell_session(self, attempt: Attempt, outcome: Resume | GiveUp) -> End:
@@ -122,13 +129,16 @@ class Desk(NamedTuple):
         return End(GIVEN_UP, f"given up: {outcome.reason}")
 
     def _insist(self, call: Callable[[], T]) -> T:
-        """The call's value; as often as needed where the store is away, a few times where another part below fails."""
+        """The call's value; as often as needed where the store is away, a few times where another part below fails.
+
+        For a hub nobody waits with a claim in hand: another machine may not need it.
+        """
         tries, pause = 1, _FIRST_PAUSE
         while True:
             try:
                 return call()
             except BackendError as err:
-                if not is_away(err) and tries >= _TRIES:
+                if hand_over.is_out_of_reach(err) or (not is_away(err) and tries >= _TRIES):
                     raise
                 tries += not is_away(err)
             if self.pause(pause):

@@ -77,6 +77,7 @@ class SpaceHealth(NamedTuple):
     agents: int = 0
     error: CliaError | None = None
     ailments: tuple[Ailment, ...] = ()
+    beside: int = 0  # live sessions in the store beside the repository, while another one is in use
 
     @property
     def sound(self) -> bool:
@@ -86,7 +87,8 @@ class SpaceHealth(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         if self.error is not None:
             return {"error": self.error.to_json()}
-        return {"id": self.id, "agents": self.agents, "ailments": [each._asdict() for each in self.ailments]}
+        ailments = [each._asdict() for each in self.ailments]
+        return {"id": self.id, "agents": self.agents, "ailments": ailments, "beside": self.beside}
 
 
 class Health(NamedTuple):
@@ -123,11 +125,14 @@ def health(
 
 
 def _space(path: Path, settings: Settings | None, *, repair: bool) -> SpaceHealth | None:
+    from clia.app.moving_store import left_behind
     from clia.app.spaces import open_space  # libgit2 and a store, which no other check needs
 
     try:
         with open_space(path, settings=settings) as space:
-            return SpaceHealth(space.id, len(space.agents()), ailments=tuple(space.doctor(repair=repair)))
+            return SpaceHealth(
+                space.id, len(space.agents()), ailments=tuple(space.doctor(repair=repair)), beside=left_behind(space)
+            )
     except NotFound as err:
         return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
     except CliaError as err:

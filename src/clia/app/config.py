@@ -45,6 +45,7 @@ class WorkerOptions(NamedTuple):
     grace_seconds: float = 10.0  # what runs may take so long to end when the worker is told to stop
     timeout_seconds: float = 600.0  # for one attempt of an effect that has no time of its own
     behaviours_seconds: float = 60.0  # how often behaviours are judged whose policy adopts by itself
+    hub_seconds: float = 5.0  # how often the clone and its hub are brought together, by workers and forges
 
 
 class Llm(NamedTuple):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from clia.app.config import Config
     from clia.federation.tracking import Tracking
+    from clia.kernel.clock import Clock
     from clia.ports.engine import Engine, Problem
     from clia.ports.queue import Queue, Waiting
     from clia.sessions.checkpoints import Checkpoints
@@ -54,6 +55,7 @@ class Running(NamedTuple):
     seed: Callable[[], str]  # another one for each session
     config: Config  # the operator's
     workplace: str  # the directory for worktrees that workers make
+    clock: Clock  # the space's: machines that share a store have one
 
 
 class SessionVerbs:

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from clia.app.behaviour_verbs import BehaviourVerbs
 from clia.app.federation_verbs import FederationVerbs
+from clia.app.fleet_verbs import FleetVerbs
+from clia.app.hub_verbs import HubVerbs
 from clia.app.session_verbs import SessionVerbs
 from clia.app.trace_verbs import TraceVerbs
 from clia.errors import AgentNotFound, FileError, InvalidInput
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from clia.space.checks import Report
     from clia.space.core import Core
     from clia.space.exchange import Adopted
+    from clia.space.hub import Meeting
     from clia.space.model import (
         AgentCommit,
         BlamedLine,
@@ -77,15 +80,18 @@ class Parts(NamedTuple):
     place: str  # where lineage is asked who an agent is
     running: Running  # what sessions need
     abroad: Abroad  # what federation needs
+    meeting: Meeting | None = None  # the hub, where there is one
+    close: Callable[[], None] = lambda: None  # lets go of what is neither the store nor a run
 
 
-class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs):
+class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerbs, HubVerbs):
     """A git repository with agents in it. Made by ``clia.open`` and ``clia.init``; usable as a context manager."""
 
     def __init__(self, core: Core, parts: Parts) -> None:
         self._core = core
         self._place = parts.place
-        self._envelope = envelope = Envelope(core, parts.workbench)
+        self._meeting, self._close = parts.meeting, parts.close
+        self._envelope = envelope = Envelope(core, parts.workbench, parts.meeting.meet if parts.meeting else None)
         self._registry = Registry(core, envelope)
         self._checkpoints = companion = Checkpoints(core)
         self._agents = Agents(core, envelope, companion)
@@ -105,6 +111,9 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs):
         self._chains = BehaviourChains(core, envelope)
         self._set_up_sessions(companion, parts.running)
         self._set_up_federation(parts.abroad)
+        if parts.meeting is not None:
+            parts.meeting.continues = self._keys.continues
+            parts.meeting.hold, parts.meeting.whole = envelope.held, envelope.at_work
         envelope.recover_all()
 
     @property
@@ -120,6 +129,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs):
     def close(self) -> None:
         """Lets go of the store, and of the run that is held."""
         self._replay.close()
+        self._close()
         self._core.store.close()
 
     def __enter__(self) -> Self:
@@ -160,6 +170,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs):
     def spawn_from(self, name: str, briefing: Briefing, parent: str, *, slug: str | None = None) -> Spawned:
         """A new agent at another's head, as its sub-agent."""
         self._check_prompt(briefing)
+        self._core.fresh(parent)
         head = self._core.require_head(parent)
         return self._agents.spawn(name, briefing, at=head, parent=parent, profile=self._profile(name, slug))
 
@@ -168,7 +179,8 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs):
     ) -> Spawned:
         """A new agent at any commit."""
         self._check_prompt(briefing)
-        at = self._history.find(check_text(commit, "commit"))
+        self._core.fresh(check_text(commit, "commit"))
+        at = self._history.find(commit)
         return self._agents.spawn(name, briefing, at=at, parent=parent, profile=self._profile(name, slug))
 
     def _profile(self, name: str, slug: str | None) -> dict[str, Any] | None:
@@ -185,13 +197,13 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs):
             return None
         return {"slug": slug or name, "document": document}
 
-    def agents(self, *, archived: bool = False) -> list[str]:
-        """The names of the agents at work, or of those archived; sorted."""
-        return self._agents.names(archived=archived)
+    def agents(self, *, archived: bool = False, after: str = "", limit: int | None = None) -> list[str]:
+        """The names of the agents at work, or of those archived; sorted. ``after`` a name and at most ``limit``: one page."""
+        return self._agents.names(archived=archived, after=after, limit=limit)
 
-    def states(self) -> list[AgentState]:
-        """Each agent at work with its head, what it did last, and whether that has landed."""
-        return self._upkeep.states()
+    def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
+        """Each agent at work with its head, what it did last, and whether that has landed; all of them, or one page by name."""
+        return self._upkeep.states(after=after, limit=limit)
 
     def head(self, name: str) -> str:
         """The agent's newest commit."""
@@ -310,7 +322,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs):
 
     def window(self, texts: Sequence[str] = (), limit: int = 200) -> list[AgentCommit]:
         """The newest commits of some or all agents, and of the branch that is checked out, for a graph."""
-        return self._history.window(texts or [*self.agents(), *self._history.here()], limit)
+        return self._history.window(texts or [*self._relations.newest(limit), *self._history.here()], limit)
 
     def show(self, text: str) -> AgentCommit:
         """One commit and what its trailers say."""

@@ -8,24 +8,30 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from contextlib import contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
+from clia.app.joining import HUB, HubWish, join, kept_on_failure
 from clia.app.settings import Settings, check_address, clock_of, person_of
 from clia.errors import InvalidInput, NotFound, StaleRef, UnsupportedFormat
 from clia.kernel import refs as names
 from clia.kernel.canonical import canonical_bytes
 from clia.kernel.messages import compose, parse
 from clia.ports.repository import FILE, Entry, Stamp
-from clia.space.exchange import NEW, Adopted, fetch_rules
+from clia.space.exchange import Adopted, fetch_rules
+from clia.space.taking import AHEAD, NEW, UNITED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from clia.app.moving_store import Moved
     from clia.app.space import Space
     from clia.app.wiring import Git
 
 FORMAT = 1
+_TAKEN = (NEW, AHEAD, UNITED)
 SPACE = "Clia-Space"
 
 
@@ -44,12 +50,15 @@ def open_space(path: str | os.PathLike[str] = ".", *, settings: Settings | None 
     return _assemble(git, _space_id(git, tip), chosen, path)
 
 
-def init_space(path: str | os.PathLike[str] = ".", *, settings: Settings | None = None, adopt: bool = True) -> Space:
+def init_space(
+    path: str | os.PathLike[str] = ".", *, settings: Settings | None = None, adopt: bool = True, hub: str | None = None
+) -> Space:
     """Makes a space, or opens the one that is there. In a clone the space of its origin is adopted.
 
-    An empty or missing directory becomes a git repository first.
+    An empty or missing directory becomes a git repository first. ``hub``: a git server's repository, or a remote, where machines
+    of the space meet.
     """
-    return set_up(path, settings=settings, adopt=adopt).space
+    return set_up(path, settings=settings, adopt=adopt, hub=None if hub is None else HubWish(hub)).space
 
 
 class SetUp(NamedTuple):
@@ -69,23 +78,63 @@ def set_up(
     adopt: bool = True,
     news: bool = False,
     keep_store: bool = False,
+    hub: HubWish | None = None,
 ) -> SetUp:
-    """``init_space``, telling what it did. ``news``: ask the remotes again; ``keep_store``: remember the store's address."""
+    """``init_space``, telling what it did. ``news``: ask the remotes again; ``keep_store``: remember the store's address.
+
+    ``hub``: where the machines of the space meet; everything is shared there from now on.
+    """
     chosen = settings or Settings()
     check_address(chosen.store)
+    with _unmade_on_failure(path):
+        return _set_up(path, chosen, hub, adopt=adopt, news=news, keep_store=keep_store)
+
+
+def _set_up(
+    path: str | os.PathLike[str], chosen: Settings, hub: HubWish | None, *, adopt: bool, news: bool, keep_store: bool
+) -> SetUp:
     git = _git(_root_or_new(path), chosen)
     check_address(chosen.store or git.setting("clia.store"))
-    remotes = git.workbench.remotes() if adopt else []
     known = git.refs.get(names.SPACE)
-    taken = [found for remote in remotes for found in _fetch_space(git, remote)] if known is None else []
-    tip = git.refs.get(names.SPACE) or _create(git, chosen)
+    if keep_store and known is not None:
+        _move_store(git, known, chosen)  # before the hub: up to then the store on the server is this clone's alone
+    with nullcontext() if hub is None else kept_on_failure(git):
+        taken = [] if hub is None else join(git, hub, _stamp(git, chosen))
+        remotes = git.workbench.remotes() if adopt else []
+        if git.refs.get(names.SPACE) is None:
+            taken += [found for remote in remotes if remote != git.setting(HUB) for found in _fetch_space(git, remote)]
+        tip = git.refs.get(names.SPACE) or _create(git, chosen)
+        if hub is not None:
+            _bring_state(git, _space_id(git, tip), chosen)
     if keep_store and chosen.store:
         git.handle.repo.config["clia.store"] = chosen.store
     space = _assemble(git, _space_id(git, tip), chosen, path)
-    for remote in remotes:
+    others = [remote for remote in remotes if remote != git.setting(HUB)]
+    for remote in others:
         taken += space.adopt(remote, fetch=news and known is not None)
-    rules = tuple((remote, tuple(fetch_rules(remote))) for remote in remotes)
+    if space.has_hub and (hub is not None or news):
+        taken += [Adopted(each.ref, each.what, each.cid or "") for each in space.hub_sync() if each.what in _TAKEN]
+    rules = tuple((remote, tuple(fetch_rules(remote))) for remote in others)
     return SetUp(space, git.handle.path, known is None and not _is_adopted(taken), tuple(taken), rules)
+
+
+@contextmanager
+def _unmade_on_failure(path: str | os.PathLike[str]) -> Iterator[None]:
+    """A repository, and a directory, that were made for a space that could not be made go again."""
+    from clia.backends.git.handle import find_repository
+
+    where = os.path.abspath(path)
+    there, empty = os.path.isdir(where), os.path.isdir(where) and not os.listdir(where)
+    made = (empty or not os.path.lexists(where)) and find_repository(where) is None
+    try:
+        yield
+    except BaseException:
+        if made:
+            shutil.rmtree(os.path.join(where, ".git"), ignore_errors=True)
+            if not there:
+                with suppress(OSError):
+                    os.rmdir(where)
+        raise
 
 
 def _is_adopted(taken: Sequence[Adopted]) -> bool:
@@ -123,10 +172,51 @@ def _root_or_new(path: str | os.PathLike[str]) -> str:
     return where
 
 
+def _bring_state(git: Git, space_id: str, settings: Settings) -> None:
+    """What was live in this clone is the space's from now on, where machines share a store."""
+    from clia.app import wiring
+
+    wiring.bring_state(git, space_id, settings)
+
+
+def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None:
+    """Takes what is live beside the repository to the store that the settings name, and keeps its address; what came along."""
+    from clia.backends.git.handle import find_repository
+
+    root = find_repository(os.path.abspath(path))
+    git = None if root is None else _git(root, settings)
+    tip = None if git is None else git.refs.get(names.SPACE)
+    return None if git is None or tip is None else _move_store(git, tip, settings)
+
+
+def _move_store(git: Git, tip: str, settings: Settings) -> Moved | None:
+    from clia.app import moving_store
+
+    return moving_store.move_store(git, _space_id(git, tip), settings)
+
+
 def _git(root: str, settings: Settings) -> Git:
     from clia.app.wiring import connect
 
     return connect(root, settings)
+
+
+def set_hub(path: str | os.PathLike[str], wish: HubWish, *, settings: Settings | None = None) -> Space:
+    """Gives the space at or above a path a hub, or another one. Nothing is exchanged yet but which space it is."""
+    chosen = settings or Settings()
+    git = _git(_root(path), chosen)
+    if git.refs.get(names.SPACE) is None:
+        open_space(path, settings=chosen)  # says that there is none
+    with kept_on_failure(git):
+        join(git, wish, _stamp(git, chosen))
+        _bring_state(git, _space_id(git, git.refs.get(names.SPACE) or ""), chosen)
+    return open_space(path, settings=chosen)
+
+
+def _stamp(git: Git, settings: Settings) -> Stamp:
+    """Whoever opens the space, now."""
+    person = person_of(settings, git.setting)
+    return Stamp(person.name, person.email, int(clock_of(settings)().timestamp()))
 
 
 def _fetch_space(git: Git, remote: str) -> list[Adopted]:
@@ -143,12 +233,14 @@ def _fetch_space(git: Git, remote: str) -> list[Adopted]:
 def _create(git: Git, settings: Settings) -> str:
     from uuid import uuid4
 
+    from clia.app.joining import offer
+
     body = canonical_bytes({"type": "space", "id": str(uuid4()), "format": FORMAT})
     tree = git.objects.update_tree(None, {"space.json": Entry(FILE, git.objects.write_blob(body))})
-    person = person_of(settings, git.setting)
-    by = Stamp(person.name, person.email, int(clock_of(settings)().timestamp()))
+    by = _stamp(git, settings)
     # In the message too: a partial clone has commits, and no blobs until git is asked for them.
     made = git.objects.write_commit(tree, [], by, by, compose("space", [(SPACE, body.decode("utf-8"))], "space"))
+    made = offer(git, made)
     try:
         git.refs.move(names.SPACE, None, made, "clia: init")
     except StaleRef as err:

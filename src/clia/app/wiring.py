@@ -12,6 +12,7 @@ from uuid import uuid4
 from clia.app.config import read_config
 from clia.app.federation_verbs import Abroad
 from clia.app.forge_mark import peer_address
+from clia.app.joining import HUB, HUB_HEADS, HUB_SECONDS, check_heads, hub_id
 from clia.app.session_verbs import Running
 from clia.app.settings import check_address, clock_of, person_of
 from clia.app.space import Parts, Space
@@ -27,22 +28,36 @@ from clia.backends.git.transport import GitTransport
 from clia.backends.git.workbench import GitWorkbench
 from clia.backends.local_files import WritableLocalFiles
 from clia.backends.store_queue import StoreQueue
-from clia.errors import AlreadyExists, InvalidInput
+from clia.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from clia.kernel import secrets
+from clia.ports.hub import APART, BRANCHES
 from clia.ports.transport import Limits
 from clia.sessions.held import Shelf
 from clia.space.core import Cleaner, Core
+from clia.space.hub import Meeting
+from clia.space.ledger import StoreLedger
 from clia.space.traces import ENTRY_MAX
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from clia.app.config import Config, FlowLimits
     from clia.app.settings import Settings
+    from clia.backends.git.hub import RemoteHub
+    from clia.kernel.clock import Clock
     from clia.ports.engine import Call, Engine, Problem, Program, Run
+    from clia.ports.locks import Locks
+    from clia.ports.queue import Queue
     from clia.ports.store import Store
+
+
+_HUB_ID = "hub/id"
+
+
+def _nothing() -> None:
+    """Nothing else is to be closed."""
 
 
 class Git(NamedTuple):
@@ -77,28 +92,87 @@ def connect(root: str, settings: Settings) -> Git:
     return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command), command)
 
 
+class _State(NamedTuple):
+    """Where live state is kept, who keeps others out of it, and which clone this is where others share it."""
+
+    store: Store
+    locks: Locks
+    queue: Queue
+    clone: str | None = None
+    close: Callable[[], None] = _nothing
+    clock: Clock | None = None  # the one that all machines go by
+
+
 def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
+    state = _state(git, space_id, settings)
     core = Core(
         space_id=space_id,
         objects=git.objects,
         refs=git.refs,
         graph=git.graph,
         notes=git.notes,
-        store=_store(git, space_id, settings),
-        locks=FileLocks(os.path.join(git.handle.common_dir, "clia", "locks")),
-        clock=clock_of(settings),
+        store=state.store,
+        locks=state.locks,
+        clock=state.clock or clock_of(settings),
         person=person_of(settings, git.setting),
         clean=_cleaner(settings.redact),
         reached=settings.reached or _nowhere,
+        clone=state.clone,
     )
+    hub, meeting = hub_of(git), None
+    if hub is not None:
+        core, meeting = _met(git, hub, core)
     chunks = _redact_chunk if settings.redact else _keep_chunk
     entry_max = settings.entry_max or _number(git, "clia.traceEntryMax") or ENTRY_MAX
     config = read_config(_config_path(git, settings), required=settings.config is not None)
     home = os.path.join(git.handle.common_dir, "clia")
     where = (home, settings.store or git.setting("clia.store"), config.flows)
-    queue = StoreQueue(core.store)
-    running = Running(_Lazily(config.flows), _shelf(), where, queue, lambda: token_hex(16), config, os.path.join(home, "work"))
-    return Space(core, Parts(git.workbench, chunks, entry_max, place, running, _abroad(git, home, config)))
+    workplace = os.path.join(home, "work")
+    running = Running(_Lazily(config.flows), _shelf(), where, state.queue, _seed, config, workplace, core.clock)
+    parts = Parts(git.workbench, chunks, entry_max, place, running, _abroad(git, home, config), meeting, state.close)
+    return Space(core, parts)
+
+
+def hub_of(git: Git) -> RemoteHub | None:
+    """The hub that the repository's settings name."""
+    remote = git.setting(HUB)
+    if remote is None:
+        return None
+    from clia.backends.git.hub import RemoteHub, Where
+
+    if git.setting(f"remote.{remote}.url") is None:
+        raise NotFound(
+            f"the setting {HUB} names the remote {remote!r}, which there is not",
+            code="no-such-remote",
+            hints=["clia hub set URL", f"or work without a hub: git config --unset {HUB}"],
+            fields={"remote": remote},
+        )
+    heads = git.setting(HUB_HEADS) or BRANCHES
+    if heads not in (BRANCHES, APART):
+        message = f"the setting {HUB_HEADS} must be {BRANCHES} or {APART}, not {heads!r}"
+        raise InvalidInput(message, code="invalid-setting", fields={"field": HUB_HEADS})
+    seconds = _number(git, "clia.hubSeconds") or HUB_SECONDS
+    where = Where(remote, heads, float(seconds), os.path.join(git.handle.common_dir, "clia", "hub-away.json"))
+    return RemoteHub(git.handle, git.command, git.refs, where)
+
+
+def _met(git: Git, hub: RemoteHub, alone: Core) -> tuple[Core, Meeting]:
+    """The space over refs that the hub shares, and what keeps the two in step."""
+    from clia.backends.git.hub_refs import HubRefs
+
+    check_heads(git)
+    ledger = StoreLedger(alone.store, clone_id(git.handle.common_dir), alone.clock, shared=alone.clone is not None)
+    refs = HubRefs(hub, git.graph, ledger, alone.reached)
+    meeting: Meeting | None = None
+    notes = GitNotes(git.handle, git.objects, refs, git.graph)
+    core = alone._replace(
+        refs=refs,
+        notes=notes,
+        seek=lambda name: meeting.seek(name) if meeting else None,
+        fresh=lambda name: meeting.refresh(name) if meeting else None,
+    )
+    meeting = Meeting(core, alone, hub, ledger)
+    return core, meeting
 
 
 def _abroad(git: Git, home: str, config: Config) -> Abroad:
@@ -158,20 +232,76 @@ class _Lazily:
         """Other spaces may run flows on it."""
 
 
-def _store(git: Git, space_id: str, settings: Settings) -> Store:
-    where = settings.store or git.setting("clia.store")
+def _state(git: Git, space_id: str, settings: Settings) -> _State:
+    home = os.path.join(git.handle.common_dir, "clia")
+    where, locks = settings.store or git.setting("clia.store"), FileLocks(os.path.join(home, "locks"))
+    store: Store
     if where is None:
         from clia.backends.sqlite_store import SqliteStore
 
-        return SqliteStore(os.path.join(git.handle.common_dir, "clia", "space.db"), space_id, durable=git.handle.durable)
+        store = SqliteStore(os.path.join(home, "space.db"), space_id, durable=git.handle.durable)
+        return _State(store, locks, StoreQueue(store))
+    check_address(where)
+    clone = clone_id(git.handle.common_dir)
+    from clia.backends.postgres_store import PostgresStore
+    from clia.backends.store_clock import StoreClock
+
+    if git.setting(HUB) is None:
+        # Live state belongs to one clone: its intents are about refs that no other clone has.
+        store = PostgresStore(where, f"{space_id}/{clone}")
+        return _State(store, locks, StoreQueue(store))
+    state = _shared_state(where, space_id, clone, locks)
+    return state if settings.clock is not None else state._replace(clock=StoreClock(state.store, clock_of(settings)))
+
+
+def _shared_state(where: str, space_id: str, clone: str, files: Locks) -> _State:
+    """With a hub every machine can work on every agent: what is live is the space's, and a lock keeps all machines out."""
+    from clia.backends.postgres_locks import PostgresLocks
+    from clia.backends.postgres_store import PostgresStore
+    from clia.backends.procrastinate_queue import ProcrastinateQueue
+
+    store = PostgresStore(where, space_id, own=f"{space_id}/{clone}")
+    locks, queue = PostgresLocks(where, space_id, files), ProcrastinateQueue(store, where, space_id)
+
+    def close() -> None:
+        queue.close()
+        locks.close()
+
+    return _State(store, locks, queue, clone, close)
+
+
+def bring_state(git: Git, space_id: str, settings: Settings) -> None:
+    """What a clone kept for itself in PostgreSQL becomes the space's; ``Conflict`` where another has the like already."""
+    where = settings.store or git.setting("clia.store")
+    if where is None:
+        return
     from clia.backends.postgres_store import PostgresStore
 
-    check_address(where)
-    # Live state belongs to one clone: its intents are about refs that no other clone has.
-    return PostgresStore(where, f"{space_id}/{_clone_id(git.handle.common_dir)}")
+    own = f"{space_id}/{clone_id(git.handle.common_dir)}"
+    store = PostgresStore(where, space_id, own=own)
+    try:
+        _check_one_hub(store, hub_id(git))
+        store.take_over(own)
+    finally:
+        store.close()
 
 
-def _clone_id(common_dir: str) -> str:
+def _check_one_hub(store: Store, hub: str | None) -> None:
+    """Machines that share a store share a hub: two would go two ways without a word."""
+    with store.writing() as transaction:
+        known = transaction.values.get(_HUB_ID)
+        if known is None:
+            transaction.values.put(_HUB_ID, hub)
+        elif known.value != hub:
+            raise Conflict(
+                "the machines that share this store have another hub",
+                code="other-hub",
+                hints=["to move a hub, copy it: git push --mirror; then git remote set-url on each machine"],
+                fields={"field": "hub"},
+            )
+
+
+def clone_id(common_dir: str) -> str:
     """What tells this clone from others of the same space; made once."""
     path = os.path.join(common_dir, "clia", "clone")
     files = WritableLocalFiles()
@@ -182,6 +312,11 @@ def _clone_id(common_dir: str) -> str:
             files.create(path, str(uuid4()).encode("ascii"))
         found = files.read(path, 64)
     return (found or b"").decode("ascii")
+
+
+def _seed() -> str:
+    """Another one for each session."""
+    return token_hex(16)
 
 
 def _number(git: Git, key: str) -> int | None:

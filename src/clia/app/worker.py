@@ -98,6 +98,7 @@ class Worker:
         name = f"worker {parts.name}"
         self._desk = Desk(parts.space, parts.queue, self._patience, self._now, self._pause, parts.reached, self._clean, name)
         self._wake, self._stopping, self._halted = threading.Event(), threading.Event(), threading.Event()
+        self.wake = self._wake.set  # from any thread: work may have come, and the worker looks now
         self._mutex, self._telling = threading.Lock(), threading.Lock()
         self._running: dict[tuple[str, str], Attempt] = {}
         self._hanging: list[Attempt] = []
@@ -213,7 +214,9 @@ class Worker:
         self._forget()
         handled = {kind for kind in self._parts.effects if kinds is None or kind in kinds}
         live = self._live_agents(requests)
-        found = hand_over.tasks(requests, handled, live.__contains__, self._now())
+        elsewhere = self._asking(lambda: space.elsewhere({each.agent for each in requests}))  # others answer for these
+        near = [each for each in requests if each.agent not in elsewhere]
+        found = hand_over.tasks(near, handled, live.__contains__, self._now())
         with self._mutex:
             return [each for each in found if (each.agent, each.request) not in self._running]
 

@@ -5,19 +5,23 @@ Invariant: the worker works on the store of the space itself, with the configura
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import NamedTuple
 
+from clia.app.beats import About, beating
 from clia.app.effects import Effects, installed
+from clia.app.fleet import WORKER
+from clia.app.in_step import kept_in_step
 from clia.app.ingest import has_events, ingest
-from clia.app.settings import clock_of
+from clia.app.meanwhile import meanwhile
 from clia.app.spaces import open_space
+from clia.app.waking import waking
 from clia.app.worker import Parts, Worker, make_tools, new_name
 from clia.errors import CliaError, InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterator, Mapping
 
     from clia.app.config import Config
@@ -54,28 +58,32 @@ def open_worker(
         config = _wished(running.config, wishes)
         effects = Effects(config, environment, entry_points=installed())
         _check_kinds(wishes, effects)
-        tools = make_tools(clock_of(settings), environment, running.workplace, redact=settings.redact)
-        with _ingesting(space, settings, environment):
-            yield Worker(Parts(space, effects, running.queue, tools, config, wishes.name or new_name(), tell, kinds=wishes.kinds))
+        tools = make_tools(running.clock, environment, running.workplace, redact=settings.redact)
+        name = wishes.name or new_name()
+        worker = Worker(Parts(space, effects, running.queue, tools, config, name, tell, kinds=wishes.kinds))
+        kinds = tuple(each for each in effects if wishes.kinds is None or each in wishes.kinds)
+        about = About(WORKER, name, kinds, config.worker.concurrency)
+        with (
+            closing(running.queue),
+            _ingesting(space, settings, environment),
+            beating(space, about, worker.status),
+            kept_in_step(space, config.worker.hub_seconds),
+            waking(space, running.queue, worker.wake),
+        ):
+            yield worker
 
 
 @contextmanager
 def _ingesting(space: Space, settings: Settings, environment: Mapping[str, str]) -> Iterator[None]:
     """Meanwhile what hooks put down is recorded, once at the start and then as it comes."""
-    over = threading.Event()
 
-    def go_on() -> None:
+    def go_on(over: threading.Event) -> None:
         while not over.wait(_INGEST_EVERY):
             _ingest(space, settings, environment)
 
     _ingest(space, settings, environment)
-    thread = threading.Thread(target=go_on, name="clia-ingest", daemon=True)
-    thread.start()
-    try:
+    with meanwhile("clia-ingest", go_on):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _ingest(space: Space, settings: Settings, environment: Mapping[str, str]) -> None:

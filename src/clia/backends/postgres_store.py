@@ -2,7 +2,7 @@
 
 Invariant: writers of one space follow one another by an advisory lock that the server frees at the end of a transaction
 or of its connection, so that each statement sees what the writer before has committed. A transaction that appended to the
-feed tells everyone who listens, if and when it is committed. A password is never in an error.
+feed tells everyone who listens, if and when it is committed. Tables are brought forward beside whoever works with them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import hashlib
 import logging
 import os
 import threading
-from contextlib import contextmanager
 
-from clia.backends.sql_store import REACHABLE, SCHEMA, SCHEMA_VERSION, Connection, SqlStore, reachable, standing
-from clia.backends.store_values import closed
-from clia.errors import StoreError, UnsupportedFormat
+from clia.backends import postgres_arrival as arrival
+from clia.backends import postgres_take_over as taking_over
+from clia.backends import sql_schema as schema
+from clia.backends.postgres_server import ALIVE, Address, lock_number, modules, watch
+from clia.backends.sql_store import REACHABLE, Connection, SqlStore, reachable, standing
+from clia.backends.store_values import check_name, closed
+from clia.errors import StoreError
 from clia.ports.feed import FEED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from typing import Any, LiteralString
 
     import psycopg
@@ -37,12 +40,12 @@ _STEP = f"SELECT next.dst FROM reached CROSS JOIN LATERAL ({standing('dst', 'src
 _OWN = {REACHABLE: reachable(_STEP)}
 # Not to_regclass: it may answer from what the session remembers, although another has made the table since.
 _HAS_TABLE = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE tablename = %s AND schemaname = ANY (current_schemas(false)))"
-_VERSION = "SELECT version FROM clia_schema"
-_SCHEMA = ("CREATE TABLE clia_schema (version INTEGER NOT NULL)", *SCHEMA)
+_MARK = "SELECT version FROM clia_schema"
+_SET_MARK = "UPDATE clia_schema SET version = greatest(version, %s)"
+_FIRST_FORM = ("CREATE TABLE clia_schema (version INTEGER NOT NULL)", *schema.FIRST_FORM, "INSERT INTO clia_schema VALUES (1)")
 _WORDS = {"text": 'TEXT COLLATE "C"', "packed": ""}
-_SET_VERSION = "INSERT INTO clia_schema VALUES (%s)"
-# Who listens must learn that the server is gone, also where nothing says so.
-_ALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3}
+_STEP_SECONDS = 5.0
+"""So long a step waits for those who write, and they behind it. If that is too short, the next start tries again."""
 _ENCODING = "SELECT current_setting('server_encoding')"
 
 
@@ -50,13 +53,14 @@ class PostgresStore(SqlStore):
     """``Store`` in a PostgreSQL database, whose tables are made where they are missing.
 
     ``dsn`` is anything libpq takes: ``postgresql://user@host/database`` or ``host=… dbname=…``.
+    ``own``: where clones share the live state of ``space``, the key of what this one keeps for itself.
     """
 
-    def __init__(self, dsn: str, space: str, *, timeout: float = 30.0) -> None:
-        super().__init__(space)
+    def __init__(self, dsn: str, space: str, *, own: str | None = None, timeout: float = 30.0) -> None:
+        super().__init__(space, own)
         self._dsn = dsn
         self._timeout = timeout
-        self._address = _Address(dsn)
+        self._address = Address(dsn)
         self._mutex = threading.Lock()
         self._pools: list[tuple[int, psycopg_pool.ConnectionPool]] = []
         self._closed = False
@@ -75,7 +79,7 @@ class PostgresStore(SqlStore):
             connection = pool.getconn()
         try:
             with self._address.translated():
-                connection.execute(_WRITE.format(wait=self._wait(), space=_number(self._space)) if writes else _LOOK)
+                connection.execute(_WRITE.format(wait=self._wait(), space=lock_number(self._space)) if writes else _LOOK)
         except BaseException:
             pool.putconn(connection)
             raise
@@ -84,15 +88,39 @@ class PostgresStore(SqlStore):
     def listen(self) -> Listener:
         """A connection of its own that hears of every transaction that appended to the feed, from now on."""
         self._pool()  # refuses where the store is closed, and makes the tables
-        postgres, _ = _modules()
+        postgres, _ = modules()
         with self._address.translated():
-            connection = postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds(), **_ALIVE)
+            connection = postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds(), **ALIVE)
             try:
                 connection.execute(f"LISTEN {_channel(self._space)}")
             except BaseException:
                 connection.close()
                 raise
         return Listener(connection, self._address)
+
+    def take_over(self, old: str) -> int:
+        """Brings the live state that was kept under another key under this space's; how many names that were.
+
+        What is a clone's own stays where it is. ``Conflict`` (state-in-the-way) where both keys hold a name: nothing is changed.
+        """
+        if old == self._space or not self._once(*taking_over.question(check_name(old)))[0][0]:
+            return 0
+        with self._connection(writes=True) as guarded:
+            guarded.fetch("SELECT pg_advisory_xact_lock(?)", lock_number(old))  # a process that knows only the old key may write
+            return taking_over.bring(guarded, old, self._space)
+
+    def take_in(self, rows: arrival.Rows) -> None:
+        """Brings what another store held of this space, in one transaction; what is here already may be there once more.
+
+        ``Conflict`` (state-in-the-way) where a name is here with something else: nothing is changed.
+        """
+        with self._connection(writes=True) as guarded:
+            arrival.take_in(guarded, rows, self._spaces)
+
+    def has_settled(self) -> None:
+        """The other store was left for good: what was brought is no copy any more."""
+        with self.writing() as transaction:
+            transaction.values.delete(arrival.key(self._spaces))
 
     def _rewrite(self) -> None:
         with self._address.translated(), self._pool().connection() as connection:
@@ -115,7 +143,7 @@ class PostgresStore(SqlStore):
             return self._pools[-1][1]
 
     def _connect(self) -> psycopg_pool.ConnectionPool:
-        postgres, pools = _modules()
+        postgres, pools = modules()
         # The first connection is made here: the pool would try one that is refused again until its time is up.
         with self._address.translated(), postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds()) as first:
             self._make_schema(first)
@@ -123,7 +151,8 @@ class PostgresStore(SqlStore):
         logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
         pool: psycopg_pool.ConnectionPool = pools.ConnectionPool(
             self._dsn,
-            kwargs={"autocommit": True, "connect_timeout": self._seconds()},
+            kwargs={"autocommit": True, "connect_timeout": self._seconds(), **ALIVE},
+            configure=watch,
             min_size=0,
             max_size=_CONNECTIONS,
             num_workers=1,
@@ -141,27 +170,39 @@ class PostgresStore(SqlStore):
     def _make_schema(self, connection: psycopg.Connection) -> None:
         if _one(connection, _ENCODING) != "UTF8":
             raise self._address.error("its encoding is not UTF8", hints=["createdb --encoding=UTF8 --template=template0 NAME"])
+        connection.isolation_level = modules()[0].IsolationLevel.READ_COMMITTED
         if not _one(connection, _HAS_TABLE, "clia_schema"):
-            connection.isolation_level = _modules()[0].IsolationLevel.READ_COMMITTED
             with connection.transaction():
                 connection.execute(_making())
                 if not _one(connection, _HAS_TABLE, "clia_schema"):
-                    for statement in _SCHEMA:
-                        connection.execute(statement.format(**_WORDS))
-                    connection.execute(_SET_VERSION, [SCHEMA_VERSION])
-        version = _one(connection, _VERSION)
-        if version > SCHEMA_VERSION:
-            raise UnsupportedFormat(
-                f"{self._address}: the store has format {version}, this clia knows {SCHEMA_VERSION}",
-                hints=["use the newer clia that wrote it"],
-                fields={"store": str(self._address), "version": version, "known": SCHEMA_VERSION},
-            )
+                    _run(connection, _FIRST_FORM)
+        schema.check_mark(_one(connection, _MARK), store=str(self._address))
+        for step in schema.missing(_last_step(connection)):
+            if not self._take_step(connection, step):
+                break
+
+    def _take_step(self, connection: psycopg.Connection, step: schema.Step) -> bool:
+        """Whether a step was taken, by whomever. One that is not needed may wait: for writers, or for rights."""
+        errors = modules()[0].errors
+        wait = max(1, int(min(self._timeout, _STEP_SECONDS) * 1000))
+        try:
+            with connection.transaction():
+                connection.execute(f"SET LOCAL lock_timeout = {wait}")
+                connection.execute(_making())
+                if _last_step(connection) < step.number:
+                    _run(connection, schema.taking(step))
+                    connection.execute(_SET_MARK, [step.oldest])
+        except (errors.LockNotAvailable, errors.DeadlockDetected, errors.InsufficientPrivilege):
+            if step.number <= schema.NEEDED:
+                raise
+            return False
+        return True
 
 
 class Listener:
     """What hears of appends. For one thread."""
 
-    def __init__(self, connection: psycopg.Connection, address: _Address) -> None:
+    def __init__(self, connection: psycopg.Connection, address: Address) -> None:
         self._connection = connection
         self._address = address
         self._number = connection.fileno()
@@ -184,7 +225,7 @@ class _PostgresConnection(Connection):
         self,
         pool: psycopg_pool.ConnectionPool,
         connection: psycopg.Connection,
-        address: _Address,
+        address: Address,
         channel: LiteralString,
         tables: set[str],
     ) -> None:
@@ -217,8 +258,7 @@ class _PostgresConnection(Connection):
         with self._address.translated():
             # Writers of other spaces do not wait for this one, and two who make one table at once fail, IF NOT EXISTS or not.
             self._connection.execute(_making())
-            for statement in statements:
-                self._connection.execute(_dialect(statement.format(**_WORDS)))
+            _run(self._connection, statements)
 
     def appended(self, stream: str) -> None:
         if stream == FEED:
@@ -237,54 +277,6 @@ class _PostgresConnection(Connection):
             self._pool.putconn(self._connection)  # which undoes what is still open, and drops what is broken
 
 
-class _Address:
-    """What errors say of the database: where it is, and never the password."""
-
-    def __init__(self, dsn: str) -> None:
-        self._postgres, self._pools = _modules()
-        try:
-            self._parts = self._postgres.conninfo.conninfo_to_dict(dsn)
-        except self._postgres.Error:
-            # libpq quotes the text it cannot read, with the password in it.
-            raise StoreError("the address of the PostgreSQL store cannot be read", hints=["postgresql://user@host/name"]) from None
-
-    def __str__(self) -> str:
-        named = [f"{key}={self._parts[key]}" for key in ("host", "port", "dbname", "user") if self._parts.get(key)]
-        return f"PostgreSQL ({' '.join(named)})" if named else "PostgreSQL"
-
-    def error(self, reason: str, *, code: str | None = None, hints: Sequence[str] = (), retryable: bool = False) -> StoreError:
-        secret = self._parts.get("password")
-        text = reason.replace(str(secret), "***") if secret else reason
-        error = StoreError(f"{self}: {text}", code=code, hints=hints, fields={"store": str(self), "reason": text})
-        error.retryable = retryable
-        return error
-
-    @contextmanager
-    def translated(self) -> Iterator[None]:
-        try:
-            yield
-        except self._postgres.errors.LockNotAvailable:
-            hints = ["another program is writing; try again"]
-            raise self.error("others were writing all the time", code="store-locked", hints=hints, retryable=True) from None
-        except self._pools.PoolTimeout as err:
-            raise self.error(str(err), code="store-unavailable", retryable=True) from None
-        except self._postgres.OperationalError as err:
-            hints = ["check that the server runs and lets you in"]
-            raise self.error(str(err).strip(), code="store-unavailable", hints=hints, retryable=True) from None
-        except self._postgres.Error as err:
-            raise self.error(str(err).strip()) from None
-
-
-def _modules() -> tuple[Any, Any]:
-    try:
-        import psycopg  # an extra, and 430 ms at start-up
-        import psycopg_pool
-    except ImportError:
-        hints = ["pip install 'clia[postgres]'"]
-        raise StoreError("a store in PostgreSQL needs psycopg", code="store-extra-missing", hints=hints) from None
-    return psycopg, psycopg_pool
-
-
 def _dialect(sql: str) -> LiteralString:
     made: Any = _OWN.get(sql, sql).replace(
         "?", "%s"
@@ -297,15 +289,22 @@ def _one(connection: psycopg.Connection, sql: LiteralString, *words: str) -> Any
     return row[0] if row else None
 
 
+def _run(connection: psycopg.Connection, statements: Sequence[str]) -> None:
+    """Statements that make tables, in our own words."""
+    for statement in statements:
+        connection.execute(_dialect(statement.format(**_WORDS)))
+
+
+def _last_step(connection: psycopg.Connection) -> int:
+    if not _one(connection, _HAS_TABLE, schema.STEPS_TABLE):
+        return 1
+    return int(_one(connection, _dialect(schema.LAST_STEP)) or 1)
+
+
 def _making() -> LiteralString:
     """The turn of whoever makes tables, until the end of the transaction."""
-    made: Any = f"SELECT pg_advisory_xact_lock({_number('clia schema')})"
+    made: Any = f"SELECT pg_advisory_xact_lock({lock_number('clia schema')})"
     return made  # type: ignore[no-any-return]
-
-
-def _number(name: str) -> int:
-    """The number of an advisory lock: two spaces that share one wait for each other, and nothing worse."""
-    return int.from_bytes(hashlib.sha256(f"clia {name}".encode()).digest()[:8], "big", signed=True)
 
 
 def _channel(space: str) -> LiteralString:

@@ -2,7 +2,8 @@
 
 Invariant: every statement names the space, so that one database holds many; every check comes before the first change
 of a call, so that a refusal changes nothing. A transaction in which the database refused anything is never committed.
-Text sorts by code point in both databases.
+Where clones share live state, what is a cache of one clone's refs is under a key of that clone's own, in the same
+transaction. Text sorts by code point in both databases.
 """
 
 from __future__ import annotations
@@ -11,35 +12,17 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from clia.backends import store_values as rules
 from clia.backends.sql_gate import SqlGate
 from clia.errors import StoreError
-from clia.ports.store import ABSENT, ANY_VERSION, Edge, StreamEntry, Versioned
+from clia.ports.store import ABSENT, ANY_VERSION, OWN, Edge, StreamEntry, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
-
-SCHEMA_VERSION = 1
-# {text}: the database's type of text that sorts by code point. {packed}: kept in the order of the key, where that is offered.
-# A deleted value keeps its version: else one that was deleted and put again could pass for the one read before.
-SCHEMA = (
-    """CREATE TABLE clia_streams (space {text} NOT NULL, stream {text} NOT NULL, last BIGINT NOT NULL,
-       PRIMARY KEY (space, stream)){packed}""",
-    """CREATE TABLE clia_entries (space {text} NOT NULL, stream {text} NOT NULL, position BIGINT NOT NULL, body {text} NOT NULL,
-       PRIMARY KEY (space, stream, position))""",
-    """CREATE TABLE clia_values (space {text} NOT NULL, key {text} NOT NULL, version BIGINT NOT NULL, value {text},
-       PRIMARY KEY (space, key))""",
-    """CREATE TABLE clia_edges (space {text} NOT NULL, src {text} NOT NULL, kind {text} NOT NULL, dst {text} NOT NULL,
-       origin {text} NOT NULL, source {text} NOT NULL, PRIMARY KEY (space, src, kind, dst, origin, source)){packed}""",
-    "CREATE INDEX clia_edges_back ON clia_edges (space, dst, kind, src, origin)",
-    "CREATE INDEX clia_edges_source ON clia_edges (space, source)",
-    """CREATE TABLE clia_retractions (space {text} NOT NULL, origin {text} NOT NULL, source {text} NOT NULL,
-       PRIMARY KEY (space, origin, source)){packed}""",
-    "CREATE INDEX clia_retractions_source ON clia_retractions (space, source)",
-)
 
 
 def standing(columns: str, where: str, tables: str = "clia_edges e") -> str:
@@ -118,11 +101,31 @@ class Connection(ABC):
         """Ends the transaction and gives the connection back; it is given back also where this raises."""
 
 
-class SqlStore(ABC):
-    """The live state of one space in an SQL database. Threads may share it; each has one transaction at a time."""
+class Spaces(NamedTuple):
+    """Under which keys names are kept: the space's, and one for what a clone keeps for itself. Mostly they are one."""
 
-    def __init__(self, space: str) -> None:
+    shared: str
+    own: str
+
+    def of(self, name: str) -> str:
+        return self.own if name.startswith(OWN) else self.shared
+
+    def under(self, prefix: str) -> str | None:
+        """Where all names with a prefix are; None where some are here and some there."""
+        if self.own == self.shared or prefix.startswith(OWN):
+            return self.own
+        return None if any(each.startswith(prefix) for each in OWN) else self.shared
+
+
+class SqlStore(ABC):
+    """The live state of one space in an SQL database. Threads may share it; each has one transaction at a time.
+
+    ``own``: the key of what is a cache of one clone's refs, where the rest is shared with other clones.
+    """
+
+    def __init__(self, space: str, own: str | None = None) -> None:
         self._space = rules.check_name(space)
+        self._spaces = Spaces(space, space if own is None else rules.check_name(own))
         self._thread = threading.local()
 
     @abstractmethod
@@ -141,19 +144,28 @@ class SqlStore(ABC):
 
     @contextmanager
     def writing(self) -> Iterator[SqlTransaction]:
-        with self._one_at_a_time(), _ending(Guarded(self._begin(writes=True), writes=True)) as guarded:
-            yield SqlTransaction(guarded, self._space)
+        with self._connection(writes=True) as guarded:
+            yield SqlTransaction(guarded, self._spaces)
 
     @contextmanager
     def reading(self) -> Iterator[SqlTransaction]:
-        with self._one_at_a_time(), _ending(Guarded(self._begin(writes=False), writes=False)) as guarded:
-            yield SqlTransaction(guarded, self._space)
+        with self._connection(writes=False) as guarded:
+            yield SqlTransaction(guarded, self._spaces)
+
+    @contextmanager
+    def _connection(self, *, writes: bool) -> Iterator[Guarded]:
+        with self._one_at_a_time(), _ending(Guarded(self._begin(writes=writes), writes=writes)) as guarded:
+            yield guarded
 
     def get(self, key: str) -> Versioned | None:
-        return _versioned(key, *_last(self._once(_GET, [self._space, rules.check_name(key)])))
+        return _versioned(key, *_last(self._once(_GET, [self._spaces.of(key), rules.check_name(key)])))
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        return rules.decode_all(self._once(_SCAN, [self._space, *rules.prefix_range(prefix)]))
+        where = self._spaces.under(prefix)
+        if where is None:
+            with self.reading() as view:
+                return view.values.scan(prefix)
+        return rules.decode_all(self._once(_SCAN, [where, *rules.prefix_range(prefix)]))
 
     def _once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
         """What one statement finds by itself; never inside a transaction of this thread, which it would not see."""
@@ -162,7 +174,7 @@ class SqlStore(ABC):
         return self._fetch_once(sql, words)
 
     def _fetch_once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with self._one_at_a_time(), _ending(Guarded(self._begin(writes=False), writes=False)) as guarded:
+        with self._connection(writes=False) as guarded:
             return guarded.fetch(sql, *words)
 
     @contextmanager
@@ -179,11 +191,11 @@ class SqlStore(ABC):
 class SqlTransaction:
     """``Transaction`` on tables."""
 
-    def __init__(self, connection: Guarded, space: str) -> None:
-        self.streams = _Streams(connection, space)
-        self.values = _Values(connection, space)
-        self.edges = _Edges(connection, space)
-        self.gate = SqlGate(connection, space)
+    def __init__(self, connection: Guarded, spaces: Spaces) -> None:
+        self.streams = _Streams(connection, spaces)
+        self.values = _Values(connection, spaces)
+        self.edges = _Edges(connection, spaces.own)
+        self.gate = SqlGate(connection, spaces.own)
 
 
 class Guarded:
@@ -266,9 +278,9 @@ def _ending(guarded: Guarded) -> Iterator[Guarded]:
 
 
 class _Streams:
-    def __init__(self, connection: Guarded, space: str) -> None:
+    def __init__(self, connection: Guarded, spaces: Spaces) -> None:
         self._db = connection
-        self._space = space
+        self._spaces = spaces
 
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
         self._db.changing()
@@ -279,38 +291,40 @@ class _Streams:
                 raise rules.stale_position(stream, expected, end)
             if not texts:
                 return end
-        last = int(self._db.fetch(_MOVE_END, self._space, rules.check_name(stream), len(texts))[0][0])
+        space = self._spaces.of(stream)
+        last = int(self._db.fetch(_MOVE_END, space, rules.check_name(stream), len(texts))[0][0])
         first = last - len(texts) + 1
-        self._db.write_many(_APPEND, [(self._space, stream, position, text) for position, text in enumerate(texts, first)])
+        self._db.write_many(_APPEND, [(space, stream, position, text) for position, text in enumerate(texts, first)])
         self._db.appended(stream)
         return last
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
-        rows = self._db.fetch(_READ, self._space, rules.check_name(stream), rules.place(after), rules.at_most(limit))
+        rows = self._db.fetch(_READ, self._spaces.of(stream), rules.check_name(stream), rules.place(after), rules.at_most(limit))
         bodies = rules.decode_all([(f"{stream}:{position}", body) for position, body in rows])
         return [StreamEntry(position, body) for (position, _), (_, body) in zip(rows, bodies, strict=True)]
 
     def end(self, stream: str) -> int:
-        rows = self._db.fetch(_END, self._space, rules.check_name(stream))
+        rows = self._db.fetch(_END, self._spaces.of(stream), rules.check_name(stream))
         return int(rows[0][0]) if rows else 0
 
     def replace(self, stream: str, position: int, body: Any) -> None:
         self._db.changing()
-        if not self._db.write(_REPLACE, rules.encode(body), self._space, rules.check_name(stream), rules.place(position)):
+        where = self._spaces.of(stream), rules.check_name(stream), rules.place(position)
+        if not self._db.write(_REPLACE, rules.encode(body), *where):
             raise rules.no_entry(stream, position)
 
     def forget(self, stream: str, upto: int) -> None:
         self._db.changing()
-        self._db.write(_FORGET, self._space, rules.check_name(stream), rules.place(upto))
+        self._db.write(_FORGET, self._spaces.of(stream), rules.check_name(stream), rules.place(upto))
 
     def names(self, prefix: str) -> list[str]:
-        return [name for (name,) in self._db.fetch(_NAMES, self._space, *rules.prefix_range(prefix))]
+        return [name for (name,) in _under(self._db, _NAMES, self._spaces, prefix)]
 
 
 class _Values:
-    def __init__(self, connection: Guarded, space: str) -> None:
+    def __init__(self, connection: Guarded, spaces: Spaces) -> None:
         self._db = connection
-        self._space = space
+        self._spaces = spaces
 
     def get(self, key: str) -> Versioned | None:
         return _versioned(key, *self._row(key))
@@ -319,23 +333,23 @@ class _Values:
         self._db.changing()
         text = rules.encode(value)
         if expected == ANY_VERSION:
-            return int(self._db.fetch(_PUT_NEXT, self._space, rules.check_name(key), text)[0][0])
+            return int(self._db.fetch(_PUT_NEXT, self._spaces.of(key), rules.check_name(key), text)[0][0])
         version, _ = self._expect(key, expected)
-        self._db.write(_PUT, self._space, key, version + 1, text)
+        self._db.write(_PUT, self._spaces.of(key), key, version + 1, text)
         return version + 1
 
     def delete(self, key: str, expected: int = ANY_VERSION) -> bool:
         self._db.changing()
         version, text = self._expect(key, expected)
-        self._db.write_many(_PUT, [] if text is None else [(self._space, key, version, None)])
+        self._db.write_many(_PUT, [] if text is None else [(self._spaces.of(key), key, version, None)])
         return text is not None
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        return rules.decode_all(self._db.fetch(_SCAN, self._space, *rules.prefix_range(prefix)))
+        return rules.decode_all(_under(self._db, _SCAN, self._spaces, prefix))
 
     def _row(self, key: str) -> tuple[int, str | None]:
         """The last version, and the text where it was not deleted."""
-        return _last(self._db.fetch(_GET, self._space, rules.check_name(key)))
+        return _last(self._db.fetch(_GET, self._spaces.of(key), rules.check_name(key)))
 
     def _expect(self, key: str, expected: int) -> tuple[int, str | None]:
         version, text = self._row(key)
@@ -343,6 +357,15 @@ class _Values:
         if expected not in (ANY_VERSION, present):
             raise rules.stale_value(key, expected, present)
         return version, text
+
+
+def _under(connection: Guarded, sql: str, spaces: Spaces, prefix: str) -> list[Any]:
+    """The rows of all names with a prefix, sorted by name, which comes first in each."""
+    where, ends = spaces.under(prefix), rules.prefix_range(prefix)
+    if where is not None:
+        return connection.fetch(sql, where, *ends)
+    both = [(space, row) for space in spaces for row in connection.fetch(sql, space, *ends)]
+    return sorted((row for space, row in both if spaces.of(row[0]) == space), key=lambda row: str(row[0]))
 
 
 def _last(rows: Sequence[tuple[Any, ...]]) -> tuple[int, str | None]:

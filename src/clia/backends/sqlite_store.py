@@ -3,6 +3,7 @@
 Invariant: writers queue at ``<path>.lock`` before SQLite sees them (its own waiting starves under many), the kernel frees
 that lock at death, and readers never wait for it. No connection is carried over a fork: SQLite would believe in locks
 that only the parent holds, and the child's commits could vanish with a journal that someone else removed (measured).
+A file of an older form is brought forward by the first who writes to it; whoever only reads does with it as it is.
 Nothing here opens the database file but SQLite: closing any other handle on it would drop SQLite's locks.
 """
 
@@ -14,16 +15,18 @@ import sqlite3
 import threading
 import time
 import weakref
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
+from clia.backends import sql_schema as schema
+from clia.backends import sqlite_moving as moving
 from clia.backends import store_values as rules
-from clia.backends.sql_store import SCHEMA, SCHEMA_VERSION, Connection, SqlStore
-from clia.errors import StoreError, UnsupportedFormat
+from clia.backends.sql_store import Connection, SqlStore
+from clia.errors import StoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
@@ -59,6 +62,7 @@ class SqliteStore(SqlStore):
         self._busy = 0
         self._closed = False
         self._torn = False
+        self._newest: tuple[int, int] | None = None  # the file that has taken every step
         _STORES.add(self)
 
     def close(self) -> None:
@@ -66,11 +70,24 @@ class SqliteStore(SqlStore):
             self._closed = True
             self._drop_idle()
 
+    @contextmanager
+    def leaving(self, without: tuple[str, ...]) -> Iterator[moving.Leaving]:
+        """Everything with a name that begins with none of ``without``, for a store elsewhere; writers wait meanwhile.
+
+        If the block ends well, nobody works with this store any more; else nothing is changed.
+        """
+        with self._connection(writes=True) as guarded:
+            yield moving.Leaving(guarded, self._space, without)
+            moving.shut(guarded)
+
     def _begin(self, *, writes: bool) -> Connection:
         lock = self._queue() if writes else None
         try:
             connection, file = self._take(queued=writes)
             try:
+                if writes and file is not None and file != self._newest:
+                    _bring_forward(connection)
+                    self._newest = file
                 connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             except sqlite3.Error as err:
                 self.give_back(connection, None)
@@ -205,12 +222,9 @@ class SqliteStore(SqlStore):
 
     def _version(self, connection: sqlite3.Connection) -> int:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            raise UnsupportedFormat(
-                f"{self._path}: the store has format {version}, this clia knows {SCHEMA_VERSION}",
-                hints=["use the newer clia that wrote it"],
-                fields={"path": self._path, "version": version, "known": SCHEMA_VERSION},
-            )
+        if version == moving.MOVED:
+            raise moving.moved(self._path)
+        schema.check_mark(version, path=self._path)
         return int(version)
 
     def _create(self, connection: sqlite3.Connection, *, queued: bool) -> None:
@@ -224,9 +238,11 @@ class SqliteStore(SqlStore):
                 raise StoreError(message, code="not-a-store", hints=[rules.REBUILD], fields={"path": self._path})
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
-            for statement in SCHEMA:
+            for statement in schema.FIRST_FORM:
                 connection.execute(statement.format(**_WORDS))
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            connection.execute("PRAGMA user_version = 1")
+            for step in schema.STEPS:
+                _take_step(connection, step)
             connection.execute("COMMIT")
         finally:
             _release(lock)
@@ -282,6 +298,36 @@ class _SqliteConnection(Connection):
             _release(self._lock)
 
 
+def _bring_forward(connection: sqlite3.Connection) -> None:
+    """Takes the steps that are missing; for whoever is first in the queue of writers."""
+    steps = schema.missing(_last_step(connection))
+    if not steps:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in steps:
+            _take_step(connection, step)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _last_step(connection: sqlite3.Connection) -> int:
+    if connection.execute(_HAS_TABLE, [schema.STEPS_TABLE]).fetchone() is None:
+        return 1
+    (number,) = connection.execute(schema.LAST_STEP).fetchone()
+    return int(number or 1)
+
+
+def _take_step(connection: sqlite3.Connection, step: schema.Step) -> None:
+    for statement in schema.taking(step):
+        connection.execute(statement.format(**_WORDS))
+    (mark,) = connection.execute("PRAGMA user_version").fetchone()
+    connection.execute(f"PRAGMA user_version = {max(mark, step.oldest)}")
+
+
 def _file(path: str) -> tuple[int, int] | None:
     """What tells a file from another one that takes its name."""
     try:
@@ -305,6 +351,8 @@ def _primary(err: Exception) -> int:
 def _error(path: str, err: Exception) -> StoreError:
     if _primary(err) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _locked(path, str(err))
+    if _primary(err) == sqlite3.SQLITE_ERROR and moving.is_moved(path):  # it was open here when the tables got other names
+        return moving.moved(path)
     code, hint = _REFUSALS.get(_primary(err), (None, None))
     hints = [hint] if hint else []
     return StoreError(f"{path}: the store failed: {err}", code=code, hints=hints, fields={"path": path, "reason": str(err)})

@@ -60,9 +60,12 @@ class StoreQueue:
         kept = self._change(claim, lambda held: held._replace(until=now + lease))
         return claim._replace(until=now + lease) if kept else None
 
-    def retry(self, claim: Claim, at: float, error: str) -> None:
+    def retry(self, claim: Claim, at: float, error: str, *, counts: bool = True) -> None:
         said = error[:_ERROR_MAX]
-        self._change(claim, lambda held: held._replace(worker=None, until=None, next_at=at, error=said))
+        self._change(
+            claim,
+            lambda held: held._replace(attempts=held.attempts - (not counts), worker=None, until=None, next_at=at, error=said),
+        )
 
     def release(self, claim: Claim) -> None:
         self._change(claim, lambda held: held._replace(attempts=held.attempts - 1, worker=None, until=None))
@@ -92,6 +95,12 @@ class StoreQueue:
                 _put(transaction, name, None)
         return len(gone)
 
+    def watch(self, wake: Callable[[], None]) -> None:
+        """What waits is not put in: nobody knows of it before they look."""
+
+    def close(self) -> None:
+        """The store is its owner's to close, and claims run out."""
+
     def _change(self, claim: Claim, change: Callable[[_Tried], _Tried]) -> bool:
         """Changes what is known of a task that is still the claim's; whether it was."""
         with self._store.writing() as transaction:
@@ -100,7 +109,7 @@ class StoreQueue:
             if held is None or (held.worker, held.attempts) != (claim.worker, claim.attempt):
                 return False
             made = change(held)
-            _put(transaction, name, made if made.attempts or made.worker else None)
+            _put(transaction, name, made if made.attempts or made.worker or made.error else None)
         return True
 
 

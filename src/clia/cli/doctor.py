@@ -1,5 +1,5 @@
-"""``clia doctor``: what clia runs on, how sessions are, whether hooks record, whether peers can be heard, and everything that
-``clia agents doctor`` says.
+"""``clia doctor``: what clia runs on, how sessions are, whether hooks record, whether peers can be heard and the hub reached, and
+everything that ``clia agents doctor`` says.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from clia.app.settings import Settings
     from clia.federation.model import Peer
     from clia.sessions.health import Ailment
+    from clia.space.hub_records import HubStatus
+
+    Row = tuple[str, str, bool]
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -47,11 +50,13 @@ def run(args: argparse.Namespace) -> int:
     found = health(args.path, environment=os.environ, ceiling=args.ceiling, settings=settings, repair=args.repair)
     captured = hook_health.captured_in(args.path, settings) if found.space is not None else ()
     hooks = hook_health.examine(args.path, environment=os.environ, program=this_program(), captured=captured)
-    peers = _peers(args.path, settings) if found.space is not None and found.space.error is None else []
+    opened = found.space is not None and found.space.error is None
+    peers, hub = _others(args.path, settings) if opened else ([], None)
     if args.json:
-        emit_json({"clia": __version__, **found.to_json(), "hooks": hooks.to_json(), "peers": _peers_json(peers)})
+        about = {"hooks": hooks.to_json(), "peers": _as_json(peers), "hub": _as_json(hub)}
+        emit_json({"clia": __version__, **found.to_json(), **about})
     else:
-        _show(found, hooks, peers)
+        _show(found, [*_hook_rows(hooks), *_peer_rows(peers), *_hub_rows(hub, found.git)])
         _show_ailments(found.space.ailments if found.space else ())
         _show_hooks(hooks)
         if found.space is not None and not found.space.sound and not found.space.error and not args.repair:
@@ -61,21 +66,26 @@ def run(args: argparse.Namespace) -> int:
     return 1 if broken or has_errors(found.agents.all_findings()) else 0
 
 
-def _peers(path: str, settings: Settings) -> list[Peer] | CliaError:
+def _others(path: str, settings: Settings) -> tuple[list[Peer] | CliaError, HubStatus | CliaError | None]:
+    """Other spaces, and the other machines of this one: how it stands with them, or why that cannot be told."""
     from clia.app.spaces import open_space
 
     try:
         with open_space(path, settings=settings) as space:
-            return space.peers()
+            hub = space.hub_status() if space.has_hub else None
+            try:
+                return space.peers(), hub
+            except CliaError as err:
+                return err, hub
     except CliaError as err:
-        return err
+        return err, err
 
 
-def _peers_json(peers: list[Peer] | CliaError) -> object:
-    return {"error": peers.to_json()} if isinstance(peers, CliaError) else as_json(peers)
+def _as_json(found: object) -> object:
+    return {"error": found.to_json()} if isinstance(found, CliaError) else as_json(found)
 
 
-def _show(found: Health, hooks: HooksHealth, peers: list[Peer] | CliaError) -> None:
+def _show(found: Health, others: Sequence[Row]) -> None:
     from rich.table import Table  # only people see it
     from rich.text import Text
 
@@ -87,8 +97,8 @@ def _show(found: Health, hooks: HooksHealth, peers: list[Peer] | CliaError) -> N
         ("path", found.agents.path, True),
         ("repository", found.agents.repository or "none: the path lies in no repository", found.agents.repository is not None),
         _space_row(found.space),
-        *_hook_rows(hooks),
-        *_peer_rows(peers),
+        *_beside_rows(found.space),
+        *others,
     )
     for name, value, good in rows:
         table.add_row(Text("✓" if good else "!", style="green" if good else "yellow"), name, Text(plain(value)))
@@ -106,7 +116,7 @@ def _show_ailments(ailments: Sequence[Ailment]) -> None:
         console().print(line, soft_wrap=True)
 
 
-def _space_row(space: SpaceHealth | None) -> tuple[str, str, bool]:
+def _space_row(space: SpaceHealth | None) -> Row:
     if space is None:
         return "space", "none: clia init makes a repository one", True  # a repository need not be one
     if space.error is not None:
@@ -116,7 +126,15 @@ def _space_row(space: SpaceHealth | None) -> tuple[str, str, bool]:
     return "space", f"{space.id}, {counted(space.agents, 'agent', 'agents')} at work{more}", not wrong
 
 
-def _hook_rows(hooks: HooksHealth) -> list[tuple[str, str, bool]]:
+def _beside_rows(space: SpaceHealth | None) -> list[Row]:
+    """A store that is not in use, and has something live."""
+    if space is None or not space.beside:
+        return []
+    said = f"{counted(space.beside, 'live session is', 'live sessions are')} in the SQLite store, and another store is in use"
+    return [("store", f"{said}; to take them along: git config --unset clia.store, then clia init --store postgresql://…", False)]
+
+
+def _hook_rows(hooks: HooksHealth) -> list[Row]:
     """Each tool whose hooks are installed or were: where, and when something came last; then what lies in the spool."""
     rows = [("hooks", _tool_words(each), all(finding.tool != each.tool for finding in hooks.findings)) for each in hooks.tools]
     if not rows:
@@ -127,7 +145,7 @@ def _hook_rows(hooks: HooksHealth) -> list[tuple[str, str, bool]]:
     return rows
 
 
-def _peer_rows(peers: list[Peer] | CliaError) -> list[tuple[str, str, bool]]:
+def _peer_rows(peers: list[Peer] | CliaError) -> list[Row]:
     """Other spaces, if there are any, and which of them cannot be followed."""
     if isinstance(peers, CliaError):
         return [("peers", one_line(f"{peers.code}: {peers.message}; clia verify says more"), False)]
@@ -136,6 +154,25 @@ def _peer_rows(peers: list[Peer] | CliaError) -> list[tuple[str, str, bool]]:
     waiting = sum(each.waiting for each in peers)
     said = [counted(len(peers), "peer", "peers")] + ([counted(waiting, "claim waits", "claims wait")] if waiting else []) + odd
     return [("peers", one_line("; ".join(said)), not odd)] if peers else []
+
+
+def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[Row]:
+    """The hub, if there is one: whether it is reached, what it does not have yet, and what waits for a person."""
+    from clia.app.hub_look import LEAST_GIT, is_old_git
+    from clia.cli.hub.common import besides_forks, is_in_step, standing
+
+    if hub is None:
+        return []
+    if isinstance(hub, CliaError):
+        return [("hub", one_line(f"{hub.code}: {hub.message}"), False)]
+    said = [f"{hub.address}: {standing(hub)}"]
+    if not hub.away_since and besides_forks(hub, hub.owed):
+        said.append("clia hub sync publishes it, or says why the hub does not take it")
+    said += ["clia hub status shows the forks, and how to settle them"] if hub.forks else []
+    said += [f"{counted(len(hub.elsewhere), 'agent is', 'agents are')} elsewhere"] if hub.elsewhere else []
+    old = is_old_git(git)
+    said += [f"git {git} is too old for a hub, which takes {'.'.join(map(str, LEAST_GIT))}"] if old else []
+    return [("hub", one_line("; ".join(said)), is_in_step(hub) and not old)]
 
 
 def _tool_words(health: ToolHealth) -> str:

@@ -46,6 +46,10 @@ def _behaviours(name: str, text: str) -> Command:
     return Command(f"clia.cli.behaviours.{name}", text)
 
 
+def _hub(name: str, text: str) -> Command:
+    return Command(f"clia.cli.hub.{name}", text)
+
+
 TREE = Group(
     "The system of record for AI agents, kept in the git repository they work in.",
     {
@@ -123,6 +127,15 @@ TREE = Group(
         "decide": _sessions("decide", "answer a question: a commit, and the session goes on"),
         "ask": _sessions("ask", "put a question to people for an agent"),
         "worker": _sessions("worker", "answer the requests that are no questions to people"),
+        "fleet": Command("clia.cli.fleet", "the machines and workers of this space, who has what, and what waits"),
+        "hub": Group(
+            "The git server where the machines of this space meet.",
+            {
+                "set": _hub("set_hub", "choose the hub, or another one"),
+                "status": _hub("status", "is this clone in step with the hub, and what is owed, forked or elsewhere?"),
+                "sync": _hub("sync", "take over what the hub has, and publish what it has not"),
+            },
+        ),
         "key": Group(
             "Who this space is to others: the key that they pin.",
             {

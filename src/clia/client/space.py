@@ -71,6 +71,11 @@ class RemoteSpace(_Interface):
         raise _local("captures")
 
     @property
+    def has_hub(self) -> bool:
+        """Whether the clone that is served shares its refs with other machines."""
+        raise _local("has_hub")
+
+    @property
     def doors(self) -> Any:
         """What peers show at the forge."""
         raise _local("doors")

@@ -30,7 +30,7 @@ from clia.kernel import refs as names
 from clia.kernel.canonical import text_digest
 from clia.kernel.messages import compose, parse
 from clia.kernel.types import BUILT_IN
-from clia.space.exchange import KEYS_LOCK
+from clia.space.taking import KEYS_LOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from clia.kernel.types import is_type_name
 from clia.ports.gate import Facts, GrantFact, Question
 from clia.ports.repository import FILE, Entry
 from clia.space.events import read_events, revoked_by
-from clia.space.exchange import CAPABILITIES_LOCK
 from clia.space.model import EVENT
+from clia.space.taking import CAPABILITIES_LOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

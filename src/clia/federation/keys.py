@@ -13,7 +13,7 @@ from clia.federation.keychain import CHAIN_MAX, LINK_MAX, Identity, fingerprint,
 from clia.federation.model import Key
 from clia.kernel import refs as names
 from clia.kernel.messages import check_flag, compose, parse
-from clia.space.exchange import KEYS_LOCK
+from clia.space.taking import KEYS_LOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -39,6 +39,12 @@ PEERS_REMOVED = "refs/clia/peers-removed/"
 REMOTES = "refs/clia/remotes/"
 TRACKING = "refs/clia-tracking/"
 """What was fetched from a remote and not yet adopted. Outside ``refs/clia``, so that pruning it can lose nothing."""
+PUBLISHED = "refs/clia/agents-published/"
+"""Where a hub keeps the heads of agents that are to be no branches there. Never in a clone."""
+KINDS = (("clia/", "refs/clia/"), ("notes/", NOTES), ("heads/", HEADS))
+"""What of a space is shared, by the kind it has below ``TRACKING``."""
+_OF_ONE_AGENT = (EVENTS, RECORDS, ARCHIVE, HEADS, TRACES, SESSIONS)
+_OF_ALL = (SPACE, TYPES, OBJECTS, KEYS, CAPABILITIES)
 
 
 def is_id(text: Any) -> bool:
@@ -108,6 +114,24 @@ def behaviour(name: str) -> str:
 def behaviour_lock(name: str) -> str:
     """The lock of a behaviour's chain: an agent may have the same name."""
     return f"@behaviour-{name}"
+
+
+def of_agent(name: str) -> list[str]:
+    """Every ref that an agent may have, events first: they say what must not come back."""
+    return [prefix + name for prefix in _OF_ONE_AGENT]
+
+
+def is_shared(ref: str) -> bool:
+    """Whether a ref is of a kind that the clones of a space share. What is about peers belongs to one clone."""
+    if ref in _OF_ALL:
+        return True
+    return any(ref.startswith(prefix) and is_name(ref.removeprefix(prefix)) for prefix in (*_OF_ONE_AGENT, BEHAVIOURS))
+
+
+def tracking(remote: str, ref: str) -> str:
+    """Where the value that a shared ref has at a remote is kept."""
+    kind, source = next(each for each in KINDS if ref.startswith(each[1]))
+    return f"{TRACKING}{remote}/{kind}{ref.removeprefix(source)}"
 
 
 def announce(space_id: str) -> str:

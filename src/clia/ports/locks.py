@@ -8,6 +8,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+OF_ONE_CLONE = ("@gate", "@space")
+"""Locks about the files of one clone: what other machines do does not matter to them."""
+
 
 class Locks(Protocol):
     def hold(self, name: str, *, shared: bool = False) -> AbstractContextManager[None]:

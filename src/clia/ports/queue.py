@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class Task(NamedTuple):
@@ -49,8 +49,11 @@ class Queue(Protocol):
     def keep(self, claim: Claim, now: float, lease: float) -> Claim | None:
         """The claim for another ``lease`` seconds; None where it was lost to someone else."""
 
-    def retry(self, claim: Claim, at: float, error: str) -> None:
-        """Gives the task back, not to be tried before a time. Nothing where the claim was lost."""
+    def retry(self, claim: Claim, at: float, error: str, *, counts: bool = True) -> None:
+        """Gives the task back, not to be tried before a time. Nothing where the claim was lost.
+
+        Where it does not count, the task is as often tried as before the claim.
+        """
 
     def release(self, claim: Claim) -> None:
         """Gives the task back as if it had not been tried: the worker stops. Nothing where the claim was lost."""
@@ -66,3 +69,9 @@ class Queue(Protocol):
 
     def forget(self, live: Sequence[tuple[str, str]]) -> int:
         """Drops what is known of requests other than these (agent, request); how many were dropped."""
+
+    def watch(self, wake: Callable[[], None]) -> None:
+        """From now on calls ``wake``, from any thread, when someone else has put work in; never where nobody tells of it."""
+
+    def close(self) -> None:
+        """Lets go of what it holds open. What is still claimed goes to others, at the latest when its time is up."""

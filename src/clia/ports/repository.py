@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
 FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
 
@@ -65,6 +66,15 @@ class NoteChange(NamedTuple):
     message: str
 
 
+class Look(NamedTuple):
+    """``seen`` is JSON, to be kept and given back next time; None where nothing can be told from it. ``moved`` names all that may
+    have another value now than then, also those that came or went; None where every ref may. What is read of a ref after the
+    look is as new as the look, or newer."""
+
+    seen: Any
+    moved: list[str] | None
+
+
 class Objects(Protocol):
     def kind(self, cid: str) -> str | None:
         """``blob``, ``tree``, ``commit`` or ``tag``; None where there is no such object."""
@@ -106,14 +116,32 @@ class Objects(Protocol):
 
 
 class Refs(Protocol):
+    shared: bool
+    """Whether other machines move these refs, too."""
+
     def get(self, name: str) -> str | None:
         """The commit a ref points at."""
 
-    def under(self, prefix: str) -> list[tuple[str, str]]:
-        """Every ref below a prefix with its target, sorted by name. Refs that cannot be read are left out."""
+    def under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
+        """Every ref below a prefix with its target, sorted by name. Refs that cannot be read are left out.
+
+        ``after`` a whole name, and at most ``limit``: costs what the answer costs, not what there is.
+        """
+
+    def look(self, prefixes: Sequence[str], since: Any = None) -> Look:
+        """Which refs below some prefixes have moved since an earlier look: to be asked often, where there are many."""
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
         """Compare and swap: None for ``old`` creates, None for ``new`` deletes. ``StaleRef`` names the actual value."""
+
+    def move_together(self, moves: Sequence[tuple[str, str | None, str | None]], why: str) -> bool:
+        """Moves that belong together: whoever shares these refs sees all of them or none. ``StaleRef`` where one is lost.
+
+        False where nobody shares them, or nobody can be told now: nothing has moved then, and each is to be moved by itself.
+        """
+
+    def told(self, name: str, cid: str) -> bool:
+        """Whether whoever shares these refs was told that one points at a commit, whatever it does here."""
 
     def followed_by(self, name: str) -> str | None:
         """The worktree of people that has this branch checked out, if any."""
@@ -140,6 +168,12 @@ class Graph(Protocol):
     def walk(self, starts: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
         """Commits in topological order, newest first, without what is reachable from ``hidden``."""
 
+    def newest(self, starts: Iterable[str], limit: int) -> list[Commit]:
+        """The first commits of such a walk, at the cost of so many: by date, and no parent before its child.
+
+        Where clocks were far apart, a commit may be missing that the whole walk would have here.
+        """
+
     def ranges(self) -> Callable[[str, Sequence[str]], list[str]]:
         """A question for one thread to ask many times: which commits one has in its past, itself included, and others have not.
 
@@ -161,6 +195,9 @@ class Notes(Protocol):
 
     def bind(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> bool:
         """Binds a blob to a commit; False where that very blob is bound already."""
+
+    def prepared(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> tuple[str | None, str] | None:
+        """The ref's tip and what it would be with the blob bound; None where that very blob is bound already."""
 
     def history(self, ref: str, commit: str) -> list[NoteChange]:
         """Every binding the commit ever had, newest first."""

@@ -23,6 +23,11 @@ ANY_VERSION = -1
 ABSENT = 0
 """``put`` only where nothing is there."""
 
+# Written out: the packages that use these names are above this one. A test holds that an index's names are all here.
+OWN = ("behaviours/", "feed/refs", "foreign/", "gate/", "read/", "sweep/")
+"""How names begin that are about one clone's refs and objects. Clones that share live state each keep them for themselves, and
+so the edges and the gate: a clone lags behind others, and would take what they have read for what it has."""
+
 
 class StreamEntry(NamedTuple):
     position: int  # from 1, never used again

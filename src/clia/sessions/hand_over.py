@@ -31,6 +31,7 @@ _LAST = datetime.max.replace(tzinfo=UTC).timestamp() - 86400.0
 _RETRY_AFTER_MAX = 3600.0
 # Trying again would end the same way.
 _FINAL = (InvalidInput, NotFound, Denied, AlreadyExists)
+_OUT_OF_REACH = frozenset(("agent-not-here", "hub-away", "hub-busy", "hub-diverged", "work-elsewhere"))
 
 
 class Patience(NamedTuple):
@@ -52,6 +53,7 @@ class Retry(NamedTuple):
 
     at: float
     error: str
+    counts: bool = True  # False: the request has nothing to do with it, and is tried as often as before
 
 
 class GiveUp(NamedTuple):
@@ -191,18 +193,23 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
     """What becomes of a request whose handler raised."""
     if is_gone(error):
         return Gone()
-    said = describe(error)
-    if isinstance(error, _FINAL):
+    said, counts = describe(error), not is_out_of_reach(error)
+    if counts and isinstance(error, _FINAL):
         return GiveUp(said)
-    if attempt >= patience.attempts:
+    if counts and attempt >= patience.attempts:
         return GiveUp(f"given up after {_times(attempt)}: {said}" if attempt > 1 else said)
     pause = max(backoff(f"{task.agent}/{task.request}", attempt, patience), _asked_pause(error))
-    return Retry(now + pause, said)
+    return Retry(now + pause, said, counts)
 
 
 def is_gone(error: Exception) -> bool:
     """Whether an error says that nobody waits for the answer any more."""
     return isinstance(error, StaleRequest) or (isinstance(error, NotFound) and error.code == "no-such-request")
+
+
+def is_out_of_reach(error: Exception) -> bool:
+    """Whether an error says that the agent's work is not to be had on this machine now: another one may do it, or we later."""
+    return isinstance(error, CliaError) and error.code in _OUT_OF_REACH
 
 
 def after_refusal(error: CliaError) -> GiveUp | Gone | None:

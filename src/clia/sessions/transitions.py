@@ -116,7 +116,7 @@ class Transitions:
         waits = ", ".join(f"{call.kind} ({session}.{call.number})" for call in turn.pending)
         trace = self._trace(agent, session, SUSPENDED, said._replace(text=f"{said.text}; waits for {waits}"), turn.printed)
         news = told(agent, session, row, trace.bodies[-1]["at"], said)
-        appends = (Append(records.stream(agent, session), tuple(events)), trace, news)
+        appends = (Append(records.stream(agent, session), tuple(events), row["end"]), trace, news)
         intent = Intent(agent, "session", NOWHERE, appends=appends, puts=((records.key(LIVE, agent, session), row), *puts))
         return Step(intent, row)
 
@@ -138,7 +138,7 @@ class Transitions:
         after = row | {"pending": [], "ended_at": at, "end": row["end"] + 1}
         why = f": {failure['message']}" if failure and failure.get("message") else ""
         appends = (
-            Append(records.stream(agent, session), (*events, over)),
+            Append(records.stream(agent, session), (*events, over), after["end"]),
             self._trace(agent, session, status, said._replace(text=f"{said.text}; {status}{why}"), printed),
             told(agent, session, after, at, said),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from clia.errors import AlreadyExists, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
 from clia.kernel import refs as names
-from clia.kernel.messages import check_text
+from clia.kernel.messages import check_count, check_text
 from clia.kernel.typed_objects import Briefing, as_bytes, as_object, as_typed, invalid, parse
 from clia.kernel.types import SPAWN
 from clia.ports.repository import FILE, Entry
@@ -32,10 +32,18 @@ class Agents:
         self._companion = companion
         self._envelope = envelope
 
-    def names(self, *, archived: bool = False) -> list[str]:
+    def names(self, *, archived: bool = False, after: str = "", limit: int | None = None) -> list[str]:
+        """Sorted; ``after`` a name, and at most ``limit``: one page of many."""
         prefix = names.ARCHIVE if archived else names.HEADS
-        found = (ref.removeprefix(prefix) for ref, _ in self._core.refs.under(prefix))
-        return [name for name in found if names.is_name(name)]
+        last = prefix + check_text(after, "after") if after else ""
+        left = None if limit is None else check_count(limit, "limit")
+        found: list[str] = []
+        while True:
+            refs = self._core.refs.under(prefix, after=last, limit=left)
+            found += [name for name in (ref.removeprefix(prefix) for ref, _ in refs) if names.is_name(name)]
+            if limit is None or not refs or len(found) >= limit:
+                return found
+            last, left = refs[-1][0], limit - len(found)  # some were no names of agents
 
     def spawn(
         self,
@@ -177,10 +185,14 @@ class Agents:
                     hints=["spawn an agent at one of the two, so that both are kept"],
                     fields={"agent": name, "ref": target, "actual": there, "head": head},
                 )
-            if there is None or not core.graph.descends(there, head):
-                core.refs.move(target, there, head, f"clia: {verb}")
+            kept = there if there is not None and core.graph.descends(there, head) else head
+            moves = [(target, there, kept), (source, head, None)]  # its head is kept: the other ref holds it
+            if core.refs.move_together([each for each in moves if each[1] != each[2]], f"clia: {verb}"):
+                return
+            if kept != there:
+                core.refs.move(*moves[0], f"clia: {verb}")
             core.reached("secondary-refs")
-            core.refs.move(source, head, None, f"clia: {verb}")  # its head is kept: the other ref holds it
+            core.refs.move(*moves[1], f"clia: {verb}")
 
     def is_at_work(self, name: str) -> bool:
         """Whether something goes along with the agent that must end first."""

@@ -145,6 +145,7 @@ class BehaviourChains:
         """Writes what ``decide`` makes of the chain as it is; nothing where it says None. The state afterwards."""
         core = self._core
         ref = names.behaviour(name)
+        core.fresh(names.behaviour_lock(name))
         with self._envelope.among_others(), core.locks.hold(names.behaviour_lock(name)):
             while True:
                 before = self.state(name)

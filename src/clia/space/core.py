@@ -55,6 +55,9 @@ class Core(NamedTuple):
     person: Person
     clean: Cleaner
     reached: Callable[[str], None]
+    clone: str | None = None  # which clone this is, where others share the store
+    seek: Callable[[str], None] = lambda _: None  # looks for an agent that is not here where other machines may have it
+    fresh: Callable[[str], None] = lambda _: None  # takes over what other machines did to an agent; no lock may be held
 
     def now(self) -> int:
         return int(self.clock().timestamp())
@@ -72,6 +75,9 @@ class Core(NamedTuple):
 
     def require_head(self, name: str) -> str:
         found = self.head(name)
+        if found is None:
+            self.seek(name)
+            found = self.head(name)
         if found is not None:
             return found
         hints = ["clia list shows the agents of this space"]
@@ -95,13 +101,17 @@ class Core(NamedTuple):
 
     def require_known(self, name: str) -> None:
         """``NoSuchAgent`` unless the agent is at work or archived."""
-        if self.refs.get(names.archived(names.check_name(name))) is None:
+        if self.refs.get(names.archived(names.check_name(name))) is not None or self.head(name) is not None:
+            return
+        self.seek(name)
+        if self.refs.get(names.archived(name)) is None:
             self.require_head(name)
 
     def own_head(self, name: str) -> str:
         """The head of an agent that may be worked on from here. An agent of another clone is read-only."""
         head = self.require_head(name)
-        if self.store.get(FOREIGN + name) is not None:
+        # Where machines share the store, they share the agents: marks from before mean nothing.
+        if self.clone is None and self.store.get(FOREIGN + name) is not None:
             raise NotAllowed(
                 f"the agent {name!r} belongs to another clone; here it is read-only",
                 code="foreign-agent",

@@ -14,15 +14,18 @@ from clia.errors import CliaError, Conflict, GitError, StaleRef, StoreError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.ports.store import Transaction
+    from clia.ports.store import Transaction, Versioned
     from clia.ports.workbench import Workbench
     from clia.space.core import Core
 
 SPACE_LOCK, GATE = "@space", "@gate"
 INTENT = "intent/"
+LOST = "lost/"
+"""What a machine began that another found not done, and took back, by machine and agent. It may be on its way to the hub all
+the same."""
 STEPS = ("locked", "recovered", "objects-written", "intent-recorded", "secondary-refs", "committed", "notes-bound", "finished")
 """The named crash points. Within ``secondary-refs`` and ``committed`` lies ``ref-locked``, inside a ref's own lock."""
 
@@ -44,6 +47,7 @@ class Binding(NamedTuple):
 class Append(NamedTuple):
     stream: str
     bodies: tuple[Any, ...]
+    until: int | None = None  # where the stream ends with them: else somebody else has gone on, and they are not for it
 
 
 class Intent(NamedTuple):
@@ -65,18 +69,26 @@ class Intent(NamedTuple):
 class Envelope:
     """Locks, intents and recovery."""
 
-    def __init__(self, core: Core, workbench: Workbench) -> None:
+    def __init__(self, core: Core, workbench: Workbench, meet: Callable[[str], bool] | None = None) -> None:
+        """``meet``: brings an agent and the hub together; whether it is certain now what was done to it."""
         self._core = core
         self._workbench = workbench
+        self._meet = meet
 
     @contextmanager
     def at_work(self, name: str) -> Iterator[None]:
-        """The agent is ours, and whole: what a dead process left is settled."""
+        """The agent is ours, and whole: it is as the hub has it, and what a dead process left is settled."""
         core = self._core
         with self.among_others(), core.locks.hold(name):
             core.reached("locked")
             self._recover(name)
             core.reached("recovered")
+            yield
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[None]:
+        """The lock alone, for whoever brings an agent and the hub together."""
+        with self.among_others(), self._core.locks.hold(name):
             yield
 
     @contextmanager
@@ -89,12 +101,19 @@ class Envelope:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else of ours is at work in the whole space, and nothing is left half done."""
-        locks = self._core.locks
-        with locks.hold(GATE), locks.hold(SPACE_LOCK):
-            for name in self.unfinished():
-                with locks.hold(name):
+        """Nobody else is at work in this clone, and nothing that began in it is left half done."""
+        core = self._core
+        with core.locks.hold(GATE), core.locks.hold(SPACE_LOCK):
+            for name in [key.removeprefix(INTENT) for key, row in core.store.scan(INTENT) if self._is_mine(row)]:
+                with core.locks.hold(name):
                     self._recover(name)
+            yield
+
+    @contextmanager
+    def alone_with(self, name: str) -> Iterator[None]:
+        """Alone in this clone, and the agent is ours, wherever others work on it."""
+        with self.alone(), self._core.locks.hold(name):
+            self._recover(name)
             yield
 
     def carry_out(self, intent: Intent) -> list[str]:
@@ -105,20 +124,46 @@ class Envelope:
         core = self._core
         core.reached("objects-written")
         with core.store.writing() as transaction:
-            transaction.values.put(INTENT + intent.agent, intent._asdict())
+            if not self._is_still_ours(transaction, intent):
+                raise _taken_over(intent.agent)
+            transaction.values.put(INTENT + intent.agent, intent._asdict() | {"clone": core.clone})
         core.reached("intent-recorded")
         try:
-            for move in intent.before:
-                core.refs.move(*move, f"clia: {intent.verb}")
-            core.reached("secondary-refs")
-            core.refs.move(*intent.point, f"clia: {intent.verb}")
+            if not self._moved_at_once(intent):
+                for move in intent.before:
+                    core.refs.move(*move, f"clia: {intent.verb}")
+                core.reached("secondary-refs")
+                core.refs.move(*intent.point, f"clia: {intent.verb}")
         except Exception:
             if not self._landed(intent):
-                self._undo(intent)
+                if core.refs.told(intent.point.ref, intent.point.new):
+                    raise  # done, as others see it, and not here: whoever works on the agent next follows, and finishes it
+                if not self._undo(intent):
+                    raise _taken_over(intent.agent) from None
                 raise
             # The ref has moved; what failed came after it (its log, say). The verb is done and must be finished.
         core.reached("committed")
         return self._finish(intent)
+
+    def _is_still_ours(self, transaction: Transaction, intent: Intent) -> bool:
+        """Whether nobody has gone on with the agent since its lock was taken: a server may free what a silent machine held."""
+        if self._core.clone is not None and transaction.values.get(INTENT + intent.agent) is not None:
+            return False
+        return _fits(transaction, intent)
+
+    def _moved_at_once(self, intent: Intent) -> bool:
+        """Moves everything of an intent, its notes too, in one step that other machines see whole; False where there is no such."""
+        core = self._core
+        if not core.refs.shared:
+            return False
+        by = core.person_stamp()
+        bound: dict[str, RefMove] = {}
+        for binding in intent.notes:
+            blob = core.objects.write_blob(binding.text.encode("utf-8"))
+            made = core.notes.prepared(binding.ref, binding.commit, blob, by, _about(intent, binding))
+            if made is not None:
+                bound[binding.ref] = RefMove(binding.ref, *made)
+        return core.refs.move_together((*intent.before, intent.point, *bound.values(), *intent.after), f"clia: {intent.verb}")
 
     def followers(self, ref: str, old: str, new: str) -> tuple[tuple[str, str, str], ...]:
         """The worktree of people that has a branch checked out, if it can go along; ``Conflict`` where work is in the way."""
@@ -152,35 +197,75 @@ class Envelope:
         return [key.removeprefix(INTENT) for key, _ in self._core.store.scan(INTENT)]
 
     def _recover(self, name: str) -> None:
-        row = self._core.store.get(INTENT + name)
-        if row is None:
+        certain = self._meet is None or self._meet(name)
+        for key, row in self._lost(name):
+            self._settle_lost(key, _from_json(row), certain)
+        found = self._core.store.get(INTENT + name)
+        if found is None:
             return
-        intent = _from_json(row.value)
+        intent, mine = _from_json(found.value), self._is_mine(found.value)
         if self._landed(intent):
-            self._finish(intent)
+            # A worktree that was to come along is on the machine that began.
+            self._finish(intent if mine else intent._replace(follow=()))
+        elif not certain:
+            raise _unsettled(name)
         else:
-            self._undo(intent)
+            self._undo(intent, None if mine else found.value)
+
+    def _lost(self, name: str) -> list[tuple[str, Any]]:
+        """What other machines began with an agent and others took back: one for each machine at most."""
+        if self._core.clone is None:
+            return []
+        return [(key, row) for key, row in self._core.store.scan(LOST) if isinstance(row, dict) and row.get("agent") == name]
+
+    def _settle_lost(self, key: str, intent: Intent, certain: bool) -> None:
+        """Finishes what landed after all, and forgets what can land no more."""
+        core = self._core
+        if self._landed(intent):
+            self._finish(intent._replace(follow=()))
+        elif certain and core.refs.get(intent.point.ref) != intent.point.old:
+            with core.store.writing() as transaction:
+                transaction.values.delete(key)
+
+    def _is_mine(self, row: Any) -> bool:
+        """Whether an intent was recorded in this clone."""
+        return not isinstance(row, dict) or row.get("clone") == self._core.clone
 
     def _landed(self, intent: Intent) -> bool:
         """Whether the point of no return was passed; others may have gone on from there."""
-        head = self._core.refs.get(intent.point.ref)
-        return head is not None and self._core.graph.descends(head, intent.point.new)
+        core, new = self._core, intent.point.new
+        head = core.refs.get(intent.point.ref)
+        # What another machine never sent is not here.
+        return head == new or (head is not None and core.objects.kind(new) == "commit" and core.graph.descends(head, new))
 
     def _finish(self, intent: Intent) -> list[str]:
         core = self._core
         by = core.person_stamp()
         for binding in intent.notes:
             blob = core.objects.write_blob(binding.text.encode("utf-8"))
-            core.notes.bind(binding.ref, binding.commit, blob, by, f"{intent.verb}: note of {binding.commit}\n")
+            core.notes.bind(binding.ref, binding.commit, blob, by, _about(intent, binding))
         for move in intent.after:
             self._follow_up(move)
         complaints = [each for each in (self._bring_along(*follow) for follow in intent.follow) if each is not None]
         core.reached("notes-bound")
         with core.store.writing() as transaction:
-            if transaction.values.delete(INTENT + intent.agent):
-                settle(transaction, intent)
+            if self._is_ours_to_settle(transaction, intent):
+                # What landed late, when its session had gone on without it, is history and nothing more.
+                fits = _fits(transaction, intent)
+                settle(transaction, intent if fits else intent._replace(appends=(), puts=(), deletes=()))
         core.reached("finished")
         return complaints
+
+    def _is_ours_to_settle(self, transaction: Transaction, intent: Intent) -> bool:
+        """Whoever takes the intent away settles it. Another machine may have taken it for lost before it landed."""
+        values = transaction.values
+        found = {INTENT + intent.agent: values.get(INTENT + intent.agent)}
+        if self._core.clone is not None:
+            found |= {key: values.get(key) for key, _ in values.scan(LOST)}
+        mine = [key for key, row in found.items() if _is_about(row, intent)]
+        for key in mine:
+            values.delete(key)
+        return bool(mine)
 
     def _follow_up(self, move: RefMove) -> None:
         """Moves a ref that goes along; where it was moved already, by us before we died, that is that."""
@@ -205,13 +290,55 @@ class Envelope:
             return f"{place} could not be brought along ({err.message}); when it can: git read-tree -m -u {old} {new}"
         return None
 
-    def _undo(self, intent: Intent) -> None:
+    def _undo(self, intent: Intent, lost: Mapping[str, Any] | None = None) -> bool:
+        """Takes back what went before. ``lost``: another machine began it, and may still bring it to its end.
+
+        False where another machine has taken it back already; what that one has begun since stays.
+        """
         core = self._core
         for move in reversed(intent.before):
             if core.refs.get(move.ref) == move.new:
                 core.refs.move(move.ref, move.new, move.old, f"clia: undo {intent.verb}")
         with core.store.writing() as transaction:
-            transaction.values.delete(INTENT + intent.agent)
+            values = transaction.values
+            mine = _is_about(values.get(INTENT + intent.agent), intent)
+            if mine:
+                values.delete(INTENT + intent.agent)
+            if mine and lost is not None:
+                values.put(f"{LOST}{lost.get('clone')}/{intent.agent}", dict(lost))
+        return mine
+
+
+def _about(intent: Intent, binding: Binding) -> str:
+    return f"{intent.verb}: note of {binding.commit}\n"
+
+
+def _is_about(row: Versioned | None, intent: Intent) -> bool:
+    return row is not None and row.value.get("point", [])[-1:] == [intent.point.new]
+
+
+def _fits(transaction: Transaction, intent: Intent) -> bool:
+    """Whether the streams that an intent goes on with are where it left them."""
+    ends = ((transaction.streams.end(each.stream), each) for each in intent.appends if each.until is not None)
+    return all(end + len(each.bodies) == each.until for end, each in ends)
+
+
+def _taken_over(name: str) -> Conflict:
+    return Conflict(
+        f"another machine has gone on with {name!r} meanwhile",
+        code="taken-over",
+        hints=["look again, and try again if it is still to be done"],
+        fields={"agent": name},
+    )
+
+
+def _unsettled(name: str) -> Conflict:
+    return Conflict(
+        f"something was begun with {name!r}, and the hub that could say whether it is done is away",
+        code="hub-unsettled",
+        hints=["try again when the hub is back"],
+        fields={"agent": name},
+    )
 
 
 def settle(transaction: Transaction, intent: Intent) -> None:
@@ -244,7 +371,7 @@ def _read(row: dict[str, Any]) -> Intent:
         after=tuple(RefMove(*each) for each in row["after"]),
         follow=tuple((each[0], each[1], each[2]) for each in row["follow"]),
         drain=None if row["drain"] is None else (row["drain"][0], row["drain"][1]),
-        appends=tuple(Append(each[0], tuple(each[1])) for each in row["appends"]),
+        appends=tuple(Append(each[0], tuple(each[1]), *each[2:]) for each in row["appends"]),
         puts=tuple((each[0], each[1]) for each in row["puts"]),
         deletes=tuple(row.get("deletes", ())),
     )

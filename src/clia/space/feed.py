@@ -3,6 +3,8 @@
 Invariant: each change is told once, however many processes look. What was seen and what is told of it are written in one
 transaction, and only where nobody else has looked since: refs are read after the record of the last look, so a look never
 takes an older state for news. The first look of all only takes note. What happens between two looks is told as one change.
+Clones that share the feed each remember what they saw of their own refs; what was told last is remembered for all of them, and
+a clone that comes later with the same, or with less, adds nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 SEEN = "feed/refs"
 """Which version each bucket has. It changes with every look that found something, and so is what lookers race for."""
 BUCKET = "feed/refs/"
+TOLD = "feed/told/"
+"""What was told last of each agent and flow, where several clones share the feed."""
 _BUCKETS = 256  # one change among 100,000 refs writes some 25 kB
 _AGENT, _ARCHIVED, _FLOW, _PEER, _REMOTE = "agents/", "archive/", "flows/", "peers/", "remotes/"
 _WATCHED = {
@@ -83,12 +87,12 @@ _NOTHING = _Seen(ABSENT, None, {}, {}, {})
 
 
 class Looking:
-    """Keeps what it saw last, so that a look at a space where nothing happened reads one small value and the refs."""
+    """Keeps what it saw last: a look at a space where nothing happened reads one small value, and asks the refs what moved."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._last = _NOTHING
-        self._listed: list[list[tuple[str, str]]] = []
+        self._mark: Any = None  # what the refs gave us to tell the next look from
         self._found: Mapping[str, str] = {}
 
     def look(self) -> int:
@@ -107,15 +111,35 @@ class Looking:
                 # Another process looked meanwhile, and told what it saw.
 
     def _refs(self, before: Mapping[str, str]) -> Mapping[str, str]:
-        listed = [self._core.refs.under(prefix) for prefix in _WATCHED.values()]
-        if listed != self._listed:
-            self._listed, self._found = listed, _watched(listed)  # at several times the cost of listing them
+        look = self._core.refs.look(list(_WATCHED.values()), self._mark)
+        if look.moved is None:
+            listed = _watched([self._core.refs.under(prefix) for prefix in _WATCHED.values()])
+            self._found = self._found if listed == self._found else listed
+        elif look.moved:
+            self._found = self._moved(look.moved)
+        self._mark = look.seen
         found = self._found
+        if found is before:
+            return found
         for name in {key.partition("/")[2] for key in before.keys() - found.keys() if key.startswith((_AGENT, _ARCHIVED))}:
             # One that was restored while we read heads, then the archive, was in neither.
             head = self._core.refs.get(names.head(name)) if found.keys().isdisjoint((_AGENT + name, _ARCHIVED + name)) else None
             found = found if head is None else {**found, _AGENT + name: head}
         return found
+
+    def _moved(self, refs: list[str]) -> dict[str, str]:
+        """What was found before, with what some refs are now."""
+        wanted: dict[str, str] = {}
+        for ref in refs:
+            key = _key_of(ref)
+            if key is not None and key.startswith((_AGENT, _ARCHIVED)):
+                name = key.partition("/")[2]  # both places, the head first: it may be archived while we read
+                wanted |= {_AGENT + name: names.head(name), _ARCHIVED + name: names.archived(name)}
+            elif key is not None:
+                wanted[key] = ref
+        now = {key: self._core.refs.get(ref) for key, ref in wanted.items()}
+        found = {key: cid for key, cid in self._found.items() if key not in now}
+        return found | {key: cid for key, cid in now.items() if cid is not None}
 
     def _seen(self) -> _Seen:
         with self._core.store.reading() as view:
@@ -147,12 +171,14 @@ class Looking:
         changed = {key for key, _ in now.items() ^ seen.refs.items()}
         entries = [] if seen.first else [self._entry(*each, at) for each in _changes(changed, seen.refs, now)]
         entries += [] if seen.first else _of_peers(changed, now, at)
-        made = _split(now, {_bucket_of(key) for key in changed})
+        made = _split(seen.buckets, now, changed)
         with core.store.writing() as transaction:
             versions = dict(seen.versions)
             for name, refs in sorted(made.items()):
                 versions[name] = transaction.values.put(BUCKET + name, refs)
             version = transaction.values.put(SEEN, {"since": since, "versions": versions}, expected=seen.version)
+            if core.clone is not None:
+                entries = [entry for entry in entries if self._is_news(transaction, entry)]
             transaction.streams.append(FEED, entries)
         self._last = _Seen(version, since, versions, {**seen.buckets, **made}, now)
         return len(entries)
@@ -160,6 +186,26 @@ class Looking:
     def _entry(self, event: str, what: tuple[str, str], before: str | None, cid: str | None, at: str) -> dict[str, Any]:
         said = {what[0]: what[1], "cid": cid, "before": before, "kind": None if cid is None else self._kind(cid)}
         return {"event": event, **{key: each for key, each in said.items() if each is not None}, "at": at}
+
+    def _is_news(self, transaction: Transaction, entry: Mapping[str, Any]) -> bool:
+        """Whether no other clone has told this, or more than this, of an agent or a flow; noted where it is."""
+        name = entry.get("agent") or f"flow {entry.get('flow')}"
+        if entry["event"] == CHANGED_PEER or "peer" in entry:
+            return True  # peers are one clone's own
+        key, cid = TOLD + _bucket_of(name), entry.get("cid")
+        row = transaction.values.get(key)
+        told = dict(row.value) if row is not None and isinstance(row.value, dict) else {}
+        event, last = told.get(name, (None, None))
+        if last == cid and entry["event"] in (event, HEAD):
+            return False  # of one head it is told last that it was put away, or brought back
+        if (event, last) == (entry["event"], cid) or (cid is not None and last not in (None, cid) and self._holds(last, cid)):
+            return False
+        transaction.values.put(key, {**told, name: [entry["event"], cid]})
+        return True
+
+    def _holds(self, newer: str, cid: str) -> bool:
+        """Whether a commit is in another's past; one that is not here yet is newer than all that is."""
+        return self._core.objects.kind(newer) is None or self._core.graph.descends(newer, cid)
 
     def _kind(self, cid: str) -> str | None:
         """A commit's kind; None for one of plain git, and for one that is not here."""
@@ -171,14 +217,16 @@ class Looking:
 
 def _watched(listed: list[list[tuple[str, str]]]) -> dict[str, str]:
     """The refs that are agents', flows' or peers', by short names."""
-    found: dict[str, str] = {}
-    for (short, prefix), refs in zip(_WATCHED.items(), listed, strict=True):
-        cut = len(prefix)
-        if short == _REMOTE:
-            found |= {short + ref[cut:]: cid for ref, cid in refs if names.is_name(ref[cut:].partition("/")[0])}
-        else:
-            found |= {short + ref[cut:]: cid for ref, cid in refs if names.is_name(ref[cut:])}
-    return found
+    return {key: cid for refs in listed for ref, cid in refs if (key := _key_of(ref)) is not None}
+
+
+def _key_of(ref: str) -> str | None:
+    """The short name of a ref; None for one that is nobody's."""
+    for short, prefix in _WATCHED.items():
+        if ref.startswith(prefix):
+            name = ref[len(prefix) :]
+            return short + name if names.is_name(name.partition("/")[0] if short == _REMOTE else name) else None
+    return None
 
 
 def _of_peers(changed: set[str], new: Mapping[str, str], at: str) -> Iterator[dict[str, Any]]:
@@ -224,13 +272,16 @@ def _bucket_of(key: str) -> str:
     return f"{zlib.crc32(key.encode()) % _BUCKETS:02x}"
 
 
-def _split(refs: Mapping[str, str], wanted: set[str]) -> dict[str, dict[str, str]]:
-    """The refs of some buckets; also of those that have become empty."""
-    made: dict[str, dict[str, str]] = {name: {} for name in wanted}
-    for key, cid in refs.items():
+def _split(buckets: Mapping[str, Mapping[str, str]], now: Mapping[str, str], changed: set[str]) -> dict[str, dict[str, str]]:
+    """The buckets in which something has changed, also those that have become empty; given all of them as they were."""
+    made: dict[str, dict[str, str]] = {}
+    for key in changed:
         name = _bucket_of(key)
-        if name in made:
-            made[name][key] = cid
+        made.setdefault(name, dict(buckets.get(name, {})))
+        if key in now:
+            made[name][key] = now[key]
+        else:
+            made[name].pop(key, None)
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from heapq import nlargest
 from itertools import islice
 
 from clia.errors import Ambiguous, InvalidInput, NoSuchObject
@@ -32,16 +33,18 @@ class History:
         """The commit that a name means: an agent's head, an id or its start, a branch, or what git makes of it."""
         core = self._core
         check_text(text, "commit")
-        if names.is_name(text):
-            head = core.refs.get(names.head(text)) or core.refs.get(names.archived(text))
-            if head is not None:
-                return head
+        head = self._head(text)
+        if head is not None:
+            return head
         tracked = self._tracked(text)
         if tracked is not None:
             return tracked
         found = self._short(text)
         if found is not None and core.objects.kind(found) == "commit":
             return found
+        sought = self._sought(text)
+        if sought is not None:
+            return sought
         raise NoSuchObject(
             f"{text!r} is no agent and no commit here",
             hints=[
@@ -51,6 +54,17 @@ class History:
             ],
             fields={"text": text},
         )
+
+    def _head(self, text: str) -> str | None:
+        """The head of an agent, at work or archived."""
+        refs = self._core.refs
+        return refs.get(names.head(text)) or refs.get(names.archived(text)) if names.is_name(text) else None
+
+    def _sought(self, text: str) -> str | None:
+        """The head of an agent that another machine has made since this one looked."""
+        if names.is_name(text):
+            self._core.seek(text)
+        return self._head(text)
 
     def _tracked(self, text: str) -> str | None:
         """The head of ``PEER/AGENT``, where that is tracked here; a branch of people may be called alike."""
@@ -70,8 +84,10 @@ class History:
         """Commits from a head, newest first; ``own``: only those the agent made itself."""
         if limit is not None:
             check_count(limit, "limit")
-        found = self.own(text) if own else map(agent_commit, self._core.graph.walk([self.find(text)]))
-        return list(islice(found, limit))
+        if own:
+            return list(islice(self.own(text), limit))
+        start = self.find(text)
+        return list(map(agent_commit, self._core.graph.walk([start]) if limit is None else self._core.graph.newest([start], limit)))
 
     def own(self, name: str) -> Iterator[AgentCommit]:
         """The commits that an agent made itself: one of ours, or ``PEER/AGENT`` as it is tracked here."""
@@ -87,8 +103,11 @@ class History:
 
     def window(self, texts: Sequence[str], limit: int) -> list[AgentCommit]:
         """The newest commits that any of the heads reaches, for a graph."""
-        walked = map(agent_commit, self._core.graph.walk(sorted({self.find(each) for each in texts})))
-        return list(islice(walked, check_count(limit, "limit")))
+        check_count(limit, "limit")
+        starts = sorted({self.find(each) for each in texts})
+        if len(starts) > limit:  # what so many newest heads do not reach is not among so many newest commits
+            starts = nlargest(limit, starts, key=lambda cid: self._core.objects.commit(cid).committer.at)
+        return list(map(agent_commit, self._core.graph.newest(starts, limit)))
 
     def fork_point(self, one: str, other: str) -> str | None:
         return self._core.graph.merge_base(self.find(one), self.find(other))

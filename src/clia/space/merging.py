@@ -46,6 +46,7 @@ class Merging:
         core = self._core
         _check_two(into, from_)
         said = core.clean.words(words)
+        core.fresh(from_)
         with self._envelope.at_work(into):
             ours, theirs = core.own_head(into), core.source_head(from_)
             if core.graph.descends(ours, theirs):
@@ -67,6 +68,7 @@ class Merging:
         said = core.clean.words(words)
         for head in heads:
             check_text(head, "head")
+        core.fresh(from_)
         with self._envelope.at_work(into):
             core.own_head(into)
             self._check_heads(((into, heads[0]), (from_, heads[1])))

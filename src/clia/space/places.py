@@ -27,6 +27,7 @@ class Places:
     def checkout(self, name: str, directory: str) -> str:
         """A worktree with the agent's files, or the one that is there brought to the agent's head."""
         core = self._core
+        core.fresh(name)
         head = core.require_head(name)
         present = self._present(name, directory, head)
         if present is None:

@@ -50,7 +50,7 @@ class Purging:
         if len(check_text(text, "text", nul=True)) < 4:
             raise InvalidInput("a text of fewer than four characters would match too much", code="text-too-short")
         ref = names.traces(agent)
-        with self._envelope.alone():
+        with self._envelope.alone_with(agent):
             replaced = self._replacements(self._objects(self._core.refs.get(ref)), text)
             pending = self._clean_buffer(agent, text)
             if replaced:
@@ -84,7 +84,7 @@ class Purging:
             return []
         core.refs.forget_past(ref)
         for tracked, cid in core.refs.under(names.TRACKING):
-            if tracked.endswith(f"/notes/trace/{agent}"):
+            if tracked.endswith(f"/notes/trace/{agent}") and cid != core.refs.get(ref):
                 core.refs.move(tracked, cid, None, "clia: purge")
                 core.refs.forget_past(tracked)
         left = self._workbench.drop_objects(waiting.value)
@@ -132,11 +132,19 @@ class Purging:
         head = core.head(agent) or core.refs.get(names.archived(agent))
         said = [each.cid for each in core.own_commits(agent, head) if text in core.objects.commit(each.cid).message] if head else []
         found = [f"commit {cid}: its message holds the text, and is part of its id" for cid in said]
-        found += [f"remote {each}: if {ref} was published, ask its owner to purge it too" for each in self._workbench.remotes()]
+        if core.refs.shared:
+            found.append("other machines: they keep the text until they are in step with the hub, and the hub until its next gc")
+        others = [each for each in self._workbench.remotes() if not core.refs.shared or not self._is_at(each, ref)]
+        found += [f"remote {each}: if {ref} was published, ask its owner to purge it too" for each in others]
         if core.refs.under(names.ANNOUNCE):
             found.append(f"peers: whoever was told of {ref} keeps what it has; clia announce tells them that it was made anew")
         found.append("files of commits: purge looks at traces only")
         return [*found, "clones, backups and disk snapshots made before now", "terminals and logs where the text was shown"]
+
+    def _is_at(self, remote: str, ref: str) -> bool:
+        """Whether a remote is known to have what the ref is now: the hub, after it was told."""
+        refs = self._core.refs
+        return refs.get(names.tracking(remote, ref)) == refs.get(ref)
 
 
 def _without_note(data: bytes, text: str) -> bytes:

@@ -44,6 +44,7 @@ class Registry:
 
     def register(self, name: str, parent: str) -> None:
         core = self._core
+        core.fresh(TYPES_LOCK)
         with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):
             self.types().check_new(name, parent)
             body = {"event": "type", "name": name, "parent": parent}
@@ -52,6 +53,7 @@ class Registry:
     def learn(self, name: str, parent: str, cid: str, origin: str) -> bool:
         """Takes in a type that another space has defined; whether it was new. ``Conflict`` where the name means another here."""
         core = self._core
+        core.fresh(TYPES_LOCK)
         with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):
             known = self.types().known()
             if name in known:
@@ -77,6 +79,7 @@ class Registry:
             raise UnknownKind(f"{made['type']!r} is no registered type", fields={"type": made["type"]})
         data = as_bytes(made)
         cid = core.objects.blob_id(data)
+        core.fresh(OBJECTS_LOCK)
         with self._envelope.among_others(), core.locks.hold(OBJECTS_LOCK):
             self._keep(cid, data)
         return cid

@@ -2,18 +2,22 @@
 
 Invariant: an edge stands because a commit says so (a spawn, a session merge, or an event on its actor's own chain) and no
 event retracts that commit. The index remembers how far it has read each chain, so that what plain git fetched or made
-shows too; made anew, it is the same.
+shows too; made anew, it is the same. Before every question the refs are asked what has moved since the index was last brought
+up to date; only those are read.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack, suppress
+from itertools import islice
 
-from clia.errors import InvalidInput, NotFound
+from clia.errors import InvalidInput, NoSuchObject, NotFound, StoreError
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 from clia.kernel.types import SESSION_MERGE, SPAWN
 from clia.ports.store import Edge
+from clia.space import newest
 from clia.space.events import append_event, read_events
 
 TYPE_CHECKING = False
@@ -24,10 +28,14 @@ if TYPE_CHECKING:
     from clia.ports.store import Transaction
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.space.newest import Newest
 
 SUB_AGENT, REVIEWS, MERGES = "sub-agent-of", "reviews", "merges"
 _KIND = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _READ = "read/"
+_SOURCES = (_READ + "agents/", _READ + "events/")
+_SEEN, _NEWEST = _READ + "seen", _READ + "newest"
+_REFS = {names.ARCHIVE: "agents/", names.HEADS: "agents/", names.EVENTS: "events/"}
 
 
 class Relations:
@@ -83,6 +91,18 @@ class Relations:
         with self._core.store.reading() as view:
             return view.edges.standing(touching)
 
+    def newest(self, limit: int) -> list[str]:
+        """The agents at work whose heads are the newest, those first; where the index does not go so far, all of them."""
+        self.catch_up()
+        with self._core.store.reading() as view:
+            listed = self._listed(view)
+        if listed is not None:
+            found = list(islice((name for _, name in listed.heads if self._core.refs.get(names.head(name))), limit))
+            if listed.whole or len(found) == limit:
+                return found
+        heads = (ref.removeprefix(names.HEADS) for ref, _ in self._core.refs.under(names.HEADS))
+        return [name for name in heads if names.is_name(name)]
+
     def _ask(self, name: str, question: Callable[[Transaction], list[str]]) -> list[str]:
         if names.remote_agent(check_text(name, "agent")) is None:  # a peer's may be gone from here; what was said of it is not
             self._core.require_known(name)
@@ -93,16 +113,35 @@ class Relations:
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Reads what the refs have that the index has not."""
         with self._core.store.reading() as view:
-            if not _behind(dict(view.values.scan(_READ)), self.tips()):
+            seen, behind = self._behind(view)
+            if not behind and (seen is None or seen == _value(view, _SEEN)):
                 return
-        with self._core.store.writing() as transaction:
+        with ExitStack() as stack:
+            if not behind:
+                stack.enter_context(suppress(StoreError))  # only the mark is to be moved: without it the next look is longer
+            transaction = stack.enter_context(self._core.store.writing())
             # The refs are looked at again in here: what another has read meanwhile must not be taken for a step back.
-            tips, known = self.tips(), dict(transaction.values.scan(_READ))
-            behind = _behind(known, tips)
+            seen, behind = self._behind(transaction)
             for number, source in enumerate(behind):
-                self._read_source(transaction, source, known.get(_READ + source), tips.get(source))
+                self._read_source(transaction, source, *behind[source])
                 if progress:
                     progress(number + 1, len(behind))
+            self._keep_newest(transaction, {source: tip for source, (_, tip) in behind.items()})
+            if seen is not None:
+                transaction.values.put(_SEEN, seen)
+
+    def _behind(self, view: Transaction) -> tuple[Any, dict[str, tuple[str | None, str | None]]]:
+        """What of the refs was looked at, and the sources whose tip is not the one that was read: both tips of each."""
+        look = self._core.refs.look(list(_REFS), _value(view, _SEEN))
+        if look.moved is None:
+            read = {key.removeprefix(_READ): tip for prefix in _SOURCES for key, tip in view.values.scan(prefix)}
+            tips = self.tips()
+        else:
+            moved = {source for source in map(_source_of, look.moved) if source is not None}
+            read = {source: tip for source in moved if (tip := _value(view, _READ + source)) is not None}
+            tips = {source: tip for source in moved if (tip := self._tip(source)) is not None}
+        wanted = sorted(source for source in read.keys() | tips.keys() if read.get(source) != tips.get(source))
+        return look.seen, {source: (read.get(source), tips.get(source)) for source in wanted}
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
         """Forgets the index and reads everything again; how many edges stand."""
@@ -116,13 +155,46 @@ class Relations:
 
     def tips(self) -> dict[str, str]:
         """What the index reads: each agent's branch, at work or archived, and each chain of events."""
-        core = self._core
         found: dict[str, str] = {}
-        for kind, prefix in (("agents/", names.ARCHIVE), ("agents/", names.HEADS), ("events/", names.EVENTS)):
-            for ref, tip in core.refs.under(prefix):
+        for prefix, kind in _REFS.items():  # a branch at work comes after an archived one, and counts
+            for ref, tip in self._core.refs.under(prefix):
                 if names.is_name(ref.removeprefix(prefix)):
                     found[kind + ref.removeprefix(prefix)] = tip
         return found
+
+    def _tip(self, source: str) -> str | None:
+        kind, _, name = source.partition("/")
+        get = self._core.refs.get
+        if kind == "events":
+            return get(names.events(name))
+        # One that is archived or restored meanwhile is at one of the two places, or at the first again.
+        return get(names.head(name)) or get(names.archived(name)) or get(names.head(name))
+
+    def _listed(self, view: Transaction) -> Newest | None:
+        kept = _value(view, _NEWEST)
+        return None if kept is None else newest.from_json(kept)
+
+    def _keep_newest(self, transaction: Transaction, moved: Mapping[str, str | None]) -> None:
+        """Brings the list of the newest heads up to date, given where the sources are that are not as they were."""
+        listed = self._listed(transaction)
+        now = None if listed is None else listed.moved(dict(self._dated(moved)))
+        if now is None:
+            now = newest.made((at, name) for name, at in self._dated(self.tips()) if at is not None)
+        if now != listed:
+            transaction.values.put(_NEWEST, now.to_json())
+
+    def _dated(self, tips: Mapping[str, str | None]) -> Iterator[tuple[str, int | None]]:
+        """When the head of each agent was made; None where it has none."""
+        for source, tip in tips.items():
+            kind, _, name = source.partition("/")
+            if kind == "agents":
+                yield name, None if tip is None else self._time_of(tip)
+
+    def _time_of(self, head: str) -> int | None:
+        try:
+            return self._core.objects.commit(head).committer.at
+        except NoSuchObject:
+            return None  # damage, which verify tells
 
     def _read_source(self, transaction: Transaction, source: str, known: str | None, tip: str | None) -> None:
         kind, _, name = source.partition("/")
@@ -179,7 +251,15 @@ def _is_edge(kind: object, dst: object) -> bool:
     return isinstance(kind, str) and len(kind) <= 64 and _KIND.fullmatch(kind) is not None and names.is_name(dst)
 
 
-def _behind(known: dict[str, str], tips: dict[str, str]) -> list[str]:
-    """The sources whose tip is not the one that was read."""
-    read = {key.removeprefix(_READ): tip for key, tip in known.items()}
-    return sorted(source for source in read.keys() | tips.keys() if read.get(source) != tips.get(source))
+def _source_of(ref: str) -> str | None:
+    """What the index calls the chain of a ref; None for one that it does not read."""
+    for prefix, kind in _REFS.items():
+        name = ref.removeprefix(prefix)
+        if name != ref and names.is_name(name):
+            return kind + name
+    return None
+
+
+def _value(view: Transaction, key: str) -> Any:
+    found = view.values.get(key)
+    return None if found is None else found.value

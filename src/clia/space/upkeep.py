@@ -45,12 +45,12 @@ class Upkeep:
         self._landing = landing
         self._workbench = workbench
 
-    def states(self) -> list[AgentState]:
+    def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
         core = self._core
-        names_here = self._agents.names()
+        names_here = self._agents.names(after=after, limit=limit)
         with core.store.reading() as view:
             # Most agents have nothing pending; only the streams that hold something are read.
-            busy = set(view.streams.names(stream("")))
+            busy = {stream(name) for name in names_here} if limit is not None else set(view.streams.names(stream("")))
             waiting = {name: len(view.streams.read(stream(name))) for name in names_here if stream(name) in busy}
         found = []
         for name in names_here:

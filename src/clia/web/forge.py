@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from clia.app.feed import feed_of
+from clia.app.hub_look import address_of
 from clia.app.users import users_of
 from clia.errors import InvalidInput, NotFound
 
@@ -71,7 +72,7 @@ def forge_of(spaces: Iterable[tuple[str, Space]], options: Options) -> Forge:
     opened = list(spaces)
     if not opened:
         raise InvalidInput("a forge serves at least one space", code="no-space")
-    names = unique_names([path for path, _ in opened])
+    names = unique_names([_place(path, space) for path, space in opened])
     sites = [Site(name, space, feed_of(space), path) for name, (path, space) in zip(names, opened, strict=True)]
     home = opened[0][1]
     core = home._core  # noqa: SLF001  # the forge's own rows live in the home's store, beside its users
@@ -88,8 +89,16 @@ def _secret(home: Store) -> str:
     return made
 
 
+def _place(path: str, space: Space) -> str:
+    """What a space is called after: its hub's repository, which is the same on every machine, or its own directory."""
+    address = address_of(space)
+    if address is None:
+        return path
+    return re.split(r"[/:]", address.rstrip("/").removesuffix(".git").rstrip("/"))[-1]
+
+
 def unique_names(paths: Iterable[str]) -> list[str]:
-    """A short name for each directory: its own name as a slug, with a number where that is taken."""
+    """A short name for each path: its last part as a slug, with a number where that is taken."""
     found: list[str] = []
     for path in paths:
         last = path.rstrip("/").rpartition("/")[2].lower()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from clia.sessions.questions import is_for_people
+from clia.app.fleet import ALIVE
+from clia.app.hub_look import standing_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,6 +21,13 @@ _seconds = Histogram("clia_http_request_seconds", "How long answers took.", ["ro
 _listeners = Gauge("clia_event_listeners", "Open connections to /events.", registry=_registry)
 _sent = Counter("clia_events_sent", "Entries of the feed that were sent to listeners.", registry=_registry)
 _waiting = Gauge("clia_requests_waiting", "Requests that wait for an answer.", ["space", "kind"], registry=_registry)
+_depth = Gauge("clia_queue_depth", "Requests that a worker could answer, by state.", ["space", "state"], registry=_registry)
+_oldest = Gauge("clia_oldest_request_seconds", "Age of the oldest request; 0: none waits.", ["space", "whom"], registry=_registry)
+_workers = Gauge("clia_workers", "Workers that live.", ["space"], registry=_registry)
+_silent = Gauge("clia_workers_silent", "Workers not heard of any more, of the last hour.", ["space"], registry=_registry)
+_away = Gauge("clia_hub_away", "Whether the hub cannot be reached from here: 0 or 1.", ["space"], registry=_registry)
+_owed = Gauge("clia_hub_owed", "Agents and shared chains that the hub has yet to get from here.", ["space"], registry=_registry)
+_forks = Gauge("clia_hub_forks", "Agents that went on here and at the hub.", ["space"], registry=_registry)
 _agents = Gauge("clia_agents", "Agents at work.", ["space"], registry=_registry)
 _hooks = Counter("clia_webhook_deliveries", "Webhooks by outcome.", ["outcome"], registry=_registry)
 
@@ -45,9 +53,21 @@ def hook_done(outcome: str) -> None:
 def text(forge: Forge) -> bytes:
     """Everything, as it is now."""
     for site in forge.sites.values():
-        pending = site.space.pending()
-        human = sum(map(is_for_people, pending))
-        _waiting.labels(site.name, "human").set(human)
-        _waiting.labels(site.name, "other").set(len(pending) - human)
+        fleet = site.space.fleet()
+        depth = {state: sum(getattr(each, state) for each in fleet.queue) for state in ("due", "held", "later", "elsewhere")}
+        for state, count in depth.items():
+            _depth.labels(site.name, state).set(count)
+        for whom, oldest in (("people", fleet.people), ("workers", fleet.work)):
+            _oldest.labels(site.name, whom).set(0.0 if oldest is None else oldest.age)
+        alive = sum(each.state == ALIVE for each in fleet.workers)
+        _workers.labels(site.name).set(alive)
+        _silent.labels(site.name).set(len(fleet.workers) - alive)
+        _waiting.labels(site.name, "human").set(fleet.questions)
+        _waiting.labels(site.name, "other").set(sum(depth.values()))
         _agents.labels(site.name).set(len(site.space.agents()))
+        hub = standing_of(site.space, fleet)
+        if hub is not None:
+            _away.labels(site.name).set(hub.away_since is not None)
+            _owed.labels(site.name).set(len(hub.owed))
+            _forks.labels(site.name).set(len(hub.forks))
     return generate_latest(_registry)

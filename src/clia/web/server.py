@@ -11,13 +11,16 @@ import os
 import resource
 import signal
 import socket
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from clia.app.beats import About, beating
+from clia.app.fleet import FORGE
 from clia.app.forge_mark import mark, unmark
+from clia.app.in_step import kept_in_step
 from clia.app.spaces import open_space
 from clia.app.users import ADMIN
 from clia.errors import BackendError, InvalidInput
@@ -161,7 +164,7 @@ def serve(
             )
             hooks.start()
             try:
-                with _marked(forge, address):
+                with _marked(forge, address), _beating(forge, bound):
                     _Server(config, lambda: say(said), forge.stopping).run(sockets=[bound])
             finally:
                 hooks.stop()
@@ -180,6 +183,19 @@ def _marked(forge: Forge, address: str) -> Iterator[None]:
     finally:
         for site in forge.sites.values():
             unmark(site.space)
+
+
+@contextmanager
+def _beating(forge: Forge, bound: socket.socket) -> Iterator[None]:
+    """The fleet of each space is told that it is served, by the address that no other forge of this machine has; and each space
+    is kept in step with its hub."""
+    host, port = bound.getsockname()[:2]
+    about = About(FORGE, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    with ExitStack() as stack:
+        for site in forge.sites.values():
+            stack.enter_context(beating(site.space, about))
+            stack.enter_context(kept_in_step(site.space, site.space.running.config.worker.hub_seconds))
+        yield
 
 
 def open_forge(paths: Sequence[str], settings: Settings) -> Forge:

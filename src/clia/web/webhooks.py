@@ -1,8 +1,9 @@
 """Telling the outside that something waits, or was decided.
 
 Invariant: each event of a space goes to each hook that wants it at least once, in order, and is signed; how far a hook was told is
-kept in the store, so that a restart loses nothing. One process of a space delivers at a time. A hook that fails for long is
-tried ever less often, then the event is given up and said so in the log: it never holds up another hook.
+kept in the store, so that a restart loses nothing. One process of a space delivers at a time; one whose lock was lost in silence
+finds that another went on from its place, and lets it. A hook that fails for long is tried ever less often, then the event is
+given up and said so in the log: it never holds up another hook.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from clia.app.feed import feed_of
 from clia.backends.http_client import HttpClient
 from clia.errors import CliaError, InvalidInput
+from clia.ports.store import ANY_VERSION
 from clia.sessions.model import is_human
 from clia.web import metrics
 
@@ -114,28 +116,28 @@ class Webhooks:
             feed.close()
 
     def _deliver_new(self, site: Site, feed: Any, name: str, hook: Webhook, secret: str) -> None:
-        at = self._place(site, feed, name)
+        at, version = self._place(site, feed, name)
         if not feed.wait(at, 1.0):
             return
         for position, entry in feed.read(at):
             for each in deliveries(site, self._forge.options.address, name, position, entry):
                 if each.event in hook.events and not self._deliver(name, hook, secret, each):
                     return  # told to stop; it is delivered after the next start
-            self._keep(site, name, position)
+            version = self._keep(site, name, position, version)
 
-    def _place(self, site: Site, feed: Any, name: str) -> int:
-        """How far a hook was told. A new one hears of what comes from now on."""
+    def _place(self, site: Site, feed: Any, name: str) -> tuple[int, int]:
+        """How far a hook was told, and the version of that note. A new one hears of what comes from now on."""
         store = site.space._core.store  # noqa: SLF001  # as above
         row = store.get(ROW + name)
         end: int = feed.end()
         if row is not None and type(row.value) is int and row.value <= end:
-            return row.value
-        self._keep(site, name, end)
-        return end
+            return row.value, row.version
+        return end, self._keep(site, name, end, ANY_VERSION)
 
-    def _keep(self, site: Site, name: str, position: int) -> None:
+    def _keep(self, site: Site, name: str, position: int, version: int) -> int:
+        """The note's new version; ``Conflict`` where another process has told the hook since."""
         with site.space._core.store.writing() as change:  # noqa: SLF001  # as above
-            change.values.put(ROW + name, position)
+            return change.values.put(ROW + name, position, version)
 
     def _deliver(self, name: str, hook: Webhook, secret: str, delivery: Delivery) -> bool:
         """Whether it is done with, delivered or given up; False where the forge is told to stop first."""

@@ -203,12 +203,15 @@ class Mapped:
 
 
 class Record:
-    """A named tuple as an object with its fields' names; those with a default may be left out when it is read."""
+    """A named tuple as an object with its fields' names; those with a default may be left out when it is read.
 
-    def __init__(self, kind: type[Any], /, **fields: Shape) -> None:
+    ``called``: what it is called where it is public, if that is not the name of its class.
+    """
+
+    def __init__(self, kind: type[Any], called: str | None = None, /, **fields: Shape) -> None:
         self._kind = kind
         self._fields = fields
-        self.name: str = kind.__name__
+        self.name: str = called or kind.__name__
         missing = set(kind._fields) ^ set(fields)
         if missing:
             raise TypeError(f"{self.name}: {sorted(missing)}")

@@ -41,6 +41,7 @@ _WORK = (body("files", Optional(FILES), None), body("changes", Optional(CHANGES)
 _SLUG = body("slug", TEXT, None)
 _BRIEFED = (body("name"), body("briefing", BRIEFING))
 _PAIR = (path_("into"), path_("from_"))
+_PART = (query("after", "", TEXT), query("limit", None, Optional(WHOLE)))
 _EDGE = (body("src"), body("kind"), body("dst"))
 
 _TYPES = (
@@ -82,8 +83,17 @@ _AGENTS = (
         "A new agent at any commit.",
         "agents",
     ),
-    Verb("agents", GET, "/agents", VIEWER, (query("archived", False, FLAG),), Listed(STRING), "The names of the agents.", "agents"),
-    Verb("states", GET, "/states", VIEWER, (), Listed(STATE), "Each agent at work, its head and what it did last.", "agents"),
+    Verb(
+        "agents",
+        GET,
+        "/agents",
+        VIEWER,
+        (query("archived", False, FLAG), *_PART),
+        Listed(STRING),
+        "The names of the agents.",
+        "agents",
+    ),
+    Verb("states", GET, "/states", VIEWER, _PART, Listed(STATE), "Each agent at work, its head and what it did last.", "agents"),
     Verb(
         "head", GET, "/agents/{name}/head", VIEWER, (path_("name"),), STRING, "The agent's newest commit.", "agents", shows="name"
     ),

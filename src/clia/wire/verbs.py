@@ -86,6 +86,8 @@ LOCAL = {
     "commit_dir": "the directory is on the caller's machine: send files",
     "checkout": "the directory is on the caller's machine: read files",
     "checkout_at": "the directory is on the caller's machine",
+    "has_hub": "the hub is the clone's that the space is in: ask for its status",
+    "elsewhere": "workers run beside the store: the status of the hub tells it too",
     "doors": "passes are shown at the forge that has the keys",
 }
 """The library's verbs that have no address, and why."""
@@ -94,7 +96,9 @@ LOCAL = {
 def all_verbs() -> tuple[Verb, ...]:
     from clia.wire.behaviour_verbs import BEHAVIOUR_VERBS
     from clia.wire.federation_verbs import FEDERATION_VERBS
+    from clia.wire.fleet_verbs import FLEET_VERBS
+    from clia.wire.hub_verbs import HUB_VERBS
     from clia.wire.session_verbs import SESSION_VERBS
     from clia.wire.space_verbs import SPACE_VERBS
 
-    return SPACE_VERBS + SESSION_VERBS + BEHAVIOUR_VERBS + FEDERATION_VERBS
+    return SPACE_VERBS + SESSION_VERBS + BEHAVIOUR_VERBS + FEDERATION_VERBS + FLEET_VERBS + HUB_VERBS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import threading
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from clia.backends.git.handle import GitHandle
     from clia.backends.git.objects import GitObjects
     from clia.ports.repository import Commit
+
+_AHEAD = 100
+"""So many commits more are read than asked for: clocks differ, and a child may be dated before its parent."""
 
 
 class GitGraph:
@@ -91,6 +95,32 @@ class GitGraph:
             for found in walker:
                 yield as_commit(found)
 
+    def newest(self, starts: Iterable[str], limit: int) -> list[Commit]:
+        import pygit2
+
+        # By hand: libgit2 sorts nothing before it has read all of the history.
+        repo = self._handle.repo
+        waiting: list[tuple[int, int, pygit2.Commit]] = []
+        met: set[str | pygit2.Oid] = set()
+        found: list[Commit] = []
+
+        def meet(cid: str | pygit2.Oid) -> None:
+            if cid not in met:
+                met.add(cid)
+                commit = repo[cid].peel(pygit2.Commit)
+                heapq.heappush(waiting, (-commit.commit_time, len(met), commit))
+
+        for start in starts:
+            with reading(start):
+                meet(repo[start].id)
+        with reading("a commit of this history"):
+            while waiting and len(found) < limit + _AHEAD:
+                commit = heapq.heappop(waiting)[2]
+                found.append(as_commit(commit))
+                for parent in commit.parent_ids:
+                    meet(parent)
+        return _children_first(found)[:limit]
+
     @tried_again
     def merge(self, ours: str, theirs: str, base: str | None = None) -> TreeMerge:
         repo = self._handle.repo
@@ -107,6 +137,27 @@ class GitGraph:
                 del index.conflicts[path]  # a rename leaves stages under several paths
         with writing("the merged tree"):
             return TreeMerge(str(index.write_tree(repo)), conflicts)
+
+
+def _children_first(commits: list[Commit]) -> list[Commit]:
+    """Commits that come by date, in an order in which no parent comes before its child; by date as far as that goes."""
+    place = {each.cid: number for number, each in enumerate(commits)}
+    if all(place.get(parent, number + 1) > number for number, each in enumerate(commits) for parent in each.parents):
+        return commits  # as good as always
+    children = dict.fromkeys(place, 0)
+    for each in commits:
+        for parent in set(each.parents) & place.keys():
+            children[parent] += 1
+    ready = [place[cid] for cid, count in children.items() if not count]
+    heapq.heapify(ready)
+    made: list[Commit] = []
+    while ready:
+        made.append(commits[heapq.heappop(ready)])
+        for parent in set(made[-1].parents) & place.keys():
+            children[parent] -= 1
+            if not children[parent]:
+                heapq.heappush(ready, place[parent])
+    return made
 
 
 def _conflict(base: pygit2.IndexEntry | None, ours: pygit2.IndexEntry | None, theirs: pygit2.IndexEntry | None) -> PathConflict:

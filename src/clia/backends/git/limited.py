@@ -7,6 +7,7 @@ writes grows beyond the limit; of what it prints only so much is kept. Memory is
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -85,6 +86,7 @@ def cut_at(limits: Limits) -> int:
 
 def _ended(process: subprocess.Popen[bytes], readers: Sequence[threading.Thread], end: float) -> bool:
     """Whether it came to its end in time, and all that it printed has been read."""
+    _notice_end(process, end)
     try:
         process.wait(max(0.0, end - monotonic()))
     except subprocess.TimeoutExpired:
@@ -94,6 +96,20 @@ def _ended(process: subprocess.Popen[bytes], readers: Sequence[threading.Thread]
     for each in readers:
         each.join(max(0.0, end - monotonic()))
     return not any(each.is_alive() for each in readers)
+
+
+def _notice_end(process: subprocess.Popen[bytes], end: float) -> None:
+    """Waits until a process has ended, where the system can tell at once; ``wait`` with a time looks only now and then."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        return
+    try:
+        waiting = select.poll()
+        waiting.register(handle, select.POLLIN)
+        waiting.poll(max(0.0, end - monotonic()) * 1000)
+    finally:
+        os.close(handle)
 
 
 class _Kept(threading.Thread):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from clia.backends.git.graph import GitGraph
     from clia.backends.git.handle import GitHandle
     from clia.backends.git.objects import GitObjects
-    from clia.backends.git.refs import GitRefs
-    from clia.ports.repository import Stamp
+    from clia.ports.repository import Refs, Stamp
 
 CROWDED = 16
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -33,7 +32,7 @@ _DEEPEST, _DEEPEST_TREE = 3, 20
 class GitNotes:
     """``Notes`` of one repository."""
 
-    def __init__(self, handle: GitHandle, objects: GitObjects, refs: GitRefs, graph: GitGraph) -> None:
+    def __init__(self, handle: GitHandle, objects: GitObjects, refs: Refs, graph: GitGraph) -> None:
         self._handle = handle
         self._objects = objects
         self._refs = refs
@@ -49,17 +48,22 @@ class GitNotes:
 
     def bind(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> bool:
         while True:
-            tip = self._refs.get(ref)
-            folders, present = self._found(None if tip is None else self._objects.commit(tip).tree, commit)
-            if [cid for _, cid in present] == [blob]:
+            made = self.prepared(ref, commit, blob, by, message)
+            if made is None:
                 return False
-            made = self._over(folders, commit, blob, present)
-            new = self._objects.write_commit(made, [tip] if tip else [], by, by, message)
             try:
-                self._refs.move(ref, tip, new, "clia: bind a note")
+                self._refs.move(ref, *made, "clia: bind a note")
             except StaleRef:
                 continue  # another writer's note; ours goes on top of it
             return True
+
+    def prepared(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> tuple[str | None, str] | None:
+        tip = self._refs.get(ref)
+        folders, present = self._found(None if tip is None else self._objects.commit(tip).tree, commit)
+        if [cid for _, cid in present] == [blob]:
+            return None
+        made = self._over(folders, commit, blob, present)
+        return tip, self._objects.write_commit(made, [tip] if tip else [], by, by, message)
 
     def _found(self, tree: str | None, commit: str) -> tuple[list[pygit2.Tree], list[tuple[str, str]]]:
         """The folders that a commit's note may stand in, the notes' own tree first, and (path, blob) of each spelling of it

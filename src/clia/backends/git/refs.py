@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import time
+from itertools import islice
 
+from clia.backends.git.ref_files import packed_state, read_loose, read_packed
 from clia.backends.git.translate import git_error, is_lock_failure, message_of
 from clia.errors import Conflict, GitError, InvalidInput, StaleRef
+from clia.ports.repository import Look
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
     from clia.backends.git.command import GitCommand
     from clia.backends.git.handle import GitHandle
@@ -26,18 +29,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _PATIENCE, _STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
 """Refs that are moved under a lock of ours. A lock on any other may be held by someone who lives."""
 _NOTHING = "0" * 40
-_ID = re.compile(r"[0-9a-f]{40}")
 
 
 class GitRefs:
     """``Refs`` of one repository. ``reached`` is told when a ref's own lock is held; tests kill the process there."""
+
+    shared = False
 
     def __init__(self, handle: GitHandle, command: GitCommand, reached: Callable[[str], None]) -> None:
         self._handle = handle
         self._command = command
         self._reached = reached
         self._packed_lock = os.path.join(handle.common_dir, "packed-refs.lock")
-        self._packed_read: tuple[tuple[int, int, int] | None, dict[str, str]] = (None, {})
 
     def get(self, name: str) -> str | None:
         import pygit2
@@ -48,50 +51,29 @@ class GitRefs:
         except (pygit2.GitError, KeyError, OSError, ValueError) as err:
             raise git_error(f"the ref {name} cannot be read", err, ref=name) from None
 
-    def under(self, prefix: str) -> list[tuple[str, str]]:
+    def under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
         # Loose refs first: a ref that is packed meanwhile is in the packed file before its loose file goes.
-        loose = dict(self._loose(prefix))
-        found = {name: cid for name, cid in self._packed().items() if name.startswith(prefix)} | loose
-        return sorted(found.items())
+        loose = dict(islice(read_loose(self._handle.common_dir, prefix, after), limit))
+        packed = read_packed(self._handle.common_dir, prefix, after, limit)
+        return sorted((dict(packed) | loose).items())[:limit] if loose else packed
 
-    def _loose(self, prefix: str) -> Iterator[tuple[str, str]]:
-        top = os.path.join(self._handle.common_dir, *prefix.rstrip("/").split("/"))
-        for directory, _, files in os.walk(top):
-            for file in files:
-                if file.endswith(".lock"):
-                    continue  # the next value of a ref, or what a dead writer left of it
-                path = os.path.join(directory, file)
-                try:
-                    with open(path, encoding="ascii") as content:
-                        cid = content.read(64).strip()
-                except (OSError, UnicodeDecodeError):
-                    continue  # it went away, or is none of git's
-                if _ID.fullmatch(cid):
-                    yield os.path.relpath(path, self._handle.common_dir).replace(os.sep, "/"), cid
-
-    def _packed(self) -> dict[str, str]:
-        path = os.path.join(self._handle.common_dir, "packed-refs")
-        try:
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                info = os.fstat(file.fileno())
-                state = (info.st_ino, info.st_mtime_ns, info.st_size)
-                known, found = self._packed_read
-                if state != known:
-                    lines = (line.rstrip("\n").partition(" ") for line in file if line[0] not in "#^")
-                    found = {name: cid for cid, _, name in lines}
-                    self._packed_read = (state, found)  # at once: other threads read it too
-        except FileNotFoundError:
-            return {}
-        except OSError as err:
-            raise git_error("packed refs cannot be read", err) from None
-        return found
+    def look(self, prefixes: Sequence[str], since: Any = None) -> Look:
+        loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._handle.common_dir, prefix)}
+        packed = packed_state(self._handle.common_dir)
+        if packed is None:
+            return Look(None, None)
+        before = since.get("loose") if isinstance(since, dict) and since.get("packed") == packed else None
+        seen = {"packed": packed, "loose": loose}
+        if not isinstance(before, dict):
+            return Look(seen, None)
+        return Look(seen, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
-        self._check(name, old, new)
+        self.check(name, old, new)
         swap = self._swap if name.startswith(_OURS) else self._swap_by_git
         # Pauses and their jitter shape no result; they keep writers from meeting again and again.
         started, pause = time.monotonic(), _FIRST_PAUSE
-        lock = _LockFile(os.path.join(self._handle.common_dir, f"{name}.lock"))
+        lock = LockFile(os.path.join(self._handle.common_dir, f"{name}.lock"))
         while True:
             try:
                 swap(name, old, new, why)
@@ -114,7 +96,7 @@ class GitRefs:
             self._reached("ref-locked")
             actual = self.get(name)
             if actual != old:
-                raise _stale(name, old, actual)
+                raise stale(name, old, actual)
             if new is None:
                 transaction.remove(name)
             else:
@@ -128,11 +110,19 @@ class GitRefs:
             return
         actual = self.get(name)
         if actual != old:
-            raise _stale(name, old, actual)
+            raise stale(name, old, actual)
         raise OSError(done.err)
 
-    def _check(self, name: str, old: str | None, new: str | None) -> None:
-        """What libgit2's transaction does not look at."""
+    def move_together(self, moves: Sequence[tuple[str, str | None, str | None]], why: str) -> bool:
+        del moves, why
+        return False
+
+    def told(self, name: str, cid: str) -> bool:
+        del name, cid
+        return False
+
+    def check(self, name: str, old: str | None, new: str | None) -> None:
+        """What libgit2's transaction does not look at: whether a move can be made, apart from who is quicker."""
         import pygit2
 
         if not pygit2.reference_is_valid_name(name):
@@ -178,7 +168,7 @@ class GitRefs:
             raise git_error(f"the log of {name} cannot be removed", err, ref=name) from None
 
 
-class _LockFile:
+class LockFile:
     """A lock file of git's own, watched for life."""
 
     def __init__(self, path: str) -> None:
@@ -225,7 +215,7 @@ def _held(name: str, lock: str) -> GitError:
     return error
 
 
-def _stale(name: str, expected: str | None, actual: str | None) -> StaleRef:
+def stale(name: str, expected: str | None, actual: str | None) -> StaleRef:
     return StaleRef(
         f"{name} has moved: expected {expected or 'nothing'}, found {actual or 'nothing'}",
         hints=["read the ref again, and decide anew"],

@@ -84,7 +84,7 @@ def _changes(args: argparse.Namespace) -> dict[str, Content | None]:
 
 
 def _commit_changes(space: Space, args: argparse.Namespace, changes: dict[str, Content | None]) -> str:
-    base = _base(space, args) or space.head(args.agent)
+    base = _base(space, args)
     verb = space.commit_with_trace if args.trace else space.commit
     return verb(args.agent, args.kind, changes=changes, message=message_of(args), meta=meta_of(args), base=base)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from clia.cli.arguments import add_json
 from clia.cli.output import console, one_line, plain
-from clia.errors import FileError, InvalidInput, NotAllowed
+from clia.errors import FileError, InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from clia.space.model import Content
 
 SHORT = 10
+NEWS = "clia hub sync takes over what other machines made"
+_OWING = "the hub is away; what was done is owed to it (clia hub status)"
 
 
 def add_space(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +48,33 @@ def add_meta(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def space_of(args: argparse.Namespace) -> Space:
-    """The space that the options name."""
+@contextmanager
+def space_of(args: argparse.Namespace) -> Iterator[Space]:
+    """The space that the options name; where it has a hub, whoever misses something or owes something is told of that."""
     from clia.app.spaces import open_space
 
-    return open_space(args.path, settings=settings_of(args))
+    with open_space(args.path, settings=settings_of(args)) as space:
+        try:
+            yield space
+        except (NoSuchAgent, NoSuchObject) as err:
+            if space.has_hub:
+                err.hints = (*err.hints, NEWS)
+            raise
+        if space.has_hub and not args.json:
+            _tell_of_debt(space)
+
+
+def _tell_of_debt(space: Space) -> None:
+    from clia.app.hub_look import left_owing
+
+    if left_owing(space):
+        console(stderr=True).print(_OWING, style="dim", soft_wrap=True)
+
+
+def nobody_yet(space: Space) -> str:
+    """That there are no agents, and how to come by one."""
+    news = f"; {NEWS}" if space.has_hub else ""
+    return f"no agents yet; make one: clia spawn NAME --title TITLE{news}\n"
 
 
 def settings_of(args: argparse.Namespace) -> Any:

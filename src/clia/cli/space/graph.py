@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clia.cli.output import console, emit_json, one_line, write
-from clia.cli.space.common import add_space, only_ascii, positive, short, space_of
+from clia.cli.space.common import add_space, nobody_yet, only_ascii, positive, short, space_of
 from clia.kernel.lanes import Node, layout
 
 TYPE_CHECKING = False
@@ -32,13 +32,14 @@ def run(args: argparse.Namespace) -> int:
         heads: dict[str, list[str]] = {}
         for name in space.agents():
             heads.setdefault(space.head(name), []).append(name)
+        nobody = nobody_yet(space)
     rows = layout([Node(each.cid, each.parents, each.agent or "") for each in commits.values()])
     if args.json:
         emit_json(_as_json(rows, commits, heads))
     elif rows:
         _show(rows, commits, heads, plain_characters=args.ascii or only_ascii())
     else:
-        write("no agents yet; make one: clia spawn NAME --title TITLE\n")
+        write(nobody)
     return 0
 
 

@@ -1,6 +1,6 @@
 """``clia init``.
 
-Invariant: running it again changes nothing but what is new on the remotes. A password is never written to a file.
+Invariant: running it again changes nothing but what is new on the remotes and at the hub. A password is never written to a file.
 """
 
 from __future__ import annotations
@@ -8,17 +8,30 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.cli.arguments import add_json
-from clia.cli.output import console, emit_json, one_line
+from clia.cli.federation.common import bar, show_hints
+from clia.cli.hub.common import add_heads, hub_words, restart_hints, show_elsewhere, show_forks, standing
+from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.space.common import settings_of, short
-from clia.errors import InvalidInput, TransportError
+from clia.errors import InvalidInput, NotFound, TransportError
 from clia.kernel import refs as names
+from clia.space.exchange import Adopted
+from clia.space.hub_records import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.model import as_json
+from clia.space.taking import AHEAD, NEW, UNITED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-    from clia.space.exchange import Adopted
+    from clia.app.joining import HubWish
+    from clia.app.moving_store import Moved
+    from clia.app.space import Space
+    from clia.space.hub_records import HubStatus, Synced
+
+
+_TAKEN = (NEW, AHEAD, UNITED, REMOVED)
+_UNTAKEN = (PUBLISHED, ELSEWHERE)  # told by themselves
 
 
 class _Remote(NamedTuple):
@@ -34,6 +47,9 @@ class _Made(NamedTuple):
     created: bool
     adopted: tuple[Adopted, ...]
     remotes: tuple[_Remote, ...]
+    hub: HubStatus | None
+    published: tuple[str, ...]  # refs that the hub did not have
+    moved: Moved | None  # what came along from the store beside the repository
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -41,8 +57,10 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     parser.add_argument(
         "directory", nargs="?", default=".", metavar="DIR", help="a repository, or an empty directory (default: the current one)"
     )
-    parser.add_argument("--no-adopt", action="store_true", help="ask no remote for a space or for news of it")
+    parser.add_argument("--no-adopt", action="store_true", help="ask no remote for a space or for news of it, but the one of --hub")
     parser.add_argument("--store", metavar="URL", help="postgresql://… for a store on a server; kept in git's settings")
+    parser.add_argument("--hub", metavar="URL", help="a repository of any git server, where the machines of this space meet")
+    add_heads(parser, "--hub-heads")
     parser.add_argument(
         "--claim", action="append", default=[], metavar="AGENT", help="work on an agent of another clone from here (repeatable)"
     )
@@ -52,15 +70,24 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.store:
         _check_store(args.store)
+    if args.heads and args.hub is None:
+        raise InvalidInput(
+            "--hub-heads goes with --hub",
+            code="invalid-option",
+            hints=["of a hub that there is: clia hub set REMOTE --heads …"],
+            fields={"option": "--hub-heads"},
+        )
     try:
-        made = _init(args)
+        made, hints = _init(args)
     except TransportError as err:
-        err.hints = (*err.hints, "clia init --no-adopt asks no remote")
+        if args.hub is None:
+            err.hints = (*err.hints, "clia init --no-adopt asks no remote")
         raise
     if args.json:
         emit_json(as_json(made))
     else:
         _show(made)
+        show_hints(hints)
     return 0
 
 
@@ -87,15 +114,57 @@ def _check_store(store: str) -> None:
         )
 
 
-def _init(args: argparse.Namespace) -> _Made:
-    from clia.app.spaces import set_up
+def _init(args: argparse.Namespace) -> tuple[_Made, list[str]]:
+    """What was done, and what is to be done then."""
+    from clia.app.joining import HubWish, check
+    from clia.app.spaces import move_store, set_up
 
-    done = set_up(args.directory, settings=settings_of(args), adopt=not args.no_adopt, news=True, keep_store=bool(args.store))
+    settings, adopt = settings_of(args), not args.no_adopt
+    wish = None if args.hub is None else HubWish(args.hub, args.heads)
+    if wish is not None:
+        check(wish)  # before anything is moved
+    moved = move_store(args.directory, settings) if args.store else None  # first of all: others are refused while it is half done
+    hints = None if wish is None else _has_now(args, wish)
+    known = hints is not None  # then all that it has is published, which is shown as it goes
+    done = set_up(
+        args.directory,
+        settings=settings,
+        adopt=adopt,
+        news=adopt and not known,
+        keep_store=bool(args.store),
+        hub=None if known else wish,
+    )
     with done.space as space:
+        synced = _sync(space, args) if known else []
         for name in args.claim:
             space.claim(name)
+        taken = (*done.adopted, *(Adopted(each.ref, each.what, each.cid or "") for each in synced if each.what not in _UNTAKEN))
+        published = [each.ref for each in synced if each.what == PUBLISHED]
+        published += [names.SPACE] if done.created and wish is not None else []
         remotes = tuple(_Remote(name, rules) for name, rules in done.rules)
-        return _Made(space.id, done.path, done.created, done.adopted, remotes)
+        hub = space.hub_status() if space.has_hub else None
+        return _Made(space.id, done.path, done.created, taken, remotes, hub, tuple(published), moved), hints or []
+
+
+def _has_now(args: argparse.Namespace, wish: HubWish) -> list[str] | None:
+    """Gives the space that is there a hub, and tells what is to be done then; None where there is no space yet."""
+    from clia.app.hub_look import address_at
+    from clia.app.spaces import set_hub
+
+    settings = settings_of(args)
+    before = address_at(args.directory, settings)
+    try:
+        with set_hub(args.directory, wish, settings=settings) as space:
+            return restart_hints(before, space.hub_status())
+    except NotFound as err:
+        if err.code in ("no-such-repository", "no-such-space"):
+            return None
+        raise
+
+
+def _sync(space: Space, args: argparse.Namespace) -> list[Synced]:
+    with bar(args, "Syncing") as progress:
+        return space.hub_sync(progress=progress)
 
 
 def _show(made: _Made) -> None:
@@ -106,12 +175,31 @@ def _show(made: _Made) -> None:
     what = "new space" if made.created else "adopted the space" if adopted_space else "space"
     terminal.print(Text.assemble(f"{what} ", (made.space, "bold"), f" in {one_line(made.path)}"), soft_wrap=True)
     for each in made.adopted:
-        style = "yellow" if each.what in ("diverged", "purged") else "green"
+        style = "green" if each.what in _TAKEN else "yellow"
         terminal.print(Text.assemble("  ", (f"{each.what:<8}", style), f" {one_line(each.ref)}  {short(each.cid)}"), soft_wrap=True)
     for remote in made.remotes:
         if remote.fetch:
             terminal.print(Text(f"git fetch {one_line(remote.name)} also brings"), soft_wrap=True)
             for rule in remote.fetch:
                 terminal.print(Text(f"  {one_line(rule)}", style="dim"), soft_wrap=True)
+    if made.moved is not None:
+        _show_moved(made.moved)
+    if made.hub is not None:
+        _show_hub(made.hub, made.published)
     if made.created:
         terminal.print("next: clia spawn NAME --title TITLE", soft_wrap=True)
+
+
+def _show_moved(moved: Moved) -> None:
+    live = counted(moved.sessions, "live session", "live sessions")
+    traces, users = counted(moved.traces, "pending trace entry", "pending trace entries"), counted(moved.users, "user", "users")
+    write(f"moved to PostgreSQL: {live}, {traces}, {users}\n")
+    show_hints(["workers and forges that run here must be started again"])
+
+
+def _show_hub(hub: HubStatus, published: Sequence[str]) -> None:
+    if published:
+        write(f"published {counted(len(published), 'ref', 'refs')}\n")
+    write(f"{hub_words(hub)}\n{standing(hub)}\n")
+    show_forks(hub.forks)
+    show_elsewhere(hub.elsewhere)

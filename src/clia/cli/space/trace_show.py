@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.space.common import add_space, positive, short, show_entries, space_of
+from clia.errors import CliaError
 from clia.space.model import as_json
 
 TYPE_CHECKING = False
@@ -23,9 +24,18 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with space_of(args) as space:
-        if args.what in space.agents() or args.what in space.agents(archived=True):
+        if _is_agent(space, args.what):
             return _of_agent(space, args)
         return _of_commit(space, args)
+
+
+def _is_agent(space: Space, text: str) -> bool:
+    """Asked by name first: a space may have a hundred thousand agents."""
+    try:
+        space.head(text)
+    except CliaError:
+        return text in space.agents(archived=True)
+    return True
 
 
 def _of_agent(space: Space, args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.cli.output import console, emit_json, one_line, write
-from clia.cli.space.common import add_space, only_ascii, require_agent, space_of
+from clia.cli.space.common import add_space, nobody_yet, only_ascii, require_agent, space_of
 from clia.space.model import as_json
 
 TYPE_CHECKING = False
@@ -39,12 +39,13 @@ def run(args: argparse.Namespace) -> int:
     with space_of(args) as space:
         found = _members(space, args.agent)
         subjects = {} if args.json else {each.agent: each.subject for each in space.states()}
+        nobody = nobody_yet(space)
     if args.json:
         emit_json(as_json(list(found.values())))
     elif found:
         _show(found, subjects, plain_characters=args.ascii or only_ascii())
     else:
-        write("no agents yet; make one: clia spawn NAME --title TITLE\n")
+        write(nobody)
     return 0
 
 

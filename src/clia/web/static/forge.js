@@ -231,6 +231,14 @@
     if (everything || waiting.length) timer = setTimeout(now, PAUSE);
   };
 
+  // What no event tells of, such as a worker that falls silent, is looked at again and again while somebody can see it.
+  const watched = document.querySelector("[data-every]");
+  if (watched) {
+    setInterval(() => {
+      if (!document.hidden) soon({ event: "beat" });
+    }, 1000 * Number(watched.dataset.every));
+  }
+
   // The feed. One connection a browser: the tab that holds the lock listens, and tells the others.
 
   const heard = (message) => {

@@ -1,0 +1,231 @@
+"""Giving a repository its hub.
+
+Invariant: a repository and its hub hold one space. Nothing of the repository's settings is changed unless the hub was reached
+and holds this space or none; a password is never written to a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import contextmanager
+from typing import NamedTuple
+from uuid import uuid4
+
+from clia.errors import Conflict, InvalidInput, NotFound, StaleRef
+from clia.kernel import refs as names
+from clia.kernel.canonical import canonical_bytes
+from clia.kernel.messages import compose, parse
+from clia.ports.hub import APART, BRANCHES
+from clia.space.exchange import Adopted
+from clia.space.taking import NEW
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clia.app.wiring import Git
+    from clia.backends.git.hub import RemoteHub
+    from clia.ports.repository import Stamp
+
+HUB, HUB_HEADS, HUB_SECONDS = "clia.hub", "clia.hubHeads", 60
+"""Settings of git: which remote is the hub, and where it keeps agents' heads. So many seconds an exchange with it may take."""
+_REMOTE = "hub"
+_SECRET = re.compile(r"^\w[\w+.-]*://[^/@]*:[^@]*@|[?&][^=&]*(?:token|password|secret|key)[^=&]*=", re.IGNORECASE)
+"""A password before the host, also one with a slash in it; or one of the names that services give to theirs."""
+MARK, _TRAILER = "refs/clia/hub", "Clia-Hub"
+"""A ref that only hubs have: what the hub is called, and where it keeps agents' heads."""
+
+
+class HubWish(NamedTuple):
+    """Which hub: the address of a git server's repository, or the name of a remote."""
+
+    address: str
+    heads: str | None = None  # branches, published; None: as the hub has it already
+
+
+def join(git: Git, wish: HubWish, by: Stamp) -> list[Adopted]:
+    """Makes a remote the hub; where it holds a space and the repository none, that is this space from now on."""
+    check(wish)
+    with kept_on_failure(git):
+        remote = _remote(git, wish.address)
+        config = git.handle.repo.config
+        config[HUB] = remote
+        hub = _hub(git)
+        if not hub.fetch(insist=True) or not hub.read(MARK):
+            raise hub.gone()
+        taken = _same_space(git, remote)
+        config[HUB_HEADS] = _agreed(git, hub, wish.heads, by)
+        hub = _hub(git)
+        if not hub.fetch(insist=True):
+            raise hub.gone()
+        ours = git.refs.get(names.SPACE)
+        if ours is not None and hub.known(names.SPACE) is None:
+            hub.send([(names.SPACE, None, ours)])
+    return taken
+
+
+def hub_id(git: Git) -> str | None:
+    """What tells this hub from any other, also behind another address; None where there is none."""
+    remote = git.setting(HUB)
+    mark = None if remote is None else git.refs.get(names.tracking(remote, MARK))
+    return None if mark is None else _read(git, mark)[0]
+
+
+def check_heads(git: Git) -> None:
+    """``InvalidInput`` where this clone looks for heads elsewhere than the hub keeps them."""
+    remote = git.setting(HUB)
+    mark = None if remote is None else git.refs.get(names.tracking(remote, MARK))
+    heads, ours = (None, None) if mark is None else (_read(git, mark)[1], git.setting(HUB_HEADS))
+    if heads != ours:
+        raise InvalidInput(
+            f"the hub keeps agents' heads as {heads}, and the setting {HUB_HEADS} says {ours}",
+            code="other-heads",
+            hints=[f"git config {HUB_HEADS} {heads}"],
+            fields={"field": HUB_HEADS, "actual": heads},
+        )
+
+
+def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
+    """Where the hub keeps agents' heads: what it says itself, for all machines; said now where nobody has."""
+    mark = hub.known(MARK)
+    if mark is None:
+        mark = _marked(git, hub, None, str(uuid4()), wished or BRANCHES, by)
+    name, heads = _read(git, mark)
+    if wished in (None, heads):
+        return heads
+    git.handle.repo.config[HUB_HEADS] = heads
+    if not _hub(git).fetch(insist=True) or _hub(git).known_under(names.HEADS):
+        raise Conflict(
+            f"the hub keeps agents' heads as {heads}, and has some",
+            code="other-heads",
+            hints=["where heads are kept is one decision for all machines, made before the first agent is published"],
+            fields={"field": "heads", "actual": heads},
+        )
+    return _read(git, _marked(git, hub, mark, name, wished or heads, by))[1]
+
+
+def _marked(git: Git, hub: RemoteHub, old: str | None, name: str, heads: str, by: Stamp) -> str:
+    """Writes the hub's own mark; what stands there then: another machine may have been quicker."""
+    said = canonical_bytes({"id": name, "heads": heads}).decode("utf-8")
+    tree = git.objects.update_tree(None, {})
+    made = git.objects.write_commit(tree, [old] if old else [], by, by, compose("hub", [(_TRAILER, said)], "hub"))
+    hub.probe(made)
+    try:
+        hub.send([(MARK, old, made)])
+    except StaleRef as err:
+        there: str = err.fields["actual"]
+        return there
+    return made
+
+
+def _read(git: Git, mark: str) -> tuple[str, str]:
+    """The hub's id, and where it keeps heads."""
+    said = dict(parse(git.objects.commit(mark).message)[1]).get(_TRAILER, "")
+    try:
+        made = json.loads(said)
+        name, heads = made["id"], made["heads"]
+    except (ValueError, KeyError, TypeError):
+        name, heads = None, None
+    if not isinstance(name, str) or heads not in (BRANCHES, APART):
+        raise InvalidInput(f"{MARK} at the hub cannot be read", code="invalid-hub", fields={"ref": MARK})
+    return name, str(heads)
+
+
+def _hub(git: Git) -> RemoteHub:
+    from clia.app.wiring import hub_of
+
+    made = hub_of(git)
+    if made is None:
+        raise NotFound("this space has no hub", code="no-hub")
+    return made
+
+
+def offer(git: Git, space: str) -> str:
+    """Makes a new space known at the hub, if there is one; the space that counts: another machine may have been quicker."""
+    from clia.app.wiring import hub_of
+
+    hub = hub_of(git)
+    if hub is None:
+        return space
+    try:
+        hub.send([(names.SPACE, None, space)])
+    except StaleRef as err:
+        there: str = err.fields["actual"]
+        return there
+    return space
+
+
+def check(wish: HubWish) -> None:
+    """``InvalidInput`` where a wish cannot be one, whatever is there."""
+    if wish.heads not in (None, BRANCHES, APART):
+        raise InvalidInput(
+            f"agents' heads are kept as {BRANCHES} or {APART}, not {wish.heads!r}", code="invalid-heads", fields={"field": "heads"}
+        )
+    if not wish.address or wish.address.startswith("-") or not wish.address.isprintable():
+        raise InvalidInput(f"{wish.address!r} is no address of a hub", code="invalid-hub", fields={"field": "hub"})
+    if _SECRET.search(wish.address):
+        raise InvalidInput(
+            "the hub's address holds a password, and would be kept in git's settings",
+            code="password-in-hub",
+            hints=["leave it out, and let git's credential helper keep it"],
+            fields={"field": "hub"},
+        )
+
+
+@contextmanager
+def kept_on_failure(git: Git) -> Iterator[None]:
+    """Puts the repository's own settings, and what is known of remotes, back as they were, where something fails."""
+    path = os.path.join(git.handle.common_dir, "config")
+    with open(path, "rb") as file:
+        before = file.read()
+    known = dict(git.refs.under(names.TRACKING))
+    try:
+        yield
+    except BaseException:
+        with open(path, "wb") as file:
+            file.write(before)
+        git.handle.renew()
+        for ref, cid in git.refs.under(names.TRACKING):
+            if known.get(ref) != cid:
+                git.refs.move(ref, cid, known.get(ref), "clia: undo")
+        raise
+
+
+def _remote(git: Git, address: str) -> str:
+    """The remote that an address means; made where there is none."""
+    remotes = git.workbench.remotes()
+    if address in remotes:
+        return address
+    where = os.path.abspath(address) if os.path.isdir(address) else address
+    for remote in remotes:
+        if git.workbench.remote_url(remote) in (address, where):
+            return remote
+    if _REMOTE in remotes:
+        if git.setting(HUB) != _REMOTE:
+            raise Conflict(
+                f"there is a remote {_REMOTE!r} already, at another address",
+                code="remote-taken",
+                hints=["name the remote that is to be the hub: clia hub set REMOTE", f"git remote rename {_REMOTE} OTHER"],
+                fields={"remote": _REMOTE},
+            )
+        git.command.run("remote", "set-url", _REMOTE, where)
+    else:
+        git.command.run("remote", "add", _REMOTE, where)
+    return _REMOTE
+
+
+def _same_space(git: Git, remote: str) -> list[Adopted]:
+    theirs, ours = git.refs.get(f"{names.TRACKING}{remote}/clia/space"), git.refs.get(names.SPACE)
+    if theirs is None or ours == theirs:
+        return []
+    if ours is not None:
+        raise Conflict(
+            "the hub holds another space than this repository",
+            code="other-space",
+            hints=["clone the hub, and init there; or choose an empty repository as the hub"],
+            fields={"ours": ours, "theirs": theirs},
+        )
+    git.refs.move(names.SPACE, None, theirs, "clia: adopt")
+    return [Adopted(names.SPACE, NEW, theirs)]

@@ -1,0 +1,1 @@
+"""The commands about the hub, one module each: ``configure(parser, slug)`` and ``run(args) -> exit code``."""

@@ -1,0 +1,131 @@
+"""``clia hub sync``: take over what the hub has, and publish what it has not.
+
+Invariant: nothing is forced. What becomes of two lines of one agent, and of work that is given up, is a person's to say.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.app.hub_look import worktree_of
+from clia.cli.federation.common import bar, show_hints
+from clia.cli.federation.tables import ROWS, show_rest, show_rows
+from clia.cli.hub.common import hub_words, show_elsewhere, show_forks, standing
+from clia.cli.output import emit_json, one_line, write
+from clia.cli.space.common import add_space, require_person, short, space_of
+from clia.errors import InvalidInput
+from clia.kernel import refs as names
+from clia.space.hub_records import ELSEWHERE, PUBLISHED, REMOVED
+from clia.space.model import as_json
+from clia.space.taking import AHEAD, NEW, REFUSED, UNITED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from clia.app.space import Space
+    from clia.space.hub_records import HubStatus, Synced
+
+_FINE = (NEW, AHEAD, UNITED, PUBLISHED, REMOVED)
+_LEFT = (ELSEWHERE, REFUSED)  # to another machine; and what was purged here goes there as it is here
+_WORDS = {AHEAD: "followed"}
+"""What people read. Beside what is behind, they take ``ahead`` for a ref of theirs."""
+_CHECKED_OUT = "branch-checked-out"
+
+
+class _Done(NamedTuple):
+    """What ``--json`` says."""
+
+    synced: Sequence[Synced]
+    status: HubStatus
+
+
+def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
+    del slug
+    parser.add_argument(
+        "--fork",
+        action="append",
+        default=[],
+        metavar="AGENT=NEW-NAME",
+        help="an agent that went two ways: our line becomes a new agent, the hub's line keeps the name (repeatable)",
+    )
+    parser.add_argument(
+        "--abandon",
+        action="append",
+        default=[],
+        metavar="AGENT",
+        help="give up what another machine did to an agent, or to (types) and the like, and has not published (repeatable)",
+    )
+    parser.epilog = (
+        "What became of a ref: new, followed (ahead in --json; the hub had more), united with ours, or gone; published there; or "
+        "left, with the reason: a fork, purged here, elsewhere (another machine owes it), branch-checked-out, "
+        "unreadable. Exit code 1 where something is left that a person must settle: a fork, or what could not be taken over."
+    )
+    add_space(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Exit 1 where a fork is left, or something is in the way. What is elsewhere is only waited for."""
+    forks = _forks(args.fork)
+    if forks or args.abandon:
+        require_person("clia hub sync without --fork and --abandon decides about nobody's work")
+    with space_of(args) as space:
+        with bar(args, "Syncing") as progress:
+            synced = space.hub_sync(forks=forks, abandon=args.abandon, progress=progress)
+        done = _Done(synced, space.hub_status())
+        hints = [] if args.json else _hints(space, synced)
+    if args.json:
+        emit_json(as_json(done))
+    else:
+        _show(done, hints)
+    return 1 if done.status.forks or any(each.what not in (*_FINE, *_LEFT) for each in synced) else 0
+
+
+def _hints(space: Space, synced: Sequence[Synced]) -> list[str]:
+    """What a person can do about a branch that stands in a worktree."""
+    refs = [each.ref for each in synced if each.what == _CHECKED_OUT]
+    return [
+        f"switch {worktree_of(space, ref) or 'its worktree'} to another branch than {_branch(ref)}, then sync again" for ref in refs
+    ]
+
+
+def _branch(ref: str) -> str:
+    return ref.removeprefix(names.BRANCHES)
+
+
+def _forks(words: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for word in words:
+        agent, equals, new = word.partition("=")
+        if not equals or not agent or not new or agent in found:
+            raise InvalidInput(
+                f"--fork takes AGENT=NEW-NAME, once for an agent, not {word!r}",
+                code="invalid-option",
+                fields={"option": "--fork", "value": word},
+            )
+        found[agent] = new
+    return found
+
+
+def _show(done: _Done, hints: Sequence[str]) -> None:
+    show_synced(done.synced, hints)
+    write(f"{hub_words(done.status)}\n{standing(done.status)}\n")
+    show_forks(done.status.forks)
+    show_elsewhere(done.status.elsewhere)
+
+
+def show_synced(synced: Sequence[Synced], hints: Sequence[str] = ()) -> None:
+    """What became of each ref that differed, and what there is to do."""
+    from rich.text import Text  # only people see it
+
+    if not synced:
+        return
+    rows = []
+    for each in synced[:ROWS]:
+        what = Text(one_line(_WORDS.get(each.what, each.what)), style="green" if each.what in _FINE else "yellow")
+        rows.append((what, each.ref, short(each.cid) or "-"))
+    show_rows(("what", "ref", "commit"), rows)
+    show_rest(len(synced) - ROWS)
+    show_hints(hints[:ROWS])
+    write("\n")

@@ -1,0 +1,300 @@
+"""Live state that several clones share in PostgreSQL: what is shared, what each keeps for itself, and how it becomes shared."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import ExitStack, closing
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+import clia
+from clia.app.feed import feed_of
+from clia.backends.postgres_store import PostgresStore
+from clia.errors import Conflict
+from clia.ports.feed import FEED
+from clia.ports.gate import Facts, GrantFact, Question
+from clia.ports.store import ABSENT, OWN, Edge
+from support.federation import Pair
+from support.session_spaces import with_agents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from clia.ports.store import Store, Transaction
+
+    Opening = Callable[..., PostgresStore]
+
+FACTS = Facts((GrantFact("g1", "peer", "commit", "spawn"),), ("peer",), ())
+ASKED = Question("peer", "commit", "spawn", 100)
+EDGE = Edge("a", "sub-agent-of", "b", "o", "chain")
+
+
+@pytest.fixture
+def opening(postgres_address: str) -> Iterator[Opening]:
+    """Opens stores of one database, and closes them after the test."""
+    with ExitStack() as stack:
+        yield lambda space, own=None: stack.enter_context(closing(PostgresStore(postgres_address, space, own=own)))
+
+
+def put(store: Store, **values: Any) -> None:
+    with store.writing() as change:
+        for key, value in values.items():
+            change.values.put(key.replace("__", "/"), value)
+
+
+def append(store: Store, stream: str, *bodies: str) -> None:
+    with store.writing() as change:
+        change.streams.append(stream, bodies)
+
+
+def whole(store: Store) -> tuple[Any, ...]:
+    """Everything in a store that has a name."""
+    with store.reading() as view:
+        streams = {name: (view.streams.end(name), view.streams.read(name)) for name in view.streams.names("")}
+        return view.values.scan(""), streams, view.edges.standing(), view.gate.allowing(ASKED)
+
+
+def test_clones_share_values_and_streams_and_each_has_its_own_index(opening: Opening) -> None:
+    one, two = opening("space", "space/one"), opening("space", "space/two")
+    with one.writing() as change:
+        change.values.put("intent/scout", "shared")
+        change.streams.append("trace/scout", ["shared"])
+        change.edges.add([EDGE])
+        change.gate.load(FACTS)
+        for name in OWN:
+            change.values.put(f"{name}x", "own")
+            change.streams.append(f"{name}x", ["own"])
+    assert two.get("intent/scout") == ("shared", 1)
+    assert two.scan("intent/") == two.scan("") == [("intent/scout", "shared")]
+    assert whole(two) == ([("intent/scout", "shared")], {"trace/scout": (1, [(1, "shared")])}, [], [])
+    with two.writing() as change:
+        assert [change.values.put(f"{name}x", "other", ABSENT) for name in OWN] == [1] * len(OWN)
+        change.streams.append("trace/scout", ["too"], expected=1)
+        change.values.delete("intent/scout")
+    assert [one.get(f"{name}x") for name in OWN] == [("own", 1)] * len(OWN)
+    assert [one.scan(name) for name in OWN] == [[(f"{name}x", "own")] for name in OWN]
+    with one.reading() as view:
+        assert view.values.scan("") == [(f"{name}x", "own") for name in sorted(OWN)]
+        assert view.streams.names("") == sorted([*(f"{name}x" for name in OWN), "trace/scout"])
+        assert view.streams.read("trace/scout", after=1) == [(2, "too")]
+        assert (view.edges.standing(), view.gate.allowing(ASKED)) == ([EDGE], ["g1"])
+
+
+def test_one_transaction_covers_what_is_shared_and_what_is_not(opening: Opening) -> None:
+    one, two = opening("space", "space/one"), opening("space", "space/two")
+    with pytest.raises(ZeroDivisionError), one.writing() as change:  # noqa: PT012 (the block is what is tried)
+        change.values.put("read/x", 1)
+        change.values.put("intent/x", 1)
+        _ = 1 / 0
+    assert one.scan("") == []
+    seen: list[Any] = []
+
+    def write() -> None:
+        with two.writing() as change:
+            seen.append(change.values.get("intent/x"))
+
+    with one.writing() as change:
+        other = threading.Thread(target=write)  # of another clone, and waits all the same
+        other.start()
+        change.values.put("read/x", 1)
+        change.values.put("intent/x", 1)
+    other.join()
+    assert seen == [(1, 1)]
+
+
+def everything(change: Transaction) -> None:
+    """What a clone has when it has worked by itself."""
+    change.values.put("intent/gone", 1)
+    change.values.delete("intent/gone")
+    change.values.put("live/scout/1", {"end": 2})
+    change.values.put("read/x", "tip")
+    change.values.put("feed/refs", {})
+    change.values.put("feed/epoch", "e1")
+    change.values.put("hook/chat", 3)
+    change.values.put("fleet/00", "alive")
+    change.values.put("zz", 1)
+    change.values.put("", 1)
+    change.streams.append("session/scout/1", ["a", "b"])
+    change.streams.append("trace/scout", ["c", "d"])
+    change.streams.forget("trace/scout", 1)
+    change.streams.append("trace/drained", ["e"])
+    change.streams.forget("trace/drained", 1)
+    change.streams.append(FEED, ["news"])
+    change.edges.add([EDGE])
+
+
+def test_what_one_clone_kept_becomes_what_clones_share(opening: Opening, postgres_address: str) -> None:
+    before = opening("space/one")
+    with before.writing() as change:
+        everything(change)
+    store, other = opening("space", "space/one"), opening("space", "space/two")
+    assert store.take_over("space/one") > 0
+    taken = [("", 1), ("feed/epoch", "e1"), ("hook/chat", 3), ("live/scout/1", {"end": 2}), ("zz", 1)]
+    assert other.scan("") == taken
+    assert store.scan("") == sorted([*taken, ("feed/refs", {}), ("read/x", "tip")])
+    with store.writing() as change:
+        assert change.edges.standing() == [EDGE]
+        assert change.streams.read("trace/scout") == [(2, "d")]
+        assert change.streams.append("session/scout/1", ["c"], expected=2) == 3
+        assert change.streams.append("trace/drained", ["f"]) == 2
+        assert change.values.put("intent/gone", "again", ABSENT) == 2
+    assert whole(before)[:2] == ([("feed/refs", {}), ("read/x", "tip")], {})
+    assert store.take_over("space/one") == store.take_over("space") == other.take_over("space/two") == 0
+    with psycopg.connect(postgres_address) as admin:
+        left = admin.execute("SELECT key FROM clia_values WHERE space = 'space/one' ORDER BY key").fetchall()
+    assert left == [("feed/refs",), ("read/x",)]
+
+
+def test_a_second_clone_brings_what_is_not_in_the_way_and_its_feed_gives_way(opening: Opening) -> None:
+    first, second = opening("space/one"), opening("space/two")
+    for store in (first, second):
+        append(store, FEED, "news")
+        append(store, "federation/refused/peer", "log")
+        put(store, **{"feed/epoch": "e", "forge/secret": "s", "once/k": 1, "fleet/00": 1, "intent/scout": 1})
+        with store.writing() as change:
+            change.values.delete("intent/scout")
+    put(second, hook__chat=1, live__other__1={"end": 0})
+    append(second, "trace/other", "x")
+    opening("space", "space/one").take_over("space/one")
+    shared = opening("space", "space/two")
+    assert shared.take_over("space/two") > 0
+    names = [key for key, _ in shared.scan("")]
+    assert names == ["feed/epoch", "forge/secret", "live/other/1", "once/k"]  # a place in another feed would mean nothing
+    with shared.writing() as change:
+        assert [len(change.streams.read(name)) for name in (FEED, "federation/refused/peer", "trace/other")] == [1, 1, 1]
+        assert change.values.put("intent/scout", 1, ABSENT) == 2
+    assert shared.take_over("space/two") == 0
+
+
+def test_a_name_that_both_hold_is_a_refusal_that_changes_nothing(opening: Opening) -> None:
+    old, shared = opening("space/one"), opening("space", "space/one")
+    with old.writing() as change:
+        everything(change)
+    put(shared, live__scout__1={"end": 9}, zz=2)
+    append(shared, "trace/scout", "theirs")
+    append(shared, FEED, "theirs")
+    before = whole(old), whole(opening("space", "space/two"))
+    with pytest.raises(Conflict) as caught:
+        shared.take_over("space/one")
+    assert caught.value.code == "state-in-the-way"
+    assert caught.value.fields == {"keys": ["live/scout/1", "trace/scout", "zz"], "count": 3, "kept": "space/one"}
+    assert (whole(old), whole(opening("space", "space/two"))) == before
+    with shared.writing() as change:
+        change.values.delete("live/scout/1")
+        change.values.delete("zz")
+    with old.writing() as change:
+        change.streams.forget("trace/scout", 9)
+    assert shared.take_over("space/one") > 0
+    with shared.writing() as change:
+        assert change.streams.read("trace/scout") == [(1, "theirs")]
+        assert change.values.get("live/scout/1") == ({"end": 2}, 2)  # no version comes twice
+        assert change.values.get("zz") == (1, 2)
+
+
+def test_who_still_writes_under_the_old_key_is_waited_for_and_brought_along(opening: Opening, postgres_address: str) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    old, shared = opening("space/one"), opening("space", "space/one")
+    put(old, intent__a=1)
+    taken: list[int] = []
+    with psycopg.connect(postgres_address, autocommit=True) as admin, old.writing() as change:
+        other = threading.Thread(target=lambda: taken.append(shared.take_over("space/one")))
+        other.start()
+        while other.is_alive() and admin.execute(waiting).fetchone() == (0,):
+            pass
+        change.values.put("intent/b", 1)
+    other.join()
+    assert taken == [2]
+    put(old, intent__c=1)
+    assert shared.take_over("space/one") == 1
+    assert [key for key, _ in shared.scan("intent/")] == ["intent/a", "intent/b", "intent/c"]
+
+
+FLOW = """\
+def main(input):
+    return request("human", {"question": input})
+"""
+INDEXES = ("clia_edges", "clia_retractions", "clia_grants", "clia_trusted", "clia_subtypes")
+
+
+def worked(root: Path) -> Pair:
+    """A space in which everything was done that leaves something in a store or in refs."""
+    pair = Pair(root)
+    pair.agent(pair.owner, "theirs", "one")
+    pair.grant()
+    pair.owner.announce()
+    pair.hearer.sync()
+    space = with_agents(pair.hearer, "scout", plan=FLOW)
+    space.spawn_from("helper", clia.Briefing(title="Help"), "scout")
+    space.reviews("scout", "helper")
+    space.trace("helper", "stdout", "at it")
+    space.commit_with_trace("helper", "finding", {"a.txt": b"a"})
+    space.start("scout", "plan", "go on?")
+    space.decide("scout", "yes", by="Tess")
+    space.start("helper", "plan", "really?")
+    space.trace("helper", "stdout", "waiting")
+    return pair
+
+
+def asked(space: clia.Space) -> list[Any]:
+    """What a space answers, from its index and beside it; nothing here is meant to change anything."""
+    feed = feed_of(space)
+    feed.look()
+    feed.close()
+    return [
+        space.relations(),
+        space.agent_tree("scout"),
+        space.behaviour_stats("plan"),
+        space.observation_gaps(),
+        space.allowed("ay", "finding", "head-move"),
+        space.states(),
+        space.remotes(),
+        space.waiting("ay"),
+        space.verify().findings,
+    ]
+
+
+def stored(path: str) -> dict[tuple[str, str], str | None]:
+    with closing(sqlite3.connect(path)) as direct:
+        values = direct.execute("SELECT 'value', key, value FROM clia_values").fetchall()
+        entries = direct.execute("SELECT 'stream', stream, max(position) FROM clia_entries GROUP BY stream").fetchall()
+    return {(sort, name): each for sort, name, each in [*values, *entries]}
+
+
+def test_names_of_a_clones_own_are_an_index_and_an_index_has_no_others(tmp_path: Path) -> None:
+    pair = worked(tmp_path)
+    path = os.path.join(pair.place("hearer"), ".git", "clia", "space.db")
+    answers = asked(pair.hearer)
+    pair.hearer.close()
+    before = stored(path)
+    assert {name for name in OWN if any(key.startswith(name) for _, key in before)} == {
+        "behaviours/",
+        "feed/refs",
+        "gate/",
+        "read/",
+    }
+
+    with closing(sqlite3.connect(path)) as direct, direct:
+        for table in INDEXES:
+            direct.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
+        for name in OWN:
+            direct.execute("DELETE FROM clia_values WHERE key BETWEEN ? AND ? || char(1114111)", (name, name))
+    with closing(clia.open(pair.place("hearer"), settings=pair.settings())) as space:
+        assert asked(space) == answers
+        space.rebuild()
+        assert asked(space) == answers
+    after = stored(path)
+    assert after.keys() == before.keys()
+    kept = {key for key in before if not key[1].startswith(OWN)}
+    assert {key: after[key] for key in kept} == {key: before[key] for key in kept}
+
+    os.rename(path, f"{path}.lost")
+    with closing(clia.open(pair.place("hearer"), settings=pair.settings())) as space:
+        asked(space)
+        space.rebuild()
+    made = {name for _, name in stored(path) if not name.startswith(OWN)}
+    assert not made, "whatever questions alone write is made of a clone's refs: it belongs to ports.store.OWN"

@@ -1,0 +1,93 @@
+"""The program that is loaded already does what the installed one does, and dies with whoever asked it."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support import clia, installed, warm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MORE_THAN_A_PIPE_HOLDS = b"x" * 2**18
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> dict[str, str]:
+    """The variables of a shell that has the stand-in on its path."""
+    (tmp_path / "bin").mkdir()
+    warm.stand_in(tmp_path / "bin", cold=["doctor", "agents schema"])
+    return {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "LANG": "C.UTF-8", "COLUMNS": "60"}
+
+
+@pytest.mark.parametrize(
+    ("words", "env"),
+    [
+        (["--version"], {}),
+        ([], {"COLUMNS": "60"}),
+        (["agents", "frobnicate"], {}),
+        (["spawn", "--nonsense", "--json"], {}),
+        (["list"], {}),
+        (["agents", "explain", "/role", "--slug", "é\udcff"], {}),
+        (["agents", "lint"], {"LC_ALL": "POSIX", "PYTHONHASHSEED": "7"}),
+    ],
+    ids=str,
+)
+def test_a_command_says_and_answers_the_same(tmp_path: Path, words: list[str], env: dict[str, str]) -> None:
+    assert clia(*words, cwd=tmp_path, env=env) == installed(*words, cwd=tmp_path, env=env)
+
+
+def test_a_command_in_a_shell_has_its_streams_code_mask_variables_and_directory(tmp_path: Path, shell: dict[str, str]) -> None:
+    script = """
+        git init -q 'a b' && cd 'a b' && umask 077
+        clia init > out; clia spawn scout -t Scout >> out
+        printf 'fed' | clia commit scout finding -m fed --set x=- | grep -c .
+        (clia show nobody 2>&1 >&3 | grep -c error) 3>&1
+        clia show nobody 2> /dev/null; echo $?
+        wc -l < out; stat -c %a .git/clia; git show agents/scout:x
+        COLUMNS=40 clia trace purge 2>&1 | head -n 2 | wc -L
+    """
+    names = {f"GIT_{who}_{what}": "x@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    answers: list[tuple[int, str, str]] = []
+    for more in ({}, {"PATH": os.pathsep.join([os.path.dirname(warm.PROGRAM), os.environ["PATH"]])}):
+        place = tmp_path / f"{len(answers)}"
+        place.mkdir()
+        done = subprocess.run(
+            ["sh", "-c", script], cwd=place, env=shell | names | more, capture_output=True, text=True, check=False
+        )
+        answers.append((done.returncode, done.stdout, done.stderr))
+    assert answers[0] == answers[1]
+    assert "fed" in answers[0][1]
+    assert answers[0][2] == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_command_does_not_outlive_what_asked_for_it(tmp_path: Path, shell: dict[str, str], number: signal.Signals) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    assert clia("init", cwd=tmp_path).code == 0
+    words = [str(tmp_path / "bin" / "clia"), "behaviour", "add", "plain", "-", "--kind", "prompt"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, cwd=tmp_path, env=shell, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0) as asked:
+        assert asked.stdin is not None
+        assert asked.stdout is not None
+        os.write(asked.stdin.fileno(), MORE_THAN_A_PIPE_HOLDS)  # it comes back when somebody reads: the command is at work
+        asked.send_signal(number)
+        assert select.select([asked.stdout], [], [], 60)[0], "the command holds this open as long as it lives"
+        assert asked.wait() == -number
+
+
+def test_a_command_that_is_to_start_cold_does(tmp_path: Path, shell: dict[str, str]) -> None:
+    """Those that are named, and those with a variable that Python looks at when it starts. A stand-in's stand-in tells."""
+    text = (tmp_path / "bin" / "clia").read_text(encoding="utf-8")
+    (tmp_path / "bin" / "clia").write_text(text.replace(repr(warm.PROGRAM), repr("/bin/echo")), encoding="utf-8")
+    for words, cold in (("doctor", True), ("agents schema agent", True), ("--version", False)):
+        done = subprocess.run(["clia", *words.split()], env=shell, capture_output=True, text=True, check=True)
+        assert (done.stdout == f"{words}\n") is cold
+    done = subprocess.run(["clia", "list"], env=shell | {"PYTHONHASHSEED": "7"}, capture_output=True, text=True, check=True)
+    assert done.stdout == "list\n"

@@ -1,0 +1,205 @@
+"""From the SQLite store to PostgreSQL: what is live comes along, whole or not at all, and nobody works on with what was left."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing, redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+import clia
+from clia.app.spaces import move_store
+from clia.app.users import DECIDER, users_of
+from clia.backends.file_locks import FileLocks
+from clia.cli.main import main
+from support import Ran, git
+from support.git_hubs import bare
+from support.mortal import Mortal, Point
+from support.session_flows import APPROVAL
+from support.session_spaces import with_agents
+from support.space_driver import died_of, postgres_url
+from support.spaces import refused, settings, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LIVE = {"sessions": 1, "traces": 5, "users": 1}  # the session says three things of itself
+
+
+class Scene(NamedTuple):
+    """A space with something live in its SQLite store, and a database that is empty so far."""
+
+    root: Path
+    url: str
+    token: str
+
+    def open(self, store: str | None = None) -> clia.Space:
+        return clia.open(self.root, settings=settings(store=store))
+
+    def run(self, *words: str) -> Ran:
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main([*words, "--json"])
+        return Ran(code, out.getvalue(), err.getvalue())
+
+    def move(self, *more: str) -> Any:
+        """``clia init --store``; what it says came along."""
+        ran = self.run("init", "--store", self.url, *more, str(self.root))
+        assert (ran.code, ran.err) == (0, ""), ran
+        return ran.json()["moved"]
+
+    def kept(self) -> str:
+        """The store in git's settings."""
+        return git("config", "--default", "", "clia.store", cwd=self.root).strip()
+
+    def dying_at(self, step: str) -> None:
+        """A process moves the store, and is killed there."""
+
+        def work() -> None:
+            point = Point(step, 1)
+            move_store(self.root, settings(store=self.url, reached=Mortal(point, armed=True, told={point: self.is_kept_out})))
+
+        assert died_of(work) == -9
+
+    def is_kept_out(self) -> None:
+        """Whoever comes to work in the clone now, waits."""
+        with FileLocks(str(self.root / ".git/clia/locks")).attempt("@gate") as free:
+            assert not free
+
+    def check(self, space: clia.Space, *more: str) -> None:
+        """All that was live can be gone on with: the question is decided, the traces are bound, the user is known."""
+        assert texts(space.trace_pending("scribe")) == ["two", "three", *more]
+        assert space.trace("scribe", "console", "four") == 4 + len(
+            more
+        )  # the first was bound and forgotten, and is not counted anew
+        assert space.decide("scout", "approve").session.result == {"status": "done", "plan": "a plan"}
+        made = space.commit_with_trace("scribe", "finding", changes={"b.txt": b"2"})
+        bound = space.trace_for(made)
+        assert bound is not None
+        assert texts(bound.entries) == ["two", "three", *more, "four"]
+        user = users_of(space).by_token(self.token)
+        assert user is not None
+        assert user.name == "tess"
+        assert space.verify().clean
+
+
+@pytest.fixture
+def scene(tmp_path: Path, postgres_address: str) -> Scene:
+    root = tmp_path.resolve() / "repo"
+    with clia.init(root, settings=settings()) as space:
+        with_agents(space, "scout", "scribe", approval=APPROVAL)
+        space.trace("scribe", "console", "one")
+        space.commit_with_trace("scribe", "finding", changes={"a.txt": b"1"})
+        space.start("scout", "approval", {"goal": "tidy"})
+        space.resume("scout", "a plan")
+        space.trace("scribe", "console", "two")
+        space.trace("scribe", "console", "three")
+        users = users_of(space)
+        users.add("tess", DECIDER)
+        token = users.make_token("tess", "script")[0]
+    return Scene(root, postgres_url(postgres_address), token)
+
+
+def test_what_is_live_comes_along_and_nobody_works_on_with_the_file(scene: Scene) -> None:
+    with scene.open() as before:
+        assert len(before.pending()) == 1
+        with before._core.store.writing() as change:  # white box: what adopting and purging leave
+            change.values.put("foreign/theirs", True)
+            change.values.put("sweep/scout", ["0" * 40])
+        assert scene.move() == LIVE
+        # A process that had the file open is told, whether it reads or writes.
+        calls: list[Callable[[], object]] = [before.pending, lambda: before.trace("scribe", "console", "lost")]
+        for call in calls:
+            assert "started again" in refused("store-moved", call).hints[0]
+    assert scene.kept() == scene.url
+    with scene.open() as space:
+        assert [space._core.store.get(key) is None for key in ("foreign/theirs", "sweep/scout")] == [False, False]
+        scene.check(space)
+    assert scene.move() is None  # a second time nothing is left to be moved
+    git("config", "--unset", "clia.store", cwd=scene.root)
+    refused("store-moved", scene.open)  # not an empty store in silence
+    assert scene.move() is None
+    with scene.open() as space:
+        assert (len(space.sessions()), space.doctor()) == (1, [])
+
+
+@pytest.mark.parametrize("work", [False, True], ids=["as it was", "gone on with"])
+def test_killed_before_the_file_was_shut_everything_is_still_in_sqlite(scene: Scene, *, work: bool) -> None:
+    scene.dying_at("store-copied")
+    assert scene.kept() == ""
+    with scene.open() as space:
+        assert len(space.pending()) == 1
+        if work:
+            space.trace("scribe", "console", "more")
+    assert scene.move() == {**LIVE, "traces": 5 + work}  # the copy that was left gives way
+    with scene.open() as space:
+        scene.check(space, *["more"] * work)
+
+
+def test_killed_before_the_settings_were_written_the_same_command_ends_it(scene: Scene) -> None:
+    scene.dying_at("store-shut")
+    refused("store-moved", scene.open)
+    assert scene.move() is None
+    with scene.open() as space:
+        scene.check(space)
+
+
+def test_what_is_there_with_something_else_is_a_refusal_that_changes_nothing(scene: Scene) -> None:
+    with scene.open(scene.url) as other:  # somebody worked with CLIA_STORE
+        other.trace("scribe", "console", "theirs")
+    ran = scene.run("init", "--store", scene.url, str(scene.root))
+    error = json.loads(ran.err)["error"]
+    assert (ran.code, error["code"], error["fields"]["keys"]) == (
+        1,
+        "state-in-the-way",
+        ["redaction/scribe/console", "trace/scribe"],
+    )
+    assert scene.kept() == ""
+    with scene.open(scene.url) as other:
+        assert (texts(other.trace_pending("scribe")), other.sessions()) == (["theirs"], [])
+    with scene.open() as space:
+        scene.check(space)
+
+
+def test_a_copy_that_was_worked_on_does_not_give_way(scene: Scene) -> None:
+    scene.dying_at("store-copied")
+    with scene.open(scene.url) as other:
+        other.trace("scribe", "console", "theirs")
+    with scene.open() as space:
+        space.trace("scribe", "console", "ours")
+    assert json.loads(scene.run("init", "--store", scene.url, str(scene.root)).err)["error"]["code"] == "state-in-the-way"
+    with scene.open(scene.url) as other:
+        assert texts(other.trace_pending("scribe")) == ["two", "three", "theirs"]
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["hub and store at once", "the hub was there"])
+def test_with_a_hub_another_machine_goes_on_with_it(scene: Scene, tmp_path: Path, *, at_once: bool) -> None:
+    hub = str(bare(tmp_path.resolve() / "hub.git"))
+    if not at_once:
+        assert scene.run("init", "--hub", hub, str(scene.root)).code == 0
+        scene.dying_at("store-copied")  # what is there already, and is the same, is in nobody's way
+    assert scene.move("--hub", hub) == LIVE
+    other = scene._replace(root=tmp_path.resolve() / "other")
+    assert other.move("--hub", hub) is None
+    with other.open() as space:
+        scene.check(space)
+
+
+def test_a_store_that_is_only_named_moves_nothing_and_doctor_tells_of_the_sessions(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLIA_STORE", scene.url)
+    assert scene.run("init", str(scene.root)).json()["moved"] is None
+    assert scene.run("doctor", "--path", str(scene.root)).json()["space"]["beside"] == 1
+    monkeypatch.delenv("CLIA_STORE")
+    assert scene.run("doctor", "--path", str(scene.root)).json()["space"]["beside"] == 0
+    assert scene.move() == LIVE
+    assert scene.run("doctor", "--path", str(scene.root)).json()["space"]["beside"] == 0
+    with closing(sqlite3.connect(scene.root / ".git/clia/space.db")) as left:  # every row is still in the file
+        assert left.execute("SELECT count(*) FROM moved_clia_values WHERE key LIKE 'live/%' AND value IS NOT NULL").fetchone() == (
+            1,
+        )

@@ -1,0 +1,59 @@
+"""Workers over the queue of several machines, and what wakes them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from clia.app.config import Config
+from clia.app.waking import waking
+from clia.backends.procrastinate_queue import ProcrastinateQueue
+from support.effects import QUICK, echo, in_background, made_space, worker_for
+from support.space_driver import postgres_url
+from support.worker_driver import Place, check_answered_once, start
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from clia.app.worker import Status
+
+ONE = "def main(input):\n    return request('echo', input)\n"
+PATIENCE = 60.0
+
+
+def test_worker_processes_answer_each_request_once_also_when_one_is_killed_at_work(tmp_path: Path, postgres_address: str) -> None:
+    place = Place(str(tmp_path / "space"), postgres_url(postgres_address), str(tmp_path / "paper")).made(2, 2)
+    victim = start(place, "victim", "handling", shared=True, concurrency=1)
+    assert victim.wait(PATIENCE) == -9
+    heir = start(place, "heir", shared=True, concurrency=2)
+    assert heir.wait(PATIENCE) == 0
+    assert len(place.tried()) == 5  # once more than there were requests
+    check_answered_once(place, 2, [0, 10])
+
+
+def test_a_worker_that_sleeps_is_woken_by_the_request(tmp_path: Path, postgres_address: str) -> None:
+    """It would look by itself in an hour; that it has looked and found nothing, and later answered, is what it tells."""
+    space = made_space(tmp_path / "space", store=postgres_url(postgres_address))
+    queue = ProcrastinateQueue(space._core.store, postgres_address, space.id)
+    idle, answered = threading.Event(), threading.Event()
+
+    def tell(status: Status) -> None:
+        idle.set()
+        if status.answered:
+            answered.set()
+
+    config = Config(worker=QUICK._replace(poll_seconds=3600.0))
+    worker = worker_for(space, tmp_path / "space", {"echo": echo}, config, queue=queue, tell=tell)
+    with waking(space, queue, worker.wake):
+        thread = in_background(worker)
+        try:
+            assert idle.wait(PATIENCE)
+            space.define("one", ONE)
+            space.start("scout", "one", {"n": 1})
+            assert answered.wait(PATIENCE)
+        finally:
+            worker.stop()
+            thread.join()
+    assert space.session("scout").result == {"n": 1}
+    queue.close()
+    space.close()

@@ -1,0 +1,41 @@
+"""What tests of a hub stand on; the files of this folder share it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clia.backends.git import hub as git_hub
+from clia.backends.git import refs as git_refs
+from support.git_hubs import Hub, by_path
+from support.space_driver import postgres_url
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Hub:
+    with by_path(tmp_path) as made:
+        return made
+
+
+@pytest.fixture
+def way(tmp_path: Path, hub: Hub) -> Path:
+    """A way to the hub that one machine alone takes, and that can be gone while others still reach it."""
+    made = tmp_path / "way"
+    made.symlink_to(hub.repository)
+    return made
+
+
+@pytest.fixture
+def store(postgres_address: str) -> str:
+    return postgres_url(postgres_address)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that was away is asked again at once, and nobody waits long for a lock."""
+    monkeypatch.setattr(git_hub, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(git_refs, "_PATIENCE", 0.5)

@@ -1,0 +1,353 @@
+"""Whatever befalls one machine of several, the others go on, and nothing is lost or done twice."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections import Counter
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from clia.app import wiring
+from clia.app.beats import About, Beats
+from clia.app.config import Config
+from clia.app.fleet import WORKER
+from clia.app.users import users_of
+from clia.app.worker import make_tools
+from clia.backends.postgres_server import lock_number
+from clia.ports.queue import Task
+from support import git
+from support.effects import QUICK, in_background, worker_for
+from support.forge_server import Api, ForgeProcess, eventually
+from support.held_worker import hold, is_busy, start
+from support.machine_deaths import stumble, walk
+from support.machines import STEPS, Machines, endings, fresh, with_sessions
+from support.own_postgres import own_server
+from support.partition import partition_of
+from support.session_driver import apart
+from support.space_driver import BRIEFING, postgres_url
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    import clia
+    from clia.app.effects.context import Context
+    from clia.app.worker import Worker
+
+PATIENCE = 120.0
+"""Seconds after which whatever does not come is a failure."""
+FROM_INTENT_ON = ["intent-recorded", "ref-locked", "hub-moved", "notes-bound"]
+"""The steps of a verb at which something has been begun and is not finished."""
+
+
+def test_a_verb_killed_at_any_step_is_finished_or_undone_by_another_machine(
+    tmp_path: Path, postgres_address: str, soak: bool
+) -> None:
+    store = postgres_url(postgres_address)
+    apart(walk, str(tmp_path), store, ["commit", "decide", "end"], None if soak else FROM_INTENT_ON)
+
+
+def test_a_machine_that_was_only_slow_finishes_what_reached_the_hub_and_nothing_else(
+    tmp_path: Path, postgres_address: str, soak: bool
+) -> None:
+    """It stands still in the middle of a verb until the server has let go of its locks; another machine goes on meanwhile."""
+    apart(stumble, str(tmp_path), postgres_url(postgres_address), soak)
+
+
+# Workers
+
+
+def wait_for(condition: Callable[[], bool], *at_work: subprocess.Popen[bytes]) -> None:
+    """Until processes have done something; none of them may end before."""
+    never = threading.Event()
+    until = monotonic() + PATIENCE
+    while not condition():
+        assert {each.poll() for each in at_work} <= {None}
+        assert monotonic() < until, "it never came"
+        never.wait(0.02)
+
+
+@contextmanager
+def killed_at_last(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.kill()
+            each.wait()
+
+
+def check_each_step_once(machines: Machines, agents: Sequence[str], steps: int) -> None:
+    with machines.open("one") as space:
+        space.hub_sync()
+        for agent in agents:
+            found = space.session(agent)
+            assert (found.status, found.result) == ("finished", [number * 10 for number in range(steps)]), found.failure
+            resumed = Counter(each["resume"][0] for each in space.journal(agent) if each["event"] == "resumed")
+            assert resumed == Counter(range(1, steps + 1))
+            assert list(endings(space, agent)) == ["finished"]
+        report = space.verify()
+        assert report.clean, report.findings
+
+
+def test_workers_of_two_machines_wait_for_a_server_that_is_restarted_and_do_each_step_once(tmp_path: Path) -> None:
+    with own_server() as server:
+        machines = Machines(str(tmp_path), server.url)
+        with machines.join("one") as space:
+            machines.join("two").close()
+            agents = with_sessions(space, 8, 2)
+        workers = [machines.start(machine, machine) for machine in ("one", "two")]
+        with killed_at_last(*workers):
+            wait_for(lambda: {name for name, *_ in machines.tried()} == {"one", "two"}, *workers)
+            server.stop()
+            assert any(each.poll() is None for each in workers)
+            server.start()
+            assert [each.wait(PATIENCE) for each in workers] == [0, 0]
+        check_each_step_once(machines, agents, 2)
+        with fresh(machines) as clone:
+            assert clone.verify().clean
+            for agent in agents:
+                assert [each.subject for each in clone.session_log(agent) if each.kind == "finding"] == ["step 1", "step 0"]
+
+
+@pytest.mark.parametrize("fault", ["silent", "silent for long", "stopped"])
+def test_a_worker_cut_off_while_it_holds_a_lease_is_told_that_another_has_answered(
+    tmp_path: Path, postgres_address: str, fault: str
+) -> None:
+    """Its way to the server falls silent, and opens again or breaks; or the system lets it stand still."""
+    store = postgres_url(postgres_address)
+    machines = Machines(str(tmp_path), store)
+    with machines.join("one") as space:
+        machines.join("two").close()
+        agents = with_sessions(space, 1, 1)
+    held = hold(machines, "w1")
+    with partition_of(store) as way, killed_at_last(first := start(machines._replace(store=way.store), "one", "w1")):
+
+        def cut_off() -> bool:
+            """Who is cut off in the middle of a transaction keeps all others waiting, and that is another test's matter."""
+            way.fall_silent() if fault != "stopped" else first.send_signal(signal.SIGSTOP)
+            if not is_busy(store, "w1"):
+                return True
+            come_back(cut=False)
+            return False
+
+        def come_back(*, cut: bool) -> None:
+            way.heal(cut=cut) if fault != "stopped" else first.send_signal(signal.SIGCONT)
+
+        wait_for(lambda: len(machines.tried()) == 1, first)
+        wait_for(cut_off, first)
+        second = start(machines, "two", "w2")
+        with killed_at_last(second):
+            assert second.wait(PATIENCE) == 0
+        check_each_step_once(machines, agents, 1)
+        held.unlink()
+        come_back(cut=fault == "silent for long")
+        assert first.wait(PATIENCE) == 0
+    assert machines.tried() == [("w1", "a0", "1.1"), ("w2", "a0", "1.1")]
+    assert machines.paper.read("ended") == [("w2", "1", "0", "0"), ("w1", "0", "1", "0")]  # answered, gone, given up
+    check_each_step_once(machines, agents, 1)
+
+
+# Clocks
+
+
+NAP = 'def main(input):\n    return request("timer", {"seconds": input})\n'
+HOUR = 3600.0
+SHORT = Config(worker=QUICK._replace(lease_seconds=0.6))
+LOOKS = 40
+"""So many times a worker looks for work while another is at it: longer than three leases."""
+
+
+def joined_with_clock(machines: Machines, machine: str, ahead: float, monkeypatch: pytest.MonkeyPatch) -> clia.Space:
+    """A machine whose own clock is so many seconds ahead."""
+    with monkeypatch.context() as patch:
+        patch.setattr(wiring, "clock_of", lambda _: lambda: datetime.now(UTC) + timedelta(seconds=ahead))
+        return machines.join(machine)
+
+
+def worker_on(space: clia.Space, root: Path, name: str, handlers: dict[str, Any], **more: Any) -> Worker:
+    """A worker that goes by the clock of its space, as those that people start do."""
+    tools = make_tools(space.running.clock, {}, space.running.workplace)
+    return worker_for(space, root, handlers, SHORT, queue=space.running.queue, tools=tools, name=name, **more)
+
+
+def done_in_time(worker: Worker) -> None:
+    thread = in_background(worker, until_idle=True)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def test_machines_whose_clocks_are_two_hours_apart_go_by_one_clock(
+    tmp_path: Path, postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is an hour ahead and one an hour behind: timers, leases and commits are by the server's, and the fleet shows both."""
+    machines = Machines(str(tmp_path), postgres_url(postgres_address))
+    began = datetime.now(UTC)
+    with (
+        joined_with_clock(machines, "one", HOUR, monkeypatch) as ahead,
+        joined_with_clock(machines, "two", -HOUR, monkeypatch) as behind,
+    ):
+        ahead.define("nap", NAP)
+        for agent, asks, answers in (("early", behind, ahead), ("late", ahead, behind)):
+            asks.spawn(agent, BRIEFING)
+            asked = monotonic()
+            asks.start(agent, "nap", 1)
+            done_in_time(worker_on(answers, machines.root("one"), f"for {agent}", {}))
+            assert monotonic() - asked >= 1
+            assert asks.session(agent).status == "finished"
+            answers.commit(agent, "finding", changes={"a.txt": b"1"})
+        check_leases(machines, ahead, behind)
+        for number, space in enumerate((ahead, behind)):
+            Beats(space, About(WORKER, f"w{number}")).beat()
+        off = {each.name: each.clock_off for each in behind.fleet().workers}
+        behind.hub_sync()
+    assert off == {"w0": pytest.approx(HOUR, abs=PATIENCE), "w1": pytest.approx(-HOUR, abs=PATIENCE)}
+    refs = ("refs/heads/agents/*", "refs/clia/events/*", "refs/notes/clia/*")
+    times = git("log", "--format=%ct", *(f"--glob={each}" for each in refs), cwd=machines.root("two")).split()
+    assert len(times) > 8
+    assert all(began.timestamp() - 5 <= int(each) <= datetime.now(UTC).timestamp() + 5 for each in times)
+
+
+def check_leases(machines: Machines, ahead: clia.Space, behind: clia.Space) -> None:
+    """Each has a request while the other looks for work: nothing is taken. What is not kept up is taken when its lease is over."""
+    for holds, looks in ((ahead, behind), (behind, ahead)):
+        agents = [f"{'one' if holds is ahead else 'two'}-{which}" for which in ("kept", "left")]
+        holds.define(f"steps-{agents[0]}", STEPS)
+        for agent in agents:
+            holds.spawn(agent, BRIEFING)
+            holds.start(agent, f"steps-{agents[0]}", 1)
+        left = Task(agents[1], "1.1", "step")
+        assert holds.running.queue.claim([left], "gone", holds.running.clock().timestamp(), 0.6) is not None
+        seen = Looks()
+        tried: list[str] = []
+
+        def step(context: Context, payload: Any, seen: Looks = seen, tried: list[str] = tried) -> Any:
+            tried.append(context.agent)
+            assert context.agent != agents[0] or seen.enough.wait(PATIENCE)  # noqa: B023  # called before the next turn
+            return payload
+
+        first = worker_on(holds, machines.root("one"), "holds", {"step": step}, kinds=frozenset(["step"]))
+        thread = in_background(first, until_idle=True)
+        wait_for(lambda: agents[0] in tried)  # noqa: B023  # the same
+        done_in_time(worker_on(looks, machines.root("two"), "looks", {"step": step}, tell=seen))
+        thread.join(PATIENCE)
+        assert sorted(tried) == agents
+        assert [looks.session(agent).status for agent in agents] == ["finished", "finished"]
+
+
+class Looks:
+    """Counts how often a worker has looked for work."""
+
+    def __init__(self) -> None:
+        self.left = LOOKS
+        self.enough = threading.Event()
+
+    def __call__(self, _: object) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            self.enough.set()
+
+
+# Forges
+
+
+HOOK = "[forge.webhooks.ci]\nurl = '{url}'\nsecret_env = 'HOOK_SECRET'\n"
+HOLDERS = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND (classid::bigint << 32) | objid::bigint = %s"
+
+
+@contextmanager
+def receiving() -> Iterator[tuple[str, list[str]]]:
+    """A receiver of webhooks: its address, and the ids of what it got."""
+    got: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(json.loads(self.rfile.read(int(self.headers["content-length"])))["id"])
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Nothing: the test says what matters."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/hook", got
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def served(machines: Machines, url: str) -> tuple[str, str]:
+    """Two machines, each told of the hook; a token of somebody who may do everything, and the id of the space."""
+    with machines.join("one") as space:
+        space.spawn("scout", BRIEFING)
+        users = users_of(space)
+        users.add("tess", "admin", "Tess", "tess@example.org")
+        token, known = users.make_token("tess")[0], space.id
+    machines.join("two").close()
+    for machine in ("one", "two"):
+        git("config", "clia.durable", "false", cwd=machines.root(machine))
+        (machines.root(machine) / ".git/clia/config.toml").write_text(HOOK.format(url=url))
+    return token, known
+
+
+def taken_anew(store: str, space: str) -> Callable[[], bool]:
+    """Hangs up on whoever tells a hook, as a server does that is started again; whether somebody else tells it now."""
+    number = lock_number(f"lock {space} webhooks-ci")
+    with psycopg.connect(store, autocommit=True) as connection:
+        before = connection.execute(HOLDERS, [number]).fetchall()
+        assert len(before) == 1
+        connection.execute("SELECT pg_terminate_backend(%s, 5000)", before[0])
+
+    def is_taken() -> bool:
+        with psycopg.connect(store, autocommit=True) as connection:
+            return len(connection.execute(HOLDERS, [number]).fetchall()) == 1
+
+    return is_taken
+
+
+def test_forges_on_two_machines_are_one(tmp_path: Path, postgres_address: str) -> None:
+    """A login holds at both, a decision at one shows at the other, and a hook is told once, also if a lock was lost unnoticed."""
+    store = postgres_url(postgres_address)
+    machines = Machines(str(tmp_path.resolve()), store)
+    with ExitStack() as stack:
+        url, got = stack.enter_context(receiving())
+        token, space = served(machines, url)
+        env = {"HOOK_SECRET": "a-secret-of-the-hook-0123456789"}
+        one, two = (stack.enter_context(ForgeProcess(machines.root(each), "--store", store, env=env)) for each in ("one", "two"))
+        first, second = Api(one.address, token), Api(two.address, token)
+        cookie = logged_in(one)
+        assert [Api(each.address)("GET", "/s/repo/inbox", cookie=cookie).status for each in (one, two)] == [200, 200]
+        with second.events() as there:
+            request = first.ask()
+            there.until(lambda event: event.name == "change" and event.data.get("asked") == [request["id"]])
+            assert request["id"] in second("GET", "/s/repo/inbox", cookie=cookie).text
+            cid = first.decide(request).json()["cid"]
+            there.decision(cid)
+        assert second.done("GET", "/api/v1/spaces/repo/pending")["items"] == []
+        eventually(lambda: second("GET", f"/s/repo/commits/{cid}", cookie=cookie).status == 200)
+        eventually(lambda: len(got) >= 2)
+        eventually(taken_anew(store, space))
+        for api in (first, second, first):
+            api.decide(api.ask())
+        eventually(lambda: len(set(got)) == 8)
+        doubled = {each: number for each, number in Counter(got).items() if number > 1}
+        assert len(doubled) <= 1, doubled  # what both were telling when one of them found that it had lost its lock
+
+
+def logged_in(forge: ForgeProcess) -> str:
+    key = forge.said["link"].partition("?key=")[2]
+    answer = Api(forge.address)("POST", "/login", f"key={key}".encode(), content_type="application/x-www-form-urlencoded")
+    assert answer.status == 303
+    return answer.headers["set-cookie"].partition(";")[0]

@@ -1,0 +1,99 @@
+"""Three machines, one hub and one PostgreSQL: whatever is killed or away, every session comes to its end, each step once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from support.git_hubs import Hub, away
+from support.machines import Machines, endings, fresh, with_sessions
+from support.space_driver import postgres_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+MACHINES = ("one", "two", "three")
+STEPS = 2
+
+
+class Fleet:
+    """A worker on each machine; one that is killed is followed by another on the same machine."""
+
+    def __init__(self, machines: Machines) -> None:
+        self.machines = machines
+        self.at_work = {machine: machines.start(machine, f"{machine}-0") for machine in MACHINES}
+        self.killed = 0
+
+    def wait_for_tries(self, number: int) -> None:
+        while len(self.machines.tried()) < number and not self._are_done():
+            threading.Event().wait(0.02)
+
+    def _are_done(self) -> bool:
+        assert {each.poll() for each in self.at_work.values()} <= {None, 0}
+        return all(each.poll() == 0 for each in self.at_work.values())
+
+    def kill(self, machine: str) -> None:
+        victim = self.at_work[machine]
+        victim.kill()
+        assert victim.wait() == -signal.SIGKILL
+        self.killed += 1
+        self.at_work[machine] = self.machines.start(machine, f"{machine}-{self.killed}")
+
+    def wait(self) -> set[int]:
+        return {each.wait() for each in self.at_work.values()}
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for each in self.at_work.values():
+            each.kill()
+            each.wait()
+
+
+def check_each_step_once(machines: Machines, agents: Iterable[str]) -> None:
+    """By what was acknowledged, by what git says, and in a clone that was never there."""
+    calls = Counter(range(1, STEPS + 1))
+    with machines.open("one") as space:
+        space.hub_sync()
+        status = space.hub_status()
+        assert (status.owed, status.forks, status.elsewhere) == ((), (), ())
+        for agent in agents:
+            found = space.session(agent)
+            wanted = ("finished", [number * 10 for number in range(STEPS)])
+            assert (found.status, found.result) == wanted, (agent, found.failure)
+            assert Counter(each["resume"][0] for each in space.journal(agent) if each["event"] == "resumed") == calls
+            assert list(endings(space, agent)) == ["finished"]
+        assert space.verify().clean
+    with fresh(machines) as clone:
+        report = clone.verify()
+        assert report.clean, report.findings
+        assert clone.agents() == sorted(agents)
+        for agent in agents:
+            made = [each.subject for each in clone.session_log(agent) if each.kind == "finding"]
+            assert made == [f"step {number}" for number in reversed(range(STEPS))]
+            assert list(endings(clone, agent)) == ["finished"]
+
+
+def test_three_machines_finish_all_sessions_although_three_workers_are_killed_and_the_hub_is_away_for_a_while(
+    tmp_path: Path, postgres_address: str, soak: bool
+) -> None:
+    machines = Machines(str(tmp_path), postgres_url(postgres_address))
+    spaces = [machines.join(each) for each in MACHINES]
+    sessions = 300 if soak else 18
+    agents = with_sessions(spaces[0], sessions, STEPS)
+    for each in spaces:
+        each.close()
+    tries = sessions * STEPS
+    with Fleet(machines) as fleet:
+        for part, machine in enumerate(MACHINES, 1):
+            fleet.wait_for_tries(tries * part // 6)
+            fleet.kill(machine)
+        with away(Hub(str(machines.hub), machines.hub)):
+            fleet.wait_for_tries(len(machines.tried()) + max(4, tries // 10))
+        assert fleet.wait() == {0}
+        assert fleet.killed == len(MACHINES)
+    check_each_step_once(machines, agents)

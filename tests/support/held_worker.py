@@ -1,0 +1,71 @@
+"""A worker whose handler returns when it may: so that something can happen to its machine meanwhile.
+
+Started by ``start``, as a program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from clia.app.config import Config
+from clia.app.in_step import kept_in_step
+from support.effects import worker_for
+from support.machines import OPTIONS, Machines
+
+if TYPE_CHECKING:
+    from clia.app.effects.context import Context
+
+_BUSY = """
+SELECT count(*) FROM pg_stat_activity AS each WHERE application_name = %s AND datname = current_database()
+   AND (state <> 'idle' OR EXISTS (SELECT 1 FROM pg_locks WHERE pg_locks.pid = each.pid AND locktype = 'advisory'))
+"""
+
+
+def start(machines: Machines, machine: str, name: str) -> subprocess.Popen[bytes]:
+    """A worker that works until nothing is left to do; what it has done is on paper then."""
+    words = json.dumps([[machines.top, f"{machines.store}&application_name={name}"], machine, name])
+    path = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return subprocess.Popen([sys.executable, "-m", "support.held_worker", words], env=os.environ | {"PYTHONPATH": path})
+
+
+def hold(machines: Machines, name: str) -> Path:
+    """The handlers of a worker do not return while this file is there."""
+    made = Path(machines.top, f"hold-{name}")
+    made.touch()
+    return made
+
+
+def is_busy(store: str, name: str) -> bool:
+    """Whether the server has something under way for a worker, or holds a lock for it."""
+    with psycopg.connect(store, autocommit=True) as connection:
+        row = connection.execute(_BUSY, [name]).fetchone()
+    return row is not None and row[0] > 0
+
+
+def work(machines: Machines, machine: str, name: str) -> None:
+    held, never = Path(machines.top, f"hold-{name}"), threading.Event()
+
+    def step(context: Context, payload: Any) -> Any:
+        machines.paper.note("tried", name, context.agent, context.request.id)
+        while held.exists():
+            never.wait(0.02)
+        return payload * 10
+
+    with machines.open(machine) as space, closing(space.running.queue) as queue, kept_in_step(space, 0.5):
+        worker = worker_for(space, machines.root(machine), {"step": step}, Config(worker=OPTIONS), queue=queue, name=name)
+        status = worker.run(until_idle=True)
+    machines.paper.note("ended", name, str(status.answered), str(status.gone), str(status.given_up))
+
+
+if __name__ == "__main__":
+    where, *others = json.loads(sys.argv[1])
+    work(Machines(*where), *others)

@@ -1,0 +1,88 @@
+"""Clones of one repository that share refs through a hub, at the level of the ref port: no space, no store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from clia.backends.git.command import GitCommand
+from clia.backends.git.graph import GitGraph
+from clia.backends.git.handle import GitHandle
+from clia.backends.git.hub import RemoteHub, Where
+from clia.backends.git.hub_refs import HubRefs
+from clia.backends.git.objects import GitObjects
+from clia.backends.git.refs import GitRefs
+from clia.ports.hub import BRANCHES
+from clia.ports.repository import Stamp
+from support import git
+from support.space_driver import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from clia.ports.repository import Refs
+    from support.git_hubs import Hub
+
+BY = Stamp("Tess", "tess@example.org", 1_777_000_000)
+SECONDS = 20.0
+
+
+class Owing:
+    """A ledger in memory: the refs that were moved here alone."""
+
+    def __init__(self) -> None:
+        self.refs: set[str] = set()
+
+    def owes(self, ref: str) -> bool:
+        return ref in self.refs
+
+    def owe(self, ref: str) -> None:
+        self.refs.add(ref)
+
+    def expect(self, moves: object) -> None:
+        """Nobody else has this ledger."""
+
+
+class Clone(NamedTuple):
+    """One party that moves refs: a repository, its refs as others share them, and what it owes."""
+
+    root: Path
+    objects: GitObjects
+    refs: Refs
+    ledger: Owing
+    hub: RemoteHub | None = None
+
+    def commit(self, text: str, *parents: str) -> str:
+        return self.objects.write_commit(self.objects.update_tree(None, {}), parents, BY, BY, text)
+
+
+class _Parts(NamedTuple):
+    handle: GitHandle
+    command: GitCommand
+    objects: GitObjects
+    refs: GitRefs
+
+
+def alone(root: Path) -> Clone:
+    """On a repository that nobody shares but its own processes."""
+    parts = _parts(root)
+    return Clone(root, parts.objects, parts.refs, Owing())
+
+
+def sharing(root: Path, hub: Hub, heads: str = BRANCHES, seconds: float = SECONDS) -> Clone:
+    """A clone with a hub; ``seconds``: how long that may take to answer."""
+    parts = _parts(root, hub.environment)
+    if not git("remote", cwd=root):
+        git("remote", "add", "hub", hub.url, cwd=root)
+    remote = RemoteHub(parts.handle, parts.command, parts.refs, Where("hub", heads, seconds, str(root / ".git/hub-away")))
+    ledger = Owing()
+    refs = HubRefs(remote, GitGraph(parts.handle, parts.objects), ledger, lambda _: None)
+    return Clone(root, parts.objects, refs, ledger, remote)
+
+
+def _parts(root: Path, more: Mapping[str, str] | None = None) -> _Parts:
+    if not root.exists():
+        git("init", "--quiet", "--initial-branch=main", str(root), cwd=root.parent)
+    handle = GitHandle(str(root), durable=False)
+    command = GitCommand(handle.common_dir, {**(settings().environment or {}), **(more or {})}, durable=False)
+    return _Parts(handle, command, GitObjects(handle, command), GitRefs(handle, command, lambda _: None))

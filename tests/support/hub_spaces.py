@@ -1,0 +1,86 @@
+"""Spaces on several machines that meet at a hub, and what stands there."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+from typing import TYPE_CHECKING, Any
+
+import clia
+from support import git
+from support.space_driver import settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from support.git_hubs import Hub
+
+HEADS, RECORDS, TRACES = "refs/heads/agents/", "refs/clia/agents/", "refs/notes/clia/trace/"
+STEP = 'def main(input):\n    return request("step", 1)\n'
+PATIENCE = 60.0
+"""Seconds after which whatever does not come is a failure."""
+
+
+def machine(root: Path, hub: Hub, store: str | None = None, **more: Any) -> clia.Space:
+    return clia.init(root, settings=settings(store=store, **more), hub=hub.url)
+
+
+def opened(root: Path, store: str | None = None, **more: Any) -> clia.Space:
+    """By another process, as it were."""
+    return clia.open(root, settings=settings(store=store, **more))
+
+
+def refs_of(repository: Path, ending: str = "") -> dict[str, str]:
+    lines = git("for-each-ref", "--format=%(refname) %(objectname)", cwd=repository).splitlines()
+    return {ref: cid for ref, cid in (line.split() for line in lines) if ref.endswith(ending)}
+
+
+def at_hub(hub: Hub, ending: str = "") -> dict[str, str]:
+    return refs_of(hub.repository, ending)
+
+
+def owed(space: clia.Space) -> list[str]:
+    """Whose work this machine, or another with the same store, has not published."""
+    return [key.removeprefix("owed/") for key, _ in space._core.store.scan("owed/")]
+
+
+def work(space: clia.Space, agent: str, text: str) -> str:
+    return space.commit(agent, "finding", changes={f"{text}.txt": text.encode()})
+
+
+def work_with_trace(space: clia.Space, agent: str, text: str) -> str:
+    space.trace(agent, "console", text)
+    return space.commit_with_trace(agent, "finding", changes={f"{text}.txt": b"1"})
+
+
+def more_at_hub(hub: Hub, agent: str) -> str:
+    """A commit that goes on from an agent's head at the hub, and stands at no ref yet."""
+    head = at_hub(hub)[HEADS + agent]
+    return git("commit-tree", "-p", head, "-m", "by hand", f"{head}^{{tree}}", cwd=hub.repository).strip()
+
+
+def set_hook(hub: Hub, name: str, lines: str) -> Path:
+    made = hub.repository / "hooks" / name
+    made.write_text(f"#!/bin/sh\n{lines}\n")
+    made.chmod(0o755)
+    return made
+
+
+def kill_at(step: str) -> Callable[[str], None]:
+    return lambda reached: os.kill(os.getpid(), signal.SIGKILL) if reached == step else None
+
+
+def fake_git(folder: Path, then: str = ":") -> tuple[dict[str, str], Path]:
+    """A git that comes first on the PATH: it notes each push and fetch, and does something after them. Environment, and notes."""
+    folder.mkdir()
+    real, notes, path = shutil.which("git"), folder / "notes", os.environ["PATH"]
+    case = 'case " $* " in *" push "*) word=push;; *" fetch "*) word=fetch;; *) exec "$git" "$@";; esac'
+    lines = [f"PATH={shlex.quote(path)} git={real} notes={notes}", case, "echo $word >>$notes", '"$git" "$@"', "code=$?", then]
+    made = folder / "git"
+    made.write_text("\n".join(["#!/bin/sh", *lines, "exit $code", ""]))
+    made.chmod(0o755)
+    notes.touch()
+    return {**(settings().environment or {}), "PATH": f"{folder}{os.pathsep}{path}"}, notes

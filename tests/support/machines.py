@@ -1,0 +1,126 @@
+"""Machines of one space: clones with a worker each, a hub and a PostgreSQL between them.
+
+Started by ``start``, as a program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import clia
+from clia.app.config import Config
+from clia.app.in_step import kept_in_step
+from support.effects import QUICK, worker_for
+from support.git_hubs import bare
+from support.space_driver import BRIEFING, Paper, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clia.app.effects.context import Context
+
+STEPS = """
+def main(input):
+    found = []
+    for n in range(input):
+        found.append(request("step", n))
+    return found
+"""
+OPTIONS = QUICK._replace(lease_seconds=2.0, attempts=1000, backoff_seconds=0.05, backoff_max_seconds=0.5)
+
+
+class Machines(NamedTuple):
+    """Where everything is; any process can open any machine's clone by itself."""
+
+    top: str
+    store: str
+
+    @property
+    def hub(self) -> Path:
+        return Path(self.top, "repo.git")  # what a forge calls the space
+
+    @property
+    def paper(self) -> Paper:
+        return Paper(str(Path(self.top, "paper")))
+
+    def root(self, machine: str) -> Path:
+        return Path(self.top, machine, "repo")
+
+    def join(self, machine: str) -> clia.Space:
+        """A clone that shares everything; the first one makes the space."""
+        if not self.hub.exists():
+            bare(self.hub)
+        self.root(machine).parent.mkdir(exist_ok=True)
+        chosen = settings(store=self.store)
+        with clia.init(self.root(machine), settings=chosen, hub=str(self.hub)):
+            return self.open(machine)
+
+    def open(self, machine: str) -> clia.Space:
+        return clia.open(self.root(machine), settings=settings(store=self.store))
+
+    def start(self, machine: str, name: str) -> subprocess.Popen[bytes]:
+        """A worker on a machine, which works until nothing is left to do."""
+        words = json.dumps([list(self), machine, name])
+        path = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+        return subprocess.Popen([sys.executable, "-m", "support.machines", words], env=os.environ | {"PYTHONPATH": path})
+
+    def tried(self) -> list[tuple[str, ...]]:
+        """Machine's worker, agent and request of every call of a handler."""
+        return self.paper.read("tried")
+
+
+def with_sessions(space: clia.Space, sessions: int, steps: int) -> list[str]:
+    """So many agents, each with a session that asks for so many steps; their names."""
+    space.define("steps", STEPS)
+    agents = [f"a{number}" for number in range(sessions)]
+    for agent in agents:
+        space.spawn(agent, BRIEFING)
+        space.start(agent, "steps", steps)
+    return agents
+
+
+def work(machines: Machines, machine: str, name: str) -> None:
+    """A step writes a file into the agent's history and answers; done again, it finds the file there."""
+
+    def step(context: Context, payload: Any) -> Any:
+        machines.paper.note("tried", name, context.agent, context.request.id)
+        space, agent, path = context.space, context.agent, f"steps/{payload}"
+        head = space.head(agent)
+        if path not in space.files(head):
+            space.trace(agent, "step", f"{payload} on {machine}")
+            # On the head that was looked at: another machine may have done this step before it died.
+            space.commit_with_trace(agent, "finding", changes={path: b"done"}, message=f"step {payload}", base=head)
+        return payload * 10
+
+    config = Config(worker=OPTIONS)
+    with machines.open(machine) as space, closing(space.running.queue) as queue, kept_in_step(space, 0.5):
+        worker_for(space, machines.root(machine), {"step": step}, config, queue=queue, name=name).run(until_idle=True)
+
+
+def fresh(machines: Machines) -> clia.Space:
+    """A new clone of the hub, as somebody makes it who was never there: plain git, then init."""
+    place = Path(machines.top, "fresh")
+    subprocess.run(["git", "clone", "--quiet", str(machines.hub), str(place)], check=True, capture_output=True)
+    return clia.init(place, settings=settings())
+
+
+def endings(space: clia.Space, agent: str) -> Iterator[str]:
+    """How the sessions of an agent ended, by what git says."""
+    from clia.kernel import refs as names
+    from clia.space.events import read_events
+
+    tip = space._core.refs.get(names.events(agent))
+    for event in read_events(space._core, tip) if tip else ():
+        if event.body.get("event") == "session-ended":
+            yield str(event.body["status"])
+
+
+if __name__ == "__main__":
+    where, *others = json.loads(sys.argv[1])
+    work(Machines(*where), *others)

@@ -1,0 +1,142 @@
+"""The page of the fleet, and its numbers for Prometheus."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+import clia
+from clia.app.config import ForgeOptions
+from clia.app.fleet import FORGE, Underway
+from clia.ports.queue import Task
+from clia.web import metrics
+from clia.web.app import create_app
+from clia.web.forge import forge_of
+from support import git
+from support.fleet import beat, put
+from support.forge import ATTACK, IMAGE, OpenForge, assert_harmless, open_forge
+from support.session_flows import QUESTION
+from support.spaces import BRIEFING, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def forge(tmp_path: Path) -> Iterator[OpenForge]:
+    with open_forge(tmp_path) as found:
+        yield found
+
+
+def section(page: str, title: str) -> str:
+    """What stands below a heading, without markup."""
+    found = re.search(rf'id="{title}-title">.*?</h2>(.*?)</section>', page, re.DOTALL)
+    assert found is not None, f"{title} is not there"
+    return " ".join(re.sub(r"<[^>]+>", " ", found[1]).split())
+
+
+def test_where_nobody_works_the_page_says_what_to_do_and_only_users_see_it(forge: OpenForge) -> None:
+    page = forge.browser("vi", "viewer").get(f"{forge.base}/fleet").text
+    assert "start one: clia worker" in section(page, "waits")
+    assert "Start one on any machine that has the space: clia worker" in section(page, "workers")
+    assert "No machine was heard of" in section(page, "machines")
+    assert section(page, "queue") == "Nothing waits for a worker."
+    assert 'aria-current="page">Fleet<' in page
+    assert_harmless(page)
+    assert forge.stranger().get(f"{forge.base}/fleet").status_code == 303
+
+
+def test_machines_workers_leases_and_what_waits_are_shown_whatever_they_are_called(forge: OpenForge) -> None:
+    space = forge.space
+    space.define("question", QUESTION)
+    for name, kind in (("scout", "echo"), ("smith", "llm"), ("asks", "human")):
+        space.spawn(name, BRIEFING)
+        space.start(name, "question", {"kind": kind, "payload": {"question": "Go?"}})
+    now = space.fleet().at
+    space.running.queue.claim([Task("scout", "1.1", "echo", now)], "w1", now + 1, 300.0)
+    doing = Underway("scout", "1.1", "echo", 2, now - 70)
+    rows = [
+        beat(seen_at=now, clock=now + 90, running=[doing], answered=41, forks=[]),
+        beat(
+            ATTACK,
+            machine=IMAGE,
+            clone="c2",
+            seen_at=now - 600,
+            trouble=ATTACK,
+            kinds=[ATTACK],
+            forks=["smith"],
+            away_since=now - 600,
+        ),
+        beat("127.0.0.1:8337", kind=FORGE, seen_at=now, clock=now + 90, kinds=[]),
+    ]
+    put(space, *rows)
+    page = forge.browser().get(f"{forge.base}/fleet").text
+    assert_harmless(page)
+    machines = section(page, "machines")
+    assert "north clock 1 min ahead c1 alive 1 1 1 in step" in machines
+    assert "c2 silent 0 0 0 away for 10 min forked: smith" in machines
+    workers = section(page, "workers")
+    assert "w1 north pid 7, clia 0.1.0 alive" in workers
+    assert "scout 1.1 echo , attempt 2, 1 min 41 0 0 echo 4 at a time" in workers
+    assert "silent 10 min" in workers
+    assert section(page, "queue").endswith("echo 0 1 0 1 llm 1 0 0 none answers it")
+    assert re.search(r"scout 1.1 echo 1 w1 alive \d min$", section(page, "leases"))
+    assert "127.0.0.1:8337 north pid 7 alive" in section(page, "forges")
+    assert "no worker answers llm" in section(page, "waits")
+    assert re.search(rf'<dd id="oldest-people">.*<a href="{forge.base}/inbox/asks/1.1">asks 1.1</a>', page)
+    assert re.search(rf'<dd id="oldest-work">.*<a href="{forge.base}/agents/scout">scout 1.1</a>', page)
+    numbers = metrics.text(forge.forge).decode()
+    for line in (
+        'clia_queue_depth{space="repo",state="due"} 1.0',
+        'clia_queue_depth{space="repo",state="held"} 1.0',
+        'clia_workers{space="repo"} 1.0',
+        'clia_workers_silent{space="repo"} 1.0',
+        'clia_requests_waiting{kind="other",space="repo"} 2.0',
+    ):
+        assert line in numbers
+    assert float(re.findall(r'clia_oldest_request_seconds\{space="repo",whom="people"\} (.+)', numbers)[0]) > 0
+
+
+def test_with_a_hub_addresses_are_those_of_every_machine_and_what_is_owed_is_told(tmp_path: Path) -> None:
+    """Two clones in directories of other names. One owes a flow, and an agent's last work is on a third: its request is not due."""
+    hub = tmp_path / "Team Shop.git"
+    git("init", "--quiet", "--bare", str(hub), cwd=tmp_path)
+    with ExitStack() as stack:
+        forges = []
+        for name in ("one", "two"):
+            space = clia.init(tmp_path / name, settings=settings(), hub=str(hub))
+            forges.append(forge_of([(str(tmp_path / name), space)], ForgeOptions()))
+            stack.callback(forges[-1].close)
+        assert [list(each.sites) for each in forges] == [["team-shop"], ["team-shop"]]
+        forge = OpenForge(forges[0], create_app(forges[0]), ExitStack())
+        space = forge.space
+        space.define("question", QUESTION)
+        space.spawn("scout", BRIEFING)
+        space.start("scout", "question", {"kind": "echo", "payload": {}})
+        mine = space.hub_status().clone
+        with space._core.store.writing() as change:
+            change.values.put("owed/scout", {"clone": "third", "since": ""})
+            change.values.put("owed/@behaviour-go2", {"clone": mine, "since": ""})
+        now = space.fleet().at
+        put(space, beat(clone=mine, forks=["smith"], seen_at=now), beat("w2", clone="c2", forks=["a", "b"], kinds=[], seen_at=now))
+        (depth,) = space.fleet().queue
+        assert (depth.due, depth.held, depth.later, depth.elsewhere) == (0, 0, 0, 1)
+        page = forge.browser().get("/s/team-shop/fleet").text
+        assert "requests due for workers 0 requests left to other machines 1 each is for" in section(page, "waits")
+        assert "its agent's last work is on another machine" in section(page, "waits")
+        assert section(page, "queue").endswith("Elsewhere Workers echo 0 0 0 1 1")
+        assert "owes (behaviours/go2) forked: smith" in section(page, "machines")
+        assert "unknown third no worker, no forge 0 0 0 owes scout" in section(page, "machines")
+        numbers = metrics.text(forges[0]).decode()
+        hub.rename(tmp_path / "away.git")
+        space.spawn("tailor", BRIEFING)
+        away = metrics.text(forges[0]).decode()
+    for text, (gone, owed, forked) in ((numbers, (0, 1, 1)), (away, (1, 2, 1))):
+        assert f'clia_hub_away{{space="team-shop"}} {gone}.0' in text
+        assert f'clia_hub_owed{{space="team-shop"}} {owed}.0' in text
+        assert f'clia_hub_forks{{space="team-shop"}} {forked}.0' in text
+    assert 'clia_queue_depth{space="team-shop",state="elsewhere"} 1.0' in numbers
