@@ -16,6 +16,7 @@ from pygit2.enums import SortMode
 
 import clia
 from benchmarks.measure import Row, in_turns
+from benchmarks.works import work_of
 from clia.kernel import messages, refs
 from clia.kernel.canonical import canonical_bytes
 from clia.space.model import AGENT, BEHAVIOUR, EVENT, META, TYPE, VALUE
@@ -31,7 +32,7 @@ FLOW = "def main(input):\n    return request('human', {'q': input})\n"
 TRACE = {"type": "console-trace", "entries": [{"kind": "model", "data": {"usage": {"input_tokens": 900, "output_tokens": 80}}}] * 5}
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> Iterator[Row]:
     top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
     try:
         with clia.init(top, settings=SETTINGS) as space:
@@ -39,7 +40,7 @@ def rows(rounds: int) -> list[Row]:
             second = space.propose_behaviour("review", FLOW + "# better\n")
             space.adopt_behaviour("review", second.cid, trial=True)
             commits = History(top, (first.cid, second.cid)).write()
-            return list(_rows(space, pygit2.Repository(str(top)), commits, rounds))
+            yield from _rows(space, pygit2.Repository(str(top)), commits, rounds)
     finally:
         shutil.rmtree(top)
 
@@ -51,9 +52,9 @@ def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int)
             walker.push(space.head(name))
         assert sum(1 for _ in walker) >= commits
 
+    assert f"{commits:,} commits" in work_of("stats-rebuild").title
     rebuilt, floor = in_turns([lambda: _rebuilt(space), walk], 2)
-    work, traces = f"{commits:,} commits", f"{STEPS * AGENTS // TRACED_EVERY:,} traces"
-    yield Row(f"rebuild the statistics of {work}, {traces}", rebuilt, floor, "libgit2's walk", 25.0)
+    yield Row("stats-rebuild", rebuilt, floor)
     seen = space.behaviour_stats("review")
     assert sum(sum(each.commits.values()) for each in seen) == commits - AGENTS, seen
     count = iter(range(10**9))
@@ -74,10 +75,10 @@ def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int)
         walk,
     ]
     asked, every, suggested, after, alone, floor = in_turns(works, min(rounds, 10))
-    yield Row(f"stats of a behaviour over {work}, from the index", asked, floor, "libgit2's walk", 100.0, absolute=True)
-    yield Row("stats of all of them by week", every, floor, "libgit2's walk", 100.0, absolute=True)
-    yield Row("suggest, with the commits it rests on", suggested, floor, "libgit2's walk", 100.0, absolute=True)
-    yield Row("commit once more, and stats again", after, alone, "that commit alone", None)
+    yield Row("stats", asked, floor)
+    yield Row("stats-weekly", every, floor)
+    yield Row("suggest", suggested, floor)
+    yield Row("stats-after", after, alone)
 
 
 def _rebuilt(space: clia.Space) -> None:

@@ -68,10 +68,10 @@ def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
         rounds,
     )
     return [
-        Row("graph of 5,000 commits, page's server time", whole, floor, "libgit2's walk over them, packed", 150.0, absolute=True),
-        Row("its layout alone", placed, lined, "lanes of clia graph", None),
-        Row("its layout collapsed", collapsed, lined, "lanes of clia graph", None),
-        Row("its whole picture instead of 200 rows", drawn, lined, "lanes of clia graph", None),
+        Row("graph", whole, floor),
+        Row("graph-layout", placed, lined),
+        Row("graph-collapsed", collapsed, lined),
+        Row("graph-whole", drawn, lined),
     ]
 
 

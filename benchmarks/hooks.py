@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import clia
-from benchmarks.measure import Row, command, in_turns
+from benchmarks.measure import Row, beside, command
+from benchmarks.peers import import_of
+from benchmarks.works import IMPORT_LANGGRAPH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,14 +26,11 @@ def rows(rounds: int) -> list[Row]:
         root = Path(directory).resolve() / "space"
         clia.init(root, settings=clia.Settings(durable=False)).close()
         bare = command([sys.executable, "-c", "pass"])
-        floor, typical, large = in_turns([bare, _hook(root, _event(TYPICAL)), _hook(root, _event(LARGE))], rounds)
+        works = [bare, _hook(root, _event(TYPICAL)), _hook(root, _event(LARGE))]
+        (floor, typical, large), theirs = beside(works, {IMPORT_LANGGRAPH: import_of("langgraph.graph")}, rounds)
         waiting = len(os.listdir(root / ".git/clia/spool/new"))
         assert waiting == 2 * (rounds + 1), f"{waiting} events were put down"
-    name = "python -c pass"
-    return [
-        Row("cold hook: clia hook claude-code, 4 kB", typical, floor, name, 2.5),
-        Row("cold hook, an event of 1 MB", large, floor, name, None),
-    ]
+    return [Row("cold-hook", typical, floor, theirs), Row("cold-hook-large", large, floor)]
 
 
 def _hook(root: Path, event: bytes) -> Callable[[], object]:

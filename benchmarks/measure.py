@@ -1,4 +1,8 @@
-"""Measuring on a noisy machine: medians of rounds, the compared things taken in turns."""
+"""Measuring on a noisy machine: medians of rounds, the compared things taken in turns.
+
+Invariant: what could not be measured is said, with the reason: a peer that fails loses its place and nobody else's, and work
+that fails leaves a line for every row that it owes.
+"""
 
 from __future__ import annotations
 
@@ -7,50 +11,120 @@ import importlib.util
 import statistics
 import subprocess
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 NOT_INSTALLED = "not installed (make bench PEERS=1 installs it)"
-
-
-class Peer(NamedTuple):
-    name: str
-    cost: float | None = None  # in the row's unit; None: not measured
-    note: str = ""  # one line below the table: why it was not measured, or what there is to know
+PATIENCE = 3_000  # milliseconds that the rounds of one peer may take together; a slow one takes part in fewer
+FEWEST = 3
 
 
 class Row(NamedTuple):
-    work: str
-    ours: float  # in `unit`
+    """What was measured for one work of the registry, in its unit."""
+
+    key: str
+    ours: float
     floor: float
-    floor_name: str
-    bar: float | None  # the largest ratio, or with `absolute` the largest cost; None: nothing was promised
-    absolute: bool = False
-    peers: tuple[Peer, ...] = ()
-    unit: str = "ms"
+    peers: Mapping[str, float | str] = {}  # a text: why it was not run
+    note: str = ""  # what else there is to know of this run
 
-    @property
-    def ratio(self) -> float:
-        return self.ours / self.floor
 
-    @property
-    def met(self) -> bool:
-        return self.bar is None or (self.ours if self.absolute else self.ratio) <= self.bar
+class NotRun(NamedTuple):
+    key: str
+    reason: str
+    failed: bool = False  # it was tried
 
 
 def in_turns(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:
     """The median time of each, in milliseconds; one warm-up round, then all of them once a round."""
+    return beside(works, {}, rounds)[0]
+
+
+def beside(
+    works: Sequence[Callable[[], object]], peers: Mapping[str, Callable[[], object] | str], rounds: int
+) -> tuple[list[float], dict[str, float | str]]:
+    """The same, with peers in the same rounds: the median of each, or why there is none."""
     times: list[list[float]] = [[] for _ in works]
-    for number in range(rounds + 1):
-        for index, work in enumerate(works):
-            gc.collect()
-            started = time.perf_counter()
-            work()
-            if number:
-                times[index].append((time.perf_counter() - started) * 1000)
-    return [statistics.median(each) for each in times]
+    contests = {name: Contest(peer, rounds) for name, peer in peers.items()}
+    with _heap_at_rest():
+        for number in range(rounds + 1):
+            for index, work in enumerate(works):
+                taken = timed(work)
+                if number:
+                    times[index].append(taken)
+            for each in contests.values():
+                each.turn()
+    return [statistics.median(each) for each in times], {name: each.outcome() for name, each in contests.items()}
+
+
+@contextmanager
+def _heap_at_rest() -> Iterator[None]:
+    """What was there before is not looked through in the middle of a measurement, nor before each."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+class Contest:
+    """A peer's part in the rounds."""
+
+    def __init__(self, peer: Callable[[], object] | str, rounds: int) -> None:
+        self._peer = peer
+        self._left = rounds
+        self._times: list[float] = []
+        self._is_warm = False
+
+    def turn(self) -> None:
+        if isinstance(self._peer, str) or not self._left:
+            return
+        try:
+            taken = timed(self._peer)
+        except Exception as err:  # noqa: BLE001  # whatever a peer does, the others go on
+            self._peer = reason_of(err)
+            return
+        if self._is_warm:
+            self._times.append(taken)
+            self._left -= 1
+        else:
+            self._is_warm = True
+            self._left = min(self._left, max(FEWEST, int(PATIENCE / max(taken, 0.001))))
+
+    def outcome(self) -> float | str:
+        return self._peer if isinstance(self._peer, str) else statistics.median(self._times)
+
+
+def attempted(keys: Sequence[str], work: Callable[[], Iterable[Row | NotRun]]) -> Iterator[Row | NotRun]:
+    """What the work measures; where it fails, every key that it still owes, with the reason."""
+    owed = list(keys)
+    reason = "its part of the benchmarks said nothing about it"
+    try:
+        for each in work():
+            owed.remove(each.key)
+            yield each
+    except Exception as err:  # noqa: BLE001  # a row that fails is told in the table, and the others go on
+        reason = reason_of(err)
+    for key in owed:
+        yield NotRun(key, reason, failed=True)
+
+
+def reason_of(err: Exception) -> str:
+    """One line."""
+    said = " ".join(str(err).split())
+    return f"{type(err).__name__}: {said}"[:200] if said else type(err).__name__
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Milliseconds."""
+    gc.collect()
+    started = time.perf_counter()
+    work()
+    return (time.perf_counter() - started) * 1000
 
 
 def has_package(name: str) -> bool:

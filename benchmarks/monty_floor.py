@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-NAME = "Monty + SQLite"
 FLOW = """\
 def main(input):
     total = 0

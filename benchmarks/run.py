@@ -1,77 +1,119 @@
-"""``make bench``: one table, every row with its floor, ratio and bar. Exit 1 where a bar is missed."""
+"""``make bench``: one table, every row with its floor, its peers, ratios and bars. Exit 1 where a bar is missed or a row fails.
+
+Invariant: each part runs whatever became of the others, and every row that a part owes is in the table.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+import time
+from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import behaviours, federation, forge, graph, hooks, lineage, sessions, space
+from benchmarks.machine import facts
+from benchmarks.measure import attempted
+from benchmarks.page import page, shown_reason, ticks
+from benchmarks.plot import plot
+from benchmarks.results import FAILED, MET, NOT_MET, NOT_RUN, Run, as_json, from_json, joined
+from benchmarks.works import TABLE
 
 if TYPE_CHECKING:
-    from benchmarks.measure import Row
+    from collections.abc import Iterable, Iterator
 
-# Durable spaces last: libgit2 has one setting for the whole process, and they turn it on for good.
-PARTS = (
-    ("lineage", lineage.rows),
-    ("hooks", hooks.rows),
-    ("sessions", sessions.rows),
-    ("graph", graph.rows),
-    ("forge", forge.rows),
-    ("federation", federation.rows),
-    ("behaviours", behaviours.rows),
-    ("space", space.rows),
-    ("sessions", sessions.durable_rows),
+    from benchmarks.measure import NotRun, Row
+    from benchmarks.results import Result
+
+ROUNDS = 25
+_LATE = ("round-trip-durable",)
+# In this order. Durable spaces last: libgit2 has one setting for the whole process, and they turn it on for good.
+STEPS = (
+    ("lineage", "rows"),
+    ("hooks", "rows"),
+    ("sessions", "rows"),
+    ("graph", "rows"),
+    ("forge", "rows"),
+    ("federation", "rows"),
+    ("behaviours", "rows"),
+    ("hub", "rows"),
+    ("workers", "rows"),
+    ("space", "rows"),
+    ("sessions", "durable_rows"),
 )
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE, PLOT = DOCS / "benchmarks.md", DOCS / "images/benchmarks.svg"
+_COLOURS = {MET: "green", NOT_MET: "red", FAILED: "red", NOT_RUN: "yellow"}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=25, help="rounds a row (default: 25)")
-    parser.add_argument("--json", action="store_true", help="print JSON for a program")
-    parser.add_argument("--only", choices=sorted({name for name, _ in PARTS}), help="one part of the table")
-    args = parser.parse_args()
-    rows = [row for name, part in PARTS if args.only in (None, name) for row in part(args.rounds)]
-    if args.json:
-        print(json.dumps([as_json(row) for row in rows], indent=2))
+    args = _parser().parse_args()
+    if args.docs and args.only:
+        _parser().error("--docs is about a whole run: leave --only out")
+    if args.stored:
+        run = from_json(json.loads(Path(args.stored).read_text(encoding="utf-8")))
     else:
-        show(rows)
-    return 0 if all(row.met for row in rows) else 1
+        parts = [args.only] if args.only else list(TABLE)
+        results = joined(measured(parts, args.rounds), parts)
+        run = Run(facts(), args.date or datetime.now(UTC).date().isoformat(), args.rounds, _command(args.rounds), results)
+    if args.docs:
+        PAGE.write_text(page(run), encoding="utf-8")
+        PLOT.write_text(plot(run.results), encoding="utf-8")
+    if args.json:
+        print(json.dumps(as_json(run), indent=2))
+    else:
+        show(run.results)
+    return 0 if run.is_good else 1
 
 
-def as_json(row: Row) -> dict[str, Any]:
-    return row._asdict() | {"ratio": row.ratio, "met": row.met, "peers": [each._asdict() for each in row.peers]}
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds a row (default: {ROUNDS})")
+    parser.add_argument("--json", action="store_true", help="print JSON for a program")
+    parser.add_argument("--only", choices=sorted(TABLE), help="one part of the table")
+    parser.add_argument("--docs", action="store_true", help="write the page and the plot of the documentation too")
+    parser.add_argument("--date", help="the date that the run is told to be of (default: today)")
+    parser.add_argument("--from", dest="stored", metavar="FILE", help="measure nothing: show what --json printed before")
+    return parser
 
 
-def show(rows: list[Row]) -> None:
+def _command(rounds: int) -> str:
+    more = [] if rounds == ROUNDS else [f"--rounds {rounds}"]
+    return f'make bench PEERS=1 ARGS="{" ".join(["--docs", *more])}"'
+
+
+def measured(parts: Iterable[str], rounds: int) -> Iterator[Row | NotRun]:
+    for part, name in STEPS:
+        if part in parts:
+            started = time.monotonic()
+            print(f"bench: {part} …", file=sys.stderr, flush=True)
+            keys = [work.key for work in TABLE[part] if (work.key in _LATE) == (name == "durable_rows")]
+            yield from attempted(keys, lambda: getattr(import_module(f"benchmarks.{part}"), name)(rounds))  # noqa: B023  # called at once
+            print(f"bench: {part} took {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def show(results: Iterable[Result]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title="clia benchmarks (medians, taken in turns)", title_justify="left")
+    table = Table(title="clia benchmarks (medians, taken in turns)", title_justify="left", show_lines=True)
     for heading in ("work", "ours", "floor", "peers", "ratio", "bar", ""):
-        table.add_column(heading, justify="left" if heading in ("work", "floor", "peers", "") else "right")
-    for row in rows:
-        table.add_row(*cells(row))
-    out = Console(width=170)
+        table.add_column(heading, justify="right" if heading in ("ours", "ratio", "bar") else "left")
+    out = Console(width=190)
+    notes = []
+    for result in results:
+        cells = [Text("\n".join(lines)) for lines in ticks(result)]
+        cells[-1].stylize(_COLOURS.get(result.status, ""))
+        table.add_row(*cells)
+        notes += [f"{result.work.title}: {result.note}"] if result.note else []
     out.print(table)
-    for line in dict.fromkeys(f"{each.name}: {each.note}" for row in rows for each in row.peers if each.note):
-        out.print(line, markup=False, highlight=False)
-
-
-def cells(row: Row) -> list[str]:
-    def cost(value: float) -> str:
-        return f"{value:.{0 if row.unit == 'B' else 1}f} {row.unit}"
-
-    peers = "\n".join(f"{cost(each.cost)}  {each.name}" for each in row.peers if each.cost is not None)
-    bar, verdict = "", ""
-    if row.bar is not None:
-        bar = f"≤ {row.bar:.3g} {row.unit}" if row.absolute else f"≤ {row.bar:.3g}x"
-        verdict = "[green]met[/]" if row.met else "[red]not met[/]"
-    return [row.work, cost(row.ours), f"{cost(row.floor)}  {row.floor_name}", peers, f"{row.ratio:.2f}x", bar, verdict]
+    for line in notes:
+        out.print(shown_reason(line), markup=False, highlight=False)
 
 
 if __name__ == "__main__":

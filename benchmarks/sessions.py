@@ -6,14 +6,12 @@ except in the rows that say otherwise.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import shutil
 import sqlite3
 import statistics
 import tempfile
-import time
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,19 +19,26 @@ from typing import TYPE_CHECKING
 
 import clia
 from benchmarks import peers as others
-from benchmarks.measure import Peer, Row, in_turns
-from benchmarks.monty_floor import FLOW, NAME, MontyFloor, compact_size
+from benchmarks.measure import Row, attempted, beside, timed
+from benchmarks.monty_floor import FLOW, MontyFloor, compact_size
+from benchmarks.peers.apart import PeerFailed
+from benchmarks.works import ABSURD, DBOS, FORK_DBOS, FORK_LANGGRAPH, LANGGRAPH
 from clia.kernel.clock import timestamp
 from clia.sessions.records import LIVE, key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from benchmarks.measure import NotRun
     from benchmarks.peers import Peers
     from benchmarks.peers.apart import Apart
 
+    Opening = Callable[[int], Callable[[int], None]]
+
 RESUMES, BLOCK, FORKED_AFTER, WAITING, KEPT, KEPT_BY_DBOS = 1_000, 100, 100, 10_000, 1_000, 200
 AGENT = "scout"
+ENGINES = (LANGGRAPH, DBOS, ABSURD)
+TRIPS = ("round-trip", "round-trip-replayed", "round-trip-end")
 
 
 class Ours:
@@ -122,84 +127,78 @@ class Ours:
             return compact_size(raw, self.store)
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> Iterator[Row | NotRun]:
     """Everything without fsync; to be measured before a durable space is opened."""
     with _place() as top, others.opened(top) as peers, ExitStack() as stack:
         floor, ours = MontyFloor(top / "floor.db", durable=False), Ours(top / "ours")
         stack.callback(floor.close)
         stack.callback(ours.close)
-        return [
-            *_round_trip(ours, floor, peers, rounds),
-            *_resumes(ours, floor, peers, max(3, rounds // 5)),
-            _fork(ours, peers, rounds),
-            _pending(top, peers, rounds),
-            _bytes(top, peers),
-        ]
+        yield from attempted(TRIPS, lambda: _round_trip(ours, floor, peers, rounds))
+        yield from attempted(["resumes", "resumes-flat"], lambda: _resumes(ours, floor, peers, max(3, rounds // 5)))
+        yield from attempted(["fork"], lambda: [_fork(ours, peers, rounds)])
+        yield from attempted(["pending"], lambda: [_pending(top, peers, rounds)])
+        yield from attempted(["bytes"], lambda: [_bytes(top, peers)])
 
 
-def durable_rows(rounds: int) -> list[Row]:
+def durable_rows(rounds: int) -> Iterator[Row | NotRun]:
     with _place() as top, ExitStack() as stack:
         floor, ours = MontyFloor(top / "floor.db", durable=True), Ours(top / "ours", durable=True)
         stack.callback(floor.close)
         stack.callback(ours.close)
-        langgraph = others.open_langgraph(top / "langgraph.db", stack, durable=True)
-        asked = [langgraph] if langgraph else []
+        peers = {LANGGRAPH: others.open_langgraph(top / "langgraph.db", stack, durable=True)}
         once = ours.once(ours.ready(rounds + 1))
-        mine, low, *theirs = in_turns([once, floor.once, *(each.once for each in asked)], rounds)
-    peers = _measured(asked, theirs)
-    return [Row("start, suspend, resume on a fresh handle, fsync on", mine, low, NAME, 1.5, peers=peers)]
+        (mine, low), theirs = beside([once, floor.once], others.asked(peers, peers, lambda peer: peer.once), rounds)
+        yield Row("round-trip-durable", mine, low, theirs)
 
 
 def _round_trip(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:
-    asked = peers.all()
-    once, replayed = ours.once(ours.ready(rounds + 1)), ours.once(ours.ready(rounds + 1), forgotten=True)
-    mine, low, far, ended, *theirs = in_turns([once, floor.once, replayed, ours.end, *(each.once for each in asked)], rounds)
-    work = "start, suspend, resume on a fresh handle"
-    measured = tuple(each._replace(note=others.NOTES.get(each.name, "")) for each in _measured(asked, theirs))
-    yield Row(work, mine, low, NAME, 1.5, peers=measured + peers.missing)
-    if peers.langgraph is not None:
-        yield Row("the same against LangGraph", mine, theirs[0], peers.langgraph.name, 1 / 3)
-    yield Row("the same with no run kept: replayed from the store", far, low, NAME, None)
-    yield Row("start, suspend, resume to the end: an event in git", ended, low, NAME, None)
+    works = [
+        ours.once(ours.ready(rounds + 1)),
+        floor.once,
+        ours.once(ours.ready(rounds + 1), forgotten=True),
+        ours.end,
+    ]
+    (mine, low, far, ended), theirs = beside(works, others.asked(peers, ENGINES, lambda peer: peer.once), rounds)
+    yield Row("round-trip", mine, low, theirs, others.NOTE)
+    yield Row("round-trip-replayed", far, low)
+    yield Row("round-trip-end", ended, low)
 
 
 def _resumes(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:
-    asked = peers.all()
     mine, low = _blocks([ours.long_session, floor.long_session], rounds)
-    theirs = _blocks([each.long_session for each in asked], 1)
-    measured = _measured(asked, [sum(blocks) for blocks in theirs])
-    yield Row("1,000 resumes of one session, one after the other", sum(mine), sum(low), NAME, 1.5, peers=measured)
-    flat = tuple(Peer(f"{each.name}, its last 100", blocks[-1]) for each, blocks in zip(asked, theirs, strict=True))
-    yield Row("the last 100 of them", mine[-1], mine[0], "our first 100", 1.3, peers=flat)
+    theirs = {name: _once_through(peers[name]) for name in ENGINES}
+    yield Row("resumes", sum(mine), sum(low), {name: each if isinstance(each, str) else sum(each) for name, each in theirs.items()})
+    last = {name: each if isinstance(each, str) else each[-1] for name, each in theirs.items()}
+    yield Row("resumes-flat", mine[-1], mine[0], last)
 
 
-def _blocks(openings: Sequence[Callable[[int], Callable[[int], None]]], rounds: int) -> list[list[float]]:
+def _once_through(peer: Apart | str) -> list[float] | str:
+    """A peer's blocks, once: they are long enough."""
+    if isinstance(peer, str):
+        return peer
+    try:
+        return _blocks([peer.long_session], 1)[0]
+    except PeerFailed as err:
+        return str(err)
+
+
+def _blocks(openings: Sequence[Opening], rounds: int) -> list[list[float]]:
     """The median time of each block of resumes, in milliseconds; a block of every contender in turn."""
     times: list[list[list[float]]] = [[[] for _ in range(RESUMES // BLOCK)] for _ in openings]
     for _ in range(rounds):
         steps = [opening(RESUMES) for opening in openings]
         for block in range(RESUMES // BLOCK):
             for contender, step in enumerate(steps):
-                gc.collect()
-                started = time.perf_counter()
-                step(BLOCK)
-                times[contender][block].append((time.perf_counter() - started) * 1000)
+                times[contender][block].append(timed(lambda: step(BLOCK)))  # noqa: B023  # called at once
     return [[statistics.median(block) for block in blocks] for blocks in times]
 
 
 def _fork(ours: Ours, peers: Peers, rounds: int) -> Row:
-    works = list(ours.forks(FORKED_AFTER))
-    names = []
-    if peers.langgraph is not None:
-        works.append(peers.langgraph.forks(FORKED_AFTER))
-        names.append(("LangGraph, in the same thread only", ""))
-    whole, branch, *theirs = in_turns(works, rounds)
-    if peers.dbos is not None:
-        theirs += in_turns([peers.dbos.forks(FORKED_AFTER)], 3)
-        names.append(("DBOS, until the fork waits", "a forked workflow starts when its queue is polled, once a second"))
-    measured = tuple(Peer(name, cost, note) for (name, note), cost in zip(names, theirs, strict=True))
-    work = f"fork after 100 resumes, besides the branch ({whole:.1f} ms with it)"
-    return Row(work, whole - branch, branch, "spawn_at, the branch", 3.0, absolute=True, peers=measured)
+    ready = others.asked(peers, (LANGGRAPH, DBOS), lambda peer: peer.forks(FORKED_AFTER))
+    works = {FORK_LANGGRAPH: ready[LANGGRAPH], FORK_DBOS: ready[DBOS]}
+    (whole, branch), theirs = beside(ours.forks(FORKED_AFTER), works, rounds)
+    note = f"{whole:.1f} ms with the branch; DBOS starts a forked workflow when its queue is polled, once a second"
+    return Row("fork", whole - branch, branch, theirs, note)
 
 
 def _pending(top: Path, peers: Peers, rounds: int) -> Row:
@@ -219,12 +218,14 @@ def _pending(top: Path, peers: Peers, rounds: int) -> Row:
     with _reading(ours.store) as raw, ExitStack() as stack:
         stack.callback(ours.close)
         langgraph = others.open_langgraph(top / "langgraph-pending.db", stack)  # with nothing in it: it lists all it ever wrote
-        asked = [each for each in (langgraph, peers.absurd) if each is not None]
-        for each in asked:
-            each.fill(WAITING)
-        mine, low, *theirs = in_turns([listed, lambda: _parsed(raw), *(each.pending for each in asked)], max(3, rounds // 3))
-    peers_of_it = _measured(asked, theirs)
-    return Row("list 10,000 pending requests", mine, low, "SELECT and json.loads", 60, absolute=True, peers=peers_of_it)
+        full = others.asked({LANGGRAPH: langgraph, ABSURD: peers[ABSURD]}, (LANGGRAPH, ABSURD), _filled)
+        (mine, low), theirs = beside([listed, lambda: _parsed(raw)], full, max(3, rounds // 3))
+    return Row("pending", mine, low, theirs)
+
+
+def _filled(peer: Apart) -> Callable[[], object]:
+    peer.fill(WAITING)
+    return peer.pending
 
 
 def _moment(number: int) -> str:
@@ -249,15 +250,17 @@ def _bytes(top: Path, peers: Peers) -> Row:
                 ours.space.start(agent, "adds", {"count": 1})
 
         mine, low = _growth(ours.size, suspend, KEPT), _growth(floor.size, floor.suspend, KEPT)
-        asked = peers.all()
-        counts = [KEPT_BY_DBOS if each is peers.dbos else KEPT for each in asked]
-        theirs = [_growth(each.size, each.suspend, count) for each, count in zip(asked, counts, strict=True)]
-    work = "bytes of a suspended session in the store"
-    return Row(work, mine, low, f"{NAME}, the dump", None, peers=_measured(asked, theirs), unit="B")
+        theirs = {name: _grown(peers[name], KEPT_BY_DBOS if name == DBOS else KEPT) for name in ENGINES}
+    return Row("bytes", mine, low, theirs)
 
 
-def _measured(asked: Sequence[Apart], costs: Sequence[float]) -> tuple[Peer, ...]:
-    return tuple(Peer(each.name, cost) for each, cost in zip(asked, costs, strict=True))
+def _grown(peer: Apart | str, count: int) -> float | str:
+    if isinstance(peer, str):
+        return peer
+    try:
+        return _growth(peer.size, peer.suspend, count)
+    except PeerFailed as err:
+        return str(err)
 
 
 def _growth(size: Callable[[], int], suspend: Callable[[int], None], count: int) -> float:

@@ -31,10 +31,6 @@ def plant(root: Path) -> Path:
     return where
 
 
-def size(root: Path) -> int:
-    return sum(each.stat().st_size for each in root.rglob("*.triad.json"))
-
-
 def _text(kind: str, level: int, number: int, words: int) -> str:
     # Neighbouring levels share most of what they say, as real layers do.
     return " ".join(

@@ -1,22 +1,25 @@
-"""The peers that sessions are measured beside: each does the same work, through its own public API.
+"""The peers that we are measured beside: each does the same work, through its own public API.
 
-Invariant: a peer that cannot be opened is left out with one line that says why, and stops nobody else.
+Invariant: in the place of a peer that cannot run stands the reason, and it stops nobody else.
 """
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from benchmarks.measure import NOT_INSTALLED, Peer, has_package
+from benchmarks.measure import NOT_INSTALLED, command, has_package
 from benchmarks.peers.apart import Apart, PeerFailed
 from benchmarks.peers.server import NoServer, started
+from benchmarks.works import ABSURD, DBOS, LANGGRAPH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-LANGGRAPH, DBOS, ABSURD = "LangGraph, SQLite", "DBOS, PostgreSQL", "Absurd, PostgreSQL"
+    Peers = Mapping[str, Apart | str]
+
 _PACKAGES = {
     LANGGRAPH: ("langgraph.graph", "langgraph.checkpoint.sqlite"),
     DBOS: ("dbos", "psycopg"),
@@ -27,53 +30,59 @@ _MAKERS = {
     DBOS: "benchmarks.peers.dbos_peer:Dbos",
     ABSURD: "benchmarks.peers.absurd_peer:Absurd",
 }
-NOTES = {
-    DBOS: "a fresh handle is a client that connects anew; the workflow itself waits in a thread of a process that lives on",
-    ABSURD: "a fresh handle is a worker that connects anew; its turn is taken at once, without the pause of polling",
-}
+NOTE = (
+    "a fresh handle of DBOS is a client that connects anew, and the workflow itself waits in a thread of a process that lives on; "
+    "of Absurd it is a worker that connects anew, whose turn is taken at once, without the pause of polling"
+)
 _DATABASES = {DBOS: "dbos", ABSURD: "absurd"}
-
-
-class Peers(NamedTuple):
-    langgraph: Apart | None
-    dbos: Apart | None
-    absurd: Apart | None
-    missing: tuple[Peer, ...]  # those that are not here, each with the reason
-
-    def all(self) -> list[Apart]:
-        return [each for each in (self.langgraph, self.dbos, self.absurd) if each is not None]
 
 
 @contextmanager
 def opened(top: Path) -> Iterator[Peers]:
-    """Every peer that can run here, with nothing in it yet. PostgreSQL and SQLite run without fsync."""
-    missing = [Peer(name, None, NOT_INSTALLED) for name in _PACKAGES if not _installed(name)]
+    """Every peer, with nothing in it yet, or why it is not here. PostgreSQL and SQLite run without fsync."""
     with ExitStack() as stack:
-        langgraph = _opened(stack, missing, LANGGRAPH, top / "langgraph.db", False)
-        on_postgres = [name for name in (DBOS, ABSURD) if _installed(name)]
-        made: dict[str, Apart | None] = {}
+        made: dict[str, Apart | str] = {LANGGRAPH: open_langgraph(top / "langgraph.db", stack)}
         try:
-            server = started(stack) if on_postgres else None
+            server = started(stack) if any(map(_installed, _DATABASES)) else None
         except NoServer as err:
-            missing += [Peer(name, None, f"not measured: {err}") for name in on_postgres]
+            made |= dict.fromkeys(_DATABASES, f"no PostgreSQL server: {err}")
         else:
-            made = {name: _opened(stack, missing, name, server.database(_DATABASES[name])) for name in on_postgres if server}
-        yield Peers(langgraph, made.get(DBOS), made.get(ABSURD), tuple(missing))
+            for name, database in _DATABASES.items():
+                made[name] = _opened(stack, name, server.database(database)) if server and _installed(name) else NOT_INSTALLED
+        yield made
 
 
-def open_langgraph(path: Path, stack: ExitStack, *, durable: bool = False) -> Apart | None:
-    """LangGraph over a file of its own; None where it cannot run."""
-    return _opened(stack, [], LANGGRAPH, path, durable)
+def open_langgraph(path: Path, stack: ExitStack, *, durable: bool = False) -> Apart | str:
+    """LangGraph over a file of its own."""
+    return _opened(stack, LANGGRAPH, path, durable)
 
 
-def _opened(stack: ExitStack, missing: list[Peer], name: str, *args: object) -> Apart | None:
+def asked(
+    peers: Peers, names: Iterable[str], verb: Callable[[Apart], Callable[[], object]]
+) -> dict[str, Callable[[], object] | str]:
+    """What each of them is to do, by its name. One that cannot get ready for it says why."""
+    found: dict[str, Callable[[], object] | str] = {}
+    for name in names:
+        peer = peers[name]
+        try:
+            found[name] = peer if isinstance(peer, str) else verb(peer)
+        except PeerFailed as err:
+            found[name] = str(err)
+    return found
+
+
+def import_of(module: str) -> Callable[[], object] | str:
+    """A cold start of a peer: a new interpreter that imports it."""
+    return command([sys.executable, "-c", f"import {module}"]) if has_package(module) else NOT_INSTALLED
+
+
+def _opened(stack: ExitStack, name: str, *args: object) -> Apart | str:
     if not _installed(name):
-        return None
+        return NOT_INSTALLED
     try:
         made = Apart(name, _MAKERS[name], *args)
     except PeerFailed as err:
-        missing.append(Peer(name, None, f"not measured: {err}"))
-        return None
+        return str(err)
     stack.callback(made.close)
     return made
 

@@ -1,13 +1,14 @@
 """A peer in a process of its own.
 
 Invariant: its threads and its memory do not weigh on what is measured beside it. Asking it takes about 0.05 ms, once a
-measurement; a peer that fails says why, and ends.
+measurement; a peer that fails, dies or does not answer says why, and ends.
 """
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _END = "end"
 _AGAIN = "again"
 _SECONDS = 60
+_PATIENCE = 180  # seconds, for the longest that a peer is asked for at once
 
 
 class PeerFailed(Exception):
@@ -37,9 +39,10 @@ class Apart:
         self._answer()
 
     def close(self) -> None:
-        if self._process.is_alive():
+        with suppress(PeerFailed):
             self._do(_END)
         self._process.join(_SECONDS)
+        self._process.kill()
 
     def once(self) -> None:
         """Starts a session that suspends; a fresh handle resumes it to its end."""
@@ -72,11 +75,20 @@ class Apart:
         return int(self._do("size"))
 
     def _do(self, verb: str, *args: Any) -> Any:
-        self._pipe.send((verb, args))
+        try:
+            self._pipe.send((verb, args))
+        except OSError:
+            raise PeerFailed("it has ended") from None
         return self._answer()
 
     def _answer(self) -> Any:
-        failure, value = self._pipe.recv()
+        if not self._pipe.poll(_PATIENCE):
+            self._process.kill()
+            raise PeerFailed(f"no answer within {_PATIENCE} s")
+        try:
+            failure, value = self._pipe.recv()
+        except (EOFError, OSError):
+            raise PeerFailed("it died") from None
         if failure is not None:
             raise PeerFailed(failure)
         return value

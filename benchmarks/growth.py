@@ -1,0 +1,195 @@
+"""``make growth``: what a space costs as it grows, to 100,000 agents, 1,000,000 commits and 1,000,000 trace entries.
+
+Invariant: each size is measured in processes of its own, as a person has it: generated, indexed, packed by ``maintain``. What is
+said to be flat is said with the exponent of its growth: 0 is flat, 1 is in proportion.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import growth_page
+from benchmarks.growth_space import COMMITS, generate, name_of
+from benchmarks.growth_works import PAGES, WAITING, works
+from benchmarks.machine import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Say = Callable[[str], None]
+
+HERE = Path(__file__).resolve().parent
+SIZES = (1_000, 10_000, 100_000)
+TURNS, WARM, ROUNDS, WORKED = 5, 7, 2, 1_000
+"""Turns of all sizes, rounds of one process in each, rounds of work and upkeep, and commits of one."""
+
+
+class Place(NamedTuple):
+    """One space, and what is run on it."""
+
+    path: Path
+    size: int
+
+    def run(self, kind: str, *words: object) -> Any:
+        command = [sys.executable, str(HERE / "growth_works.py"), kind, str(self.path), *map(str, words)]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(done.stdout)
+
+    def git(self, *words: str, rounds: int = 1) -> float:
+        """The median of seconds that stock git takes."""
+        times = []
+        for _ in range(rounds):
+            started = time.perf_counter()
+            subprocess.run(["git", *words], cwd=self.path, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            times.append(time.perf_counter() - started)
+        return statistics.median(times)
+
+    def disk(self, *below: str) -> int:
+        """Bytes that a directory takes up."""
+        return sum(
+            os.lstat(os.path.join(directory, file)).st_blocks * 512
+            for directory, _, files in os.walk(self.path.joinpath(".git", *below))
+            for file in files
+        )
+
+
+def prepared(place: Place, say: Say) -> dict[str, Any]:
+    """A space as a person has it after upkeep, with questions that wait."""
+    say(f"{place.size:,} agents: generating")
+    generate(place.path, place.size)
+    found: dict[str, Any] = {"agents": place.size, "commits": place.size * COMMITS, "generated": place.disk("objects")}
+    say("the index, from git")
+    found["index"] = place.run("index")
+    say("upkeep")
+    found["asked"] = place.run("ask", place.size, WAITING)
+    found["maintain"] = place.run("maintain")
+    found["disk"] = {"git": place.disk(), "objects": place.disk("objects"), "store": place.disk("clia")}
+    return found
+
+
+def timed(places: Sequence[Place], say: Say) -> dict[int, dict[str, dict[str, float]]]:
+    """What verbs cost at each size, the sizes taken in turns: the machine may be busier at one time than at another."""
+    times: dict[tuple[int, str, str], list[float]] = {}
+    for turn in range(TURNS):
+        for place in places:
+            say(f"turn {turn + 1} of {TURNS}, {place.size:,} agents")
+            for key, value in place.run("warm", place.size, WARM).items():
+                times.setdefault((place.size, "warm", key), []).append(value)
+            for each in works():
+                times.setdefault((place.size, "cold", each.key), []).append(place.run("cold", place.size, each.key, turn))
+    found: dict[int, dict[str, dict[str, float]]] = {place.size: {"warm": {}, "cold": {}} for place in places}
+    for (size, kind, key), values in times.items():
+        found[size][kind][key] = statistics.median(values)
+    return found
+
+
+def kept_up(place: Place, say: Say) -> dict[str, Any]:
+    """What git costs by itself, work and upkeep in turns, and looking at everything."""
+    say(f"{place.size:,} agents: git by itself")
+    found: dict[str, Any] = {"git": _by_git(place)}
+    say("work and upkeep in turns")
+    found["rounds"] = [_round(place) for _ in range(ROUNDS if place.size < SIZES[-1] else 1)]
+    found["crowded"] = place.run("ask", place.size, max(WAITING, place.size // 10))
+    say("verify")
+    found["verify"] = place.run("verify")
+    return found
+
+
+def _by_git(place: Place) -> dict[str, float]:
+    """What git itself must do with all refs: seconds."""
+    one = name_of(place.size // 2)
+    place.git("update-ref", "refs/heads/loose", "refs/heads/main")
+    there = f"file://{place.path}"
+    made = {
+        "pack-refs": place.git("pack-refs", "--all"),
+        "for-each-ref": place.git("for-each-ref", "--count=1", "--sort=-refname", rounds=3),
+        "ls-remote, all refs": place.git("ls-remote", there, rounds=3),
+        "ls-remote, one agent": place.git("ls-remote", there, f"refs/heads/agents/{one}", rounds=3),
+    }
+    with tempfile.TemporaryDirectory(prefix="clia-growth-") as other:
+        subprocess.run(["git", "init", "--quiet", "--bare", other], check=True)
+        words = ("-C", other, "fetch", "--quiet", there, f"+refs/heads/agents/{one}:refs/heads/one")
+        made |= {"fetch, one agent": place.git(*words), "fetch again, nothing new": place.git(*words, rounds=3)}
+    return made
+
+
+def _round(place: Place) -> dict[str, Any]:
+    """Work, then upkeep: what the disk holds after each."""
+    before = place.disk()
+    done = place.run("work", place.size, WORKED)
+    worked = place.disk()
+    kept = place.run("maintain")
+    return {"before": before, "worked": worked, "after": place.disk(), "seconds": done["seconds"], "maintain": kept}
+
+
+def exponent(sizes: Sequence[int], costs: Sequence[float]) -> float:
+    """The slope on axes that are both logarithmic, by least squares."""
+    xs, ys = [math.log(each) for each in sizes], [math.log(each) for each in costs]
+    mean_x, mean_y = statistics.fmean(xs), statistics.fmean(ys)
+    spread = sum((x - mean_x) ** 2 for x in xs)
+    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread if spread else 0.0
+
+
+def joined(results: Sequence[dict[str, Any]], machine: dict[str, str]) -> dict[str, Any]:
+    """One run: every row with its costs by size and its exponent."""
+    sizes = [each["agents"] for each in results]
+    rows = []
+    for key, said in [*((each.key, each.said) for each in works()), *PAGES.items()]:
+        row: dict[str, Any] = {"key": key, "said": said, "warm": [each["warm"][key] for each in results]}
+        row["exponent"] = exponent(sizes, row["warm"])
+        if key in results[0]["cold"]:
+            row["cold"] = [each["cold"][key] for each in results]
+        rows.append(row)
+    return {"sizes": sizes, "rows": rows, "results": results, "machine": machine, "command": "make growth"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="agents of each space, separated by commas")
+    parser.add_argument("--json", action="store_true", help="print JSON for a program")
+    parser.add_argument("--docs", action="store_true", help="write the plot and the tables into docs/")
+    parser.add_argument("--from", dest="stored", metavar="FILE", help="take the numbers of an earlier run with --json")
+    parser.add_argument("--at", metavar="DIR", help="where the spaces are made (default: a directory for temporary files)")
+    args = parser.parse_args()
+    run = json.loads(Path(args.stored).read_text()) if args.stored else _run([int(each) for each in args.sizes.split(",")], args.at)
+    if args.json:
+        print(json.dumps(run, indent=1))
+    else:
+        growth_page.show(run)
+    if args.docs:
+        growth_page.write(run, HERE.parent / "docs")
+    return 0
+
+
+def _run(sizes: Sequence[int], where: str | None) -> dict[str, Any]:
+    top = Path(tempfile.mkdtemp(prefix="clia-growth-", dir=where)).resolve()
+    places = [Place(top / str(size), size) for size in sizes]
+    try:
+        results = [prepared(place, _say) for place in places]
+        costs = timed(places, _say)
+        for place, result in zip(places, results, strict=True):
+            result.update(costs[place.size] | kept_up(place, _say))
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+    return joined(results, facts())
+
+
+def _say(text: str) -> None:
+    print(f"growth: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,235 @@
+"""What is measured of a large space, one process a call: ``growth.py`` runs it.
+
+Invariant: a work is what a person's command or page does, and its answer is checked, so that an empty one cannot pass for a
+quick one. Times are those from opening the space to the answer where the process is new, and of the verb alone where it is not;
+the start of Python and of its packages is in neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import clia
+from benchmarks.growth_space import FAMILY, PERSON, name_of
+from clia.errors import AlreadyExists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAGE, LOG, WINDOW, WAITING = 50, 10, 200, 500
+SETTINGS = clia.Settings(durable=False, person=PERSON)
+QUESTION = {"question": "Go on?", "choices": ["yes", "no"]}
+
+
+class Work(NamedTuple):
+    key: str
+    said: str
+    does: Callable[[clia.Space, int, int], object]  # in a space, of a size, for the time of so many
+    per: str = ""  # what the answer has one of for each agent; "": it is as long at every size
+
+
+def works() -> list[Work]:
+    return [
+        Work("list", f"list, first {PAGE} agents", _list),
+        Work("inbox", f"inbox, {WAITING} questions wait", _inbox),
+        Work("head", "head of one agent", _head),
+        Work("log", f"log of one agent, first {LOG}", _log),
+        Work("graph", f"graph window, newest {WINDOW}", _graph),
+        Work("descendants", f"descendants of one agent, {FAMILY - 1}", _descendants),
+        Work("trace", "trace of a commit", _trace),
+        Work("spawn", "spawn", _spawn),
+        Work("commit", "trace and commit_with_trace", _commit),
+        Work("names", "names of all agents", _names, "agent"),
+    ]
+
+
+def _some(size: int, count: int) -> int:
+    """Another agent each time, from all over the space; never the last ones, which are in every cache."""
+    return (count * 7919 + size // 3) % size
+
+
+def _list(space: clia.Space, size: int, count: int) -> None:
+    assert len(space.states(after=name_of(_some(size // 2, count)), limit=PAGE)) == PAGE
+
+
+def _inbox(space: clia.Space, size: int, count: int) -> None:
+    del size, count
+    assert len(space.pending()) >= WAITING
+
+
+def _head(space: clia.Space, size: int, count: int) -> None:
+    assert len(space.head(name_of(_some(size, count)))) == 40
+
+
+def _log(space: clia.Space, size: int, count: int) -> None:
+    assert len(space.log(name_of(_some(size, count)), limit=LOG)) == LOG
+
+
+def _graph(space: clia.Space, size: int, count: int) -> None:
+    del size, count
+    assert len(space.window(limit=WINDOW)) == WINDOW
+
+
+def _descendants(space: clia.Space, size: int, count: int) -> None:
+    first = _some(size // FAMILY, count) * FAMILY
+    assert len(space.agent_tree(name_of(first))) >= FAMILY - 1
+
+
+def _trace(space: clia.Space, size: int, count: int) -> None:
+    found = next((each for each in space.log(name_of(_some(size, count)), limit=LOG) if space.trace_for(each.cid)), None)
+    assert found is not None
+
+
+def _spawn(space: clia.Space, size: int, count: int) -> None:
+    space.spawn(f"new-{size}-{time.time_ns()}-{count}", clia.Briefing("Look into one more part"))
+
+
+def _commit(space: clia.Space, size: int, count: int) -> None:
+    name = name_of(_some(size, count))
+    space.trace(name, "console", f"looked at {count}")
+    space.commit_with_trace(name, "finding", changes={"more.md": b"%d %d\n" % (count, time.time_ns())}, message="One more")
+
+
+def _names(space: clia.Space, size: int, count: int) -> None:
+    del count
+    assert len(space.agents()) >= size
+
+
+# The kinds of runs, each a process
+
+
+def cold(path: str, size: int, key: str, count: int) -> float:
+    """Milliseconds from opening the space to the answer, in a process that has loaded its packages."""
+    with clia.open(path, settings=SETTINGS) as space:
+        space.head(name_of(0))
+    work = next(each for each in works() if each.key == key)
+    started = time.perf_counter()
+    with clia.open(path, settings=SETTINGS) as space:
+        work.does(space, size, count)
+        return (time.perf_counter() - started) * 1000
+
+
+def warm(path: str, size: int, rounds: int) -> dict[str, float]:
+    """The median of each work in a process that has done it before, the works taken in turns; and of two pages of the forge."""
+    with clia.open(path, settings=SETTINGS) as space:
+        times: dict[str, list[float]] = {}
+        for count in range(rounds + 1):
+            for work in works():
+                taken = _timed(lambda work=work, count=count: work.does(space, size, count))  # type: ignore[misc]
+                times.setdefault(work.key, []).append(taken)
+        pages = _pages(path, space, rounds)
+    return {key: statistics.median(found[1:]) for key, found in times.items()} | pages
+
+
+def _pages(path: str, space: clia.Space, rounds: int) -> dict[str, float]:
+    from starlette.testclient import TestClient
+
+    from clia.app.config import ForgeOptions
+    from clia.web.app import create_app
+    from clia.web.forge import forge_of
+
+    forge = forge_of([(path, space)], ForgeOptions(per_minute=10**9))
+    with suppress(AlreadyExists):
+        forge.users.add("bench", "admin")
+    client = TestClient(create_app(forge), base_url="http://127.0.0.1")
+    client.headers["authorization"] = f"Bearer {forge.users.make_token('bench')[0]}"
+    site = f"/s/{next(iter(forge.sites))}"
+    return {OVERVIEW: _page(client, f"{site}/", rounds), INBOX: _page(client, f"{site}/inbox", rounds)}
+
+
+OVERVIEW, INBOX = "page-overview", "page-inbox"
+PAGES = {OVERVIEW: "the forge's overview, server time", INBOX: "the forge's inbox, server time"}
+
+
+def _page(client: Any, address: str, rounds: int) -> float:
+    def get() -> None:
+        answer = client.get(address)
+        assert answer.status_code == 200, answer.text
+
+    return statistics.median([_timed(get) for _ in range(rounds + 1)][1:])
+
+
+def _timed(does: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    does()
+    return (time.perf_counter() - started) * 1000
+
+
+def index(path: str) -> dict[str, float]:
+    """Seconds to make the index anew from git, and edges in it."""
+    with clia.open(path, settings=SETTINGS) as space:
+        started = time.perf_counter()
+        edges = space.rebuild()
+        return {"seconds": time.perf_counter() - started, "edges": edges}
+
+
+def ask(path: str, size: int, waiting: int) -> dict[str, float]:
+    """Questions to people by agents from all over the space, until so many wait; milliseconds to list them all."""
+    with clia.open(path, settings=SETTINGS) as space:
+        missing = waiting - len(space.pending())
+        for count in range(missing):
+            space.ask(name_of((size // max(1, missing)) * count % size), QUESTION)
+        return {"milliseconds": statistics.median([_timed(space.pending) for _ in range(5)]), "waiting": len(space.pending())}
+
+
+def work(path: str, size: int, commits: int) -> dict[str, float]:
+    """Real work: commits with traces, of as many agents; seconds."""
+    with clia.open(path, settings=SETTINGS) as space:
+        started = time.perf_counter()
+        for count in range(commits):
+            _commit(space, size, count)
+        return {"seconds": time.perf_counter() - started}
+
+
+def maintain(path: str) -> dict[str, float]:
+    """Seconds, and bytes of objects before and after; then the first question, which looks at all refs again."""
+    with clia.open(path, settings=SETTINGS) as space:
+        started = time.perf_counter()
+        done = space.maintain()
+        seconds = time.perf_counter() - started
+        time.sleep(2.5)  # until the packed file is old enough to be trusted
+        return {
+            "seconds": seconds,
+            "before": done.before,
+            "after": done.after,
+            "first": _timed(lambda: space.relations(name_of(0))),
+        }
+
+
+def verify(path: str) -> dict[str, float]:
+    """Seconds, and how many of them are git's own check."""
+    began: dict[str, float] = {}
+
+    def note(text: str) -> None:
+        began.setdefault(text, time.perf_counter())
+
+    with clia.open(path, settings=SETTINGS) as space:
+        started = time.perf_counter()
+        report = space.verify(progress=note)
+        ended = time.perf_counter()
+    assert report.clean, report.findings[:3]
+    return {"seconds": ended - started, "fsck": ended - began["git fsck"], "commits": report.commits, "traces": report.traces}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind")
+    parser.add_argument("path")
+    parser.add_argument("words", nargs="*")
+    args = parser.parse_args()
+    runs: dict[str, Callable[..., Any]] = {each.__name__: each for each in (cold, warm, index, ask, work, maintain, verify)}
+    words: Iterator[Any] = (int(each) if each.isdigit() else each for each in args.words)
+    print(json.dumps(runs[args.kind](args.path, *words)))
+
+
+if __name__ == "__main__":
+    main()

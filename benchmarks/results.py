@@ -1,0 +1,158 @@
+"""What a run has shown: every work of the registry, with its numbers and verdicts, or the reason why there are none.
+
+Invariant: a run has one result for each work that it was to measure, in the order of the registry, and for each of its peers a
+cost or a reason. Nothing is met that was not measured. Stored as JSON, it can be shown again without measuring.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.measure import NotRun
+from benchmarks.works import COST, FLOOR, TABLE, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from benchmarks.measure import Row
+    from benchmarks.works import Bar
+
+MET, NOT_MET, NOT_RUN, FAILED, MEASURED = "met", "not met", "not run", "failed", "measured"
+SILENT = "nothing was said about it"
+
+
+class Judged(NamedTuple):
+    """A bar, and what became of it."""
+
+    bar: Bar
+    value: float | None  # the ratio or cost that it limits; None: that was not measured
+    verdict: str
+
+
+class Result(NamedTuple):
+    part: str
+    work: Work
+    ours: float | None = None
+    floor: float | None = None
+    peers: Mapping[str, float | str] = {}
+    note: str = ""
+    reason: str = ""  # why there are no numbers
+    failed: bool = False
+
+    @property
+    def ratio(self) -> float | None:
+        return self.ours / self.floor if self.ours is not None and self.floor else None
+
+    @property
+    def bars(self) -> list[Judged]:
+        return [self._judged(bar) for bar in self.work.bars]
+
+    @property
+    def status(self) -> str:
+        """The worst of its bars; what was not run is not met."""
+        if self.ours is None:
+            return FAILED if self.failed else NOT_RUN
+        verdicts = [each.verdict for each in self.bars]
+        return next((each for each in (NOT_MET, NOT_RUN, MET) if each in verdicts), MEASURED)
+
+    def _judged(self, bar: Bar) -> Judged:
+        value = self.against(bar)
+        return Judged(bar, value, NOT_RUN if value is None else MET if value <= bar.most else NOT_MET)
+
+    def against(self, bar: Bar) -> float | None:
+        if self.ours is None or bar.against == COST:
+            return self.ours
+        if bar.against == FLOOR:
+            return self.ratio
+        peer = self.peers.get(bar.against, SILENT)
+        return None if isinstance(peer, str) else self.ours / peer
+
+
+class Run(NamedTuple):
+    """One run: on what, how, and what it showed."""
+
+    facts: Mapping[str, str]  # of the machine, in the order in which they are told
+    date: str
+    rounds: int
+    command: str
+    results: tuple[Result, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """No bar was missed, and nothing failed. What was not run is told, and is no fault."""
+        return all(each.status not in (NOT_MET, FAILED) for each in self.results)
+
+
+def joined(measured: Iterable[Row | NotRun], parts: Sequence[str]) -> tuple[Result, ...]:
+    """A result for each work of these parts."""
+    found = {each.key: each for each in measured}
+    results = tuple(_result(part, work, found.pop(work.key, None)) for part in parts for work in TABLE[part])
+    if found:
+        raise ValueError(f"measured, and not in the registry: {', '.join(found)}")
+    return results
+
+
+def _result(part: str, work: Work, found: Row | NotRun | None) -> Result:
+    if found is None:
+        found = NotRun(work.key, SILENT, failed=True)
+    if isinstance(found, NotRun):
+        return _without_numbers(part, work, found.reason, failed=found.failed)
+    if unknown := set(found.peers) - set(work.peers):
+        raise ValueError(f"{work.key}: measured, and not in the registry: {', '.join(sorted(unknown))}")
+    peers = {name: found.peers.get(name, SILENT) for name in work.peers}
+    return Result(part, work, found.ours, found.floor, peers, found.note)
+
+
+def _without_numbers(part: str, work: Work, reason: str, *, failed: bool = False) -> Result:
+    return Result(part, work, peers=dict.fromkeys(work.peers, reason), reason=reason, failed=failed)
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    return {
+        "machine": dict(run.facts),
+        "date": run.date,
+        "rounds": run.rounds,
+        "command": run.command,
+        "good": run.is_good,
+        "rows": [_row_as_json(each) for each in run.results],
+    }
+
+
+def _row_as_json(result: Result) -> dict[str, Any]:
+    work = result.work
+    return {
+        "key": work.key,
+        "part": result.part,
+        "work": work.title,
+        "unit": work.unit,
+        "status": result.status,
+        "reason": result.reason,
+        "ours": result.ours,
+        "floor": {"name": work.floor, "cost": result.floor},
+        "ratio": result.ratio,
+        "peers": [_peer_as_json(name, outcome) for name, outcome in result.peers.items()],
+        "bars": [{"most": bar.most, "against": bar.against, "value": value, "verdict": said} for bar, value, said in result.bars],
+        "note": result.note,
+    }
+
+
+def _peer_as_json(name: str, outcome: float | str) -> dict[str, Any]:
+    cost, reason = (None, outcome) if isinstance(outcome, str) else (outcome, "")
+    return {"name": name, "cost": cost, "reason": reason}
+
+
+def from_json(value: Mapping[str, Any]) -> Run:
+    """A stored run. Names, bars and verdicts are today's; a work that the run did not know was not run."""
+    rows = {row["key"]: row for row in value["rows"]}
+    results = [
+        _row_from_json(part, work, rows[work.key]) if work.key in rows else _without_numbers(part, work, "it came after this run")
+        for part, works in TABLE.items()
+        for work in works
+    ]
+    return Run(value["machine"], value["date"], value["rounds"], value["command"], tuple(results))
+
+
+def _row_from_json(part: str, work: Work, row: Mapping[str, Any]) -> Result:
+    known = {each["name"]: each["reason"] if each["cost"] is None else each["cost"] for each in row["peers"]}
+    peers = {name: known.get(name, SILENT) for name in work.peers}
+    return Result(part, work, row["ours"], row["floor"]["cost"], peers, row["note"], row["reason"], row["status"] == FAILED)

@@ -1,0 +1,155 @@
+"""Workers on several machines, each a clone with a process of its own, over one hub and one PostgreSQL; all on this computer.
+
+Invariant: a session is the same work for every number of workers: a timer that is due at once, and a commit. They are at work
+before it begins; measured is the time from the first start to the last end, divided by the sessions: the median of rounds, in which
+every number of workers has its turn. Every session ends well, or there is no number.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import clia
+from benchmarks.measure import NotRun, Row, has_package
+from benchmarks.peers.server import NoServer, started
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+MACHINES, SESSIONS, ROUNDS = 3, 12, 3
+KEYS = tuple(f"workers-{count}" for count in range(1, MACHINES + 1))
+PATIENCE = 120.0  # seconds
+PAUSE = 0.01
+FLOW = """\
+def main(input):
+    request("timer", {"seconds": 0})
+    return request("commit", {"changes": {"out.txt": input}, "message": "Work"})["commit"]
+"""
+_CLIA = str(Path(sys.executable).parent / "clia")
+
+
+class Machine(NamedTuple):
+    root: Path
+    settings: clia.Settings
+
+    def open(self) -> clia.Space:
+        return clia.open(self.root, settings=self.settings)
+
+
+def rows(rounds: int) -> Iterator[Row | NotRun]:
+    rounds = min(rounds, ROUNDS)  # each has many sessions
+    if missing := [each for each in ("psycopg", "procrastinate") if not has_package(each)]:
+        yield from (NotRun(key, f"{' and '.join(missing)} not installed: the extra postgres has it") for key in KEYS)
+        return
+    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, top)
+        try:
+            address = started(stack).database("workers").address()
+        except NoServer as err:
+            yield from (NotRun(key, f"no PostgreSQL server: {err}") for key in KEYS)
+            return
+        try:
+            machines = _fleet(top, address)
+        except NotYet as err:
+            yield from (NotRun(key, str(err)) for key in KEYS)
+            return
+        yield from _rows(top, machines, rounds)
+
+
+class NotYet(Exception):
+    """Machines cannot share a space here, and why."""
+
+
+def _fleet(top: Path, address: str) -> list[Machine]:
+    """Clones of one space, each at home on a machine of its own."""
+    subprocess.run(["git", "init", "--quiet", "--bare", str(top / "hub.git")], check=True)
+    settings = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
+    machines = [Machine(top / f"machine-{number}", settings) for number in range(1, MACHINES + 1)]
+    for each in machines:
+        words = [_CLIA, "init", str(each.root), "--hub", str(top / "hub.git"), "--store", address]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if "unrecognized arguments: --hub" in done.stderr:
+            raise NotYet("clia init knows no --hub")
+        if done.returncode:
+            raise RuntimeError(f"clia init --hub: {done.stderr}")
+        subprocess.run(["git", "-C", str(each.root), "config", "clia.durable", "false"], check=True)
+    return machines
+
+
+def _rows(top: Path, machines: Sequence[Machine], rounds: int) -> Iterator[Row]:
+    agents = [f"a{number}" for number in range(SESSIONS)]
+    with machines[0].open() as space:
+        space.define("work", FLOW)
+        for agent in agents:
+            space.spawn(agent, clia.Briefing("bench"))
+        _alone(space, agents)
+        times: list[list[float]] = []
+        for _ in range(rounds):
+            by_workers = [_with_workers(top, space, machines[:count], agents) for count in range(1, MACHINES + 1)]
+            times.append([_each(lambda: _alone(space, agents)), *by_workers])
+    by_hand, *costs = (statistics.median(each) for each in zip(*times, strict=True))
+    for key, cost in zip(KEYS, costs, strict=True):
+        yield Row(key, cost, by_hand if key == KEYS[0] else costs[0], note=f"{1000 / cost:.1f} sessions a second")
+
+
+def _each(work: Callable[[], None]) -> float:
+    """Milliseconds a session."""
+    started_at = time.perf_counter()
+    work()
+    return (time.perf_counter() - started_at) * 1000 / SESSIONS
+
+
+def _alone(space: clia.Space, agents: Sequence[str]) -> None:
+    """The same verbs, called one after the other by one process."""
+    for agent in agents:
+        space.start(agent, "work", "text")
+        space.resume(agent, None)
+        made = space.commit(agent, "finding", changes={"out.txt": b"text"}, message="Work")
+        assert space.resume(agent, {"commit": made}).result == made
+
+
+def _with_workers(top: Path, space: clia.Space, machines: Sequence[Machine], agents: Sequence[str]) -> float:
+    with ExitStack() as stack:
+        workers = [_started(stack, Path(stack.enter_context(tempfile.TemporaryDirectory(dir=top))), each) for each in machines]
+        until = time.monotonic() + PATIENCE
+        while any(said.stat().st_size == 0 for _, said in workers):  # it prints a line when it has done something
+            if any(process.poll() is not None for process, _ in workers) or time.monotonic() > until:
+                raise RuntimeError(f"not every one of {len(machines)} workers takes part")
+            _through(space, agents)
+        return _each(lambda: _through(space, agents))
+
+
+def _started(stack: ExitStack, place: Path, machine: Machine) -> tuple[subprocess.Popen[bytes], Path]:
+    """A worker's process, which ends with the stack, and the file that it prints to."""
+    said = place / "said"
+    words = [_CLIA, "worker", "--path", str(machine.root), "--json"]
+    process = subprocess.Popen(words, stdout=stack.enter_context(said.open("wb")), stderr=subprocess.DEVNULL)
+    for ending in (process.kill, lambda: process.wait(60), process.terminate):  # the last one first
+        stack.callback(ending)
+    return process, said
+
+
+def _through(space: clia.Space, agents: Sequence[str]) -> None:
+    """Starts a session of each agent, and waits until all have ended."""
+    for agent in agents:
+        space.start(agent, "work", "text")
+    until = time.monotonic() + PATIENCE
+    left = list(agents)
+    while left:
+        if time.monotonic() > until:
+            raise TimeoutError(f"{len(left)} of {len(agents)} sessions did not end within {PATIENCE:.0f} s")
+        time.sleep(PAUSE)
+        ended = {each: space.session(each) for each in left}
+        for agent, session in ended.items():
+            if session.status in ("failed", "diverged", "cancelled"):
+                raise RuntimeError(f"a session of {agent} ended as {session.status}: {session.failure}")
+        left = [agent for agent, session in ended.items() if session.status != "finished"]

@@ -1,0 +1,119 @@
+"""Every work that is measured: its floor, its peers and what we promise for it.
+
+Invariant: this is the whole table. What a run has no number for still has its line, with the reason; a number without a work
+here is refused. Bars are largest values: of the ratio to the floor or to a peer, or of the cost itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FLOOR, COST = "floor", "cost"
+LANGGRAPH, DBOS, ABSURD = "LangGraph, SQLite", "DBOS, PostgreSQL", "Absurd, PostgreSQL"
+FORK_LANGGRAPH, FORK_DBOS = "LangGraph, in the same thread only", "DBOS, until the fork waits"
+IMPORT_LANGGRAPH = "import langgraph"
+GIT, NAIVE = "git add -A && git commit", "libgit2, every file anew"
+GIT_NOTES, LIBGIT2_NOTES = "git notes add", "libgit2 create_note"
+BARE, PARSED, WALK, LANES = "python -c pass", "json.loads of the same files", "libgit2's walk over them", "lanes of clia graph"
+MONTY = "Monty + SQLite"
+_ENGINES = (LANGGRAPH, DBOS, ABSURD)
+_ALONE, _PAGE, _SIGNATURES = "one alone, nobody listens", "the shortest answer, same login", "bare Ed25519 verifications"
+
+
+class Bar(NamedTuple):
+    most: float
+    against: str = FLOOR  # the floor, a peer's name, or the cost itself, in the work's unit
+
+
+class Work(NamedTuple):
+    key: str
+    title: str
+    floor: str
+    bars: tuple[Bar, ...] = ()
+    peers: tuple[str, ...] = ()
+    unit: str = "ms"
+
+
+_HALF_OF_GIT = (Bar(1.5), Bar(0.5, GIT))
+_TRIP = "start, suspend, resume on a fresh handle"
+
+TABLE: dict[str, tuple[Work, ...]] = {
+    "space": (
+        Work("commit", "commit, 1,000 files as a value, one changed", "libgit2, incremental", _HALF_OF_GIT, (GIT, NAIVE)),
+        Work(
+            "commit-durable",
+            "commit, 1,000 files as a value, one changed, fsync on",
+            "libgit2, incremental",
+            _HALF_OF_GIT,
+            (GIT, NAIVE),
+        ),
+        Work("note", "bind a trace note, 1,000 there", "one-level writer on libgit2", (Bar(1.5),), (LIBGIT2_NOTES,)),
+        Work("note-many", "bind a trace note, 100,000 there", "ours at 1,000", (Bar(1.5),)),
+        Work("lost-each", "40 processes, a ref each: lost", "nothing", (Bar(0, COST),), (GIT_NOTES,), "%"),
+        Work("lost-one", "40 processes on one ref: lost", "nothing", (Bar(0, COST),), (GIT_NOTES,), "%"),
+        Work("parallel-each", "a durable commit of 40 processes, a ref each", "one process alone", (Bar(1.5),)),
+        Work("parallel-one", "a durable commit of 40 processes on one ref", "one process alone", (Bar(1.5),)),
+        Work("descendants", "descendants over 20,000 edges with a cycle", "recursive SQL in memory", (Bar(60, COST),)),
+    ),
+    "sessions": (
+        Work("round-trip", _TRIP, MONTY, (Bar(1.5), Bar(1 / 3, LANGGRAPH)), _ENGINES),
+        Work("round-trip-durable", f"{_TRIP}, fsync on", MONTY, (Bar(1.5),), (LANGGRAPH,)),
+        Work("round-trip-replayed", "the same, no run kept: replayed from the store", MONTY),
+        Work("round-trip-end", "start, suspend, resume to the end: an event in git", MONTY),
+        Work("resumes", "1,000 resumes of one session, one after the other", MONTY, (Bar(1.5),), _ENGINES),
+        Work("resumes-flat", "the last 100 of 1,000 resumes", "our first 100", (Bar(1.3),), _ENGINES),
+        Work("fork", "fork after 100 resumes, besides the branch", "the branch", (Bar(3, COST),), (FORK_LANGGRAPH, FORK_DBOS)),
+        Work("pending", "list 10,000 pending requests", "SELECT and json.loads", (Bar(60, COST),), (LANGGRAPH, ABSURD)),
+        Work("bytes", "bytes of a suspended session in the store", f"{MONTY}, the dump", (), _ENGINES, "B"),
+    ),
+    "lineage": (
+        Work("profile", "merged profile, 20 levels, 200 submodules", PARSED, (Bar(5, COST),)),
+        Work("profile-all", "merged profile, plan and agency of the same", PARSED, (Bar(35, COST),)),
+        Work("cold-profile", "cold start: clia agents profile --json", BARE, (Bar(5),), (IMPORT_LANGGRAPH,)),
+        Work("cold-version", "cold start: clia --version", BARE, (Bar(5),), (IMPORT_LANGGRAPH,)),
+    ),
+    "hooks": (
+        Work("cold-hook", "cold hook: clia hook claude-code, 4 kB", BARE, (Bar(2.5),), (IMPORT_LANGGRAPH,)),
+        Work("cold-hook-large", "cold hook, an event of 1 MB", BARE),
+    ),
+    "graph": (
+        Work("graph", "graph of 5,000 commits, page's server time", f"{WALK}, packed", (Bar(150, COST),)),
+        Work("graph-layout", "graph of 5,000 commits, its layout alone", LANES),
+        Work("graph-collapsed", "graph of 5,000 commits, its layout collapsed", LANES),
+        Work("graph-whole", "graph of 5,000 commits, its whole picture instead of 200 rows", LANES),
+    ),
+    "forge": (
+        Work("forge-p99", "decide under 200 listeners and 20 deciders: p99", f"{_ALONE}: p99"),
+        Work("forge-p50", "decide under 200 listeners and 20 deciders: p50", f"{_ALONE}: p50"),
+        Work("page-overview", "page: overview of 100 agents", _PAGE),
+        Work("page-inbox", "page: inbox of 100 questions", _PAGE),
+        Work("page-graph", "page: graph of 5,000 commits, looked at before", _PAGE),
+    ),
+    "federation": (
+        Work("announcements", "check 1,000 announcements", _SIGNATURES, (Bar(3),)),
+        Work("announcements-gate", "check 1,000 announcements, and ask the gate about each", _SIGNATURES),
+        Work("sync", "sync of 1,000 agents with one change each", "git fetch of the same heads", (Bar(5),)),
+        Work("sync-nothing", "sync with nothing new", "that fetch of 1,000 heads"),
+    ),
+    "behaviours": (
+        Work("stats-rebuild", "rebuild the statistics of 100,100 commits, 11,111 traces", WALK, (Bar(25),)),
+        Work("stats", "stats of a behaviour over them, from the index", WALK, (Bar(100, COST),)),
+        Work("stats-weekly", "stats of all behaviours over them by week", WALK, (Bar(100, COST),)),
+        Work("suggest", "suggest, with the commits it rests on", WALK, (Bar(100, COST),)),
+        Work("stats-after", "commit once more, and stats again", "that commit alone"),
+    ),
+    "hub": (
+        Work("hub-commit", "commit over a hub", "git fetch, git push --atomic of one ref", (Bar(1.5),)),
+        Work("hub-trace", "commit with its trace over a hub", "git fetch, git push --atomic of two refs", (Bar(1.5),)),
+        Work("hub-spawn", "spawn over a hub", "git fetch, git push --atomic of two refs", (Bar(1.5),)),
+    ),
+    "workers": (
+        Work("workers-1", "a session by 1 worker, hub and PostgreSQL", "one process that answers by itself"),
+        Work("workers-2", "a session by 2 workers on 2 machines", "1 worker"),
+        Work("workers-3", "a session by 3 workers on 3 machines", "1 worker"),
+    ),
+}
+
+
+def work_of(key: str) -> Work:
+    return next(work for works in TABLE.values() for work in works if work.key == key)
