@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 import pytest
 
+from clia.backends import postgres_server
 from clia.backends.postgres_store import PostgresStore
 from clia.backends.sql_schema import KNOWN
 from clia.backends.sqlite_store import SqliteStore
@@ -118,6 +119,32 @@ def stop_inside(where: Where, ready: Any) -> None:
         change.edges.add([Edge(*"abcde")])
         ready.set()
         signal.pause()
+
+
+def stop_inside_after_many(where: Where, ready: Any) -> None:
+    with where.open().writing() as change:
+        change.streams.append("s", ["never", "ever"])
+        ready.set()
+        signal.pause()
+
+
+@pytest.mark.parametrize("stop", [stop_inside, stop_inside_after_many])
+def test_a_process_that_is_stopped_inside_a_transaction_does_not_keep_others_from_writing_for_ever(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch, stop: Callable[[Where, Any], None]
+) -> None:
+    monkeypatch.setattr(postgres_server, "IDLE_SECONDS", 0.2)
+    where = Where("postgres", postgres_address)
+    ready = FORK.Event()
+    writer = FORK.Process(target=stop, args=(where, ready))
+    writer.start()
+    try:
+        ready.wait()
+        with opened(where) as store:
+            assert get(put(store, "k", "v")) == "v"
+            assert bodies(store, "s") == []
+    finally:
+        writer.kill()
+        writer.join()
 
 
 def test_a_writer_killed_inside_its_transaction_leaves_nothing_and_blocks_nobody(where: Where) -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 # What the server is told of it, and since which version it takes that.
 _WATCH = {"tcp_keepalives_idle": 0, "tcp_keepalives_interval": 0, "tcp_keepalives_count": 0, "tcp_user_timeout": 120_000}
+IDLE_SECONDS = 60.0
+"""For so long whoever is in a transaction may say nothing: a process that is stopped in one keeps all others from writing."""
+_IDLE = "idle_in_transaction_session_timeout"
 # A server may end sessions that are idle, and statements that wait. A session that holds locks is, and does.
 _LIMITS = {"idle_session_timeout": 140_000, "lock_timeout": 0, "statement_timeout": 0}
 
@@ -78,7 +81,8 @@ def modules() -> tuple[Any, Any]:
 
 def watch(connection: psycopg.Connection) -> None:
     """Has the server find out by itself that nobody is at the other end: else what a silent machine held stays held for hours."""
-    _set(connection, dict(zip(_WATCH, ALIVE.values(), strict=True)), _WATCH)
+    values = dict(zip(_WATCH, ALIVE.values(), strict=True))
+    _set(connection, {**values, _IDLE: int(IDLE_SECONDS * 1000)}, {**_WATCH, _IDLE: 0})
 
 
 def never_end(connection: psycopg.Connection) -> None:

@@ -242,7 +242,11 @@ class _PostgresConnection(Connection):
 
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         with self._address.translated(), self._connection.cursor() as cursor:
+            if len(rows) == 1:
+                return cursor.execute(_dialect(sql), rows[0]).rowcount
             cursor.executemany(_dialect(sql), rows)
+            # After a pipeline, which that is, a server of version 15 does not watch how long a transaction says nothing.
+            self._connection.execute("SELECT 1")
             return cursor.rowcount
 
     def has_table(self, name: str) -> bool:
@@ -278,9 +282,8 @@ class _PostgresConnection(Connection):
 
 
 def _dialect(sql: str) -> LiteralString:
-    made: Any = _OWN.get(sql, sql).replace(
-        "?", "%s"
-    )  # the statements are constants; their type does not follow them through a format
+    # The statements are constants; their type does not follow them through a format.
+    made: Any = _OWN.get(sql, sql).replace("?", "%s")
     return made  # type: ignore[no-any-return]
 
 
