@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.app.config import Config
+from clia.space import ledger
 from support.effects import QUICK, worker_for
 from support.git_hubs import Hub, away
 from support.hub_spaces import STEP, machine, work
@@ -120,3 +121,18 @@ def test_an_agent_that_has_not_come_here_is_told_from_one_that_there_is_not(tmp_
             refused("no-such-object", lambda: two.log("nobody"))
         two.hub_sync()
         assert two.head("scout") == one.head("scout")
+
+
+def test_of_many_agents_the_same_ones_are_left_to_others(
+    tmp_path: Path, hub: Hub, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
+        one.spawn("seen", BRIEFING)
+        two.hub_sync()
+        one.spawn("unseen", BRIEFING)
+        assert two.elsewhere(["seen", "unseen"]) == frozenset()  # the hub is there: whoever works on one has it then
+        with away(hub):
+            refused("agent-not-here", lambda: two.head("unseen"))
+            assert two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
+            monkeypatch.setattr(ledger, "_MANY", 1)
+            assert two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clia.ports.store import Store
 
 OWED, LAST = "owed/", "last/"
+_MANY = 500  # agents for which all notes are read at once: each by itself is a way to the server and back
 
 
 class Elsewhere(NamedTuple):
@@ -76,8 +77,12 @@ class StoreLedger:
         """The like of several agents: of those that any machine has said some of."""
         if not self._shared:
             return []
+        wanted = set(agents)
+        if len(wanted) > _MANY:
+            found = ((key.removeprefix(LAST), value) for key, value in self._store.scan(LAST))
+            return [(name, dict(value)) for name, value in found if name in wanted]
         with self._store.reading() as view:
-            rows = [(name, view.values.get(LAST + name)) for name in sorted(set(agents))]
+            rows = [(name, view.values.get(LAST + name)) for name in sorted(wanted)]
         return [(name, dict(row.value)) for name, row in rows if row is not None]
 
     def may_be_elsewhere(self, name: str) -> bool:
