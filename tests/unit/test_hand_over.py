@@ -198,6 +198,7 @@ def test_everything_else_is_tried_again_until_the_attempts_are_used_up(error: Ex
         NoSuchAgent("no", code="agent-not-here"),
         Conflict("no", code="work-elsewhere"),
         Conflict("no", code="hub-diverged"),
+        Conflict("no", code="hub-unsettled"),
         TransportError("no", code="hub-away"),
     ],
 )

@@ -31,7 +31,7 @@ _LAST = datetime.max.replace(tzinfo=UTC).timestamp() - 86400.0
 _RETRY_AFTER_MAX = 3600.0
 # Trying again would end the same way.
 _FINAL = (InvalidInput, NotFound, Denied, AlreadyExists)
-_OUT_OF_REACH = frozenset(("agent-not-here", "hub-away", "hub-busy", "hub-diverged", "work-elsewhere"))
+_OUT_OF_REACH = frozenset(("agent-not-here", "hub-away", "hub-busy", "hub-diverged", "hub-unsettled", "work-elsewhere"))
 
 
 class Patience(NamedTuple):
