@@ -253,6 +253,7 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         "doors": lambda: space.doors,
         "has_hub": lambda: space.has_hub,
         "elsewhere": space.elsewhere,
+        "meet": lambda: space.meet("scout"),
     }
     assert {*calls, "close"} == set(LOCAL)
     for name, call in calls.items():

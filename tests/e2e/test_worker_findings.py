@@ -15,7 +15,7 @@ import clia
 from clia.app.config import Config, Llm, ProgramRule
 from clia.app.effects import Effects, command, llm, session
 from clia.app.effects.output import Output
-from clia.app.worker import make_tools
+from clia.app.worker_tools import make_tools
 from clia.backends.http_client import HttpClient
 from clia.backends.store_queue import StoreQueue
 from clia.errors import Conflict, EngineError, InvalidInput, StoreError, TransportError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,11 @@ import pytest
 
 from clia.app.config import Config
 from clia.space import ledger
+from support import git
 from support.effects import QUICK, worker_for
 from support.git_hubs import Hub, away
-from support.hub_spaces import STEP, machine, work
-from support.space_driver import BRIEFING
+from support.hub_spaces import HEADS, STEP, TRACES, machine, more_at_hub, work
+from support.space_driver import BRIEFING, postgres_url
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -28,8 +30,10 @@ ONCE = QUICK._replace(attempts=1, backoff_seconds=0.01, backoff_max_seconds=0.02
 """Whatever fails once has failed for good."""
 
 
-def run(space: clia.Space, root: Path, step: Callable[[Context, Any], Any]) -> Status:
-    return worker_for(space, root, {"step": step}, Config(worker=ONCE), queue=space.running.queue).run(once=True)
+def run(space: clia.Space, root: Path, step: Callable[[Context, Any], Any] | None = None) -> Status:
+    """One look of a worker, with the effects that are built in; what happened."""
+    handlers = {} if step is None else {"step": step}
+    return worker_for(space, root, handlers, Config(worker=ONCE), queue=space.running.queue).run(once=True)
 
 
 def begin(space: clia.Space, *agents: str) -> None:
@@ -136,3 +140,175 @@ def test_of_many_agents_the_same_ones_are_left_to_others(
             assert two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
             monkeypatch.setattr(ledger, "_MANY", 1)
             assert two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
+
+
+# A machine that lags, and the hub is there
+
+
+COMMIT = 'def main(input):\n    return request("commit", {"kind": input, "changes": {"done.txt": "1"}})\n'
+SPAWN = 'def main(input):\n    return request("spawn", {"name": "child", "briefing": {"title": "b"}, "flow": "news"})\n'
+
+
+def test_what_an_attempt_committed_on_another_machine_is_not_committed_again(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two, closing(two.running.queue):
+        one.define("commits", COMMIT)
+        one.spawn("scout", BRIEFING)
+        asked = one.start("scout", "commits", "finding").pending[0]
+        two.hub_sync()
+        # As a worker of machine one leaves it that dies before it can answer.
+        mark = {"request": asked.id, "asked": asked.since}
+        made = one.commit_with_trace("scout", "finding", changes={"done.txt": b"1"}, meta=mark)
+        assert run(two, tmp_path / "two").answered == 1
+        assert two.session("scout").result == {"commit": made}
+        assert [each.cid for each in two.log("scout", own=True) if each.kind == "finding"] == [made]
+
+
+def test_an_attempt_that_comes_to_its_end_late_leaves_one_commit(tmp_path: Path, hub: Hub, store: str) -> None:
+    """Another machine lost its claim, and commits between our look and our commit."""
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two, closing(two.running.queue):
+        one.define("commits", COMMIT)
+        one.spawn("scout", BRIEFING)
+        asked = one.start("scout", "commits", "finding").pending[0]
+        two.hub_sync()
+        looked = two.log
+        late: list[str] = []
+
+        def log(*words: Any, **more: Any) -> Any:
+            found = looked(*words, **more)
+            if not late:
+                mark = {"request": asked.id, "asked": asked.since}
+                late.append(one.commit_with_trace("scout", "finding", changes={"done.txt": b"1"}, meta=mark))
+            return found
+
+        two.log = log  # type: ignore[method-assign]
+        assert run(two, tmp_path / "two").answered == 1
+        assert two.session("scout").result == {"commit": late[0]}
+
+
+def test_types_and_flows_of_another_machine_are_there_when_they_are_needed(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two, closing(two.running.queue):
+        one.define("commits", COMMIT)
+        one.define("spawns", SPAWN)
+        for name in ("scout", "other"):
+            one.spawn(name, BRIEFING)
+        two.hub_sync()
+        one.register_type("probe", "finding")
+        one.define("news", STEP)
+        one.start("scout", "commits", "probe")
+        one.start("other", "spawns")
+        assert (run(two, tmp_path / "two").answered, two.session("other").status) == (2, "finished")
+        assert two.session("child").status == "suspended"
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["postgres", "sqlite"])
+def test_verbs_find_what_another_machine_has_defined(tmp_path: Path, hub: Hub, postgres_address: str, shared: bool) -> None:
+    store = postgres_url(postgres_address) if shared else None
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
+        two.spawn("scout", BRIEFING)
+        one.register_type("probe", "finding")
+        two.commit("scout", "probe", changes={"a": b"1"})
+        one.register_type("report", "briefing")
+        two.register_type("daily", "report")
+        one.define("news", STEP)
+        assert two.start("scout", "news").pending
+        one.define("more", STEP)
+        assert two.behaviour("more").name == "more"
+        refused("unknown-kind", lambda: two.commit("scout", "nothing", changes={"a": b"2"}))
+        refused("no-such-flow", lambda: two.start("scout", "nothing"))
+
+
+# What cannot be done here
+
+
+def test_what_has_not_come_here_fails_no_session_while_the_hub_is_away(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two, closing(two.running.queue):
+        one.define("commits", COMMIT)
+        one.spawn("scout", BRIEFING)
+        one.start("scout", "commits", "probe")
+        two.hub_sync()
+        one.register_type("probe", "finding")
+        with away(hub):
+            found = run(two, tmp_path / "two")
+            assert (found.given_up, found.retried) == (0, 1)
+            assert "what others have defined" in str(found.last)
+            refused("news-elsewhere", lambda: two.start("scout", "unheard-of"))
+        two.hub_sync()
+        assert run(two, tmp_path / "two").answered == 1
+        assert two.session("scout").status == "finished"
+
+
+def test_a_branch_that_people_have_checked_out_here_is_left_to_another_machine(tmp_path: Path, hub: Hub, store: str) -> None:
+    called: list[str] = []
+
+    def step(context: Context, payload: Any) -> Any:
+        called.append(context.agent)
+        return payload
+
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two, closing(two.running.queue):
+        begin(one, "scout")
+        two.hub_sync()
+        git("worktree", "add", "--quiet", str(tmp_path / "people"), "agents/scout", cwd=tmp_path / "two")
+        work(one, "scout", "more")
+        for _ in range(3):
+            assert run(two, tmp_path / "two", step).given_up == 0
+        assert called == []
+        with closing(one.running.queue):
+            assert run(one, tmp_path / "one", step).answered == 1
+
+
+def test_a_worker_that_is_to_work_until_nothing_is_left_waits_for_the_hub(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two, closing(two.running.queue):
+        begin(one, "scout")
+        looks: list[bool] = []
+
+        def wait(event: threading.Event, seconds: float) -> bool:
+            if threading.current_thread() is threading.main_thread() and not looks:
+                looks.append(True)
+                two.hub_sync()
+            return event.wait(min(seconds, 0.05))
+
+        hub.repository.rename(tmp_path / "gone")
+        refused("agent-not-here", lambda: two.head("scout"))
+        (tmp_path / "gone").rename(hub.repository)
+        assert two.elsewhere(["scout"]) == {"scout"}
+        handlers = {"step": lambda _, payload: payload}
+        worker = worker_for(two, tmp_path / "two", handlers, Config(worker=ONCE), queue=two.running.queue, wait=wait)
+        assert worker.run(until_idle=True).answered == 1
+        assert looks
+
+
+# The notes of what refs are to be
+
+
+@pytest.mark.parametrize("how", ["by plain git", "never done", "abandoned"])
+def test_whoever_has_all_that_the_hub_has_may_work_while_it_is_away(
+    tmp_path: Path, hub: Hub, way: Path, store: str, how: str
+) -> None:
+    with machine(tmp_path / "one", hub._replace(url=str(way)), store) as one, machine(tmp_path / "two", hub, store) as two:
+        one.spawn("scout", BRIEFING)
+        two.hub_sync()
+        if how == "by plain git":
+            git("update-ref", HEADS + "scout", more_at_hub(hub, "scout"), cwd=hub.repository)
+            two.hub_sync()
+        elif how == "never done":
+            two._meeting.ledger.expect([(TRACES + "scout", None, "1" * 40)])  # type: ignore[union-attr]
+            work(two, "scout", "more")
+        else:
+            way.unlink()
+            work(one, "scout", "lost")
+            two.hub_sync(abandon=["scout"])
+        with away(hub):
+            assert work(two, "scout", "goes on")
+
+
+def test_a_name_that_goes_to_another_clones_line_is_that_clones(tmp_path: Path, hub: Hub) -> None:
+    with machine(tmp_path / "one", hub) as one, machine(tmp_path / "two", hub) as two:
+        with away(hub):
+            for space, text in ((one, "ours"), (two, "theirs")):
+                space.spawn("scout", BRIEFING)
+                work(space, "scout", text)
+        two.hub_sync()
+        one.hub_sync(forks={"scout": "scout-one"})
+        refused("foreign-agent", lambda: work(one, "scout", "more"))
+        assert work(one, "scout-one", "more")
+        assert work(two, "scout", "more")

@@ -20,7 +20,7 @@ from clia.app.beats import About, Beats
 from clia.app.config import Config
 from clia.app.fleet import WORKER
 from clia.app.users import users_of
-from clia.app.worker import make_tools
+from clia.app.worker_tools import make_tools
 from clia.backends.postgres_server import lock_number
 from clia.ports.queue import Task
 from support import git

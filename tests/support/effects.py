@@ -15,7 +15,8 @@ import clia
 from clia.app.config import Config, ProgramRule, WorkerOptions
 from clia.app.effects import Effects
 from clia.app.effects.context import Context, Tools
-from clia.app.worker import Parts, Worker, make_tools
+from clia.app.worker import Parts, Worker
+from clia.app.worker_tools import make_tools
 from clia.backends.store_queue import StoreQueue
 from clia.sessions.model import Request
 

@@ -250,6 +250,7 @@ SPACE = {
     "last_refused": ["into", "from_"],
     "log": ["text", "own", "limit"],
     "maintain": ["archive_idle_days", "dry_run"],
+    "meet": ["name"],
     "merge": ["into", "from_", "message", "meta"],
     "merged_into": ["name"],
     "merged_sessions": ["name"],

@@ -57,6 +57,15 @@ class HubVerbs:
             done += self._fork_off(hub, names.check_name(name), names.check_name(new))
         return done
 
+    def meet(self, name: str) -> None:
+        """Brings an agent and the hub together, as whoever works on it does first; nothing where there is no hub.
+
+        ``Conflict`` where nobody can work on it here: there is a fork, or the last work is elsewhere and the hub is away.
+        """
+        if self._meeting is not None:
+            with self._envelope.at_work(names.check_name(name)):
+                pass
+
     def elsewhere(self, agents: Iterable[str] = ()) -> frozenset[str]:
         """Agents whose last work is on another machine that has not published it: nobody can work on them here.
 

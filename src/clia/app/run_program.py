@@ -21,7 +21,6 @@ from clia.kernel import secrets
 from clia.kernel.messages import check_text
 from clia.kernel.refs import check_name
 from clia.kernel.typed_objects import Briefing
-from clia.kernel.types import Types
 from clia.ports.programs import Order
 
 TYPE_CHECKING = False
@@ -100,7 +99,7 @@ def run_program(space: Space, wishes: Wishes, world: World, programs: Programs |
     if not wishes.words:
         raise InvalidInput("which program is to be run?", code="no-program", hints=["clia run AGENT -- PROGRAM ARGS…"])
     check_text(wishes.message, "message")
-    Types((type_, parent) for type_, parent in space.types().items() if parent is not None).check_commit_kind(wishes.kind)
+    space._registry.check_kind(wishes.kind)  # noqa: SLF001  # else it is seen only when the program has run
     if programs is None:
         from clia.backends.local_programs import LocalPrograms  # only who runs programs needs it
 

@@ -170,6 +170,7 @@ def _met(git: Git, hub: RemoteHub, alone: Core) -> tuple[Core, Meeting]:
         notes=notes,
         seek=lambda name: meeting.seek(name) if meeting else None,
         fresh=lambda name: meeting.refresh(name) if meeting else None,
+        catch_up=lambda: meeting is not None and meeting.catch_up(),
     )
     meeting = Meeting(core, alone, hub, ledger)
     return core, meeting

@@ -9,34 +9,27 @@ passes within this process is measured by a clock that nobody sets; the time of 
 from __future__ import annotations
 
 import math
-import os
-import socket
 import threading
-import time
 from contextlib import suppress
-from secrets import token_hex
 from typing import NamedTuple, TypeVar
 
 from clia.app.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, Desk, End
 from clia.app.effects import ALONE, llm
-from clia.app.effects.context import Cleaning, Context, Tools, is_away, patiently
+from clia.app.effects.context import Context, Tools, is_away, patiently
 from clia.app.policies import Policies
-from clia.errors import BackendError, CliaError
-from clia.kernel import secrets
+from clia.errors import BackendError, CliaError, Conflict
 from clia.sessions import hand_over
 from clia.sessions.hand_over import Gone, Patience, Resume
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from clia.app.config import Config, WorkerOptions
     from clia.app.effects import Effects
     from clia.app.space import Space
-    from clia.kernel.clock import Clock
-    from clia.kernel.secrets import State
     from clia.ports.queue import Claim, Queue, Task
-    from clia.sessions.hand_over import Outcome
+    from clia.sessions.hand_over import Outcome, Retry
     from clia.sessions.model import Request
 
 T = TypeVar("T")
@@ -108,6 +101,7 @@ class Worker:
         self._forgot_at = -math.inf
         self._asked_at: float | None = None  # since when an answer of the store is waited for
         self._last: str | None = None
+        self._waits_for_hub = False  # whether there is something that this worker can answer when the hub is back
         self._policies = Policies(parts.space, parts.config, parts.wait)
 
     def stop(self) -> None:
@@ -187,7 +181,9 @@ class Worker:
             self._parts.wait(self._wake, self._until(next_at))
 
     def _is_over(self, once: bool, until_idle: bool, wanted: Sequence[Task]) -> bool:
-        return (once and (self._next_time(wanted) or math.inf) > self._now()) or (until_idle and not wanted)
+        return (once and (self._next_time(wanted) or math.inf) > self._now()) or (
+            until_idle and not wanted and not self._waits_for_hub
+        )
 
     def _next_time(self, tasks: Sequence[Task]) -> float | None:
         return self._asking(lambda: self._parts.queue.next_time(tasks, self._now()))
@@ -214,9 +210,12 @@ class Worker:
         self._forget()
         handled = {kind for kind in self._parts.effects if kinds is None or kind in kinds}
         live = self._live_agents(requests)
-        elsewhere = self._asking(lambda: space.elsewhere({each.agent for each in requests}))  # others answer for these
+        elsewhere = self._asking(space.elsewhere)  # whoever has their last work answers for these
+        unseen = self._asking(lambda: space.elsewhere({each.agent for each in requests})) - elsewhere
         near = [each for each in requests if each.agent not in elsewhere]
         found = hand_over.tasks(near, handled, live.__contains__, self._now())
+        self._waits_for_hub = any(each.agent in unseen for each in found)
+        found = [each for each in found if each.agent not in unseen]
         with self._mutex:
             return [each for each in found if (each.agent, each.request) not in self._running]
 
@@ -323,6 +322,9 @@ class Worker:
         try:
             if not self._still_waits(attempt):
                 return Gone()
+            put_off = self._met(attempt)
+            if put_off is not None:
+                return put_off
             value = handle(context, context.request.payload)
         except Exception as err:  # noqa: BLE001  # a handler may raise anything, and the worker goes on
             return hand_over.after_error(err, claim.task, claim.attempt, self._now(), self._patience)
@@ -337,6 +339,14 @@ class Worker:
         agent, request = attempt.place
         found = patiently(lambda: self._parts.space.pending(agent), attempt.context.cancelled)
         return any(each.id == request for each in found)
+
+    def _met(self, attempt: Attempt) -> Retry | None:
+        """The agent is as the hub has it, with what an earlier attempt did on another machine; else the handler is not called."""
+        try:
+            self._parts.space.meet(attempt.claim.task.agent)
+        except Conflict as err:
+            return hand_over.put_off(err, attempt.claim.task, self._now(), self._patience)
+        return None
 
     def _conclude(self, attempt: Attempt, outcome: Outcome | None) -> None:
         stopped = self._stopping.is_set() and attempt.context.cancelled.is_set() and not attempt.gone
@@ -474,26 +484,3 @@ class Worker:
 def _doing(attempt: Attempt) -> Doing:
     task = attempt.claim.task
     return Doing(task.agent, task.request, task.kind, attempt.claim.attempt, attempt.said)
-
-
-def make_tools(clock: Clock, environment: Mapping[str, str], workplace: str, *, redact: bool = True) -> Tools:
-    """The real world; worktrees go below a directory that is clia's own."""
-    from clia.backends.http_client import HttpClient
-    from clia.backends.local_programs import LocalPrograms
-
-    cleaning = Cleaning(lambda text: secrets.redact(text).text, _clean_chunk) if redact else Cleaning(str, _keep_chunk)
-    return Tools(clock, time.monotonic, environment, HttpClient(), LocalPrograms(), workplace, cleaning)
-
-
-def _clean_chunk(text: str, state: State) -> tuple[str, State]:
-    clean, after = secrets.redact_chunk(text, state)
-    return clean.text, after
-
-
-def _keep_chunk(text: str, state: State) -> tuple[str, State]:
-    return text, state
-
-
-def new_name() -> str:
-    """A name that no other worker has: where it runs, and a random end."""
-    return f"{socket.gethostname()}-{os.getpid()}-{token_hex(3)}"

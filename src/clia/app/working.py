@@ -16,7 +16,8 @@ from clia.app.ingest import has_events, ingest
 from clia.app.meanwhile import meanwhile
 from clia.app.spaces import open_space
 from clia.app.waking import waking
-from clia.app.worker import Parts, Worker, make_tools, new_name
+from clia.app.worker import Parts, Worker
+from clia.app.worker_tools import make_tools, new_name
 from clia.errors import CliaError, InvalidInput
 
 TYPE_CHECKING = False

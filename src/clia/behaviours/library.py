@@ -87,6 +87,9 @@ class Library:
 
     def get(self, name: str) -> KnownBehaviour:
         """A behaviour by its name."""
+        return self._core.sought(lambda: self._get(name), NotFound)
+
+    def _get(self, name: str) -> KnownBehaviour:
         tip = self._core.refs.get(names.behaviour(name)) if names.is_name(name) else None
         found = None if tip is None else self._known(name, self._chains.at(tip))
         if found is None:
@@ -160,10 +163,13 @@ class Library:
 
     def version(self, text: str, name: str | None = None) -> BehaviourVersion:
         """A version: a name's current one, or one by its id or the start of it; among those of one name, where that is given."""
+        return self._core.sought(lambda: self._version(text, name), NotFound)
+
+    def _version(self, text: str, name: str | None) -> BehaviourVersion:
         named = name is None and names.is_name(text) and self._core.refs.get(names.behaviour(text)) is not None
         if named and not names.is_start_of_id(text):
             return self.current(text)
-        known = self.all() if name is None else [self.get(name)]
+        known = self.all() if name is None else [self._get(name)]
         found = {each.cid: each for behaviour in known for each in behaviour.versions if _begins(each.cid, text)}
         if named and not names.is_id(text):  # another clone or plain git called it so
             if found:

@@ -84,11 +84,11 @@ class Flows:
 
     def all(self) -> list[Flow]:
         """Every flow as it is now, sorted by name."""
-        return [self.get(name) for name in self.names() if self._is_flow(name)]
+        return [self._get(name) for name in self.names() if self._is_flow(name)]
 
     def _is_flow(self, name: str) -> bool:
         try:
-            self.get(name)
+            self._get(name)
         except NotFound:
             return False
         return True
@@ -118,6 +118,9 @@ class Flows:
 
     def get(self, text: str) -> Flow:
         """A flow by name, or one version by its id."""
+        return self._core.sought(lambda: self._get(text), NotFound)
+
+    def _get(self, text: str) -> Flow:
         if names.is_id(text):
             return self._version(text)
         tip = self._core.refs.get(names.behaviour(names.check_name(text)))
@@ -152,7 +155,8 @@ class Flows:
         """The source of a version; what an id names never changes. ``name``: what it was asked for by."""
         found = self._sources.get(cid)
         if found is None:
-            found = self._sources[cid] = ASK_SOURCE if cid == self.ask() else self._read(cid, name).body
+            found = ASK_SOURCE if cid == self.ask() else self._core.sought(lambda: self._read(cid, name), NoSuchObject).body
+            self._sources[cid] = found
         return found
 
     def ask(self) -> str:

@@ -31,7 +31,10 @@ _LAST = datetime.max.replace(tzinfo=UTC).timestamp() - 86400.0
 _RETRY_AFTER_MAX = 3600.0
 # Trying again would end the same way.
 _FINAL = (InvalidInput, NotFound, Denied, AlreadyExists)
-_OUT_OF_REACH = frozenset(("agent-not-here", "hub-away", "hub-busy", "hub-diverged", "hub-unsettled", "work-elsewhere"))
+_OUT_OF_REACH = frozenset(
+    ("agent-not-here", "hub-away", "hub-busy", "hub-diverged", "hub-unsettled", "news-elsewhere", "work-elsewhere")
+)
+_PUT_OFF = 15.0  # seconds; another machine may be quicker
 
 
 class Patience(NamedTuple):
@@ -193,13 +196,21 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
     """What becomes of a request whose handler raised."""
     if is_gone(error):
         return Gone()
-    said, counts = describe(error), not is_out_of_reach(error)
-    if counts and isinstance(error, _FINAL):
+    if is_out_of_reach(error):
+        return put_off(error, task, now, patience)
+    said = describe(error)
+    if isinstance(error, _FINAL) and error.code != "hub-refused":  # by one machine's rights, perhaps
         return GiveUp(said)
-    if counts and attempt >= patience.attempts:
+    if attempt >= patience.attempts:
         return GiveUp(f"given up after {_times(attempt)}: {said}" if attempt > 1 else said)
     pause = max(backoff(f"{task.agent}/{task.request}", attempt, patience), _asked_pause(error))
-    return Retry(now + pause, said, counts)
+    return Retry(now + pause, said)
+
+
+def put_off(error: Exception, task: Task, now: float, patience: Patience) -> Retry:
+    """What becomes of a request that this machine cannot answer now: it is no failure, and takes as long as it takes."""
+    least = min(_PUT_OFF, patience.backoff_max)
+    return Retry(now + max(least, backoff(f"{task.agent}/{task.request}", 1, patience)), describe(error), counts=False)
 
 
 def is_gone(error: Exception) -> bool:

@@ -55,7 +55,7 @@ class Commits:
     ) -> str:
         core = self._core
         names.check_name(name)
-        self._registry.types().check_commit_kind(kind)
+        self._registry.check_kind(kind)
         text, open_fields = core.clean.words(words)
         with self._envelope.at_work(name):
             head = core.own_head(name)

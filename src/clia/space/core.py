@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from clia.errors import InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed
 from clia.kernel import refs as names
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from clia.errors import CliaError
     from clia.kernel.clock import Clock
     from clia.ports.locks import Locks
     from clia.ports.repository import Entry, Graph, Notes, Objects, Refs
     from clia.ports.store import Store
     from clia.space.model import AgentCommit, Content
 
+T = TypeVar("T")
 FOREIGN = "foreign/"
 AGENT_EMAIL = "{}@agents.clia.invalid"
 
@@ -58,6 +60,7 @@ class Core(NamedTuple):
     clone: str | None = None  # which clone this is, where others share the store
     seek: Callable[[str], None] = lambda _: None  # looks for an agent that is not here where other machines may have it
     fresh: Callable[[str], None] = lambda _: None  # takes over what other machines did to an agent; no lock may be held
+    catch_up: Callable[[], bool] = lambda: False  # takes over what all agents share; whether anything may be new
 
     def now(self) -> int:
         return int(self.clock().timestamp())
@@ -84,6 +87,15 @@ class Core(NamedTuple):
         if self.refs.get(names.archived(name)) is not None:
             hints = [f"it is archived; bring it back: clia archive --restore {name}"]
         raise NoSuchAgent(f"there is no agent {name!r} here", hints=hints, fields={"agent": name})
+
+    def sought(self, look: Callable[[], T], missing: type[CliaError]) -> T:
+        """What a look finds among what all agents share; where it misses something, another machine may have it."""
+        try:
+            return look()
+        except missing:
+            if not self.catch_up():
+                raise
+        return look()
 
     def source_head(self, text: str) -> str:
         """The head of what can be merged: an agent of this space, or ``PEER/AGENT`` as it is tracked here."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from clia.errors import CliaError, Conflict, Denied, GitError, InvalidInput, NoSuchAgent, NotFound, StaleRef, TransportError
+from clia.errors import CliaError, Conflict, Denied, GitError, InvalidInput, NotFound, StaleRef, TransportError
 from clia.kernel import refs as names
 from clia.kernel.clock import timestamp
+from clia.space import hub_refusals as refusals
 from clia.space.envelope import INTENT
 from clia.space.hub_records import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, Synced
 from clia.space.ledger import OWED
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from clia.ports.hub import Away, Hub, Move
     from clia.space.core import Core
-    from clia.space.ledger import Elsewhere, StoreLedger
+    from clia.space.ledger import StoreLedger
 
     Hold = Callable[[str], AbstractContextManager[None]]
     Progress = Callable[[int, int], None]
@@ -70,7 +71,7 @@ class Meeting:
             return True  # not an agent's lock: chains follow the hub when they are moved
         others = self.ledger.elsewhere(name)
         if others:
-            raise _elsewhere(others[0])
+            raise refusals.owed_elsewhere(others[0])
         if self._has_seen_all(name):
             return True
         for _ in range(_ROUNDS):
@@ -80,41 +81,38 @@ class Meeting:
             self._follow_chains()
             done, moves = self._settle(name)
             if any(each.what == FORK for each in done):
-                raise self._diverged(name)
+                raise refusals.diverged(name, self.fork(name))
             try:
                 if self._publish(name, moves):
+                    self._note(name)
                     return True
             except (TransportError, Denied):
                 return self._is_certain(name)  # it can be read, and not written: work goes on here, and is owed
-        raise self._busy(name)
+        raise refusals.busy(name)
 
     def _check_space(self) -> None:
         """``Conflict`` where the remote's address leads to another space by now."""
         there = self._hub.known(names.SPACE)
         if there is not None and there != self._alone.refs.get(names.SPACE):
-            raise Conflict(
-                f"the hub {self._hub.address()} holds another space",
-                code="other-space",
-                hints=[f"git remote get-url {self._hub.remote}", "clia hub set URL chooses another hub"],
-                fields={"remote": self._hub.remote},
-            )
+            raise refusals.other_space(self._hub.address(), self._hub.remote)
 
     def _is_certain(self, name: str) -> bool:
         """Whether nothing but this clone can have worked on an agent, while the hub is away. ``Conflict`` where another has."""
         last = self.ledger.last(name)
         if last is not None and not self._has_last(last):
-            raise Conflict(
-                f"the hub is away, and this machine has not seen the last work of {name!r}",
-                code="work-elsewhere",
-                hints=["wait until the hub is back"],
-                fields={"agent": name},
-            )
+            raise refusals.work_not_seen(name)
         return self.ledger.owes(names.head(name))
 
     def _has_seen_all(self, name: str) -> bool:
         """Whether no machine has done anything since we looked. What plain git did at the hub shows when a ref is moved."""
         ledger = self.ledger
         return self._has_last(ledger.last(name)) and not ledger.owes(names.head(name)) and self._has_last(ledger.last_of_chains())
+
+    def _note(self, lock: str) -> None:
+        """Under the lock: what refs are, where the hub has them so. What somebody noted before may never have come."""
+        refs = {ref: self._alone.refs.get(ref) for ref in self._refs(lock)}
+        if all(cid == self._hub.known(ref) for ref, cid in refs.items()):
+            self.ledger.correct(lock, refs)
 
     def _has_last(self, last: Mapping[str, str | None] | None) -> bool:
         return last is not None and all(self._alone.refs.get(ref) == cid for ref, cid in last.items())
@@ -129,6 +127,22 @@ class Meeting:
         elif not self._has_seen_all(name):
             with suppress(Conflict), self.hold(name):
                 self.meet(name)
+
+    def catch_up(self) -> bool:
+        """Takes over what all agents share, for whoever misses something of it; whether anything may be new.
+
+        ``NotFound`` (news-elsewhere) where another machine says that there is more, and the hub is away.
+        """
+        last = self.ledger.last_of_chains()
+        if last and self._has_last(last):
+            return False
+        if self._hub.read(*_CHAINS, names.BEHAVIOURS):
+            self._check_space()
+            self._follow_chains()
+            return True
+        if not last:
+            return False
+        raise refusals.news_not_seen()
 
     def _settle_owed(self, lock: str) -> None:
         """Publishes what is owed of a chain, if the hub is back."""
@@ -156,12 +170,7 @@ class Meeting:
         """``NoSuchAgent`` (agent-not-here) where another machine says that there is one: it can be tried again."""
         last = self.ledger.last(name)
         if last is not None and not self._has_last(last):
-            raise NoSuchAgent(
-                f"the agent {name!r} has not come to this machine yet, and the hub is away",
-                code="agent-not-here",
-                hints=["wait until the hub is back"],
-                fields={"agent": name},
-            )
+            raise refusals.agent_not_seen(name)
 
     def _mark_foreign(self, name: str) -> None:
         """Before an agent of another clone can be seen, and worked on. Where the store is shared, so are agents; and one whose
@@ -270,12 +279,7 @@ class Meeting:
         alone = self._alone
         place = alone.refs.followed_by(refs[0])
         if place is not None and ours[0] != theirs[0]:
-            raise Conflict(
-                f"the agent {name!r} has moved at the hub, and its branch is checked out in {place}",
-                code="branch-checked-out",
-                hints=["switch that worktree to another branch, then clia hub sync"],
-                fields={"agent": name, "worktree": place},
-            )
+            raise refusals.checked_out(name, place)
         if ours == (None, None):
             self._mark_foreign(name)
         done = []
@@ -334,6 +338,7 @@ class Meeting:
                     continue
                 try:
                     found, sent[lock] = self._settle(lock)
+                    self._note(lock)
                 except Conflict as err:
                     found, sent[lock] = [Synced(names.head(lock), err.code, None)], []
             done += found
@@ -342,6 +347,7 @@ class Meeting:
             with self.hold(lock):
                 if self._is_in_step(lock):  # all of it, since work may have gone on meanwhile
                     self.ledger.paid(lock)
+                    self._note(lock)
         return done
 
     def _is_in_step(self, lock: str) -> bool:
@@ -370,7 +376,8 @@ class Meeting:
         here, there = self._here(), self._hub.known_all()
         refs = {ref for ref, _ in here.items() ^ there.items()}
         mine = {key.removeprefix(OWED) for key, _ in self._core.store.scan(OWED)}
-        return sorted({lock_of(ref) for ref in refs} | mine, key=lambda lock: (names.is_name(lock), lock))
+        noted = {lock_of(ref) for ref, cid in self.ledger.last_of_chains().items() if here.get(ref) != cid}
+        return sorted({lock_of(ref) for ref in refs} | mine | noted, key=lambda lock: (names.is_name(lock), lock))
 
     def _here(self) -> dict[str, str]:
         return {ref: cid for _, source in names.KINDS for ref, cid in self._alone.refs.under(source) if names.is_shared(ref)}
@@ -432,6 +439,8 @@ class Meeting:
         refs = (names.head(name), names.archived(name))
         ours, theirs = tuple(map(alone.refs.get, refs)), tuple(map(hub.known, refs))
         done = self._follow(name, refs, ours, theirs)
+        if alone.clone is None:
+            alone.mark_foreign(name)  # the line that has the name now is another clone's
         record, theirs_record = names.record(name), hub.known(names.record(name))
         if theirs_record is not None and alone.refs.get(record) != theirs_record:
             alone.refs.move(record, alone.refs.get(record), theirs_record, "clia: follow the hub")
@@ -450,37 +459,8 @@ class Meeting:
         chain = lock_of(f"refs/clia/{name.strip('()')}")  # behaviours/x, types
         owed = [lock for lock in (name, chain) if self.ledger.is_owed_elsewhere(lock)]
         if not owed:
-            raise NotFound(
-                f"no other machine owes work of {name!r}",
-                code="nothing-elsewhere",
-                hints=["clia hub status shows what other machines owe"],
-                fields={"agent": name},
-            )
+            raise refusals.nothing_elsewhere(name)
         self.ledger.forgive(owed[0])
-
-    def _diverged(self, name: str) -> Conflict:
-        fork = self.fork(name)
-        said = {} if fork is None else {"base": fork.base, "ours": fork.ours, "theirs": fork.theirs}
-        return Conflict(
-            f"the agent {name!r} went on here and at the hub: there are two lines of its work",
-            code="hub-diverged",
-            hints=["clia hub status shows both", f"keep ours under another name: clia hub sync --fork {name}=NEW-NAME"],
-            fields={"agent": name, **said},
-        )
-
-    def _busy(self, name: str) -> Conflict:
-        return Conflict(
-            f"the hub keeps moving what belongs to {name!r}", code="hub-busy", hints=["try again"], fields={"agent": name}
-        )
-
-
-def _elsewhere(other: Elsewhere) -> Conflict:
-    return Conflict(
-        f"the last work of {other.agent!r} is on another machine, which has not published it yet",
-        code="work-elsewhere",
-        hints=["wait until that machine reaches the hub", f"if it never will: clia hub sync --abandon {other.agent}"],
-        fields={"agent": other.agent, "clone": other.clone, "since": other.since},
-    )
 
 
 def _joined(*parts: tuple[list[Synced], list[Move]]) -> tuple[list[Synced], list[Move]]:

@@ -14,7 +14,7 @@ from clia.space.taking import lock_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
     from clia.kernel.clock import Clock
@@ -68,6 +68,14 @@ class StoreLedger:
                 row = transaction.values.get(LAST + lock_of(ref))
                 transaction.values.put(LAST + lock_of(ref), {**(row.value if row else {}), ref: new})
 
+    def correct(self, lock: str, refs: Mapping[str, str | None]) -> None:
+        """The hub was read, and refs are so: what was noted of them otherwise was never done, or is past."""
+        row = self._store.get(LAST + lock) if self._shared else None
+        if row is None or all(refs.get(ref) == cid for ref, cid in row.value.items()):
+            return
+        with self._store.writing() as transaction:
+            transaction.values.put(LAST + lock, {ref: refs.get(ref) for ref in row.value})
+
     def last(self, name: str) -> dict[str, str | None] | None:
         """The last values that any machine was about to give to refs of an agent; None where no machine has said any."""
         row = self._store.get(LAST + name) if self._shared else None
@@ -103,6 +111,7 @@ class StoreLedger:
         """Whatever another machine has done to it counts no more."""
         with self._store.writing() as transaction:
             transaction.values.delete(OWED + lock)
+            transaction.values.delete(LAST + lock)
 
     def elsewhere(self, lock: str | None = None) -> list[Elsewhere]:
         """What other machines have not published; of one lock, or of all agents."""

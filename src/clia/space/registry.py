@@ -6,7 +6,7 @@ written is kept alive by a tree that a ref reaches.
 
 from __future__ import annotations
 
-from clia.errors import Conflict, InvalidInput, NoSuchObject, StaleRef, UnknownKind
+from clia.errors import Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef, UnknownKind
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
 from clia.kernel.typed_objects import as_bytes, as_object, as_typed, parse
@@ -42,11 +42,15 @@ class Registry:
             self._read = (tip, Types(known))
         return self._read[1]
 
+    def check_kind(self, kind: str) -> None:
+        """``UnknownKind`` unless ``commit`` may make a commit of this kind."""
+        self._core.sought(lambda: self.types().check_commit_kind(kind), UnknownKind)
+
     def register(self, name: str, parent: str) -> None:
         core = self._core
         core.fresh(TYPES_LOCK)
         with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):
-            self.types().check_new(name, parent)
+            core.sought(lambda: self.types().check_new(name, parent), NotFound)
             body = {"event": "type", "name": name, "parent": parent}
             append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}")
 
@@ -75,14 +79,17 @@ class Registry:
     def write(self, thing: TypedObject | Mapping[str, Any]) -> str:
         core = self._core
         made = core.clean.value(as_object(thing))
-        if made["type"] not in self.types().known():
-            raise UnknownKind(f"{made['type']!r} is no registered type", fields={"type": made["type"]})
+        core.sought(lambda: self._check_type(made["type"]), UnknownKind)
         data = as_bytes(made)
         cid = core.objects.blob_id(data)
         core.fresh(OBJECTS_LOCK)
         with self._envelope.among_others(), core.locks.hold(OBJECTS_LOCK):
             self._keep(cid, data)
         return cid
+
+    def _check_type(self, name: str) -> None:
+        if name not in self.types().known():
+            raise UnknownKind(f"{name!r} is no registered type", fields={"type": name})
 
     def _keep(self, cid: str, data: bytes) -> None:
         core = self._core
@@ -102,7 +109,8 @@ class Registry:
             return
 
     def read(self, cid: str) -> TypedObject | dict[str, Any]:
-        made = parse(self._core.objects.blob(check_text(cid, "cid")))
+        check_text(cid, "cid")
+        made = parse(self._core.sought(lambda: self._core.objects.blob(cid), NoSuchObject))
         if made is None:
             raise NoSuchObject(f"the object {cid} is no typed object", code="not-typed", fields={"cid": cid})
         return as_typed(made)

@@ -19,7 +19,6 @@ from clia.app.effects.payloads import Payload
 from clia.app.workplace import SEEN, Workplace
 from clia.errors import BackendError, Conflict, NotAllowed
 from clia.kernel.messages import check_text
-from clia.kernel.types import Types
 from clia.ports.programs import CANCELLED, TIMED_OUT, Order
 
 TYPE_CHECKING = False
@@ -74,7 +73,7 @@ def _job(context: Context, payload: Any) -> Job:
     message, kind = said.text("message", "") or f"{name}: request {context.request.id}", said.text("kind", rule.kind)
     # What could not be committed is refused before an hour's work is done for it.
     check_text(message, "message")
-    Types((type_, parent) for type_, parent in context.space.types().items() if parent is not None).check_commit_kind(kind)
+    context.space._registry.check_kind(kind)  # noqa: SLF001  # else it is seen only by committing
     return Job(name, rule, words, said.text("stdin", "").encode("utf-8"), message, kind)
 
 

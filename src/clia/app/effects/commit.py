@@ -22,8 +22,9 @@ def handle(context: Context, payload: Any) -> dict[str, str]:
             raise said.refusal(f"changes[{path!r}]", "is a text, or null where the file is to go")
         changes[path] = None if text is None else text.encode("utf-8")
     kind, message = said.text("kind", "finding"), said.text("message", "")
-    earlier = context.marked()
-    if earlier is not None:
-        return {"commit": earlier.cid}
-    made = context.space.commit_with_trace(context.agent, kind, changes=changes, message=message, meta=context.mark())
-    return {"commit": made}
+
+    def make(head: str) -> str:
+        mark = context.mark()
+        return context.space.commit_with_trace(context.agent, kind, changes=changes, message=message, meta=mark, base=head)
+
+    return {"commit": context.once(make)}

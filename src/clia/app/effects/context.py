@@ -6,9 +6,10 @@ same each time, so that what must happen once can be known again. ``cancelled`` 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
-from clia.errors import BackendError, CliaError
+from clia.errors import BackendError, CliaError, StaleRef
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _PAUSE, _LONGEST_PAUSE, _PAUSES = 0.25, 4.0, 12
 _FIRST_LOOK = 32
+_LOOKS = 4
 
 
 class Cleaning(NamedTuple):
@@ -87,6 +89,20 @@ class Context(NamedTuple):
     def mark(self) -> dict[str, str]:
         """What a commit made for this request carries. A request's number comes again where a store was lost; its time not."""
         return {"request": self.request.id, "asked": self.request.since}
+
+    def once(self, make: Callable[[str], str]) -> str:
+        """The commit for this request: that of an earlier attempt, else the one that is made on the head that was looked at.
+
+        Somebody may work on the agent meanwhile, and an earlier attempt may come to its end late: then it is looked at again.
+        """
+        for _ in range(_LOOKS):
+            head = self.space.head(self.agent)
+            earlier = self.marked()
+            if earlier is not None:
+                return earlier.cid
+            with suppress(StaleRef):
+                return make(head)
+        return make(self.space.head(self.agent))
 
     def marked(self) -> AgentCommit | None:
         """The commit that an earlier attempt made for this request."""
