@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from clia.app.effects.context import Context
     from clia.app.worker import Status
 
+    Step = Callable[[Context, Any], Any]
+
 
 ONCE = QUICK._replace(attempts=1, backoff_seconds=0.01, backoff_max_seconds=0.02)
 """Whatever fails once has failed for good."""
 
 
-def run(space: clia.Space, root: Path, step: Callable[[Context, Any], Any] | None = None) -> Status:
-    """One look of a worker, with the effects that are built in; what happened."""
+def run(space: clia.Space, root: Path, step: Step | None = None, *, to_the_end: bool = False) -> Status:
+    """A worker with the effects that are built in, which looks once or until nothing is left; what happened."""
     handlers = {} if step is None else {"step": step}
-    return worker_for(space, root, handlers, Config(worker=ONCE), queue=space.running.queue).run(once=True)
+    worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.running.queue)
+    return worker.run(once=not to_the_end, until_idle=to_the_end)
 
 
 def begin(space: clia.Space, *agents: str) -> None:
@@ -88,7 +91,7 @@ def test_a_request_for_an_agent_that_has_not_come_here_waits_for_the_hub_and_doe
             assert run(two, tmp_path / "two", step).retried == 0
             assert len(tried) == count
         two.hub_sync()
-        assert run(two, tmp_path / "two", step).answered == 1
+        assert run(two, tmp_path / "two", step, to_the_end=True).answered == 1
         assert (two.session("scout").status, two.session("scout").result) == ("finished", 1)
         assert "done.txt" in two.files("scout")
 
@@ -111,7 +114,7 @@ def test_an_answer_that_cannot_be_given_here_is_given_when_the_hub_is_back(tmp_p
         assert [(each.attempts, "has not seen" in str(each.error)) for each in two.running.queue.waiting()] == [(0, True)]
         gone[0].rename(hub.repository)
         two.hub_sync()
-        assert run(two, tmp_path / "two", step).answered == 1
+        assert run(two, tmp_path / "two", step, to_the_end=True).answered == 1
         assert (two.session("scout").status, two.session("scout").result) == ("finished", 1)
 
 
@@ -233,7 +236,7 @@ def test_what_has_not_come_here_fails_no_session_while_the_hub_is_away(tmp_path:
             assert "what others have defined" in str(found.last)
             refused("news-elsewhere", lambda: two.start("scout", "unheard-of"))
         two.hub_sync()
-        assert run(two, tmp_path / "two").answered == 1
+        assert run(two, tmp_path / "two", to_the_end=True).answered == 1
         assert two.session("scout").status == "finished"
 
 
@@ -253,7 +256,7 @@ def test_a_branch_that_people_have_checked_out_here_is_left_to_another_machine(t
             assert run(two, tmp_path / "two", step).given_up == 0
         assert called == []
         with closing(one.running.queue):
-            assert run(one, tmp_path / "one", step).answered == 1
+            assert run(one, tmp_path / "one", step, to_the_end=True).answered == 1
 
 
 def test_a_worker_that_is_to_work_until_nothing_is_left_waits_for_the_hub(tmp_path: Path, hub: Hub, store: str) -> None:
