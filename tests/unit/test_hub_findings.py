@@ -8,8 +8,8 @@ import pytest
 
 import clia
 from clia.app.joining import HubWish
-from clia.app.spaces import set_hub, set_up
-from support import git
+from clia.app.spaces import move_store, set_hub, set_up
+from support import git, postgres
 from support.git_hubs import Hub, away, bare, by_path
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING, refused, settings
@@ -27,6 +27,13 @@ def hub(tmp_path: Path) -> Hub:
 @pytest.fixture
 def store(postgres_address: str) -> str:
     return postgres_url(postgres_address)
+
+
+@pytest.fixture
+def other_store(store: str) -> str:
+    """Another database, as it were: nothing of the first one is in it."""
+    assert store
+    return postgres_url(postgres.fresh())
 
 
 def machine(root: Path, hub: Hub, store: str | None = None) -> clia.Space:
@@ -147,3 +154,36 @@ def test_what_a_lost_machine_owes_of_a_chain_can_be_given_up(tmp_path: Path, hub
         two.hub_sync(abandon=["types"])
         assert two._core.store.scan("owed/") == []
         refused("nothing-elsewhere", lambda: two.hub_sync(abandon=["types"]))
+
+
+def test_a_machine_with_another_database_is_told_so_and_joins_nothing(
+    tmp_path: Path, hub: Hub, store: str, other_store: str
+) -> None:
+    with machine(tmp_path / "one", hub, store) as one:
+        one.spawn("scout", BRIEFING)
+        assert refused("other-store", lambda: machine(tmp_path / "two", hub, other_store)).fields == {"field": "store"}
+        assert not (tmp_path / "two").exists()
+    refused("other-store", lambda: clia.open(tmp_path / "one", settings=settings(store=other_store)))
+    machine(tmp_path / "two", hub, store).close()
+
+
+def test_a_database_that_is_gone_for_good_is_replaced_by_a_persons_word(
+    tmp_path: Path, hub: Hub, store: str, other_store: str
+) -> None:
+    machine(tmp_path / "one", hub, store).close()
+    wish = HubWish(str(hub.url), new_store=True)
+    with set_hub(tmp_path / "one", wish, settings=settings(store=other_store)) as one:
+        one.spawn("scout", BRIEFING)
+    with machine(tmp_path / "two", hub, other_store) as two:
+        assert two.agents() == ["scout"]
+    refused("other-store", lambda: machine(tmp_path / "three", hub, store))
+
+
+def test_a_machine_that_leaves_its_sqlite_store_goes_to_the_database_of_the_others(
+    tmp_path: Path, hub: Hub, store: str, other_store: str
+) -> None:
+    machine(tmp_path / "one", hub, store).close()
+    machine(tmp_path / "two", hub).close()
+    refused("other-store", lambda: move_store(tmp_path / "two", settings(store=other_store)))
+    clia.open(tmp_path / "two", settings=settings()).close()  # nothing was moved
+    assert move_store(tmp_path / "two", settings(store=store)) is not None

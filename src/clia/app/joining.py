@@ -43,6 +43,15 @@ class HubWish(NamedTuple):
 
     address: str
     heads: str | None = None  # branches, published; None: as the hub has it already
+    new_store: bool = False  # the store that machines shared before is gone for good
+
+
+class Mark(NamedTuple):
+    """What a hub says of itself to every machine."""
+
+    id: str
+    heads: str
+    store: str | None = None  # the id of the store that machines share; None: each has its own, as far as the hub knows
 
 
 def join(git: Git, wish: HubWish, by: Stamp) -> list[Adopted]:
@@ -66,18 +75,17 @@ def join(git: Git, wish: HubWish, by: Stamp) -> list[Adopted]:
     return taken
 
 
-def hub_id(git: Git) -> str | None:
-    """What tells this hub from any other, also behind another address; None where there is none."""
+def mark_of(git: Git) -> Mark | None:
+    """What the hub says of itself, as it was read last; its id tells it from any other, also behind another address."""
     remote = git.setting(HUB)
     mark = None if remote is None else git.refs.get(names.tracking(remote, MARK))
-    return None if mark is None else _read(git, mark)[0]
+    return None if mark is None else _read(git, mark)
 
 
 def check_heads(git: Git) -> None:
     """``InvalidInput`` where this clone looks for heads elsewhere than the hub keeps them."""
-    remote = git.setting(HUB)
-    mark = None if remote is None else git.refs.get(names.tracking(remote, MARK))
-    heads, ours = (None, None) if mark is None else (_read(git, mark)[1], git.setting(HUB_HEADS))
+    mark = mark_of(git)
+    heads, ours = (None, None) if mark is None else (mark.heads, git.setting(HUB_HEADS))
     if heads != ours:
         raise InvalidInput(
             f"the hub keeps agents' heads as {heads}, and the setting {HUB_HEADS} says {ours}",
@@ -87,12 +95,26 @@ def check_heads(git: Git) -> None:
         )
 
 
+def agree_on_store(git: Git, store: str, by: Stamp, *, anew: bool) -> str:
+    """The store that machines of the hub share: what the hub says; said now where nobody has, or where it is to be another."""
+    hub = _hub(git)
+    if not hub.read(MARK):
+        raise hub.gone()
+    mark = hub.known(MARK)
+    known = _read(git, mark) if mark else Mark(str(uuid4()), git.setting(HUB_HEADS) or BRANCHES)
+    while known.store is None or (anew and known.store != store):  # another machine may have said something else of it
+        mark = _marked(git, hub, mark, known._replace(store=store), by)
+        known = _read(git, mark)
+    return known.store
+
+
 def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
     """Where the hub keeps agents' heads: what it says itself, for all machines; said now where nobody has."""
     mark = hub.known(MARK)
     if mark is None:
-        mark = _marked(git, hub, None, str(uuid4()), wished or BRANCHES, by)
-    name, heads = _read(git, mark)
+        mark = _marked(git, hub, None, Mark(str(uuid4()), wished or BRANCHES), by)
+    known = _read(git, mark)
+    heads = known.heads
     if wished in (None, heads):
         return heads
     git.handle.repo.config[HUB_HEADS] = heads
@@ -103,12 +125,12 @@ def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
             hints=["where heads are kept is one decision for all machines, made before the first agent is published"],
             fields={"field": "heads", "actual": heads},
         )
-    return _read(git, _marked(git, hub, mark, name, wished or heads, by))[1]
+    return _read(git, _marked(git, hub, mark, known._replace(heads=wished or heads), by)).heads
 
 
-def _marked(git: Git, hub: RemoteHub, old: str | None, name: str, heads: str, by: Stamp) -> str:
+def _marked(git: Git, hub: RemoteHub, old: str | None, mark: Mark, by: Stamp) -> str:
     """Writes the hub's own mark; what stands there then: another machine may have been quicker."""
-    said = canonical_bytes({"id": name, "heads": heads}).decode("utf-8")
+    said = canonical_bytes({key: value for key, value in mark._asdict().items() if value is not None}).decode("utf-8")
     tree = git.objects.update_tree(None, {})
     made = git.objects.write_commit(tree, [old] if old else [], by, by, compose("hub", [(_TRAILER, said)], "hub"))
     hub.probe(made)
@@ -120,17 +142,16 @@ def _marked(git: Git, hub: RemoteHub, old: str | None, name: str, heads: str, by
     return made
 
 
-def _read(git: Git, mark: str) -> tuple[str, str]:
-    """The hub's id, and where it keeps heads."""
+def _read(git: Git, mark: str) -> Mark:
     said = dict(parse(git.objects.commit(mark).message)[1]).get(_TRAILER, "")
     try:
         made = json.loads(said)
-        name, heads = made["id"], made["heads"]
+        name, heads, store = made["id"], made["heads"], made.get("store")
     except (ValueError, KeyError, TypeError):
-        name, heads = None, None
+        name, heads, store = None, None, None
     if not isinstance(name, str) or heads not in (BRANCHES, APART):
         raise InvalidInput(f"{MARK} at the hub cannot be read", code="invalid-hub", fields={"ref": MARK})
-    return name, str(heads)
+    return Mark(name, str(heads), store if isinstance(store, str) else None)
 
 
 def _hub(git: Git) -> RemoteHub:

@@ -172,11 +172,11 @@ def _root_or_new(path: str | os.PathLike[str]) -> str:
     return where
 
 
-def _bring_state(git: Git, space_id: str, settings: Settings) -> None:
+def _bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = False) -> None:
     """What was live in this clone is the space's from now on, where machines share a store."""
     from clia.app import wiring
 
-    wiring.bring_state(git, space_id, settings)
+    wiring.bring_state(git, space_id, settings, anew=anew)
 
 
 def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None:
@@ -209,7 +209,7 @@ def set_hub(path: str | os.PathLike[str], wish: HubWish, *, settings: Settings |
         open_space(path, settings=chosen)  # says that there is none
     with kept_on_failure(git):
         join(git, wish, _stamp(git, chosen))
-        _bring_state(git, _space_id(git, git.refs.get(names.SPACE) or ""), chosen)
+        _bring_state(git, _space_id(git, git.refs.get(names.SPACE) or ""), chosen, anew=wish.new_store)
     return open_space(path, settings=chosen)
 
 

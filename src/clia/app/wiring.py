@@ -12,7 +12,7 @@ from uuid import uuid4
 from clia.app.config import read_config
 from clia.app.federation_verbs import Abroad
 from clia.app.forge_mark import peer_address
-from clia.app.joining import HUB, HUB_HEADS, HUB_SECONDS, check_heads, hub_id
+from clia.app.joining import HUB, HUB_HEADS, HUB_SECONDS, agree_on_store, check_heads, mark_of
 from clia.app.session_verbs import Running
 from clia.app.settings import check_address, clock_of, person_of
 from clia.app.space import Parts, Space
@@ -31,6 +31,7 @@ from clia.backends.store_queue import StoreQueue
 from clia.errors import AlreadyExists, Conflict, InvalidInput, NotFound
 from clia.kernel import secrets
 from clia.ports.hub import APART, BRANCHES
+from clia.ports.repository import Stamp
 from clia.ports.transport import Limits
 from clia.sessions.held import Shelf
 from clia.space.core import Cleaner, Core
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     from clia.ports.store import Store
 
 
-_HUB_ID = "hub/id"
+_HUB_ID, _STORE_ID = "hub/id", "store/id"
+"""Which hub the machines that share a store have, and what the store is called: the hub says that to every machine."""
 
 
 def _nothing() -> None:
@@ -161,6 +163,8 @@ def _met(git: Git, hub: RemoteHub, alone: Core) -> tuple[Core, Meeting]:
     from clia.backends.git.hub_refs import HubRefs
 
     check_heads(git)
+    if alone.clone is not None:
+        _check_is_the_store(git, alone.store)
     ledger = StoreLedger(alone.store, clone_id(git.handle.common_dir), alone.clock, shared=alone.clone is not None)
     refs = HubRefs(hub, git.graph, ledger, alone.reached)
     meeting: Meeting | None = None
@@ -271,8 +275,11 @@ def _shared_state(where: str, space_id: str, clone: str, files: Locks) -> _State
     return _State(store, locks, queue, clone, close)
 
 
-def bring_state(git: Git, space_id: str, settings: Settings) -> None:
-    """What a clone kept for itself in PostgreSQL becomes the space's; ``Conflict`` where another has the like already."""
+def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = False) -> None:
+    """What a clone kept for itself in PostgreSQL becomes the space's; ``Conflict`` where another has the like already.
+
+    ``anew``: the store that machines shared before is gone for good, and this one takes its place.
+    """
     where = settings.store or git.setting("clia.store")
     if where is None:
         return
@@ -281,7 +288,12 @@ def bring_state(git: Git, space_id: str, settings: Settings) -> None:
     own = f"{space_id}/{clone_id(git.handle.common_dir)}"
     store = PostgresStore(where, space_id, own=own)
     try:
-        _check_one_hub(store, hub_id(git))
+        mark = mark_of(git)
+        _check_one_hub(store, None if mark is None else mark.id)
+        person, now = person_of(settings, git.setting), clock_of(settings)()
+        name, by = _name_of(store), Stamp(person.name, person.email, int(now.timestamp()))
+        if agree_on_store(git, name, by, anew=anew) != name:
+            raise _other_store()
         store.take_over(own)
     finally:
         store.close()
@@ -300,6 +312,38 @@ def _check_one_hub(store: Store, hub: str | None) -> None:
                 hints=["to move a hub, copy it: git push --mirror; then git remote set-url on each machine"],
                 fields={"field": "hub"},
             )
+
+
+def _name_of(store: Store) -> str:
+    """What tells a store from any other, for the machines of a space; made once, and copied along with the database."""
+    with store.writing() as transaction:
+        known = transaction.values.get(_STORE_ID)
+        if known is not None:
+            return str(known.value)
+        name = str(uuid4())
+        transaction.values.put(_STORE_ID, name)
+    return name
+
+
+def _check_is_the_store(git: Git, store: Store) -> None:
+    mark = mark_of(git)
+    if mark is None or mark.store is None:
+        return
+    known = store.get(_STORE_ID)
+    if known is None or known.value != mark.store:
+        raise _other_store()
+
+
+def _other_store() -> Conflict:
+    return Conflict(
+        "the machines of this space keep what is live in another database",
+        code="other-store",
+        hints=[
+            "git config clia.store tells its address on a machine that works",
+            "if that database is gone for good: clia hub set URL --new-store",
+        ],
+        fields={"field": "store"},
+    )
 
 
 def clone_id(common_dir: str) -> str:

@@ -20,6 +20,11 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     del slug
     parser.add_argument("hub", metavar="URL|REMOTE", help="a repository of any git server, or a remote of this one")
     add_heads(parser, "--heads")
+    parser.add_argument(
+        "--new-store",
+        action="store_true",
+        help="the database that machines shared is gone for good; that of this one takes its place",
+    )
     add_space(parser)
 
 
@@ -30,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = settings_of(args)
     before = address_at(args.path, settings)
-    with set_hub(args.path, HubWish(args.hub, args.heads), settings=settings) as space:
+    with set_hub(args.path, HubWish(args.hub, args.heads, args.new_store), settings=settings) as space:
         found = space.hub_status()
     if args.json:
         emit_json(as_json(found))
