@@ -315,3 +315,30 @@ def test_a_name_that_goes_to_another_clones_line_is_that_clones(tmp_path: Path, 
         refused("foreign-agent", lambda: work(one, "scout", "more"))
         assert work(one, "scout-one", "more")
         assert work(two, "scout", "more")
+
+
+def test_a_session_of_an_agent_that_has_not_come_here_ails_nothing(tmp_path: Path, hub: Hub, way: Path, store: str) -> None:
+    with machine(tmp_path / "one", hub._replace(url=str(way)), store) as one, machine(tmp_path / "two", hub, store) as two:
+        begin(one, "scout", "smith")
+        with away(hub):
+            assert two.doctor() == []
+            assert two.agents() == []
+        way.unlink()
+        begin(one, "unsent")
+        two.hub_sync()
+        assert two.doctor() == []
+        refused("agent-not-here", lambda: two.head("unsent"))
+        # A branch that no machine has is gone.
+        two.hub_sync(abandon=["unsent"])
+        assert [(each.code, each.agent) for each in two.doctor()] == [("no-branch", "unsent")]
+
+
+def test_an_agent_that_the_hub_has_comes_when_its_session_is_examined(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
+        begin(one, "scout")
+        assert two.doctor() == []
+        assert two.agents() == ["scout"]
+        for repository in (hub.repository, tmp_path / "two"):  # no verb puts one away whose session is live
+            git("update-ref", "refs/clia/archive/agents/scout", HEADS + "scout", cwd=repository)
+            git("update-ref", "-d", HEADS + "scout", cwd=repository)
+        assert [each.code for each in two.doctor()] == ["no-branch"]

@@ -1,7 +1,8 @@
 """Checks on agents: list, lint, smoke, doctor, schemas.
 
-Invariant: nothing here writes, save that opening a space settles what a dead process left, and that ``health`` repairs
-sessions where it is told to; the caller's identity enters here, and the environment is handed in for git alone.
+Invariant: nothing here writes, save that opening a space settles what a dead process left, that ``health`` takes over agents of
+other machines whose sessions it looks at, and that it repairs sessions where it is told to; the caller's identity enters here, and
+the environment is handed in for git alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Are the sessions as they should be, and what can be put right?
 
-Invariant: looking changes nothing. Repairing derives rows and snapshots anew from events, and events are never removed; what
-a lost store took with it comes back as far as git has it, and what is missing then is said. Whoever watches hears of every
-row that was put right.
+Invariant: looking changes nothing, but that an agent of another machine comes here, as it does whenever it is named. Repairing
+derives rows and snapshots anew from events, and events are never removed; what a lost store took with it comes back as far as git
+has it, and what is missing then is said. Whoever watches hears of every row that was put right.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from clia.errors import CliaError, Nondeterminism
+from clia.errors import CliaError, Nondeterminism, NoSuchAgent
 from clia.kernel import refs as names
 from clia.kernel.types import DECISION
 from clia.sessions import records
@@ -113,15 +113,28 @@ class Health:
         with self._core.store.reading() as view:
             live = view.values.get(records.key(LIVE, agent, session))
             ended = view.values.get(records.key(ENDED, agent, session))
-        if live is not None and self._core.refs.get(names.head(agent)) is None:
-            message = f"the session waits, and the agent's branch is gone; git branch agents/{agent} COMMIT brings it back"
-            yield Ailment("no-branch", message, agent, session)
-            return
         try:
+            if live is not None and self._core.refs.get(names.head(agent)) is None:
+                if self._is_elsewhere(agent):
+                    return  # it is for a machine that has the agent to say how its session is
+                if self._core.refs.get(names.head(agent)) is None:
+                    message = f"the session waits, and the agent's branch is gone; git branch agents/{agent} COMMIT brings it back"
+                    yield Ailment("no-branch", message, agent, session)
+                    return
             rows = (None if live is None else live.value, ended.value if ended is not None and is_sound(ended.value) else None)
             yield from self._compared(agent, session, *rows, repair=repair)
         except CliaError as err:
             yield Ailment(err.code, err.message, agent, session)
+
+    def _is_elsewhere(self, agent: str) -> bool:
+        """Whether an agent has not come here from another machine. One that the hub has is here then."""
+        if self._core.clone is None:
+            return False  # the store is this clone's own, and so are its sessions: their agents were here
+        try:
+            self._core.seek(agent)
+        except NoSuchAgent:
+            return True
+        return False
 
     def _compared(
         self, agent: str, session: str, live: dict[str, Any] | None, ended: dict[str, Any] | None, *, repair: bool

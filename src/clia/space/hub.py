@@ -165,12 +165,15 @@ class Meeting:
             if theirs is not None:
                 with suppress(StaleRef):  # another process was quicker
                     alone.refs.move(ref, None, theirs, "clia: follow the hub")
+        others = self.ledger.elsewhere(name)
+        if others and alone.refs.get(names.head(name)) is None and alone.refs.get(names.archived(name)) is None:
+            raise refusals.agent_not_seen(name, "the one that made it has not published it", *_elsewhere(others[0]).hints)
 
     def _check_unseen(self, name: str) -> None:
         """``NoSuchAgent`` (agent-not-here) where another machine says that there is one: it can be tried again."""
         last = self.ledger.last(name)
         if last is not None and not self._has_last(last):
-            raise refusals.agent_not_seen(name)
+            raise refusals.agent_not_seen(name, "the hub is away", "wait until the hub is back")
 
     def _mark_foreign(self, name: str) -> None:
         """Before an agent of another clone can be seen, and worked on. Where the store is shared, so are agents; and one whose

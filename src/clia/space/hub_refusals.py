@@ -47,11 +47,11 @@ def work_not_seen(name: str) -> Conflict:
     )
 
 
-def agent_not_seen(name: str) -> NoSuchAgent:
+def agent_not_seen(name: str, why: str, *hints: str) -> NoSuchAgent:
     return NoSuchAgent(
-        f"the agent {name!r} has not come to this machine yet, and the hub is away",
+        f"the agent {name!r} has not come to this machine yet, and {why}",
         code="agent-not-here",
-        hints=[_WAIT],
+        hints=hints,
         fields={"agent": name},
     )
 
