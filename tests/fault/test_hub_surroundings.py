@@ -334,3 +334,26 @@ def test_trying_a_lock_about_one_clone_asks_no_server(tmp_path: Path) -> None:
     for name in OF_ONE_CLONE:
         with locks.attempt(name) as ours:
             assert ours
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared-store", "own-stores"])
+@pytest.mark.parametrize("seen", [True, False], ids=["seen-at-work", "never-seen"])
+def test_an_agent_that_another_machine_archived_is_restored_without_a_sync(
+    tmp_path: Path, hub: Hub, store: str, shared: bool, seen: bool
+) -> None:
+    address = store if shared else None
+    with machine(tmp_path / "one", hub, address) as one, machine(tmp_path / "two", hub, address) as two:
+        one.spawn("scout", BRIEFING)
+        if seen:
+            two.hub_sync()
+        head = work(one, "scout", "more")
+        one.archive("scout")
+        with away(hub):  # whoever knows of it says what is the matter
+            refused("work-elsewhere" if shared else "no-such-agent", lambda: two.restore("scout"))
+            refused("no-such-agent", lambda: two.restore("nobody"))
+        two._meeting._hub._is_there()  # type: ignore[union-attr]  # and not only after a while
+        two.restore("scout")
+        assert (two.head("scout"), two.agents(archived=True)) == (head, [])
+        assert HEADS + "scout" in at_hub(hub)
+        refused("no-such-agent", lambda: one.restore("scout"))  # it is at work again, which one has learned by that
+        assert one.agents() == ["scout"]

@@ -157,13 +157,10 @@ class Agents:
 
     def archive(self, name: str) -> None:
         """Takes an agent out of the branch list. Its head stays, under another ref."""
-        names.check_name(name)
         self._move(name, names.head(name), names.archived(name), "archive")
 
     def restore(self, name: str) -> None:
-        names.check_name(name)
-        if self._core.refs.get(names.archived(name)) is None:
-            raise NoSuchAgent(f"there is no archived agent {name!r}", fields={"agent": name})
+        """Brings an agent back that was archived, here or on another machine."""
         self._move(name, names.archived(name), names.head(name), "restore")
 
     def _move(self, name: str, source: str, target: str, verb: str) -> None:
@@ -175,8 +172,9 @@ class Agents:
                 self._check_not_followed(name)
                 self._check_at_rest(name)
             head = core.refs.get(source)
-            if head is None:
-                raise NoSuchAgent(f"there is no agent {name!r} to {verb}", fields={"agent": name})
+            if head is None:  # to restore, that is: who archives has one
+                at_work = [f"it is at work: clia show {name}"] if core.refs.get(target) else []
+                raise NoSuchAgent(f"there is no archived agent {name!r}", hints=at_work, fields={"agent": name})
             there = core.refs.get(target)
             if there is not None and not core.graph.descends(head, there) and not core.graph.descends(there, head):
                 raise Conflict(
