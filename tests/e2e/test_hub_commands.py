@@ -181,6 +181,11 @@ def test_where_machines_share_a_store_it_is_told_whose_work_is_elsewhere_and_a_p
     bea("init", "--hub", hub.url)
     ada("spawn", "smith", "--title", "Forge", "--empty")
     assert "spawn: Forge" in bea("log", "smith"), "who asks for an agent by its name gets it from the hub"
+    ada("spawn", "tailor", "--title", "Sew", "--empty")
+    with away(hub):
+        missing = bea.refused("log", "tailor", code=2)
+        assert (missing["code"], missing["hints"]) == ("agent-not-here", ["wait until the hub is back"])
+    bea("hub", "sync")
     text, flow = tmp_path / "one.txt", tmp_path / "go2.py"
     text.write_text("one")
     flow.write_text("def main(input):\n    return input\n")

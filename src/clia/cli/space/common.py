@@ -57,7 +57,7 @@ def space_of(args: argparse.Namespace) -> Iterator[Space]:
         try:
             yield space
         except (NoSuchAgent, NoSuchObject) as err:
-            if space.has_hub:
+            if space.has_hub and err.code != "agent-not-here":  # which no sync brings now
                 err.hints = (*err.hints, NEWS)
             raise
         if space.has_hub and not args.json:
