@@ -135,7 +135,8 @@ def test_a_space_that_could_not_be_made_leaves_nothing_behind(tmp_path: Path) ->
     refused("hub-away", lambda: clia.init(tmp_path / "new", settings=settings(), hub=str(tmp_path / "nowhere.git")))
     assert not (tmp_path / "new").exists()
     (tmp_path / "empty").mkdir()
-    refused("hub-away", lambda: clia.init(tmp_path / "empty", settings=settings(), hub=str(tmp_path / "nowhere.git")))
+    error = refused("hub-away", lambda: clia.init(tmp_path / "empty", settings=settings(), hub=str(tmp_path / "nowhere.git")))
+    assert error.hints == ("no hub was joined: look at the address, and try again when it can be reached",)
     assert list((tmp_path / "empty").iterdir()) == []
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import uuid4
 
-from clia.errors import Conflict, InvalidInput, NotFound, StaleRef
+from clia.errors import Conflict, InvalidInput, NotFound, StaleRef, TransportError
 from clia.kernel import refs as names
 from clia.kernel.canonical import canonical_bytes
 from clia.kernel.messages import compose, parse
@@ -36,6 +36,7 @@ _SECRET = re.compile(r"^\w[\w+.-]*://[^/@]*:[^@]*@|[?&][^=&]*(?:token|password|s
 """A password before the host, also one with a slash in it; or one of the names that services give to theirs."""
 MARK, _TRAILER = "refs/clia/hub", "Clia-Hub"
 """A ref that only hubs have: what the hub is called, and where it keeps agents' heads."""
+_NOT_JOINED = "no hub was joined: look at the address, and try again when it can be reached"
 
 
 class HubWish(NamedTuple):
@@ -204,13 +205,15 @@ def kept_on_failure(git: Git) -> Iterator[None]:
     known = dict(git.refs.under(names.TRACKING))
     try:
         yield
-    except BaseException:
+    except BaseException as err:
         with open(path, "wb") as file:
             file.write(before)
         git.handle.renew()
         for ref, cid in git.refs.under(names.TRACKING):
             if known.get(ref) != cid:
                 git.refs.move(ref, cid, known.get(ref), "clia: undo")
+        if isinstance(err, TransportError) and err.code == "hub-away":
+            err.hints = (_NOT_JOINED,)  # nothing is owed to a hub that there is not
         raise
 
 
