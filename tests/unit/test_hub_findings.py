@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 import clia
+from clia.app.config import ForgeOptions
 from clia.app.joining import HubWish
 from clia.app.spaces import move_store, set_hub, set_up
+from clia.web.app import create_app
+from clia.web.forge import forge_of
 from support import git, postgres
+from support.forge import OpenForge
 from support.git_hubs import Hub, away, bare, by_path
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING, refused, settings
@@ -188,3 +193,23 @@ def test_a_machine_that_leaves_its_sqlite_store_goes_to_the_database_of_the_othe
     refused("other-store", lambda: move_store(tmp_path / "two", settings(store=other_store)))
     clia.open(tmp_path / "two", settings=settings()).close()  # nothing was moved
     assert move_store(tmp_path / "two", settings(store=store)) is not None
+
+
+def test_a_page_of_an_agent_that_has_not_come_here_fetches_it_or_says_that_the_hub_is_away(
+    tmp_path: Path, hub: Hub, store: str
+) -> None:
+    with machine(tmp_path / "one", hub, store) as one, ExitStack() as stack:
+        made = forge_of([(str(tmp_path / "two"), machine(tmp_path / "two", hub, store))], ForgeOptions())
+        stack.callback(made.close)
+        forge = OpenForge(made, create_app(made), stack)
+        browser = forge.browser()
+        one.spawn("scout", BRIEFING)
+        with away(hub):
+            answer = browser.get(f"{forge.base}/agents/scout")
+            assert answer.status_code == 404
+            assert "the agent &#39;scout&#39; has not come to this machine yet, and the hub is away" in answer.text
+            assert "wait until the hub is back" in answer.text
+        forge.space._meeting._hub._is_there()  # type: ignore[union-attr]  # and not only after a while
+        assert browser.get(f"{forge.base}/agents/scout").status_code == 200
+        assert forge.space.head("scout") == one.head("scout")
+        assert "is no agent &#39;nobody&#39; here" in browser.get(f"{forge.base}/agents/nobody").text

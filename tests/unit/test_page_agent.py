@@ -136,6 +136,12 @@ def test_an_agent_that_is_not_there_is_a_404(forge: OpenForge, name: str, page: 
     assert forge.browser().get(f"{forge.base}/agents/{name}{page}").status_code == 404
 
 
+def test_a_page_of_one_agent_does_not_read_who_else_there_is(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
+    viewer = forge.browser("vi", "viewer")
+    monkeypatch.setattr(type(forge.space), "agents", lambda *_, **__: pytest.fail("all agents were listed"))
+    assert viewer.get(f"{forge.base}/agents/scout/files").status_code == 200
+
+
 def test_a_branch_that_plain_git_made_is_shown_as_far_as_it_goes(forge: OpenForge) -> None:
     root = root_of(forge.space)
     tree = git("hash-object", "-t", "tree", "-w", "/dev/null", cwd=root).strip()

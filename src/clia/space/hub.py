@@ -167,7 +167,9 @@ class Meeting:
                     alone.refs.move(ref, None, theirs, "clia: follow the hub")
         others = self.ledger.elsewhere(name)
         if others and alone.refs.get(names.head(name)) is None and alone.refs.get(names.archived(name)) is None:
-            raise refusals.agent_not_seen(name, "the one that made it has not published it", *_elsewhere(others[0]).hints)
+            raise refusals.agent_not_seen(
+                name, "the one that made it has not published it", *refusals.owed_elsewhere(others[0]).hints
+            )
 
     def _check_unseen(self, name: str) -> None:
         """``NoSuchAgent`` (agent-not-here) where another machine says that there is one: it can be tried again."""

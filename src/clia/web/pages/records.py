@@ -105,13 +105,13 @@ def core_of(visit: Visit) -> Core:
 
 
 def known_agent(visit: Visit, name: str) -> Known:
-    """``NoSuchAgent`` for a name that no agent has, or that none can have."""
-    space = visit.site.space
-    if is_name(name):
-        archived = name in space.agents(archived=True)
-        if archived or name in space.agents():
-            return Known(name, space.find(name), archived)
-    raise NoSuchAgent(f"there is no agent {name!r} in this space", fields={"agent": name})
+    """``NoSuchAgent`` for a name that no agent has, or that none can have. One of another machine comes here, as by any verb."""
+    if not is_name(name):
+        raise NoSuchAgent(f"there is no agent {name!r} in this space", fields={"agent": name})
+    core = core_of(visit)
+    core.require_known(name)
+    head = core.refs.get(names.head(name))
+    return Known(name, head or visit.site.space.find(name), archived=head is None)
 
 
 def known_source(visit: Visit, name: str) -> Known:
