@@ -58,6 +58,9 @@ PAGES = {
     "fleet": "/s/shop/fleet",
     "missing": "/s/shop/agents/nobody",
 }
+WIDTHS = (640, 701, 768, 1101, 1280)
+"""Windows from a phone's to a desk's; just above 700 rows become tables, and above 1100 those of the widest."""
+LONG = "worker-of-the-night-shift-in-the-second-rack-" + "x" * 20
 PICTURES = {"inbox": "inbox", "graph": "graph", "session": "session", "agent": "agent", "lineage-agent": "lineage"}
 HOSTILE = [
     "/s/hostile/",
@@ -126,9 +129,10 @@ def work_on(space: clia.Space) -> None:
         beat("north-4711-a1b2c3", seen_at=now, clock=now, running=doing, kinds=kinds, answered=1234, retried=5, forks=[]),
         beat("south-4712-d4e5f6", seen_at=now, clock=now + 90, trouble="PostgreSQL (host=db): it does not answer", **apart),
         beat("killed", seen_at=now - 600, clock=now - 600, **apart),
+        beat(LONG, seen_at=now, clock=now, kinds=kinds, machine="ip-10-0-0-17.eu-central-1.compute.internal", clone="c3"),
     ]
     put(space, *rows)
-    space.running.queue.claim([Task("scout", "1.1", "command", now)], "north-4711-a1b2c3", now, 3600.0)
+    space.running.queue.claim([Task("scout", "1.1", "command", now)], LONG, now, 3600.0)
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +156,9 @@ def test_every_page_can_be_read_by_everyone_at_any_width_and_in_any_light(galler
     if name == "commit-trace":
         picture(page, "dark")
     assert_accessible(page, "color-contrast")
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        assert_fits(page)
     page.set_viewport_size(PHONE)
     assert_fits(page)
     assert_accessible(page)
