@@ -26,6 +26,7 @@ from support.hub_spaces import (
     HEADS,
     PATIENCE,
     RECORDS,
+    STEP,
     TRACES,
     at_hub,
     fake_git,
@@ -357,3 +358,28 @@ def test_an_agent_that_another_machine_archived_is_restored_without_a_sync(
         assert HEADS + "scout" in at_hub(hub)
         refused("no-such-agent", lambda: one.restore("scout"))  # it is at work again, which one has learned by that
         assert one.agents() == ["scout"]
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["live", "ended-first"])
+def test_a_session_stays_in_its_clone_when_its_agent_is_claimed_and_repair_makes_a_second_one(
+    tmp_path: Path, hub: Hub, ended: bool
+) -> None:
+    """Stores of their own: what the guide says about claiming. Who ended it first finds nothing lost."""
+    with machine(tmp_path / "one", hub) as one, machine(tmp_path / "two", hub) as two:
+        one.define("step", STEP)
+        one.spawn("scout", BRIEFING)
+        one.start("scout", "step")
+        work(one, "scout", "more")
+        if ended:
+            one.cancel("scout")
+        two.hub_sync()
+        two.claim("scout")
+        assert [each.code for each in two.doctor()] == ([] if ended else ["lost-session"])
+        two.doctor(repair=True)
+        if ended:
+            assert two.sessions(live=True) == []
+            return
+        for space in (one, two):
+            assert [each.id for each in space.sessions(live=True)] == ["1"]
+            space.resume("scout", str(space is one))
+        assert (one.session("scout").result, two.session("scout").result) == ("True", "False")
