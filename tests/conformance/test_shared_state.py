@@ -6,6 +6,7 @@ import os
 import sqlite3
 import threading
 from contextlib import ExitStack, closing
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -14,12 +15,13 @@ import pytest
 import clia
 from clia.app.feed import feed_of
 from clia.backends.postgres_store import PostgresStore
-from clia.errors import Conflict
+from clia.errors import Conflict, StoreError
 from clia.ports.feed import FEED
 from clia.ports.gate import Facts, GrantFact, Question
 from clia.ports.store import ABSENT, OWN, Edge
 from support.federation import Pair
 from support.session_spaces import with_agents
+from support.spaces import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,7 +145,7 @@ def test_what_one_clone_kept_becomes_what_clones_share(opening: Opening, postgre
         assert change.streams.append("session/scout/1", ["c"], expected=2) == 3
         assert change.streams.append("trace/drained", ["f"]) == 2
         assert change.values.put("intent/gone", "again", ABSENT) == 2
-    assert whole(before)[:2] == ([("feed/refs", {}), ("read/x", "tip")], {})
+    assert whole(opening("space/one"))[:2] == ([("feed/refs", {}), ("read/x", "tip")], {})
     assert store.take_over("space/one") == store.take_over("space") == other.take_over("space/two") == 0
     with psycopg.connect(postgres_address) as admin:
         left = admin.execute("SELECT key FROM clia_values WHERE space = 'space/one' ORDER BY key").fetchall()
@@ -209,9 +211,79 @@ def test_who_still_writes_under_the_old_key_is_waited_for_and_brought_along(open
         change.values.put("intent/b", 1)
     other.join()
     assert taken == [2]
-    put(old, intent__c=1)
+    assert [key for key, _ in shared.scan("intent/")] == ["intent/a", "intent/b"]
+
+
+def test_who_works_on_under_the_old_key_is_refused_and_nothing_is_written(opening: Opening) -> None:
+    old, other, shared = opening("space/one"), opening("space/two"), opening("space", "space/one")
+    append(old, "trace/scout", "before")
+    assert other.scan("") == []
+    shared.take_over("space/one")
+    calls: list[Callable[[], object]] = [
+        lambda: append(old, "trace/scout", "lost"),
+        lambda: put(old, read__x=1),
+        lambda: whole(old),
+        lambda: old.get("trace/scout"),
+        lambda: old.scan(""),
+    ]
+    for call in calls:
+        assert refused("store-moved", call).hints == ("a program that was at work before must be started again",)
+    assert shared.take_over("space/one") == 0  # nothing has come that could be in the way
+    append(other, "trace/other", "its own")  # of another clone, which has no hub yet
+    shared.take_over("space/two")  # also where there was nothing, somebody may be at work
+    refused("store-moved", lambda: append(other, "trace/other", "lost"))
+    with shared.reading() as view:
+        assert [view.streams.read(f"trace/{name}") for name in ("scout", "other")] == [[(1, "before")], [(1, "its own")]]
+
+
+def test_a_key_that_holds_nothing_is_left_behind_all_the_same(opening: Opening) -> None:
+    old, shared = opening("space/one"), opening("space", "space/one")
+    assert (old.scan(""), shared.take_over("space/one")) == ([], 0)
+    refused("store-moved", lambda: put(old, intent__a=1))
+    late = opening("space/one")  # the clone has left its hub, and begins anew
+    put(late, intent__a=1)
     assert shared.take_over("space/one") == 1
-    assert [key for key, _ in shared.scan("intent/")] == ["intent/a", "intent/b", "intent/c"]
+    refused("store-moved", lambda: put(late, intent__b=1))
+    refused("store-moved", lambda: put(old, intent__b=1))
+
+
+def test_a_store_that_was_opened_before_and_not_used_yet_is_refused_too(opening: Opening, postgres_address: str) -> None:
+    hub: list[str] = []
+    with closing(PostgresStore(postgres_address, "space/one", stays=lambda: not hub)) as old:
+        hub.append("set")
+        opening("space", "space/one").take_over("space/one")
+        refused("store-moved", lambda: put(old, intent__a=1))
+    assert opening("space/one").scan("") == []
+
+
+def test_writers_that_race_with_the_take_over_are_brought_along_or_refused(opening: Opening) -> None:
+    stores, shared = [opening("space/one") for _ in range(4)], opening("space", "space/one")
+    written: list[list[int]] = [[] for _ in stores]
+    begun = threading.Barrier(len(stores) + 1)
+
+    def write(number: int) -> None:
+        for each in count():
+            try:
+                append(stores[number], f"trace/{number}", str(each))
+            except StoreError as err:
+                assert err.code == "store-moved"  # noqa: PT017 (in a thread)
+                return
+            written[number].append(each)
+            if each == 2:
+                begun.wait()
+
+    threads = [threading.Thread(target=write, args=[number]) for number in range(len(stores))]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    shared.take_over("space/one")
+    for thread in threads:
+        thread.join()
+    assert shared.take_over("space/one") == 0
+    with shared.reading() as view:
+        kept = [[int(entry.body) for entry in view.streams.read(f"trace/{number}")] for number in range(len(stores))]
+    assert kept == written
+    assert whole(opening("space/one"))[:2] == ([], {})
 
 
 FLOW = """\

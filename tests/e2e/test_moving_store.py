@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing, redirect_stderr, redirect_stdout
+from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -203,3 +204,28 @@ def test_a_store_that_is_only_named_moves_nothing_and_doctor_tells_of_the_sessio
         assert left.execute("SELECT count(*) FROM moved_clia_values WHERE key LIKE 'live/%' AND value IS NOT NULL").fetchone() == (
             1,
         )
+
+
+def test_a_hub_takes_the_state_over_and_a_program_of_before_is_refused(scene: Scene, tmp_path: Path) -> None:
+    hub = str(bare(tmp_path.resolve() / "hub.git"))
+    assert scene.move() == LIVE
+    with scene.open() as before, scene.open() as unused:
+        assert len(before.pending()) == 1
+        assert scene.run("init", "--hub", hub, str(scene.root)).code == 0
+        for space in (before, unused):
+            for call in (space.pending, partial(space.trace, "scribe", "console", "lost")):
+                assert "started again" in refused("store-moved", call).hints[0]
+        assert scene.run("init", "--hub", hub, str(scene.root)).code == 0  # nothing is in the way
+        with scene.open() as space:
+            scene.check(space)
+        git("config", "--unset", "clia.hub", cwd=scene.root)
+        with scene.open() as alone:  # the clone begins with its own
+            assert alone.sessions() == []
+            alone.trace("scout", "console", "alone")
+            error = json.loads(scene.run("hub", "set", hub, "--path", str(scene.root)).err)["error"]
+            assert (error["code"], error["fields"]["keys"]) == ("state-in-the-way", ["trace/scout"])
+            assert "clia trace pending" in error["hints"][0]
+            alone.commit_with_trace("scout", "finding", changes={"c.txt": b"3"})  # as it says
+            assert scene.run("hub", "set", hub, "--path", str(scene.root)).code == 0
+            refused("store-moved", lambda: alone.trace("scout", "console", "lost"))
+        refused("store-moved", lambda: before.trace("scout", "console", "lost"))

@@ -253,7 +253,7 @@ def _state(git: Git, space_id: str, settings: Settings) -> _State:
 
     if git.setting(HUB) is None:
         # Live state belongs to one clone: its intents are about refs that no other clone has.
-        store = PostgresStore(where, f"{space_id}/{clone}")
+        store = PostgresStore(where, f"{space_id}/{clone}", stays=lambda: git.setting(HUB) is None)
         return _State(store, locks, StoreQueue(store))
     state = _shared_state(where, space_id, clone, locks)
     return state if settings.clock is not None else state._replace(clock=StoreClock(state.store, clock_of(settings)))

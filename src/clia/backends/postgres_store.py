@@ -23,7 +23,7 @@ from clia.ports.feed import FEED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any, LiteralString
 
     import psycopg
@@ -54,10 +54,16 @@ class PostgresStore(SqlStore):
 
     ``dsn`` is anything libpq takes: ``postgresql://user@host/database`` or ``host=… dbname=…``.
     ``own``: where clones share the live state of ``space``, the key of what this one keeps for itself.
+    ``stays``: asked once, when it is known how often the state of ``space`` was taken over: whether it still belongs there.
     """
 
-    def __init__(self, dsn: str, space: str, *, own: str | None = None, timeout: float = 30.0) -> None:
+    def __init__(
+        self, dsn: str, space: str, *, own: str | None = None, timeout: float = 30.0, stays: Callable[[], bool] | None = None
+    ) -> None:
         super().__init__(space, own)
+        self._stays = stays
+        self._ask_era = taking_over.era(space) if self._spaces.own == space else None  # None: nobody takes it over
+        self._era: int | None = None  # what that said when the store was opened
         self._dsn = dsn
         self._timeout = timeout
         self._address = Address(dsn)
@@ -79,11 +85,30 @@ class PostgresStore(SqlStore):
             connection = pool.getconn()
         try:
             with self._address.translated():
-                connection.execute(_WRITE.format(wait=self._wait(), space=lock_number(self._space)) if writes else _LOOK)
+                self._start(connection, _WRITE.format(wait=self._wait(), space=lock_number(self._space)) if writes else _LOOK)
         except BaseException:
             pool.putconn(connection)
             raise
         return _PostgresConnection(pool, connection, self._address, _channel(self._space), self._tables)
+
+    def _start(self, connection: psycopg.Connection, begin: LiteralString) -> None:
+        """Begins a transaction; one of a clone's state only where that is still here, which is asked on the same way."""
+        if self._ask_era is None:
+            connection.execute(begin)
+            return
+        answer = connection.execute(f"{begin}; {self._ask_era}")
+        while answer.nextset():
+            pass
+        if answer.fetchone() != (self._era,):
+            connection.rollback()
+            raise self._moved()
+
+    def _moved(self) -> StoreError:
+        return self._address.error(
+            "what was live in this clone is shared with other machines by now",
+            code="store-moved",
+            hints=["a program that was at work before must be started again"],
+        )
 
     def listen(self) -> Listener:
         """A connection of its own that hears of every transaction that appended to the feed, from now on."""
@@ -102,12 +127,16 @@ class PostgresStore(SqlStore):
         """Brings the live state that was kept under another key under this space's; how many names that were.
 
         What is a clone's own stays where it is. ``Conflict`` (state-in-the-way) where both keys hold a name: nothing is changed.
+        Else whoever has the old key's state open is refused from now on (store-moved), also where it held nothing.
         """
-        if old == self._space or not self._once(*taking_over.question(check_name(old)))[0][0]:
+        if check_name(old) == self._space:
             return 0
         with self._connection(writes=True) as guarded:
             guarded.fetch("SELECT pg_advisory_xact_lock(?)", lock_number(old))  # a process that knows only the old key may write
-            return taking_over.bring(guarded, old, self._space)
+            sql, words = taking_over.question(old)
+            brought = taking_over.bring(guarded, old, self._space) if guarded.fetch(sql, *words)[0][0] else 0
+            taking_over.next_era(guarded, old)
+            return brought
 
     def take_in(self, rows: arrival.Rows) -> None:
         """Brings what another store held of this space, in one transaction; what is here already may be there once more.
@@ -147,6 +176,7 @@ class PostgresStore(SqlStore):
         # The first connection is made here: the pool would try one that is refused again until its time is up.
         with self._address.translated(), postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds()) as first:
             self._make_schema(first)
+            self._open(first)
         # The pool reports lost connections to the log; whoever asks next hears of it as an error.
         logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
         pool: psycopg_pool.ConnectionPool = pools.ConnectionPool(
@@ -163,6 +193,14 @@ class PostgresStore(SqlStore):
             open=True,
         )
         return pool
+
+    def _open(self, connection: psycopg.Connection) -> None:
+        """Remembers what a clone's state must go on to be: for good, also in a process that is forked off."""
+        if self._ask_era is not None and self._era is None:
+            era = int(_one(connection, self._ask_era))
+            if self._stays is not None and not self._stays():  # only now: who takes it over says so first, and counts then
+                raise self._moved()
+            self._era = era
 
     def _seconds(self) -> int:
         return max(2, round(self._timeout))  # libpq takes no less

@@ -3,10 +3,15 @@
 Invariant: a name that both hold is a refusal, and nothing is changed: neither is dropped, no two streams become one. What only
 tells of the past, or can be had again, gives way instead: the feed with the places that were read up to, answers kept for
 a repeated request, the log of refusals, the secret that logins are signed with.
+
+Each time is counted in the same transaction, in a row that belongs to no space. A store of one clone's state knows the number
+from when it was opened, and works with no other: else what a program of before the hub writes would be where nobody looks.
+A clone that has left its hub begins with the number of that day.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 from clia.backends.store_values import NAME_BYTES
@@ -17,7 +22,7 @@ from clia.ports.store import OWN
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any
+    from typing import Any, LiteralString
 
     from clia.backends.sql_store import Guarded
 
@@ -60,6 +65,9 @@ _REMOVE_WHERE_BOTH = (
     """DELETE FROM clia_entries e USING clia_streams s WHERE e.space = ? AND s.space = ? AND s.stream = e.stream
        AND e.stream >= ? AND e.stream < ?""",
 )
+_COUNTS = "taken over"  # in the place of a space, whose names are ids
+_COUNT = """INSERT INTO clia_values VALUES (?, ?, 1, NULL)
+            ON CONFLICT (space, key) DO UPDATE SET version = clia_values.version + 1"""
 _HAS_FEED = "SELECT 1 FROM clia_streams WHERE space = ? AND stream = ?"
 
 
@@ -74,8 +82,8 @@ class Ours(NamedTuple):
 _ALONE = Ours(
     "live state of this clone and of those that share the store is in each other's way",
     (
-        "finish here what is under way (clia status) before the hub is set",
-        "or go on under another name: clia spawn NAME --from AGENT",
+        "finish here what is under way before the hub is set: clia session list, clia trace pending AGENT",
+        "a clone that has the hub already leaves it for that: git config --unset clia.hub; then clia hub set once more",
     ),
 )
 
@@ -88,6 +96,22 @@ def question(old: str) -> tuple[str, list[str]]:
             looks.append(f"EXISTS (SELECT 1 FROM {table} WHERE space = ? AND {name} >= ? AND {name} < ?)")  # noqa: S608 (constants)
             words += [old, first, end]
     return f"SELECT {' OR '.join(looks)}", words
+
+
+def era(old: str) -> LiteralString:
+    """A query of how often a key's state was taken over. Without words: it goes with other statements to the server."""
+    made: Any = f"SELECT coalesce(max(version), 0) FROM clia_values WHERE space = '{_COUNTS}' AND key = '{_hashed(old)}'"  # noqa: S608
+    return made  # type: ignore[no-any-return]
+
+
+def next_era(connection: Guarded, old: str) -> None:
+    """Whoever works under the key now is refused from now on; the caller holds its lock."""
+    connection.write(_COUNT, _COUNTS, _hashed(old))
+
+
+def _hashed(key: str) -> str:
+    """Letters and digits, whatever the key is."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def bring(connection: Guarded, old: str, new: str, ours: Ours = _ALONE) -> int:
