@@ -132,12 +132,12 @@ class SqlStore(ABC):
     def close(self) -> None: ...
 
     @abstractmethod
-    def _rewrite(self) -> None:
-        """Writes the files anew, without what was deleted in them."""
+    def _rewrite(self) -> str | None:
+        """Writes the files anew, without what was deleted in them; what it may not, as ``scrub`` says it."""
 
-    def scrub(self) -> None:
+    def scrub(self) -> str | None:
         with self._one_at_a_time():
-            self._rewrite()
+            return self._rewrite()
 
     @abstractmethod
     def _begin(self, *, writes: bool) -> Connection: ...

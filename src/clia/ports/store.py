@@ -149,7 +149,8 @@ class Store(Protocol):
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
         """The keys and values under a prefix as they are now: a reading of a single call."""
 
-    def scrub(self) -> None:
-        """Leaves nothing of replaced or forgotten bodies in files of the store's own, as far as it can."""
+    def scrub(self) -> str | None:
+        """Leaves nothing of replaced or forgotten bodies in files of the store's own; where that is not ours to do, what may
+        still hold them, and who can end it."""
 
     def close(self) -> None: ...

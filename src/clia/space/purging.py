@@ -52,11 +52,11 @@ class Purging:
         ref = names.traces(agent)
         with self._envelope.alone_with(agent):
             replaced = self._replacements(self._objects(self._core.refs.get(ref)), text)
-            pending = self._clean_buffer(agent, text)
+            pending, pages = self._clean_buffer(agent, text)
             if replaced:
                 self._rewrite(agent, ref, replaced)
             remaining = self._sweep(agent, ref)
-        return Purged(agent, len(replaced), pending, (*remaining, *self._elsewhere(agent, ref, text)))
+        return Purged(agent, len(replaced), pending, (*pages, *remaining, *self._elsewhere(agent, ref, text)))
 
     def _rewrite(self, agent: str, ref: str, replaced: dict[str, str]) -> None:
         core = self._core
@@ -114,7 +114,8 @@ class Purging:
                     found[cid] = core.objects.write_blob(clean)
         return found
 
-    def _clean_buffer(self, agent: str, text: str) -> int:
+    def _clean_buffer(self, agent: str, text: str) -> tuple[int, list[str]]:
+        """How many entries were changed, and what of the store may still hold the text."""
         count = 0
         with self._core.store.writing() as transaction:
             for entry in transaction.streams.read(stream(agent)):
@@ -124,8 +125,8 @@ class Purging:
                     count += 1
             for key, _ in transaction.values.scan(redaction(agent)):
                 transaction.values.delete(key)  # the end of what was traced last, for the sake of tokens cut in two
-        self._core.store.scrub()
-        return count
+        left = self._core.store.scrub()
+        return count, [] if left is None else [left]
 
     def _elsewhere(self, agent: str, ref: str, text: str) -> list[str]:
         core = self._core
