@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,11 +12,15 @@ import psycopg
 import pytest
 
 import clia
+from clia.backends.postgres_store import PostgresStore
+from clia.backends.procrastinate_jobs import Jobs
+from clia.errors import StoreError
+from clia.ports.gate import Facts
 from support import postgres
 from support.commands import Commands
 from support.session_spaces import with_agents
 from support.space_driver import postgres_url
-from support.spaces import settings
+from support.spaces import refused, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,3 +83,42 @@ def test_who_does_not_own_the_tables_is_told_that_pages_may_still_hold_what_was_
     assert files_with(role, "hunter2")
     assert "VACUUM" not in here(*purge, postgres_url(role.owner))
     assert not files_with(role, "hunter2")
+
+
+def test_who_may_not_make_tables_is_told_which_right_is_missing_and_who_can_go_first(role: Role) -> None:
+    with closing(PostgresStore(role.address, "one")) as store, closing(Jobs(role.address, "task")) as jobs:
+        for call in (lambda: store.scan(""), jobs.live):
+            error = refused("store-denied", call)
+            assert error.fields["reason"] == f"the role {role.name} may not make clia's tables in the schema {role.schema}"
+            assert error.hints[0] == f'GRANT USAGE, CREATE ON SCHEMA "{role.schema}" TO "{role.name}"'
+            assert "a role that may run the same command first" in error.hints[1]
+        with closing(PostgresStore(role.owner, "one")) as first:
+            assert first.scan("") == []
+        error = refused("store-denied", lambda: store.scan(""))
+        assert error.fields["reason"] == "permission denied for table clia_schema"
+        assert error.hints[0].startswith("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES")
+        role.grant(DATA)
+        assert store.scan("") == []
+
+        def load() -> None:
+            with store.writing() as change:
+                change.gate.load(Facts((), ("peer",), ()))
+
+        assert "may not make" in refused("store-denied", load).message
+
+
+def test_a_schema_that_is_not_there_is_said(postgres_address: str) -> None:
+    with closing(PostgresStore(f"{postgres_address} options='-c search_path=nowhere'", "one")) as store:
+        assert "in any schema of its search_path" in refused("store-denied", lambda: store.scan("")).message
+
+
+def test_what_the_server_says_is_one_line(postgres_address: str) -> None:
+    addresses = [postgres_address, "postgresql://me@127.0.0.1:1/x", "host=/no/such/folder,127.0.0.1 port=1 user=me dbname=x"]
+    with closing(PostgresStore(postgres_address, "one")) as store, psycopg.connect(postgres_address, autocommit=True) as admin:
+        assert store.scan("") == []
+        admin.execute("ALTER TABLE clia_values RENAME COLUMN value TO other")
+        for each in (store, *(PostgresStore(address, "one") for address in addresses[1:])):
+            with pytest.raises(StoreError) as caught:
+                each.scan("")
+            assert "\n" not in caught.value.message + caught.value.fields["reason"]
+            assert "LINE 1" not in caught.value.message

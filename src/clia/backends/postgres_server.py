@@ -1,6 +1,6 @@
 """What everything that talks to a PostgreSQL server shares: the driver, its errors in our words, the numbers of locks.
 
-Invariant: a password is never in an error.
+Invariant: a password is never in an error, and an error is one line.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ IDLE_SECONDS = 60.0
 _IDLE = "idle_in_transaction_session_timeout"
 # A server may end sessions that are idle, and statements that wait. A session that holds locks is, and does.
 _LIMITS = {"idle_session_timeout": 140_000, "lock_timeout": 0, "statement_timeout": 0}
+_MAY_MAKE = "SELECT current_user, current_schema(), has_schema_privilege(current_schema(), 'CREATE')"
+_GRANT = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO this role"
 
 
 class Address:
@@ -64,9 +66,28 @@ class Address:
             raise self.error(str(err), code="store-unavailable", retryable=True) from None
         except self._postgres.OperationalError as err:
             hints = ["check that the server runs and lets you in"]
-            raise self.error(str(err).strip(), code="store-unavailable", hints=hints, retryable=True) from None
+            raise self.error(_reason(err), code="store-unavailable", hints=hints, retryable=True) from None
+        except self._postgres.errors.InsufficientPrivilege as err:
+            raise self.error(_reason(err), code="store-denied", hints=[_GRANT]) from None
         except self._postgres.Error as err:
-            raise self.error(str(err).strip()) from None
+            raise self.error(_reason(err)) from None
+
+    def check_may_make(self, connection: psycopg.Connection) -> None:
+        """Before tables are made: ``StoreError`` (store-denied) where the role may not."""
+        role, schema, may = connection.execute(_MAY_MAKE).fetchone() or (None, None, None)
+        if may:
+            return
+        where = "in any schema of its search_path" if schema is None else f"in the schema {schema}"
+        hints = [
+            f'GRANT USAGE, CREATE ON SCHEMA "{schema or "public"}" TO "{role}"',
+            f"or have a role that may run the same command first, then {_GRANT}",
+        ]
+        raise self.error(f"the role {role} may not make clia's tables {where}", code="store-denied", hints=hints)
+
+
+def _reason(err: psycopg.Error) -> str:
+    """What the server says in a sentence, without the statement; or what libpq says, which has lines."""
+    return err.diag.message_primary or " ".join(str(err).split())
 
 
 def modules() -> tuple[Any, Any]:

@@ -219,6 +219,7 @@ class PostgresStore(SqlStore):
             with connection.transaction():
                 connection.execute(_making())
                 if not _one(connection, _HAS_TABLE, "clia_schema"):
+                    self._address.check_may_make(connection)
                     _run(connection, _FIRST_FORM)
         schema.check_mark(_one(connection, _MARK), store=str(self._address))
         for step in schema.missing(_last_step(connection)):
@@ -306,6 +307,7 @@ class _PostgresConnection(Connection):
         with self._address.translated():
             # Writers of other spaces do not wait for this one, and two who make one table at once fail, IF NOT EXISTS or not.
             self._connection.execute(_making())
+            self._address.check_may_make(self._connection)
             _run(self._connection, statements)
 
     def appended(self, stream: str) -> None:

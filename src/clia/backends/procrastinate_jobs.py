@@ -316,6 +316,7 @@ class Jobs:
         with connection.transaction():
             connection.execute(_TURN, [lock_number("procrastinate schema")])
             if connection.execute(_HAS_TABLES).fetchone() is None:
+                Address(self._dsn).check_may_make(connection)
                 connection.execute(SchemaManager.get_schema())
         names = sorted({name for text in queries.values() for name in re.findall(r"\bprocrastinate_[a-z0-9_]+", text)})
         missing = [row[0] for row in connection.execute(_MISSING, [names]).fetchall()]
