@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -89,7 +90,8 @@ def test_a_space_of_a_newer_format_is_refused(space: clia.Space, tmp_path: Path)
 
 @here_only
 def test_a_store_must_be_one_we_know(space: clia.Space, tmp_path: Path) -> None:
-    refused("invalid-store", lambda: clia.open(tmp_path / "repo", settings=settings(store="mysql://x")))
+    for store in ("mysql://x", ""):
+        refused("invalid-store", partial(clia.open, tmp_path / "repo", settings=settings(store=store)))
 
 
 # Types and typed objects

@@ -179,6 +179,7 @@ def test_init_with_a_remote_out_of_reach_says_how_to_go_on(place: Place) -> None
     [
         ("mysql://host/db", "invalid-store"),
         ("://[", "invalid-store"),
+        ("", "invalid-store"),
         ("postgresql://me:secret@host/db", "password-in-store"),
         ("postgresql://host/db?password=secret", "password-in-store"),
     ],
@@ -810,4 +811,7 @@ def test_whoever_is_unknown_is_named(told: Told) -> None:
     for words in (["tree", "nobody"], ["log", "main", "--own"]):
         assert told.place.refused(*words)["code"] == "no-such-agent"
     assert told.place.refused("tree", "No Body")["code"] == "invalid-name"
-    assert told.place.refused("list", "--store", "mysql://x")["code"] == "invalid-store"
+    for store in ("mysql://x", ""):
+        for verb in ("list", "doctor"):
+            error = told.place.refused(verb, "--store", store)
+            assert (error["code"], error["fields"]) == ("invalid-store", {"field": "store"})

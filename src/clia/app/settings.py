@@ -33,12 +33,13 @@ class Settings(NamedTuple):
 
 
 def check_address(store: str | None) -> None:
-    """Before anything is made: a store's address must be one that we know."""
+    """Before anything is made: a store's address must be one that we know. An empty one is none: a variable was not set."""
     if store is not None and not store.startswith(("postgresql://", "postgres://")):
         raise InvalidInput(
             "a store's address starts with postgresql://",
             code="invalid-store",
             hints=["leave it out for a file beside the repository"],
+            fields={"field": "store"},
         )
 
 

@@ -128,7 +128,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     entry_max = settings.entry_max or _number(git, "clia.traceEntryMax") or ENTRY_MAX
     config = read_config(_config_path(git, settings), required=settings.config is not None)
     home = os.path.join(git.handle.common_dir, "clia")
-    where = (home, settings.store or git.setting("clia.store"), config.flows)
+    where = (home, _address(git, settings), config.flows)
     workplace = os.path.join(home, "work")
     running = Running(_Lazily(config.flows), _shelf(), where, state.queue, _seed, config, workplace, core.clock)
     parts = Parts(git.workbench, chunks, entry_max, place, running, _abroad(git, home, config), meeting, state.close)
@@ -239,14 +239,13 @@ class _Lazily:
 
 def _state(git: Git, space_id: str, settings: Settings) -> _State:
     home = os.path.join(git.handle.common_dir, "clia")
-    where, locks = settings.store or git.setting("clia.store"), FileLocks(os.path.join(home, "locks"))
+    where, locks = _address(git, settings), FileLocks(os.path.join(home, "locks"))
     store: Store
     if where is None:
         from clia.backends.sqlite_store import SqliteStore
 
         store = SqliteStore(os.path.join(home, "space.db"), space_id, durable=git.handle.durable)
         return _State(store, locks, StoreQueue(store))
-    check_address(where)
     clone = clone_id(git.handle.common_dir)
     from clia.backends.postgres_store import PostgresStore
     from clia.backends.store_clock import StoreClock
@@ -257,6 +256,13 @@ def _state(git: Git, space_id: str, settings: Settings) -> _State:
         return _State(store, locks, StoreQueue(store))
     state = _shared_state(where, space_id, clone, locks)
     return state if settings.clock is not None else state._replace(clock=StoreClock(state.store, clock_of(settings)))
+
+
+def _address(git: Git, settings: Settings) -> str | None:
+    """Where the store on a server is; None: it is beside the repository."""
+    where = git.setting("clia.store") if settings.store is None else settings.store
+    check_address(where)
+    return where
 
 
 def _shared_state(where: str, space_id: str, clone: str, files: Locks) -> _State:
@@ -280,7 +286,7 @@ def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = Fal
 
     ``anew``: the store that machines shared before is gone for good, and this one takes its place.
     """
-    where = settings.store or git.setting("clia.store")
+    where = _address(git, settings)
     if where is None:
         return
     from clia.backends.postgres_store import PostgresStore

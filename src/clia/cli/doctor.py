@@ -43,8 +43,9 @@ def run(args: argparse.Namespace) -> int:
     """Exit 1 where there is an error, or something about a session is wrong and not repaired."""
     from clia.app import hook_health
     from clia.app.checks import health
-    from clia.app.settings import Settings
+    from clia.app.settings import Settings, check_address
 
+    check_address(args.store)
     store, config = (os.environ.get(name) or None for name in ("CLIA_STORE", "CLIA_CONFIG"))
     settings = Settings(store=args.store or store, environment=os.environ, config=config)
     found = health(args.path, environment=os.environ, ceiling=args.ceiling, settings=settings, repair=args.repair)

@@ -78,8 +78,9 @@ def nobody_yet(space: Space) -> str:
 
 
 def settings_of(args: argparse.Namespace) -> Any:
-    from clia.app.settings import Settings
+    from clia.app.settings import Settings, check_address
 
+    check_address(args.store)  # an empty variable is one that is not set; an empty option is a mistake
     store = args.store or os.environ.get("CLIA_STORE") or None
     config = getattr(args, "config", None) or os.environ.get("CLIA_CONFIG") or None
     return Settings(store=store, redact=not getattr(args, "no_redact", False), config=config)

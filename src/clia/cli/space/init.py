@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.store:
+    if args.store is not None:
         _check_store(args.store)
     if args.heads and args.hub is None:
         raise InvalidInput(
@@ -105,12 +105,14 @@ def _check_store(store: str) -> None:
             "a store's address starts with postgresql://",
             code="invalid-store",
             hints=["leave it out for a file beside the repository"],
+            fields={"field": "store"},
         )
     if password:
         raise InvalidInput(
             "the store's address holds a password, and would be kept in git's settings",
             code="password-in-store",
             hints=["leave --store out and set CLIA_STORE, or keep the password in ~/.pgpass"],
+            fields={"field": "store"},
         )
 
 
