@@ -65,7 +65,8 @@ class PostgresStore(SqlStore):
         super().__init__(space, own)
         self._stays = stays
         self._ask_era = taking_over.era(space) if self._spaces.own == space else None  # None: nobody takes it over
-        self._era: int | None = None  # what that said when the store was opened
+        self._era: tuple[int] | None = None  # what that said when the store was opened; None: never
+        self._opened = False
         self._dsn = dsn
         self._timeout = timeout
         self._address = Address(dsn)
@@ -101,7 +102,7 @@ class PostgresStore(SqlStore):
         answer = connection.execute(f"{begin}; {self._ask_era}")
         while answer.nextset():
             pass
-        if answer.fetchone() != (self._era,):
+        if answer.fetchone() != self._era:
             connection.rollback()
             raise self._moved()
 
@@ -202,11 +203,11 @@ class PostgresStore(SqlStore):
 
     def _open(self, connection: psycopg.Connection) -> None:
         """Remembers what a clone's state must go on to be: for good, also in a process that is forked off."""
-        if self._ask_era is not None and self._era is None:
-            era = int(_one(connection, self._ask_era))
+        if self._ask_era is not None and not self._opened:
+            era = connection.execute(self._ask_era).fetchone()
             if self._stays is not None and not self._stays():  # only now: who takes it over says so first, and counts then
                 raise self._moved()
-            self._era = era
+            self._era, self._opened = era, True
 
     def _seconds(self) -> int:
         return max(2, round(self._timeout))  # libpq takes no less
