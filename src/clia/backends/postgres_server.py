@@ -27,7 +27,7 @@ _IDLE = "idle_in_transaction_session_timeout"
 # A server may end sessions that are idle, and statements that wait. A session that holds locks is, and does.
 _LIMITS = {"idle_session_timeout": 140_000, "lock_timeout": 0, "statement_timeout": 0}
 _MAY_MAKE = "SELECT current_user, current_schema(), has_schema_privilege(current_schema(), 'CREATE')"
-_GRANT = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO this role"
+_GRANT = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO this role; with a hub also USAGE ON ALL SEQUENCES"
 
 
 class Address:
