@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 settings.register_profile("usual", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("soak", deadline=None, max_examples=3000)
 
-ABOVE = re.compile(r"tests/docs/|/test_(api|drawing|forge|forms|graph_svg|page|rendering|wire)(_|\.py)")
-"""Tests of what is above the layers whose coverage has a bar: measuring doubles their time, and the others cover nearly as much."""
+ABOVE = re.compile(
+    r"tests/(docs|e2e|stateful)/|/test_(api|drawing|forge|forms|graph_svg|page|rendering|wire)(_|\.py)|\[(hub|machines)\b"
+)
+"""Tests of what is above the layers whose coverage has a bar, and tests that are run once more on other parts: measuring takes half
+as long again, and the others cover nearly as much."""
 MEASURED: pytest.StashKey[coverage.Coverage] = pytest.StashKey()
 
 

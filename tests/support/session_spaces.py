@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 import clia
+from clia.app.joining import HubWish
+from clia.app.spaces import set_hub
 from support import git
 from support.git_hubs import bare
 from support.space_driver import postgres_url
@@ -51,6 +53,8 @@ class Place(NamedTuple):
         directory = self.root / ".git/clia"
         for each in [*directory.glob("space.db*"), *directory.glob("clone")]:
             each.unlink()
+        if self.hub is not None and self.store is not None:  # a person has to say that what machines shared is gone
+            set_hub(self.root, HubWish(self.hub, new_store=True), settings=settings(store=self.store)).close()
 
     def configured(self, text: str) -> Place:
         """With an operator's file."""
