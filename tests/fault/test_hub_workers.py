@@ -304,7 +304,7 @@ def test_whoever_has_all_that_the_hub_has_may_work_while_it_is_away(
             assert work(two, "scout", "goes on")
 
 
-def test_a_name_that_goes_to_another_clones_line_is_that_clones(tmp_path: Path, hub: Hub) -> None:
+def test_a_name_that_two_clones_gave_is_that_of_the_clone_which_keeps_it(tmp_path: Path, hub: Hub) -> None:
     with machine(tmp_path / "one", hub) as one, machine(tmp_path / "two", hub) as two:
         with away(hub):
             for space, text in ((one, "ours"), (two, "theirs")):

@@ -443,9 +443,10 @@ class Meeting:
         alone, hub = self._alone, self._hub
         refs = (names.head(name), names.archived(name))
         ours, theirs = tuple(map(alone.refs.get, refs)), tuple(map(hub.known, refs))
+        fork = self.fork(name)
         done = self._follow(name, refs, ours, theirs)
-        if alone.clone is None:
-            alone.mark_foreign(name)  # the line that has the name now is another clone's
+        if alone.clone is None and fork is not None and fork.base is None:
+            alone.mark_foreign(name)  # two clones gave one name: who has it now is another clone's agent
         record, theirs_record = names.record(name), hub.known(names.record(name))
         if theirs_record is not None and alone.refs.get(record) != theirs_record:
             alone.refs.move(record, alone.refs.get(record), theirs_record, "clia: follow the hub")
