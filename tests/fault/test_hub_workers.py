@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import clia
 from clia.app.config import Config
 from clia.space import ledger
 from support import git
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import clia
     from clia.app.effects.context import Context
     from clia.app.worker import Status
 
@@ -308,7 +308,7 @@ def test_a_name_that_two_clones_gave_is_that_of_the_clone_which_keeps_it(tmp_pat
     with machine(tmp_path / "one", hub) as one, machine(tmp_path / "two", hub) as two:
         with away(hub):
             for space, text in ((one, "ours"), (two, "theirs")):
-                space.spawn("scout", BRIEFING)
+                space.spawn("scout", clia.Briefing(text))
                 work(space, "scout", text)
         two.hub_sync()
         one.hub_sync(forks={"scout": "scout-one"})
