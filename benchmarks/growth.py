@@ -162,9 +162,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON for a program")
     parser.add_argument("--docs", action="store_true", help="write the plot and the tables into docs/")
     parser.add_argument("--from", dest="stored", metavar="FILE", help="take the numbers of an earlier run with --json")
+    parser.add_argument("--note", metavar="TEXT", help="what else is to be said of the machine, after its versions")
     parser.add_argument("--at", metavar="DIR", help="where the spaces are made (default: a directory for temporary files)")
     args = parser.parse_args()
     run = json.loads(Path(args.stored).read_text()) if args.stored else _run([int(each) for each in args.sizes.split(",")], args.at)
+    if args.note:
+        run["note"] = f", {args.note}"
     if args.json:
         print(json.dumps(run, indent=1))
     else:

@@ -81,17 +81,9 @@ def upkeep(run: dict[str, Any]) -> list[list[str]]:
     add("the index made anew", (seconds(each["index"]["seconds"]) for each in results))
     add("`maintain`, the first time", (seconds(each["maintain"]["seconds"]) for each in results))
     add("the first question after it", (milliseconds(each["maintain"]["first"]) for each in results))
-    for number in range(min(len(each["rounds"]) for each in results)):
-        add(
-            f"1,000 commits more, round {number + 1}: the disk before and after `maintain`, a commit",
-            (
-                " / ".join(
-                    size_said((each["rounds"][number][when] - each["rounds"][number]["before"]) / 1000)
-                    for when in ("worked", "after")
-                )
-                for each in results
-            ),
-        )
+    for number in range(max(len(each["rounds"]) for each in results)):
+        said = f"1,000 commits more, round {number + 1}: the disk before and after `maintain`, a commit"
+        add(said, (_round(each["rounds"][number]) if number < len(each["rounds"]) else "" for each in results))
     add("`maintain` after them", (seconds(each["rounds"][-1]["maintain"]["seconds"]) for each in results))
     add(
         "inbox where one agent in ten waits, a question",
@@ -105,6 +97,10 @@ def upkeep(run: dict[str, Any]) -> list[list[str]]:
     for key in results[0]["git"]:
         add(f"git: {key}", (seconds(each["git"][key]) for each in results))
     return table
+
+
+def _round(found: dict[str, Any]) -> str:
+    return " / ".join(size_said((found[when] - found["before"]) / 1000) for when in ("worked", "after"))
 
 
 def show(run: dict[str, Any]) -> None:
@@ -134,7 +130,17 @@ def write(run: dict[str, Any], docs: Path) -> None:
     machine = ", ".join(
         f"{key} {value}" for key, value in run["machine"].items() if key in ("cores", "Python", "git", "libgit2", "SQLite")
     )
-    made = [BEGIN, "", *markdown(verbs(run)), "", *markdown(upkeep(run)), "", f"Measured with {machine}; medians.", "", END]
+    made = [
+        BEGIN,
+        "",
+        *markdown(verbs(run)),
+        "",
+        *markdown(upkeep(run)),
+        "",
+        f"Measured with {machine}{run.get('note', '')}; medians.",
+        "",
+        END,
+    ]
     page.write_text(before + "\n".join(made) + after, encoding="utf-8")
 
 
