@@ -304,6 +304,42 @@ def test_whoever_has_all_that_the_hub_has_may_work_while_it_is_away(
             assert work(two, "scout", "goes on")
 
 
+def test_what_others_do_while_a_machine_syncs_is_not_forgotten(
+    tmp_path: Path, hub: Hub, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has read is behind by then; with the hub away, work on from there would be a fork."""
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
+        one.spawn("scout", BRIEFING)
+        meeting = two._meeting
+        assert meeting is not None
+        read = meeting._hub.fetch
+
+        def fetch(agent: str | None = None, *, insist: bool = False) -> bool:
+            found = read(agent, insist=insist)
+            work(one, "scout", "meanwhile")
+            return found
+
+        with monkeypatch.context() as patched:
+            patched.setattr(meeting._hub, "fetch", fetch)
+            two.hub_sync()
+        with away(hub):
+            refused("work-elsewhere", lambda: work(two, "scout", "more"))
+            assert work(one, "scout", "more")
+
+
+@pytest.mark.parametrize("chain", ["refs/clia/types", "refs/clia/behaviours/step"])
+def test_a_definition_that_never_came_is_not_waited_for(tmp_path: Path, hub: Hub, store: str, chain: str) -> None:
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
+        begin(one, "scout")
+        one.register_type("probe", "finding")
+        two.hub_sync()
+        assert two._meeting is not None
+        two._meeting.ledger.expect([(chain, None, "1" * 40)])  # as a process leaves it that dies before its push
+        two.hub_sync()
+        with away(hub):
+            refused("unknown-kind", lambda: two.commit("scout", "nothing", changes={"a": b"1"}))
+
+
 def test_a_name_that_two_clones_gave_is_that_of_the_clone_which_keeps_it(tmp_path: Path, hub: Hub) -> None:
     with machine(tmp_path / "one", hub) as one, machine(tmp_path / "two", hub) as two:
         with away(hub):

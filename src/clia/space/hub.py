@@ -109,13 +109,29 @@ class Meeting:
         return self._has_last(ledger.last(name)) and not ledger.owes(names.head(name)) and self._has_last(ledger.last_of_chains())
 
     def _note(self, lock: str) -> None:
-        """Under the lock: what refs are, where the hub has them so. What somebody noted before may never have come."""
+        """What refs are, where the hub has them so: what somebody noted before may never have come.
+
+        Under the lock, and the hub was read since it was taken: else what others have done meanwhile would be forgotten.
+        """
         refs = {ref: self._alone.refs.get(ref) for ref in self._refs(lock)}
         if all(cid == self._hub.known(ref) for ref, cid in refs.items()):
             self.ledger.correct(lock, refs)
 
+    def _note_chain(self, lock: str) -> None:
+        """The like for what is no agent's, and not met before each use. An agent is noted when somebody works on it."""
+        last = None if names.is_name(lock) else self.ledger.last(lock)
+        if last is not None and not self._has_last(last) and self._hub.read(*self._refs(lock)):
+            self._note(lock)
+
     def _has_last(self, last: Mapping[str, str | None] | None) -> bool:
-        return last is not None and all(self._alone.refs.get(ref) == cid for ref, cid in last.items())
+        """Whether refs are as was noted, or have gone on from there: plain git works at the hub, too."""
+        return last is not None and all(self._has(ref, cid) for ref, cid in last.items())
+
+    def _has(self, ref: str, cid: str | None) -> bool:
+        ours = self._alone.refs.get(ref)
+        if ours is None or cid is None or ours == cid:
+            return ours == cid
+        return self._alone.objects.kind(cid) == "commit" and self._alone.graph.descends(ours, cid)
 
     def refresh(self, name: str) -> None:
         """Takes over what other machines did to an agent, for whoever goes on from it without working on it.
@@ -343,7 +359,7 @@ class Meeting:
                     continue
                 try:
                     found, sent[lock] = self._settle(lock)
-                    self._note(lock)
+                    self._note_chain(lock)
                 except Conflict as err:
                     found, sent[lock] = [Synced(names.head(lock), err.code, None)], []
             done += found
@@ -352,7 +368,6 @@ class Meeting:
             with self.hold(lock):
                 if self._is_in_step(lock):  # all of it, since work may have gone on meanwhile
                     self.ledger.paid(lock)
-                    self._note(lock)
         return done
 
     def _is_in_step(self, lock: str) -> bool:
