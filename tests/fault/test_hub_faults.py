@@ -15,6 +15,7 @@ import pytest
 
 import clia
 from clia.errors import CliaError, StaleRef
+from clia.kernel.refs import tracking
 from clia.ports.repository import FILE, Entry
 from support import git
 from support.faulty_proxy import FaultyProxy, proxy_for
@@ -113,6 +114,21 @@ def test_a_hub_where_somebody_else_is_in_the_middle_of_a_push_is_tried_again(tmp
         one.refs.move(HEAD, first, None, "test")
         assert at_hub(hub) == {}
         assert not one.ledger.refs
+
+
+def test_all_locks_that_a_killed_fetch_has_left_are_broken_at_once(tmp_path: Path) -> None:
+    heads = [f"refs/heads/agents/a{number}" for number in range(12)]
+    with by_path(tmp_path) as hub:
+        one, two = (sharing(tmp_path / name, hub) for name in ("one", "two"))
+        for head in heads:
+            one.refs.move(head, None, one.commit(head), "test")
+        assert two.hub is not None
+        left = [two.root / ".git" / f"{tracking('hub', head)}.lock" for head in heads]
+        for each in left:
+            each.parent.mkdir(parents=True, exist_ok=True)
+            each.touch()
+        assert two.hub.fetch()
+        assert {ref for ref, _ in two.hub.known_under("refs/heads/agents/")} == set(heads)
 
 
 def test_a_way_that_breaks_in_the_middle_of_a_push_is_tried_again(tmp_path: Path) -> None:

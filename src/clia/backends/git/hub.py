@@ -57,7 +57,7 @@ _CONTENDED = re.compile(
     r"|atomic transaction failed",
     re.IGNORECASE,
 )
-_LOCK = re.compile(r"unable to create '([^']+/refs/clia-tracking/[^']+\.lock)'", re.IGNORECASE)
+_LOCK = re.compile(r"unable to create '[^']+/refs/clia-tracking/[^']+\.lock'", re.IGNORECASE)
 _SHARED_BY_ALL = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS)
 
 
@@ -146,7 +146,7 @@ class RemoteHub:
         until = time.monotonic() + _LOCKED_SECONDS
         ran = self._git(seconds, *_FETCH, "--", self.remote, *rules)
         while ran.code and not ran.late and _CONTENDED.search(ran.err) and time.monotonic() < until:
-            for path in _LOCK.findall(ran.err):
+            for path in self._locks() if _LOCK.search(ran.err) else ():
                 locks.setdefault(path, LockFile(path)).break_if_stale()
             _wait_a_little()
             ran = self._git(seconds, *_FETCH, "--", self.remote, *rules)
@@ -155,6 +155,12 @@ class RemoteHub:
             return True
         self._is_away(_reason(ran))
         return False
+
+    def _locks(self) -> list[str]:
+        """All locks on what is known of the hub: a fetch that was killed leaves one for each ref, and git complains of the first."""
+        top = os.path.join(self._handle.common_dir, f"{names.TRACKING}{self.remote}")
+        found = (os.path.join(folder, each) for folder, _, files in os.walk(top) for each in files)
+        return [each for each in found if each.endswith(".lock")]
 
     def _there(self, ref: str) -> str:
         """What a ref is called at the hub."""
