@@ -157,7 +157,7 @@ class RemoteHub:
         return False
 
     def _locks(self) -> list[str]:
-        """All locks on what is known of the hub: a fetch that was killed leaves one for each ref, and git complains of the first."""
+        """All locks on what is known of the hub. A fetch that was killed leaves one for each ref, git tells the first."""
         top = os.path.join(self._handle.common_dir, f"{names.TRACKING}{self.remote}")
         found = (os.path.join(folder, each) for folder, _, files in os.walk(top) for each in files)
         return [each for each in found if each.endswith(".lock")]
