@@ -11,6 +11,7 @@ import pytest
 
 import clia
 from clia import errors
+from clia.backends.git import workbench
 from support import git
 from support.fake_secrets import FAKES, PEM_KEYS
 from support.git_hubs import bare
@@ -1092,6 +1093,26 @@ def test_an_agent_whose_branch_is_checked_out_is_not_archived(scout: clia.Space,
     git("worktree", "add", "-q", str(tmp_path / "wt"), "agents/scout", cwd=tmp_path / "repo")
     refused("branch-checked-out", lambda: scout.archive("scout"))
     assert scout.agents() == ["scout"]
+
+
+def test_upkeep_of_a_large_space_packs_what_is_new_and_leaves_the_rest(
+    space: clia.Space, monkeypatch: pytest.MonkeyPatch, people: Path
+) -> None:
+    def packs() -> set[str]:
+        return {each.name for each in (people / ".git/objects/pack").glob("*.pack")}
+
+    for number in range(30):
+        space.commit("scout", "finding", changes={f"{number}": b"1"})
+    space.maintain()
+    before = packs()
+    monkeypatch.setattr(workbench, "_LARGE", 0)
+    made = [space.commit("scout", "finding", changes={"a": b"%d" % number}) for number in range(3)]
+    space.maintain()
+    assert before < packs()
+    assert git("count-objects", cwd=people).startswith("0 objects")
+    space.maintain()
+    assert [each.cid for each in space.log("scout", limit=3)] == made[::-1]
+    assert space.verify().clean
 
 
 def test_maintain_packs_and_archives_only_what_is_held_elsewhere(space: clia.Space, people: Path) -> None:
