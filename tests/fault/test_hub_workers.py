@@ -340,6 +340,20 @@ def test_a_definition_that_never_came_is_not_waited_for(tmp_path: Path, hub: Hub
             refused("unknown-kind", lambda: two.commit("scout", "nothing", changes={"a": b"1"}))
 
 
+def test_a_definition_that_another_machine_still_owes_is_not_forgotten(tmp_path: Path, hub: Hub, way: Path, store: str) -> None:
+    with machine(tmp_path / "one", hub._replace(url=str(way)), store) as one, machine(tmp_path / "two", hub, store) as two:
+        two.spawn("scout", BRIEFING)
+        way.unlink()
+        one.define("late", STEP)
+        two.hub_sync()
+        with away(hub):
+            refused("news-elsewhere", lambda: two.start("scout", "late"))
+        way.symlink_to(hub.repository)
+        one.hub_sync()
+        two.hub_sync()
+        assert two.start("scout", "late").pending
+
+
 def test_a_name_that_two_clones_gave_is_that_of_the_clone_which_keeps_it(tmp_path: Path, hub: Hub) -> None:
     with machine(tmp_path / "one", hub) as one, machine(tmp_path / "two", hub) as two:
         with away(hub):

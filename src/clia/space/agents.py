@@ -157,15 +157,16 @@ class Agents:
 
     def archive(self, name: str) -> None:
         """Takes an agent out of the branch list. Its head stays, under another ref."""
+        names.check_name(name)
         self._move(name, names.head(name), names.archived(name), "archive")
 
     def restore(self, name: str) -> None:
         """Brings an agent back that was archived, here or on another machine."""
+        names.check_name(name)
         self._move(name, names.archived(name), names.head(name), "restore")
 
     def _move(self, name: str, source: str, target: str, verb: str) -> None:
         core = self._core
-        names.check_name(name)
         with self._envelope.at_work(name):
             if source == names.head(name):
                 core.own_head(name)

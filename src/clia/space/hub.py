@@ -18,7 +18,7 @@ from clia.space import hub_refusals as refusals
 from clia.space.envelope import INTENT
 from clia.space.hub_records import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, Synced
 from clia.space.ledger import OWED
-from clia.space.taking import AHEAD, DIVERGED, NEW, REFUSED, Taking, lock_of
+from clia.space.taking import AHEAD, DIVERGED, NEW, REFUSED, Taking, lock_of, owner_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Meeting:
 
     def _note_chain(self, lock: str) -> None:
         """The like for what is no agent's, and not met before each use. An agent is noted when somebody works on it."""
-        last = None if names.is_name(lock) else self.ledger.last(lock)
+        last = None if names.is_name(lock) or self.ledger.is_owed_elsewhere(lock) else self.ledger.last(lock)
         if last is not None and not self._has_last(last) and self._hub.read(*self._refs(lock)):
             self._note(lock)
 
@@ -219,12 +219,7 @@ class Meeting:
 
     def _refs(self, lock: str) -> list[str]:
         """What is moved under a lock."""
-        return names.of_agent(lock) if names.is_name(lock) else [ref for ref in self._chains() if lock_of(ref) == lock]
-
-    def _chains(self) -> list[str]:
-        """Every shared chain that is here or at the hub and no agent's."""
-        known = (*self._alone.refs.under(names.BEHAVIOURS), *self._hub.known_under(names.BEHAVIOURS))
-        return [names.SPACE, *_CHAINS, names.KEYS, *sorted({ref for ref, _ in known if names.is_shared(ref)})]
+        return names.of_agent(lock) if names.is_name(lock) else [owner_of(lock)]
 
     def _of_agent(self, name: str) -> tuple[list[Synced], list[Move]]:
         events, record, archived, head, *notes = names.of_agent(name)
