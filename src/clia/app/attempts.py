@@ -96,10 +96,10 @@ class Desk(NamedTuple):
         return end
 
     def _later(self, attempt: Attempt, error: CliaError) -> Retry:
-        found = hand_over.put_off(error, attempt.claim.task, self.now(), self.patience)
-        said = hand_over.recordable_text(found.error, self.clean)
-        later = Retry(self.now() + self.patience.backoff_max, said)
-        return found._replace(error=said) if hand_over.is_out_of_reach(error) else later
+        said = hand_over.recordable_text(hand_over.describe(error), self.clean)
+        if hand_over.is_out_of_reach(error):
+            return hand_over.put_off(error, attempt.claim.task, self.now(), self.patience)._replace(error=said)
+        return Retry(self.now() + self.patience.backoff_max, said)
 
     def _retry(self, attempt: Attempt, outcome: Retry) -> End:
         claim = attempt.claim
