@@ -730,8 +730,8 @@ engine = MontyEngine()
 """
 
 
-def in_a_process(code: str) -> str:
-    done = subprocess.run([sys.executable, "-c", CHILD + code], capture_output=True, text=True, timeout=60, check=False)
+def in_a_process(code: str, before: str = CHILD) -> str:
+    done = subprocess.run([sys.executable, "-c", before + code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -788,6 +788,51 @@ with engine.start(made) as run:
     print(len(run.turn.pending))
 """
     assert in_a_process(code) == "1\n1\n"
+
+
+def test_engines_may_be_used_first_by_many_threads_at_once() -> None:
+    """Python fills the table by which the engine's program is found without a lock."""
+    code = """
+import threading
+sys.setswitchinterval(1e-6)
+go, ended = threading.Barrier(8), []
+
+def one():
+    go.wait()
+    with MontyEngine().start(made) as run:
+        ended.append(len(run.turn.pending))
+
+threads = [threading.Thread(target=one) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(ended)
+"""
+    assert in_a_process(code) == f"{[1] * 8}\n"
+
+
+def test_threads_that_ask_at_once_get_one_engine_for_the_process() -> None:
+    code = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+from clia.app import wiring
+from clia.app.config import FlowLimits
+
+go, got = threading.Barrier(8), []
+
+def one():
+    go.wait()
+    got.append(wiring._engine(FlowLimits()))
+
+threads = [threading.Thread(target=one) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(got), len({id(each) for each in got}))
+"""
+    assert in_a_process(code, before="") == "8 1\n"
 
 
 def test_importing_the_engine_loads_nothing_heavy() -> None:

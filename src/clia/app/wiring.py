@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import cache
 from secrets import token_hex
 from typing import NamedTuple
 from uuid import uuid4
@@ -56,6 +55,10 @@ if TYPE_CHECKING:
 
 _HUB_ID, _STORE_ID = "hub/id", "store/id"
 """Which hub the machines that share a store have, and what the store is called: the hub says that to every machine."""
+
+_engines: dict[FlowLimits, Engine] = {}
+_SHELF = Shelf()
+"""One for all spaces of a process: what is kept takes up workers of the one engine."""
 
 
 def _nothing() -> None:
@@ -130,7 +133,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     home = os.path.join(git.handle.common_dir, "clia")
     where = (home, _address(git, settings), config.flows)
     workplace = os.path.join(home, "work")
-    running = Running(_Lazily(config.flows), _shelf(), where, state.queue, _seed, config, workplace, core.clock)
+    running = Running(_Lazily(config.flows), _SHELF, where, state.queue, _seed, config, workplace, core.clock)
     parts = Parts(git.workbench, chunks, entry_max, place, running, _abroad(git, home, config), meeting, state.close)
     return Space(core, parts)
 
@@ -196,19 +199,18 @@ def _config_path(git: Git, settings: Settings) -> str | None:
     return path if os.path.exists(path) else None
 
 
-@cache
 def _engine(limits: FlowLimits) -> Engine:
-    """One engine for all spaces of a process: its workers take milliseconds to start, and stay until the process ends."""
+    """One engine for all spaces of a process: its workers take milliseconds to start, and stay until the process ends.
+
+    Of threads that come at the same time one wins. What the others made has no workers yet, and is let go.
+    """
+    there = _engines.get(limits)
+    if there is not None:
+        return there
     from clia.backends.monty.engine import MontyEngine
     from clia.backends.monty.limits import Limits
 
-    return MontyEngine(Limits(limits.turn_seconds, limits.memory_mb * 1024 * 1024))
-
-
-@cache
-def _shelf() -> Shelf:
-    """One for all spaces of a process: what is kept takes up workers of the one engine."""
-    return Shelf()
+    return _engines.setdefault(limits, MontyEngine(Limits(limits.turn_seconds, limits.memory_mb * 1024 * 1024)))
 
 
 class _Lazily:

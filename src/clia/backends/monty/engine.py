@@ -6,6 +6,7 @@ worker may die of it, this process never does. Threads share one pool of workers
 
 from __future__ import annotations
 
+import sysconfig
 import threading
 from datetime import datetime
 
@@ -31,6 +32,10 @@ MAX_WORKERS = 64
 """More runs than this at one time wait for each other. Idle workers cost about 6 MB each."""
 _CHECKOUT_SECONDS = 60.0
 _GRACE_SECONDS = 5.0
+
+sysconfig.get_config_vars()
+"""The engine's program is looked for by this table, which Python 3.11 fills without a lock: a second thread finds it half
+filled, and fails. What a module does while it is imported, other threads wait for."""
 
 
 class MontyEngine:
