@@ -43,6 +43,7 @@ _MOVE_END = (
     "INSERT INTO clia_streams VALUES (?, ?, ?)"
     " ON CONFLICT (space, stream) DO UPDATE SET last = clia_streams.last + excluded.last RETURNING last"
 )
+_MOVE_END_FROM = "UPDATE clia_streams SET last = last + ? WHERE space = ? AND stream = ? AND last = ? RETURNING last"
 _APPEND = "INSERT INTO clia_entries VALUES (?, ?, ?, ?)"
 _READ = "SELECT position, body FROM clia_entries WHERE space = ? AND stream = ? AND position > ? ORDER BY position LIMIT ?"
 _REPLACE = "UPDATE clia_entries SET body = ? WHERE space = ? AND stream = ? AND position = ?"
@@ -154,8 +155,15 @@ class SqlStore(ABC):
 
     @contextmanager
     def _connection(self, *, writes: bool) -> Iterator[Guarded]:
-        with self._one_at_a_time(), _ending(Guarded(self._begin(writes=writes), writes=writes)) as guarded:
-            yield guarded
+        with self._one_at_a_time():
+            guarded = Guarded(self._begin(writes=writes), writes=writes)
+            try:
+                yield guarded
+            except BaseException:
+                with suppress(StoreError):  # what ended the block says more than how its undoing went
+                    guarded.finish(commit=False)
+                raise
+            guarded.finish(commit=True)
 
     def get(self, key: str) -> Versioned | None:
         return _versioned(key, *_last(self._once(_GET, [self._spaces.of(key), rules.check_name(key)])))
@@ -216,15 +224,21 @@ class Guarded:
 
     def fetch(self, sql: str, *words: Any) -> list[tuple[Any, ...]]:
         self._check()
-        with self._remembering():
+        try:  # not by _remembering: statements are many
             return self._connection.fetch(sql, words)
+        except StoreError as err:
+            self._failure = err
+            raise
 
     def write(self, sql: str, *words: Any) -> int:
         return self.write_many(sql, [words])
 
     def write_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
-        with self._remembering():
+        try:
             return self._connection.write(sql, rows) if rows else 0
+        except StoreError as err:
+            self._failure = err
+            raise
 
     def has_table(self, name: str) -> bool:
         self._check()
@@ -266,17 +280,6 @@ class Guarded:
             raise StoreError("a transaction stays in the process that began it", code="store-forked")
 
 
-@contextmanager
-def _ending(guarded: Guarded) -> Iterator[Guarded]:
-    try:
-        yield guarded
-    except BaseException:
-        with suppress(StoreError):  # what ended the block says more than how its undoing went
-            guarded.finish(commit=False)
-        raise
-    guarded.finish(commit=True)
-
-
 class _Streams:
     def __init__(self, connection: Guarded, spaces: Spaces) -> None:
         self._db = connection
@@ -285,18 +288,27 @@ class _Streams:
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
         self._db.changing()
         texts = [rules.encode(body) for body in bodies]
-        if expected is not None or not texts:
+        last = self._moved_end(stream, len(texts), expected)
+        if texts:
+            space, first = self._spaces.of(stream), last - len(texts) + 1
+            self._db.write_many(_APPEND, [(space, stream, position, text) for position, text in enumerate(texts, first)])
+            self._db.appended(stream)
+        return last
+
+    def _moved_end(self, stream: str, count: int, expected: int | None) -> int:
+        """The end, so many entries further; from where it is expected, if that is said."""
+        space = self._spaces.of(stream)
+        if expected and count:
+            moved = self._db.fetch(_MOVE_END_FROM, count, space, rules.check_name(stream), rules.place(expected))
+            if moved:
+                return int(moved[0][0])
+        if expected is not None or not count:
             end = self.end(stream)
             if expected is not None and expected != end:
                 raise rules.stale_position(stream, expected, end)
-            if not texts:
+            if not count:
                 return end
-        space = self._spaces.of(stream)
-        last = int(self._db.fetch(_MOVE_END, space, rules.check_name(stream), len(texts))[0][0])
-        first = last - len(texts) + 1
-        self._db.write_many(_APPEND, [(space, stream, position, text) for position, text in enumerate(texts, first)])
-        self._db.appended(stream)
-        return last
+        return int(self._db.fetch(_MOVE_END, space, rules.check_name(stream), count)[0][0])
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
         rows = self._db.fetch(_READ, self._spaces.of(stream), rules.check_name(stream), rules.place(after), rules.at_most(limit))

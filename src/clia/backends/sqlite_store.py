@@ -128,10 +128,13 @@ class SqliteStore(SqlStore):
 
     def _queue(self) -> int:
         """The queue of writers: a handle that holds the lock."""
-        path = f"{self._path}.lock"
+        path, flags = f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                handle = os.open(path, flags, 0o666)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+                handle = os.open(path, flags, 0o666)
         except (OSError, ValueError) as err:
             reason = getattr(err, "strerror", None) or str(err)
             hint = _REFUSALS[sqlite3.SQLITE_READONLY][1]
@@ -315,9 +318,12 @@ def _bring_forward(connection: sqlite3.Connection) -> None:
 
 
 def _last_step(connection: sqlite3.Connection) -> int:
-    if connection.execute(_HAS_TABLE, [schema.STEPS_TABLE]).fetchone() is None:
-        return 1
-    (number,) = connection.execute(schema.LAST_STEP).fetchone()
+    try:
+        (number,) = connection.execute(schema.LAST_STEP).fetchone()
+    except sqlite3.OperationalError:
+        if connection.execute(_HAS_TABLE, [schema.STEPS_TABLE]).fetchone() is not None:
+            raise
+        return 1  # the first form, which kept no list of them
     return int(number or 1)
 
 

@@ -55,13 +55,14 @@ def moment(at: int) -> int:
 def encode(value: Any) -> str:
     """JSON text without a NUL in it."""
     try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = _encode(value)
     except (TypeError, ValueError, RecursionError) as err:
         raise InvalidInput(f"not a JSON value: {err}", code="invalid-json", fields={"reason": str(err)}) from None
     _check_text(text, value)
     return text
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _raw_decode = json.JSONDecoder().raw_decode
 
 

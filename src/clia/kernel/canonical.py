@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 _EXACT = 2**53 - 1
+_plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def canonical_bytes(value: Any) -> bytes:
@@ -20,7 +21,7 @@ def canonical_bytes(value: Any) -> bytes:
     share a digest.
     """
     if _is_plain(value):
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+        return _plain(value).encode("utf-8")
     import rfc8785  # 6 ms at start-up, and reading lineage does not need it
 
     try:

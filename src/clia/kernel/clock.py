@@ -16,4 +16,5 @@ def timestamp(moment: datetime, precision: str = "seconds") -> str:
         raise ValueError("a clock must give aware times")
     from datetime import UTC  # only writers come here
 
-    return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+    there = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return f"{there.isoformat(timespec=precision)[:-6]}Z"  # without its +00:00

@@ -26,6 +26,8 @@ MAX_BYTES = 1_048_576
 """Of what crosses at one time, as JSON."""
 
 _MAX_PLACE = 80
+_SHORT = frozenset({int, float, bool, type(None)})
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -59,7 +61,9 @@ def copied(value: Any, where: str, text: Callable[[str], str] | None = None) -> 
 def crossing(value: Any, where: str, text: Callable[[str], str] | None = None) -> Any:
     """As ``copied``, and not too large."""
     made = copied(value, where, text)
-    size = len(json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode())
+    if type(made) in _SHORT:
+        return made
+    size = len(_compact(made).encode())
     if size > MAX_BYTES:
         raise CannotCross("ValueError", f"{where} takes {size} bytes as JSON, more than {MAX_BYTES}")
     return made
