@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pygit2
@@ -16,6 +13,7 @@ from pygit2.enums import SortMode
 
 import clia
 from benchmarks.measure import Row, in_turns
+from benchmarks.places import place
 from benchmarks.works import work_of
 from clia.kernel import messages, refs
 from clia.kernel.canonical import canonical_bytes
@@ -23,6 +21,7 @@ from clia.space.model import AGENT, BEHAVIOUR, EVENT, META, TYPE, VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 AGENTS, STEPS, GROUP = 100, 1_000, 10
 MERGED_EVERY, TAKEN_EVERY, TRACED_EVERY, ENDED_EVERY = 50, 200, 9, 10
@@ -33,16 +32,12 @@ TRACE = {"type": "console-trace", "entries": [{"kind": "model", "data": {"usage"
 
 
 def rows(rounds: int) -> Iterator[Row]:
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
-    try:
-        with clia.init(top, settings=SETTINGS) as space:
-            first = space.add_behaviour("review", FLOW, "session-flow")
-            second = space.propose_behaviour("review", FLOW + "# better\n")
-            space.adopt_behaviour("review", second.cid, trial=True)
-            commits = History(top, (first.cid, second.cid)).write()
-            yield from _rows(space, pygit2.Repository(str(top)), commits, rounds)
-    finally:
-        shutil.rmtree(top)
+    with place() as top, clia.init(top, settings=SETTINGS) as space:
+        first = space.add_behaviour("review", FLOW, "session-flow")
+        second = space.propose_behaviour("review", FLOW + "# better\n")
+        space.adopt_behaviour("review", second.cid, trial=True)
+        commits = History(top, (first.cid, second.cid)).write()
+        yield from _rows(space, pygit2.Repository(str(top)), commits, rounds)
 
 
 def _rows(space: clia.Space, repo: pygit2.Repository, commits: int, rounds: int) -> Iterator[Row]:

@@ -8,9 +8,7 @@ import json
 import shutil
 import statistics
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pygit2
@@ -18,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 import clia
 from benchmarks.measure import Row, attempted, in_turns, timed
+from benchmarks.places import place
 from clia.backends.ed25519 import Ed25519Verifier, KeyFiles
 from clia.federation.acceptance import Follow, Listener, Position, accept, outstanding
 from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Statement, claim_of, digest
@@ -26,6 +25,7 @@ from clia.space.model import AGENT, TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from benchmarks.measure import NotRun
 
@@ -36,12 +36,9 @@ SPOKEN = ("spawn", "head-move", "merge")
 
 
 def rows(rounds: int) -> Iterator[Row | NotRun]:
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
-    try:
+    with place(disk=True) as top:
         yield from attempted(["announcements", "announcements-gate"], lambda: _checking(top, rounds))
         yield from attempted(["sync", "sync-nothing"], lambda: _syncing(top, min(rounds, SYNCS)))
-    finally:
-        shutil.rmtree(top)
 
 
 # Checking what a peer says

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from starlette.testclient import TestClient
 import clia
 from benchmarks.graph import _plant
 from benchmarks.measure import Row, attempted, in_turns
+from benchmarks.places import place
 from clia.app.config import ForgeOptions
 from clia.web.app import create_app
 from clia.web.forge import forge_of
@@ -38,14 +37,11 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
 
 def _under_load() -> list[Row]:
     """Durable, as people run it. Each decider asks and answers without a pause."""
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
-    try:
+    with place(disk=True) as top:
         token = prepared(top / "repo", DECIDERS)
         with served(top / "repo") as address:
             alone = run(address, token, "repo", Load(0, 1, decisions=30))
             busy = run(address, token, "repo", Load(LISTENERS, DECIDERS, seconds=SECONDS))
-    finally:
-        shutil.rmtree(top)
     if busy.lost or busy.twice or busy.errors:
         raise RuntimeError(f"{busy.lost} lost, {busy.twice} twice: {busy.errors[:3]}")
     per_second = busy.decided / SECONDS
@@ -58,8 +54,7 @@ def _under_load() -> list[Row]:
 
 def _pages(rounds: int) -> list[Row]:
     """Each page whole, with its login checked, as the server makes it; a page that says nothing is the floor."""
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
-    try:
+    with place() as top:
         spaces = [(str(top / name), clia.init(top / name, settings=_QUICK)) for name in ("busy", "graph")]
         _fill(spaces[0][1])
         _plant(pygit2.Repository(str(top / "graph")))
@@ -72,8 +67,6 @@ def _pages(rounds: int) -> list[Row]:
             floor, overview, inbox, graph = in_turns(works, rounds)
         finally:
             forge.close()
-    finally:
-        shutil.rmtree(top)
     return [Row("page-overview", overview, floor), Row("page-inbox", inbox, floor), Row("page-graph", graph, floor)]
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pygit2
@@ -14,6 +11,7 @@ from pygit2.enums import SortMode
 
 import clia
 from benchmarks.measure import Row, in_turns
+from benchmarks.places import place
 from clia.kernel import lanes, messages, refs
 from clia.space.model import AGENT, TYPE
 from clia.web.rendering.graph_svg import layout, svg
@@ -25,13 +23,9 @@ COMMITS, AGENTS, SHOWN = 5_000, 40, 200
 
 
 def rows(rounds: int) -> list[Row]:
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
-    try:
-        with clia.init(top, settings=clia.Settings(durable=False, person=("Bench", "bench@example.org"))) as space:
-            _plant(pygit2.Repository(str(top)))
-            return _rows(space, pygit2.Repository(str(top)), rounds)
-    finally:
-        shutil.rmtree(top)
+    with place() as top, clia.init(top, settings=clia.Settings(durable=False, person=("Bench", "bench@example.org"))) as space:
+        _plant(pygit2.Repository(str(top)))
+        return _rows(space, pygit2.Repository(str(top)), rounds)
 
 
 def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:

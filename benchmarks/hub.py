@@ -7,20 +7,19 @@ Invariant: the floor makes the same objects with libgit2 and moves the same numb
 from __future__ import annotations
 
 import itertools
-import shutil
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pygit2
 
 import clia
 from benchmarks.measure import Row, in_turns
+from benchmarks.places import place
 from clia.kernel import refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 SETTINGS = clia.Settings(durable=False, person=("Bench", "bench@example.org"))
 KEYS = ("hub-commit", "hub-trace", "hub-spawn")
@@ -30,16 +29,12 @@ _GIT = ("git", "-c", "core.fsync=none")
 
 
 def rows(rounds: int) -> Iterator[Row]:
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
-    try:
-        with _sharing(top) as space:
-            space.spawn(AGENT, clia.Briefing("bench"))
-            at_hub = _said(top / "ours.git", "rev-parse", "--verify", "--quiet", refs.head(AGENT))
-            if at_hub != space.head(AGENT):
-                raise RuntimeError("nothing of an agent reached the hub: git's setting clia.hub has no effect")
-            yield from _rows(space, Bare(top), rounds)
-    finally:
-        shutil.rmtree(top)
+    with place(disk=True) as top, _sharing(top) as space:
+        space.spawn(AGENT, clia.Briefing("bench"))
+        at_hub = _said(top / "ours.git", "rev-parse", "--verify", "--quiet", refs.head(AGENT))
+        if at_hub != space.head(AGENT):
+            raise RuntimeError("nothing of an agent reached the hub: git's setting clia.hub has no effect")
+        yield from _rows(space, Bare(top), rounds)
 
 
 def _sharing(top: Path) -> clia.Space:

@@ -29,6 +29,9 @@ space is measured apart.
 - **bar**: the largest ratio or cost that we promise; a row without one is there to be known.
 - A bar that was missed says *not met*. What was not run says *not run*, with the reason.
 - A slow peer takes part in fewer rounds, at least three.
+- What is measured without fsync stands in memory, ours, floor and peers alike: on a disk much of it would be what the disk takes to
+  make a file. What is measured with fsync, and what other programs write too (hub, workers, federation, the forge under load),
+  stands on the disk.
 """
 _TITLES = {
     "space": "Space: commits, notes, relations",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks import places
 from benchmarks.machine import facts
 from benchmarks.measure import attempted
 from benchmarks.page import page, shown_reason, ticks
@@ -59,7 +60,9 @@ def main() -> int:
     else:
         parts = [args.only] if args.only else list(TABLE)
         results = joined(measured(parts, args.rounds), parts)
-        run = Run(facts(), args.date or datetime.now(UTC).date().isoformat(), args.rounds, _command(args.rounds), results)
+        run = Run(
+            facts() | places.facts(), args.date or datetime.now(UTC).date().isoformat(), args.rounds, _command(args.rounds), results
+        )
     if args.docs:
         PAGE.write_text(page(run), encoding="utf-8")
         PLOT.write_text(plot(run.results), encoding="utf-8")

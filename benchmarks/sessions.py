@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import sqlite3
 import statistics
-import tempfile
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import clia
@@ -22,12 +19,14 @@ from benchmarks import peers as others
 from benchmarks.measure import Row, attempted, beside, timed
 from benchmarks.monty_floor import FLOW, MontyFloor, compact_size
 from benchmarks.peers.apart import PeerFailed
+from benchmarks.places import place
 from benchmarks.works import ABSURD, DBOS, FORK_DBOS, FORK_LANGGRAPH, LANGGRAPH
 from clia.kernel.clock import timestamp
 from clia.sessions.records import LIVE, key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from benchmarks.measure import NotRun
     from benchmarks.peers import Peers
@@ -129,7 +128,7 @@ class Ours:
 
 def rows(rounds: int) -> Iterator[Row | NotRun]:
     """Everything without fsync; to be measured before a durable space is opened."""
-    with _place() as top, others.opened(top) as peers, ExitStack() as stack:
+    with place() as top, others.opened(top) as peers, ExitStack() as stack:
         floor, ours = MontyFloor(top / "floor.db", durable=False), Ours(top / "ours")
         stack.callback(floor.close)
         stack.callback(ours.close)
@@ -141,7 +140,7 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
 
 
 def durable_rows(rounds: int) -> Iterator[Row | NotRun]:
-    with _place() as top, ExitStack() as stack:
+    with place(disk=True) as top, ExitStack() as stack:
         floor, ours = MontyFloor(top / "floor.db", durable=True), Ours(top / "ours", durable=True)
         stack.callback(floor.close)
         stack.callback(ours.close)
@@ -267,15 +266,6 @@ def _growth(size: Callable[[], int], suspend: Callable[[int], None], count: int)
     before = size()
     suspend(count)
     return (size() - before) / count
-
-
-@contextmanager
-def _place() -> Iterator[Path]:
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
-    try:
-        yield top
-    finally:
-        shutil.rmtree(top)
 
 
 @contextmanager

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import shutil
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pygit2
 
 import clia
 from benchmarks.measure import Row, attempted, beside, in_turns
+from benchmarks.places import place
 from benchmarks.works import GIT, GIT_NOTES, LIBGIT2_NOTES, NAIVE
 from clia.backends.git.notes import CROWDED
 from clia.ports.repository import FILE, Entry, Stamp
@@ -24,6 +22,7 @@ from clia.ports.store import Edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from benchmarks.measure import NotRun
 
@@ -36,17 +35,15 @@ CHANGED = "src/pkg3/mod3.py"
 
 
 def rows(rounds: int) -> Iterator[Row | NotRun]:
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
-    try:
-        # libgit2 has one durability setting for the whole process, and a durable space turns it on for good.
-        yield from attempted(["commit"], lambda: [_commits(top / "quick", rounds, durable=False)])
-        yield from attempted(["note", "note-many"], lambda: _notes(top / "notes", rounds))
-        yield from attempted(["descendants"], lambda: [_descendants(top / "edges", rounds)])
-        yield from attempted(["commit-durable"], lambda: [_commits(top / "durable", rounds, durable=True)])
-        yield from attempted(["lost-each", "parallel-each"], lambda: _parallel(top, shared=False))
-        yield from attempted(["lost-one", "parallel-one"], lambda: _parallel(top, shared=True))
-    finally:
-        shutil.rmtree(top)
+    # libgit2 has one durability setting for the whole process, and a durable space turns it on for good.
+    with place() as quick:
+        yield from attempted(["commit"], lambda: [_commits(quick / "commits", rounds, durable=False)])
+        yield from attempted(["note", "note-many"], lambda: _notes(quick / "notes", rounds))
+        yield from attempted(["descendants"], lambda: [_descendants(quick / "edges", rounds)])
+    with place(disk=True) as durable:
+        yield from attempted(["commit-durable"], lambda: [_commits(durable / "commits", rounds, durable=True)])
+        yield from attempted(["lost-each", "parallel-each"], lambda: _parallel(durable, shared=False))
+        yield from attempted(["lost-one", "parallel-one"], lambda: _parallel(durable, shared=True))
 
 
 def _commits(top: Path, rounds: int, *, durable: bool) -> Row:

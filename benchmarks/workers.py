@@ -7,7 +7,6 @@ every number of workers has its turn. Every session ends well, or there is no nu
 
 from __future__ import annotations
 
-import shutil
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import clia
 from benchmarks.measure import NotRun, Row, has_package
 from benchmarks.peers.server import NoServer, started
+from benchmarks.places import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,9 +49,8 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
     if missing := [each for each in ("psycopg", "procrastinate") if not has_package(each)]:
         yield from (NotRun(key, f"{' and '.join(missing)} not installed: the extra postgres has it") for key in KEYS)
         return
-    top = Path(tempfile.mkdtemp(prefix="clia-bench-")).resolve()
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, top)
+        top = stack.enter_context(place(disk=True))
         try:
             address = started(stack).database("workers").address()
         except NoServer as err:

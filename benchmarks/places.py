@@ -1,0 +1,67 @@
+"""Where the spaces of a benchmark stand.
+
+Invariant: what is measured without fsync is our own work, and stands in memory where the machine has room there: on a disk most
+of it would be what the disk takes to make a file, which is thirty times as long on one machine as on another. What is measured
+with fsync, and whatever other programs write, stands on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MEMORY = Path("/dev/shm")  # noqa: S108  # what is made in it has a name that nobody can guess
+ROOM = 2 * 2**30
+FILES = 200
+
+
+@contextmanager
+def place(*, disk: bool = False) -> Iterator[Path]:
+    """A directory of its own."""
+    top = Path(tempfile.mkdtemp(prefix="clia-bench-", dir=None if disk else memory())).resolve()
+    try:
+        yield top
+    finally:
+        shutil.rmtree(top)
+
+
+def memory() -> Path | None:
+    """A file system in memory with room in it."""
+    roomy = MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM
+    return MEMORY if roomy else None
+
+
+def facts() -> dict[str, str]:
+    """Where rows stand, and what it takes there to make a file: written beside its place and moved to it, as git does."""
+    with place(disk=True) as there:
+        made = {"with fsync": "on the disk", "a file there": _shown(_file(there))}
+    if memory() is None:
+        return {**made, "without fsync": "on the disk"}
+    with place() as there:
+        return {**made, "without fsync": "in memory", "a file in memory": _shown(_file(there))}
+
+
+def _file(top: Path) -> float:
+    times = []
+    for number in range(FILES):
+        started = time.perf_counter()
+        new = top / f"{number}.new"
+        new.write_bytes(b"a small object")
+        folder = top / f"{number}"
+        folder.mkdir()
+        new.rename(folder / "object")
+        times.append(time.perf_counter() - started)
+    return statistics.median(times) * 1000
+
+
+def _shown(milliseconds: float) -> str:
+    return f"{milliseconds:.2f} ms"
