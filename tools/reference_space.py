@@ -197,6 +197,7 @@ def space_page() -> str:
                     "what a peer may fetch from the forge: a repository of the refs that it was told",
                 ),
                 (code(".git/clia/clone"), "the id of this clone: what tells its machine from others"),
+                (code(".git/clia/clone-place"), "where that id was made: what tells a clone from a copy of it"),
                 (code(".git/clia/hub-away.json"), "there while the hub cannot be reached: since when, and why"),
                 (code(".git/clia/quarantine/"), "what peers send, until it was looked at"),
                 (code(".git/worktrees/<name>/clia.json"), "of a checkout: its agent and base"),

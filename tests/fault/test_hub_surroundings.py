@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import clia
 from clia.app.in_step import kept_in_step
 from clia.backends.file_locks import FileLocks
 from clia.backends.git import hub as git_hub
@@ -38,15 +39,13 @@ from support.hub_spaces import (
     work,
     work_with_trace,
 )
-from support.space_driver import BRIEFING, died_of
+from support.space_driver import BRIEFING, died_of, settings
 from support.spaces import refused
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
     from pathlib import Path
-
-    import clia
 
 
 # Archives, worktrees, purges
@@ -383,3 +382,44 @@ def test_a_session_stays_in_its_clone_when_its_agent_is_claimed_and_repair_makes
             assert [each.id for each in space.sessions(live=True)] == ["1"]
             space.resume("scout", str(space is one))
         assert (one.session("scout").result, two.session("scout").result) == ("True", "False")
+
+
+# Copies of a clone, as an image of a machine is one
+
+
+def test_a_copy_of_a_clone_is_a_machine_of_its_own(tmp_path: Path, hub: Hub, store: str) -> None:
+    """Else it would pass for the clone that it was copied from: with one cache of refs for two, and one debt for both."""
+    with machine(tmp_path / "one", hub, store) as one:
+        one.spawn("scout", BRIEFING)
+        first = one._core.clone
+    shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
+    with opened(tmp_path / "two", store) as two, opened(tmp_path / "one", store) as one:
+        second = two._core.clone
+        assert one._core.clone == first != second
+        with away(hub):
+            work(two, "scout", "alone")
+            assert [each["clone"] for _, each in one._core.store.scan("owed/")] == [second]
+            refused("work-elsewhere", lambda: work(one, "scout", "too"))
+        two.hub_sync()
+        assert work(one, "scout", "too") == one.head("scout")
+    with opened(tmp_path / "two", store) as two:
+        assert two._core.clone == second
+
+
+def test_a_clone_that_is_moved_stays_who_it_is(tmp_path: Path, hub: Hub, store: str) -> None:
+    with machine(tmp_path / "one", hub, store) as one:
+        first = one._core.clone
+    (tmp_path / "one").rename(tmp_path / "elsewhere")
+    with opened(tmp_path / "elsewhere", store) as one:
+        assert one._core.clone == first
+
+
+def test_a_copy_of_a_clone_that_shares_nothing_finds_what_it_kept_on_a_server(tmp_path: Path, store: str) -> None:
+    """What is live is found by the id; whoever brings a clone to another disk by copying it would lose it else."""
+    with clia.init(tmp_path / "one", settings=settings(store=store)) as one:
+        one.spawn("scout", BRIEFING)
+        one.define("step", STEP)
+        one.start("scout", "step")
+    shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
+    with opened(tmp_path / "two", store) as two:
+        assert [each.id for each in two.sessions(live=True)] == ["1"]

@@ -14,10 +14,10 @@ from importlib.metadata import PackageNotFoundError, version
 from secrets import token_hex
 from typing import NamedTuple
 
+from clia.app.clones import clone_id
 from clia.app.fleet import EVERY, FLEET, Beat, Underway, as_beat, owed_by_clone
 from clia.app.hub_look import meeting_of
 from clia.app.meanwhile import meanwhile
-from clia.app.wiring import clone_id
 from clia.backends.store_clock import own_clock, time_of
 from clia.errors import CliaError
 

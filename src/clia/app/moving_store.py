@@ -12,6 +12,7 @@ import os
 from contextlib import closing
 from typing import NamedTuple
 
+from clia.app.clones import clone_id
 from clia.app.joining import HUB
 from clia.errors import CliaError
 from clia.ports.store import OWN
@@ -57,7 +58,7 @@ def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:
     from clia.backends.postgres_store import PostgresStore
     from clia.backends.sqlite_store import SqliteStore
 
-    own = f"{space_id}/{wiring.clone_id(git.handle.common_dir)}"
+    own = f"{space_id}/{clone_id(git.handle.common_dir)}"
     shared = git.setting(HUB) is not None
     if shared:
         wiring.bring_state(git, space_id, settings)  # also: the machines that share it have this hub

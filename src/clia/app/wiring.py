@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from secrets import token_hex
 from typing import NamedTuple
 from uuid import uuid4
 
+from clia.app.clones import clone_among_others, clone_id
 from clia.app.config import read_config
 from clia.app.federation_verbs import Abroad
 from clia.app.forge_mark import peer_address
@@ -25,9 +25,8 @@ from clia.backends.git.objects import GitObjects
 from clia.backends.git.refs import GitRefs
 from clia.backends.git.transport import GitTransport
 from clia.backends.git.workbench import GitWorkbench
-from clia.backends.local_files import WritableLocalFiles
 from clia.backends.store_queue import StoreQueue
-from clia.errors import AlreadyExists, Conflict, InvalidInput, NotFound
+from clia.errors import Conflict, InvalidInput, NotFound
 from clia.kernel import secrets
 from clia.ports.hub import APART, BRANCHES
 from clia.ports.repository import Stamp
@@ -248,15 +247,15 @@ def _state(git: Git, space_id: str, settings: Settings) -> _State:
 
         store = SqliteStore(os.path.join(home, "space.db"), space_id, durable=git.handle.durable)
         return _State(store, locks, StoreQueue(store))
-    clone = clone_id(git.handle.common_dir)
     from clia.backends.postgres_store import PostgresStore
     from clia.backends.store_clock import StoreClock
 
     if git.setting(HUB) is None:
         # Live state belongs to one clone: its intents are about refs that no other clone has.
+        clone = clone_id(git.handle.common_dir)
         store = PostgresStore(where, f"{space_id}/{clone}", stays=lambda: git.setting(HUB) is None)
         return _State(store, locks, StoreQueue(store))
-    state = _shared_state(where, space_id, clone, locks)
+    state = _shared_state(where, space_id, clone_among_others(git.handle.common_dir, locks), locks)
     return state if settings.clock is not None else state._replace(clock=StoreClock(state.store, clock_of(settings)))
 
 
@@ -352,19 +351,6 @@ def _other_store() -> Conflict:
         ],
         fields={"field": "store"},
     )
-
-
-def clone_id(common_dir: str) -> str:
-    """What tells this clone from others of the same space; made once."""
-    path = os.path.join(common_dir, "clia", "clone")
-    files = WritableLocalFiles()
-    found = files.read(path, 64)
-    if found is None:
-        files.make_directory(os.path.dirname(path))
-        with suppress(AlreadyExists):  # another process was quicker
-            files.create(path, str(uuid4()).encode("ascii"))
-        found = files.read(path, 64)
-    return (found or b"").decode("ascii")
 
 
 def _seed() -> str:
