@@ -101,7 +101,7 @@ def kept_up(place: Place, say: Say) -> dict[str, Any]:
     say(f"{place.size:,} agents: git by itself")
     found: dict[str, Any] = {"git": _by_git(place)}
     say("work and upkeep in turns")
-    found["rounds"] = [_round(place) for _ in range(ROUNDS if place.size < SIZES[-1] else 1)]
+    found["rounds"] = [_round(place) for _ in range(ROUNDS)]
     found["crowded"] = place.run("ask", place.size, max(WAITING, place.size // 10))
     say("verify")
     found["verify"] = place.run("verify")

@@ -5,6 +5,8 @@ Invariant: nothing that the engine cannot run is ever defined. A flow is what it
 
 from __future__ import annotations
 
+from functools import cache
+
 from clia.errors import AlreadyExists, InvalidFlow, InvalidInput, NoSuchObject, NotFound
 from clia.kernel import refs as names
 from clia.kernel.messages import check_text
@@ -161,7 +163,12 @@ class Flows:
 
     def ask(self) -> str:
         """The id of the built-in flow; the same everywhere, and needs no ref."""
-        return self._core.objects.blob_id(as_bytes(Behaviour(ASK, SESSION_FLOW, ASK_SOURCE).to_object()))
+        return self._core.objects.blob_id(_ask_as_bytes())
+
+
+@cache
+def _ask_as_bytes() -> bytes:
+    return as_bytes(Behaviour(ASK, SESSION_FLOW, ASK_SOURCE).to_object())
 
 
 def check_source(engine: Engine, source: str, *, types: bool) -> list[Problem]:
