@@ -14,7 +14,7 @@ import pytest
 from clia.backends.file_locks import FileLocks
 from clia.backends.postgres_locks import PostgresLocks
 from clia.backends.postgres_store import PostgresStore
-from clia.errors import StoreError
+from clia.errors import Conflict, StoreError
 from clia.ports.locks import OF_ONE_CLONE, Locks
 from clia.space.envelope import GATE, SPACE_LOCK
 from support import postgres
@@ -255,14 +255,26 @@ def test_a_forked_process_makes_its_own_connection_and_leaves_what_its_parent_ho
 
 
 def test_limits_on_idle_and_waiting_sessions_are_not_for_locks(shared: Machines) -> None:
-    """A server may end sessions that are idle, and statements that wait: not those that hold a lock, or wait for one."""
+    """A server may end sessions that are idle, and statements that wait: those that are about locks have limits of their own."""
     words = "-c idle_session_timeout=60000 -c lock_timeout=60000 -c statement_timeout=60000"
     locks = shared._replace(address=f"{shared.address} options='{words}'").open("here")
     assert isinstance(locks, PostgresLocks)
     session = locks._free_session()
-    for name in ("idle_session_timeout", "lock_timeout", "statement_timeout"):
-        assert session._connection.execute("SELECT current_setting(%s)", [name]).fetchone() == ("0",)
+    for name, limit in (("idle_session_timeout", "0"), ("lock_timeout", "5min"), ("statement_timeout", "0")):
+        assert session._connection.execute("SELECT current_setting(%s)", [name]).fetchone() == (limit,)
     session.end()
+
+
+def test_nobody_waits_for_ever_for_a_process_that_was_stopped(postgres_address: str, tmp_path: Path) -> None:
+    """It keeps its connection, and with it the lock; whoever waits is told."""
+    impatient = PostgresLocks(postgres_address, "space", FileLocks(str(tmp_path / "there")), patience=0.2)
+    patient = PostgresLocks(postgres_address, "space", FileLocks(str(tmp_path / "here")))
+    with closing(patient), closing(impatient):
+        with patient.hold("scout"), pytest.raises(Conflict) as caught, impatient.hold("scout"):
+            raise AssertionError
+        assert (caught.value.code, caught.value.fields) == ("agent-held", {"lock": "scout"})
+        with impatient.hold("scout"):
+            pass
 
 
 @pytest.fixture(scope="module")

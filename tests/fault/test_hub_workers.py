@@ -12,9 +12,9 @@ import clia
 from clia.app.config import Config
 from clia.space import ledger
 from support import git
-from support.effects import QUICK, worker_for
+from support.effects import worker_for
 from support.git_hubs import Hub, away
-from support.hub_spaces import HEADS, STEP, TRACES, machine, more_at_hub, work
+from support.hub_spaces import HEADS, ONCE, STEP, TRACES, machine, more_at_hub, run, work
 from support.space_driver import BRIEFING, postgres_url
 from support.spaces import refused
 
@@ -23,20 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clia.app.effects.context import Context
-    from clia.app.worker import Status
 
     Step = Callable[[Context, Any], Any]
-
-
-ONCE = QUICK._replace(attempts=1, backoff_seconds=0.01, backoff_max_seconds=0.02)
-"""Whatever fails once has failed for good."""
-
-
-def run(space: clia.Space, root: Path, step: Step | None = None, *, to_the_end: bool = False) -> Status:
-    """A worker with the effects that are built in, which looks once or until nothing is left; what happened."""
-    handlers = {} if step is None else {"step": step}
-    worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.running.queue)
-    return worker.run(once=not to_the_end, until_idle=to_the_end)
 
 
 def begin(space: clia.Space, *agents: str) -> None:

@@ -9,19 +9,25 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import clia
+from clia.app.config import Config
 from support import git
+from support.effects import QUICK, worker_for
 from support.space_driver import settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from clia.app.effects.context import Context
+    from clia.app.worker import Status
     from support.git_hubs import Hub
 
 HEADS, RECORDS, TRACES = "refs/heads/agents/", "refs/clia/agents/", "refs/notes/clia/trace/"
 STEP = 'def main(input):\n    return request("step", 1)\n'
 PATIENCE = 60.0
 """Seconds after which whatever does not come is a failure."""
+ONCE = QUICK._replace(attempts=1, backoff_seconds=0.01, backoff_max_seconds=0.02)
+"""Whatever fails once has failed for good."""
 
 
 def machine(root: Path, hub: Hub, store: str | None = None, **more: Any) -> clia.Space:
@@ -60,6 +66,13 @@ def more_at_hub(hub: Hub, agent: str) -> str:
     """A commit that goes on from an agent's head at the hub, and stands at no ref yet."""
     head = at_hub(hub)[HEADS + agent]
     return git("commit-tree", "-p", head, "-m", "by hand", f"{head}^{{tree}}", cwd=hub.repository).strip()
+
+
+def run(space: clia.Space, root: Path, step: Callable[[Context, Any], Any] | None = None, *, to_the_end: bool = False) -> Status:
+    """A worker with the effects that are built in, which looks once or until nothing is left; what happened."""
+    handlers = {} if step is None else {"step": step}
+    worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.running.queue)
+    return worker.run(once=not to_the_end, until_idle=to_the_end)
 
 
 def set_hook(hub: Hub, name: str, lines: str) -> Path:

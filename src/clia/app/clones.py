@@ -29,8 +29,10 @@ def clone_id(common_dir: str) -> str:
     found = files.read(path, _MOST)
     if found is None:
         files.make_directory(os.path.dirname(path))
+        clone = str(uuid4())
         with suppress(AlreadyExists):  # another process was quicker
-            files.create(path, str(uuid4()).encode("ascii"))
+            files.create(path, clone.encode("ascii"))
+            files.replace(f"{path}-place", f"{clone} {_place(common_dir)}".encode("ascii"))
         found = files.read(path, _MOST)
     return (found or b"").decode("ascii")
 

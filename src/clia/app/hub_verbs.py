@@ -49,8 +49,7 @@ class HubVerbs:
         machine that does not come back; it is given up.
         """
         hub = self._hub()
-        for name in abandon:
-            hub.take_over(name)
+        hub.take_over(abandon)
         done = hub.sync(progress)
         for name, new in (forks or {}).items():
             done = [each for each in done if (each.ref, each.what) != (names.head(name), FORK)]

@@ -4,6 +4,7 @@ Invariant: a lock is held first on this machine, then at the server, so that few
 holds is held by one connection, which is that thread's until it holds nothing more; the server frees it all when the
 connection ends: with the process, or half a minute after the machine fell silent. A connection that is lost takes its
 locks along in silence: a lock says who is at work, and what two do at once is settled by what they compare and swap.
+Nobody waits for ever: a process that was stopped keeps its connection, and whoever waits for it is told after a while.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 from clia.backends.postgres_server import ALIVE, Address, lock_number, modules, never_end, watch
-from clia.errors import StoreError
+from clia.errors import Conflict, StoreError
 from clia.ports.locks import OF_ONE_CLONE
 
 TYPE_CHECKING = False
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from clia.ports.locks import Locks
 
+PATIENCE = 300.0
+"""Seconds after which a lock that another machine holds is not waited for any longer: what a verb does takes seconds."""
 _KEPT = 8
 """So many connections that hold nothing stay open."""
 _HOLD: dict[bool, LiteralString] = {False: "SELECT pg_advisory_lock(%s)", True: "SELECT pg_advisory_lock_shared(%s)"}
@@ -38,8 +41,9 @@ class PostgresLocks:
     Nothing is connected before the first lock is wanted that is not about one clone alone.
     """
 
-    def __init__(self, dsn: str, space: str, inner: Locks, *, timeout: float = 30.0) -> None:
+    def __init__(self, dsn: str, space: str, inner: Locks, *, timeout: float = 30.0, patience: float = PATIENCE) -> None:
         self._dsn = dsn
+        self._patience = patience
         self._space = space
         self._inner = inner
         self._seconds = max(2, round(timeout))  # libpq takes no less
@@ -62,7 +66,7 @@ class PostgresLocks:
                 yield
                 return
             number = self._number(name)
-            session = self._ask(_HOLD[shared], number)[0]
+            session = self._wait(name, _HOLD[shared], number)
             try:
                 yield
             finally:
@@ -80,6 +84,12 @@ class PostgresLocks:
                 yield bool(granted)
             finally:
                 self._let_go(session, _LET_GO[False] if granted else None, number)
+
+    def _wait(self, name: str, sql: LiteralString, number: int) -> _Session:
+        try:
+            return self._ask(sql, number)[0]
+        except TimeoutError:
+            raise _held(name, self._patience) from None
 
     def _number(self, name: str) -> int:
         return lock_number(f"lock {self._space} {name}")
@@ -124,7 +134,7 @@ class PostgresLocks:
                 session = idle.pop()
                 if not session.lost:
                     return session
-        return _Session(self._dsn, self._seconds)
+        return _Session(self._dsn, self._seconds, self._patience)
 
     def _give_back(self, session: _Session) -> None:
         session.holds -= 1
@@ -143,7 +153,7 @@ class PostgresLocks:
 class _Session:
     """One connection, of one thread at a time."""
 
-    def __init__(self, dsn: str, seconds: int) -> None:
+    def __init__(self, dsn: str, seconds: int, patience: float) -> None:
         self._address = Address(dsn)
         self._process = os.getpid()
         self.holds = 0
@@ -153,6 +163,7 @@ class _Session:
             try:
                 watch(self._connection)
                 never_end(self._connection)
+                self._connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{round(patience * 1000)}ms"])
             except BaseException:
                 self._connection.close()
                 raise
@@ -163,10 +174,14 @@ class _Session:
         return self._process != os.getpid() or self._connection.closed
 
     def ask(self, sql: LiteralString, number: int) -> Any:
+        """The server's answer; ``TimeoutError`` where another has held the lock for too long."""
         try:
             with self._address.translated():
-                row = self._connection.execute(sql, [number]).fetchone()
-        except StoreError:
+                try:
+                    row = self._connection.execute(sql, [number]).fetchone()
+                except modules()[0].errors.LockNotAvailable:
+                    raise TimeoutError from None
+        except (StoreError, TimeoutError):
             raise
         except BaseException:
             self.end()  # interrupted: nobody knows what it holds now
@@ -177,3 +192,12 @@ class _Session:
     def end(self) -> None:
         if self._process == os.getpid():
             self._connection.close()
+
+
+def _held(name: str, seconds: float) -> Conflict:
+    return Conflict(
+        f"another process has held {name!r} for {seconds:g} seconds: it may be stopped, or hang",
+        code="agent-held",
+        hints=["clia fleet tells which machines are at work", "when that process ends, so does its lock"],
+        fields={"lock": name},
+    )

@@ -32,7 +32,10 @@ _RETRY_AFTER_MAX = 3600.0
 # Trying again would end the same way.
 _FINAL = (InvalidInput, NotFound, Denied, AlreadyExists)
 _OUT_OF_REACH = frozenset(
-    ("agent-not-here", "hub-away", "hub-busy", "hub-diverged", "hub-unsettled", "news-elsewhere", "work-elsewhere")
+    (
+        *("agent-held", "agent-not-here", "branch-checked-out", "hub-away", "hub-busy", "hub-diverged", "hub-refused"),
+        *("hub-unsettled", "news-elsewhere", "work-elsewhere"),
+    )
 )
 _PUT_OFF = 15.0  # seconds; another machine may be quicker
 
@@ -178,10 +181,11 @@ def backoff(request: str, attempt: int, patience: Patience) -> float:
 
 
 def used_up(attempt: int, patience: Patience) -> GiveUp | None:
-    """For a claim: the end of a request whose attempts all ended with their worker."""
+    """For a claim: the end of a request whose attempts all ended with their worker, or with an answer that was not taken."""
     if attempt <= patience.attempts:
         return None
-    return GiveUp(f"given up after {_times(patience.attempts)}: whoever tried it did not come back")
+    why = "whoever tried it did not come back, or could not hand in what came of it"
+    return GiveUp(f"given up after {_times(patience.attempts)}: {why}")
 
 
 def after_value(value: Any) -> Resume | GiveUp:
@@ -199,7 +203,7 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
     if is_out_of_reach(error):
         return put_off(error, task, now, patience)
     said = describe(error)
-    if isinstance(error, _FINAL) and error.code != "hub-refused":  # by one machine's rights, perhaps
+    if isinstance(error, _FINAL):
         return GiveUp(said)
     if attempt >= patience.attempts:
         return GiveUp(f"given up after {_times(attempt)}: {said}" if attempt > 1 else said)

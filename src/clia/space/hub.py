@@ -69,9 +69,7 @@ class Meeting:
         """
         if not names.is_name(name):
             return True  # not an agent's lock: chains follow the hub when they are moved
-        others = self.ledger.elsewhere(name)
-        if others:
-            raise refusals.owed_elsewhere(others[0])
+        self._check_is_here(name)
         if self._has_seen_all(name):
             return True
         for _ in range(_ROUNDS):
@@ -89,6 +87,12 @@ class Meeting:
             except (TransportError, Denied):
                 return self._is_certain(name)  # it can be read, and not written: work goes on here, and is owed
         raise refusals.busy(name)
+
+    def _check_is_here(self, name: str) -> None:
+        """``Conflict`` where the last work is on another machine. Whoever has all of it may go on, and owes it then."""
+        others = self.ledger.elsewhere(name)
+        if others and not self._has_last(self.ledger.last(name)):
+            raise refusals.owed_elsewhere(others[0])
 
     def _check_space(self) -> None:
         """``Conflict`` where the remote's address leads to another space by now."""
@@ -136,12 +140,12 @@ class Meeting:
     def refresh(self, name: str) -> None:
         """Takes over what other machines did to an agent, for whoever goes on from it without working on it.
 
-        Whatever is in the way of that, the agent is used as it is here; who works on it is told.
+        ``Conflict`` as for who works on it: work that somebody was told is done would be left out without a word.
         """
         if not names.is_name(name):
             self._settle_owed(name)
         elif not self._has_seen_all(name):
-            with suppress(Conflict), self.hold(name):
+            with self.hold(name):
                 self.meet(name)
 
     def catch_up(self) -> bool:
@@ -343,7 +347,7 @@ class Meeting:
         done: list[Synced] = []
         sent: dict[str, list[Move]] = {}
         for lock in locks:
-            if self.ledger.elsewhere(lock):
+            if self.ledger.elsewhere(lock) and not self._has_last(self.ledger.last(lock)):
                 done.append(Synced(names.head(lock), ELSEWHERE, None))
                 continue
             if self._core.store.get(INTENT + lock) is not None:
@@ -362,7 +366,7 @@ class Meeting:
             done += [Synced(ref, PUBLISHED if new else REMOVED, new) for ref, _, new in moves]
             with self.hold(lock):
                 if self._is_in_step(lock):  # all of it, since work may have gone on meanwhile
-                    self.ledger.paid(lock)
+                    self.ledger.paid(lock, by_anyone=self._has_last(self.ledger.last(lock)))
         return done
 
     def _is_in_step(self, lock: str) -> bool:
@@ -470,13 +474,26 @@ class Meeting:
         unseen = [name for name, last in self.ledger.last_of(agents) if not self._has_last(last)] if self._hub.rests() else ()
         return frozenset((*(each.agent for each in self.ledger.elsewhere()), *unseen))
 
-    def take_over(self, name: str) -> None:
-        """Works on an agent whose last work is on a machine that does not come back: from what the hub has."""
+    def take_over(self, wanted: Iterable[str]) -> None:
+        """Works on agents whose last work is on a machine that does not come back: from what the hub has, which must be there."""
+        locks = [self._owed_elsewhere(name) for name in wanted]
+        if not locks:
+            return
+        if not self._hub.fetch(insist=True):
+            raise self._hub.gone()
+        self._check_space()
+        for lock in locks:
+            with self.hold(lock):
+                self._settle(lock)
+                self.ledger.forgive(lock, {ref: self._alone.refs.get(ref) for ref in self._refs(lock)})
+
+    def _owed_elsewhere(self, name: str) -> str:
+        """The lock of an agent or a chain that another machine owes work of."""
         chain = lock_of(f"refs/clia/{name.strip('()')}")  # behaviours/x, types
-        owed = [lock for lock in (name, chain) if self.ledger.is_owed_elsewhere(lock)]
-        if not owed:
-            raise refusals.nothing_elsewhere(name)
-        self.ledger.forgive(owed[0])
+        for lock in (name, chain):
+            if self.ledger.is_owed_elsewhere(lock):
+                return lock
+        raise refusals.nothing_elsewhere(name)
 
 
 def _joined(*parts: tuple[list[Synced], list[Move]]) -> tuple[list[Synced], list[Move]]:

@@ -101,17 +101,19 @@ class StoreLedger:
         """The like of what is no agent's."""
         return {ref: cid for _, row in self._store.scan(f"{LAST}@") for ref, cid in row.items()}
 
-    def paid(self, lock: str) -> None:
+    def paid(self, lock: str, *, by_anyone: bool = False) -> None:
+        """The hub has what this machine owed; ``by_anyone``: and what any other did."""
         with self._store.writing() as transaction:
             row = transaction.values.get(OWED + lock)
-            if row is not None and _clone_of(row.value) == self.clone:
+            if row is not None and (by_anyone or _clone_of(row.value) == self.clone):
                 transaction.values.delete(OWED + lock)
 
-    def forgive(self, lock: str) -> None:
-        """Whatever another machine has done to it counts no more."""
+    def forgive(self, lock: str, refs: Mapping[str, str | None]) -> None:
+        """Whatever another machine has done to it counts no more: refs are so."""
         with self._store.writing() as transaction:
             transaction.values.delete(OWED + lock)
-            transaction.values.delete(LAST + lock)
+            if self._shared:
+                transaction.values.put(LAST + lock, dict(refs))
 
     def elsewhere(self, lock: str | None = None) -> list[Elsewhere]:
         """What other machines have not published; of one lock, or of all agents."""

@@ -6,6 +6,8 @@ Invariant: a checkout is detached and remembers the commit it was made from, so 
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from clia.errors import Conflict, InvalidInput
 from clia.kernel.types import SPAWN
 
@@ -27,7 +29,8 @@ class Places:
     def checkout(self, name: str, directory: str) -> str:
         """A worktree with the agent's files, or the one that is there brought to the agent's head."""
         core = self._core
-        core.fresh(name)
+        with suppress(Conflict):  # who looks at files gets what is here; who works on the agent is told
+            core.fresh(name)
         head = core.require_head(name)
         present = self._present(name, directory, head)
         if present is None:

@@ -57,6 +57,10 @@ _CONTENDED = re.compile(
     r"|atomic transaction failed",
     re.IGNORECASE,
 )
+# The server would have taken it, and could not: its disk is full, or may only be read. It says the same where it did not want it.
+_FAILED = re.compile(r"unable to (?:create temporary|write|migrate)|no space left|read-only file system", re.IGNORECASE)
+_UNPACKED = "unpacker error"
+_SPEAKER = re.compile(r"^(?:remote: |fatal: |error: )+")
 _LOCK = re.compile(r"unable to create '[^']+/refs/clia-tracking/[^']+\.lock'", re.IGNORECASE)
 _SHARED_BY_ALL = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS)
 
@@ -191,6 +195,9 @@ class RemoteHub:
         self._git(self._seconds, *_PUSH, "--", self.remote, *(f":{place}" for place in places))
         if refusal is not None:
             raise self._refused(refusal)
+        if ran.code and _FAILED.search(ran.err):
+            self._is_away(_reason(ran))
+            raise self.gone()
 
     # Moving refs there
 
@@ -259,8 +266,9 @@ class RemoteHub:
         """The hub cannot be reached: the error for whoever cannot go on without it."""
         away = self.away()
         reason = away.reason if away else "it does not answer"
+        what = "cannot take anything now" if _FAILED.search(reason) else "cannot be reached"
         error = TransportError(
-            f"the hub {self.address()} cannot be reached: {reason}",
+            f"the hub {self.address()} {what}: {reason}",
             code="hub-away",
             hints=["work goes on here; clia hub sync publishes it when the hub is back"],
             fields={"remote": self.remote, "reason": reason},
@@ -285,6 +293,8 @@ def _refusal(ran: Ran) -> str | None:
     if "does not support --atomic" in ran.err:
         return "the receiving end does not support --atomic push"
     said = [each for each in _REFUSED.findall(ran.out.decode("utf-8", "replace")) if "atomic push fail" not in each]
+    if _FAILED.search(ran.err):
+        said = [each for each in said if _UNPACKED not in each]
     said = [each for each in said if not _CONTENDED.search(each)] or _FORBIDDEN.findall(ran.err)[:1]
     words = [line.removeprefix("remote: ").strip() for line in ran.err.splitlines() if line.startswith("remote: ")]
     whole = " ".join([*said[:1], *(f"({each})" for each in words[:3] if each)])
@@ -295,7 +305,7 @@ def _reason(ran: Ran) -> str:
     if ran.late:
         return "it did not answer in time"
     lines = [line for line in without_credentials(ran.err).splitlines() if line.strip()]
-    return lines[0].removeprefix("fatal: ") if lines else f"git ended with {ran.code}"
+    return _SPEAKER.sub("", lines[0]).strip() if lines else f"git ended with {ran.code}"
 
 
 def _wait_a_little() -> None:

@@ -5,6 +5,7 @@ Invariant: nothing is forced. What becomes of two lines of one agent, and of wor
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.app.hub_look import worktree_of
@@ -13,7 +14,7 @@ from clia.cli.federation.tables import ROWS, show_rest, show_rows
 from clia.cli.hub.common import hub_words, show_elsewhere, show_forks, standing
 from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, require_person, short, space_of
-from clia.errors import InvalidInput
+from clia.errors import InvalidInput, NotFound
 from clia.kernel import refs as names
 from clia.space.hub_records import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.model import as_json
@@ -75,10 +76,12 @@ def run(args: argparse.Namespace) -> int:
             synced = space.hub_sync(forks=forks, abandon=args.abandon, progress=progress)
         done = _Done(synced, space.hub_status())
         hints = [] if args.json else _hints(space, synced)
+        unfounded = [] if args.json else _unfounded(space, args.abandon)
     if args.json:
         emit_json(as_json(done))
     else:
         _show(done, hints)
+        show_hints(unfounded)
     return 1 if done.status.forks or any(each.what not in (*_FINE, *_LEFT) for each in synced) else 0
 
 
@@ -88,6 +91,19 @@ def _hints(space: Space, synced: Sequence[Synced]) -> list[str]:
     return [
         f"switch {worktree_of(space, ref) or 'its worktree'} to another branch than {_branch(ref)}, then sync again" for ref in refs
     ]
+
+
+def _unfounded(space: Space, abandoned: Sequence[str]) -> list[str]:
+    """What was given up may have been the work of a session that goes on."""
+    found: list[str] = []
+    for name in abandoned:
+        with suppress(NotFound, InvalidInput):  # it was no agent's
+            found += [
+                f"session {each.id} of {name} is live, and what it did may be among the work that was given up: "
+                f"clia session show {name}, or clia session cancel {name}"
+                for each in space.sessions(name, live=True)
+            ]
+    return found
 
 
 def _branch(ref: str) -> str:
