@@ -1,7 +1,8 @@
 // What makes the pages live. Every page reads and every form works without this file; with it, what changes is shown as it happens.
 //
-// Invariant: nothing that a person has typed is ever overwritten, and nothing that the server sent is run: a page is parsed as a
-// document of its own, and whole elements of it take the place of those with the same id.
+// Invariant: nothing that a person has typed is ever overwritten, nothing changes by itself between a press and its release, and
+// nothing that the server sent is run: a page is parsed as a document of its own, and whole elements of it take the place of those
+// with the same id.
 "use strict";
 
 (() => {
@@ -26,6 +27,40 @@
     }
   };
 
+  // Hands. A click belongs to what is under both the press and the release: if that is replaced or moves away in between, the click
+  // is lost. So `rest` is a promise while a button or a key is down, and whatever changes the page by itself waits for it.
+
+  let rest = null;
+  let rested = null;
+  const down = new Set(); // pointers, by their ids, and the keys that press what has the focus
+  const press = (what) => {
+    down.add(what);
+    if (!rest) rest = new Promise((done) => { rested = done; });
+  };
+  const freed = () => {
+    if (!rest || down.size) return;
+    rest = null;
+    rested();
+  };
+  const release = (what) => {
+    down.delete(what);
+    if (rest && !down.size) setTimeout(freed, 0); // the click comes after the release, and before this
+  };
+  const releaseAll = () => [...down].forEach(release);
+  const hands = (name, act) => addEventListener(name, act, { capture: true, passive: true });
+  hands("pointerdown", (event) => press(event.pointerId));
+  hands("pointerup", (event) => release(event.pointerId));
+  hands("pointercancel", (event) => release(event.pointerId));
+  hands("pointermove", (event) => {
+    if (!event.buttons) release(event.pointerId); // let go where nobody told us: over a menu or a scroll bar
+  });
+  hands("contextmenu", releaseAll);
+  hands("keydown", (event) => {
+    if ((event.key === "Enter" || event.key === " ") && !event.metaKey) press(event.key); // with that one, no release is told
+  });
+  hands("keyup", (event) => release(event.key));
+  addEventListener("blur", releaseAll); // of the window
+
   // Ages, in the words of the server
 
   const UNITS = [[31536000, "y"], [2592000, "mo"], [86400, "d"], [3600, "h"], [60, "min"]];
@@ -34,7 +69,8 @@
     const unit = UNITS.find(([size]) => seconds >= size);
     return unit ? `${Math.floor(seconds / unit[0])} ${unit[1]}` : `${seconds} s`;
   };
-  const age = () => {
+  const age = async () => {
+    await rest;
     for (const each of document.querySelectorAll("time[datetime][title]")) {
       const seconds = Math.floor((Date.now() + skew - Date.parse(each.dateTime)) / 1000);
       if (seconds >= 60) each.textContent = span(seconds);
@@ -45,8 +81,9 @@
   // Notices
 
   let lost = false;
-  const say = (text, action) => {
+  const say = async (text, action) => {
     if (!live) return;
+    await rest;
     live.textContent = text;
     if (!action) return;
     const button = document.createElement("button");
@@ -98,7 +135,9 @@
     if (!answer.ok) return null;
     const date = Date.parse(answer.headers.get("date") || "");
     if (date) skew = date - Date.now();
-    return new DOMParser().parseFromString(await answer.text(), "text/html");
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    await rest; // whoever asked for it puts it in at once
+    return page;
   };
 
   const settled = (element) => {
@@ -188,7 +227,9 @@
     if (!sections.length) {
       if (space && (entries === null || entries.some((each) => each.event === "session"))) {
         const answer = await fetch(`/s/${encodeURIComponent(space)}/waiting`, { credentials: "same-origin" });
-        if (answer.ok) badge((await answer.json()).waiting);
+        const found = answer.ok ? await answer.json() : null;
+        await rest;
+        if (found) badge(found.waiting);
       }
       return;
     }
@@ -440,9 +481,20 @@
     if (event.detail && event.detail.ctx) event.detail.ctx.title = "";
   });
 
-  // What htmx sends carries the login's own token, as our forms do.
+  // What htmx sends carries the login's own token, as our forms do; and it puts in what comes back when hands are at rest.
+  const patient = async (...wanted) => {
+    const answer = await fetch(...wanted);
+    const text = await answer.text();
+    answer.text = async () => {
+      await rest;
+      return text;
+    };
+    return answer;
+  };
   document.addEventListener("htmx:config:request", (event) => {
-    const request = event.detail && event.detail.ctx && event.detail.ctx.request;
+    const context = event.detail && event.detail.ctx;
+    const request = context && context.request;
+    if (context) context.fetch = patient;
     const token = document.querySelector('meta[name="csrf-token"]');
     if (request && request.headers && token) request.headers["X-CSRF-Token"] = token.content;
   });
