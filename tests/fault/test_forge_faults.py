@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Barrier
+
+import pytest
 
 import clia as library
-from clia.app.users import users_of
+from clia.app.users import User, UserInfo, Users, users_of
 from clia.ports.feed import FEED
+from clia.web import server
 from clia.web.api.idempotency import Once
-from support.forge_server import Api, ForgeProcess, Place, eventually, made_place
+from clia.web.server import open_forge
+from support.forge_server import PATIENCE, PERSON, Api, ForgeProcess, Place, eventually, made_place
 from support.own_postgres import own_server
 
-QUICK = library.Settings(durable=False, person=("Tess", "tess@example.org"))
+QUICK = library.Settings(durable=False, person=PERSON)
 EVENTS = "/api/v1/spaces/repo/events"
 
 
@@ -116,3 +122,43 @@ def test_a_key_whose_request_died_in_between_is_never_used_for_a_second_change(t
         assert (answer.status, answer.json()["code"]) == (409, "idempotency-in-progress")
         assert len(api.done("GET", "/api/v1/spaces/repo/pending")["items"]) == 1
         assert api("POST", path, body, Idempotency_Key="k-2", content_type="application/json").status == 200
+
+
+class Meeting(Users):
+    """Users that two forges look at together: neither goes on before the other has looked."""
+
+    met: Barrier
+
+    def all(self) -> list[UserInfo]:
+        found = super().all()
+        self.met.wait()
+        return found
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_two_forges_that_start_together_make_one_admin(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    """Neither finds anybody; one makes the admin, and the other says what a forge says that finds one."""
+    store = None if kind == "sqlite" else request.getfixturevalue("store")
+    root = tmp_path.resolve() / "repo"
+    library.init(root, settings=QUICK._replace(store=store)).close()
+    met = Barrier(2, timeout=PATIENCE)
+
+    def said(number: int) -> tuple[str | None, str | None]:
+        forge = open_forge([str(root)], QUICK)
+        try:
+            core = forge.sites["repo"].space._core
+            forge.users = Meeting(core.store, core.clock, lambda: f"secret-{number}")
+            forge.users.met = met
+            served = server._said(forge, "http://forge", None)
+            return served.user, served.link
+        finally:
+            forge.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(said, range(2)))
+    assert found == [("admin", f"http://forge/login?key=secret-{number}") for number in range(2)]
+    with library.open(root, settings=QUICK) as space:
+        users = users_of(space)
+        assert [each.user for each in users.all()] == [User("admin", "admin", *PERSON)]
+        logins = [users.redeem(f"secret-{number}") for number in range(2)]
+        assert [each.user.name for each in logins if each is not None] == ["admin", "admin"]

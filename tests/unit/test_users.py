@@ -100,6 +100,27 @@ def test_a_user_is_added_once_read_back_changed_and_listed(desk: Desk) -> None:
     assert users.get("nobody") is None
 
 
+def test_the_first_admin_is_found_or_made_once_and_takes_nobody_s_name(desk: Desk) -> None:
+    users = desk.users
+    assert users.first_admin(" Tess ", "tess@example.org") == User("admin", "admin", "Tess", "tess@example.org")
+    before = desk.rows()
+    assert users.first_admin("Somebody Else") == users.get("admin")
+    assert desk.rows() == before
+    users.add("ada", "admin")
+    assert users.first_admin().name == "ada"
+    users.remove("ada")
+    users.remove("admin", force=True)
+    users.add("admin", "viewer")
+    assert users.first_admin() == User("operator", "admin")
+    users.update("admin", role="admin")
+    users.remove("operator")
+    desk.damage("user/admin", {"role": "none"})
+    assert users.first_admin() == User("operator", "admin")
+    users.remove("operator", force=True)
+    users.add("operator", "viewer")
+    assert refused("already-exists", users.first_admin).fields == {"user": "operator"}
+
+
 @pytest.mark.parametrize(
     ("user", "by"),
     [
@@ -639,6 +660,18 @@ def test_of_the_last_two_admins_only_one_can_be_removed_at_once(shared: Shared) 
         return True
 
     assert sorted(raced(shared, removed, 1)[0]) == [False, True]
+
+
+def test_of_two_processes_that_look_for_an_admin_where_there_is_none_one_makes_one(shared: Shared) -> None:
+    def made(users: Users, me: int, number: int) -> bool:
+        del number
+        return users.first_admin(f"racer {me}").display == f"racer {me}"
+
+    shared.open().close()
+    assert sorted(raced(shared, made, 1)[0]) == [False, True]
+    store = shared.open()
+    assert [(each.user.name, each.user.role) for each in desk_on(store).users.all()] == [("admin", "admin")]
+    store.close()
 
 
 def test_of_two_processes_that_add_the_same_name_one_does(shared: Shared) -> None:

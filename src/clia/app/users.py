@@ -13,10 +13,10 @@ import hmac
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from clia.app.user_fields import DAYS_MAX, DISPLAY_MAX, LABEL_MAX, MINUTES_MAX, checked_email, checked_name, count, line
 from clia.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from clia.kernel.clock import timestamp
-from clia.kernel.messages import check_text
-from clia.kernel.names import SLUG_MAX, is_slug
+from clia.kernel.names import is_slug
 from clia.ports.store import ABSENT
 
 TYPE_CHECKING = False
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 VIEWER, DECIDER, ADMIN = ROLES = ("viewer", "decider", "admin")
 """From least to most: who has a role may do what those before it may."""
 TOKEN_PREFIX = "clia_"  # noqa: S105  # public: by it people and scanners know a token
-DISPLAY_MAX, EMAIL_MAX, LABEL_MAX = 100, 254, 100
-MINUTES_MAX, DAYS_MAX = 24 * 60, 3650
 
 _USER, _TOKEN, _LOGIN, _WEB = "user/", "token/", "login/", "web/"
 _ID_LENGTH = 12
@@ -109,20 +107,29 @@ class Users:
 
     def add(self, name: str, role: str = VIEWER, display: str = "", email: str = "") -> User:
         """A new user; ``AlreadyExists`` where the name is taken."""
-        user = User(_checked_name(name), _checked_role(role), _line(display, "display", DISPLAY_MAX), _checked_email(email))
-        row = {**_row_of(user), "created_at": timestamp(self._clock())}
+        user = _checked_user(name, role, display, email)
         with self._store.writing() as change:
-            if change.values.get(_USER + name) is not None:
-                raise AlreadyExists(f"there is a user {name!r} already", fields={"user": name})
-            change.values.put(_USER + name, row)
+            self._put_new(change, user)
+        return user
+
+    def first_admin(self, display: str = "", email: str = "") -> User:
+        """The first admin by name; where nobody is one, a new one. Of any number of processes that ask at once, one makes it."""
+        user = _checked_user("admin", ADMIN, display, email)
+        with self._store.writing() as change:
+            known = [each.user for each in _known(change.values.scan(_USER)) if each.user.role == ADMIN]
+            if known:
+                return known[0]
+            if change.values.get(_USER + user.name) is not None:
+                user = user._replace(name="operator")
+            self._put_new(change, user)
         return user
 
     def update(self, name: str, *, role: str | None = None, display: str | None = None, email: str | None = None) -> User:
         """Changes what is given. Tokens and logins of a user have at most the new role, from now on."""
         given = {
             "role": None if role is None else _checked_role(role),
-            "display": None if display is None else _line(display, "display", DISPLAY_MAX),
-            "email": None if email is None else _checked_email(email),
+            "display": None if display is None else line(display, "display", DISPLAY_MAX),
+            "email": None if email is None else checked_email(email),
         }
         with self._store.writing() as change:
             row = _user_row(change, name)
@@ -143,11 +150,7 @@ class Users:
         """Every user, sorted by name, with the tokens they have."""
         with self._store.reading() as view:
             rows, tokens = view.values.scan(_USER), view.values.scan(_TOKEN)
-        found = [
-            UserInfo(_as_user(key.removeprefix(_USER), row), row["created_at"], [])
-            for key, row in rows
-            if is_slug(key.removeprefix(_USER)) and _is_sound(row, _USER_ROW)
-        ]
+        found = _known(rows)
         by_name = {each.user.name: each for each in found}
         for key, row in tokens:
             if _is_sound(row, _TOKEN_ROW) and row["user"] in by_name:
@@ -178,10 +181,10 @@ class Users:
 
         ``role``: at most the user's, and that where it is None. ``days``: how long it is good; None: until it is revoked.
         """
-        label = _line(label, "label", LABEL_MAX)
+        label = line(label, "label", LABEL_MAX)
         wanted = None if role is None else _checked_role(role)
         now = self._clock()
-        until = None if days is None else timestamp(now + timedelta(days=_count(days, "days", DAYS_MAX)))
+        until = None if days is None else timestamp(now + timedelta(days=count(days, "days", DAYS_MAX)))
         secret = TOKEN_PREFIX + self._token()
         key = _TOKEN + _hash(secret)
         with self._store.writing() as change:
@@ -222,7 +225,7 @@ class Users:
 
     def login_link(self, name: str, minutes: int = 15) -> str:
         """A secret that logs a user in, once."""
-        until = self._clock() + timedelta(minutes=_count(minutes, "minutes", MINUTES_MAX))
+        until = self._clock() + timedelta(minutes=count(minutes, "minutes", MINUTES_MAX))
         secret = self._token()
         with self._store.writing() as change:
             _required(change, name)
@@ -269,6 +272,11 @@ class Users:
             for key in keys:
                 change.values.delete(key)
         return len(keys)
+
+    def _put_new(self, change: Transaction, user: User) -> None:
+        if change.values.get(_USER + user.name) is not None:
+            raise AlreadyExists(f"there is a user {user.name!r} already", fields={"user": user.name})
+        change.values.put(_USER + user.name, {**_row_of(user), "created_at": timestamp(self._clock())})
 
     def _log_in(self, change: Transaction, user: User, now: datetime) -> WebSession:
         secret, until = self._token(), timestamp(now + _IDLE)
@@ -358,6 +366,12 @@ def _lesser(role: str, other: str) -> str:
 # Rows
 
 
+def _known(rows: list[tuple[str, Any]]) -> list[UserInfo]:
+    """The users that rows tell of, without their tokens; what is damaged tells of nobody."""
+    named = [(key.removeprefix(_USER), row) for key, row in rows if _is_sound(row, _USER_ROW)]
+    return [UserInfo(_as_user(name, row), row["created_at"], []) for name, row in named if is_slug(name)]
+
+
 def _user_row(view: Transaction, name: str) -> Row | None:
     return _sound(view, _USER + name, _USER_ROW) if is_slug(name) else None
 
@@ -445,15 +459,8 @@ _WEB_ROW: Shape = {"user": _is_text, "created_at": _is_time, "expires_at": _is_t
 # What is given
 
 
-def _checked_name(name: str) -> str:
-    if is_slug(name):
-        return name
-    raise InvalidInput(
-        f"{name!r} is not a user's name",
-        code="invalid-name",
-        hints=[f"lower-case letters, digits and single hyphens, at most {SLUG_MAX} characters: ada-lovelace"],
-        fields={"field": "name"},
-    )
+def _checked_user(name: str, role: str, display: str, email: str) -> User:
+    return User(checked_name(name), _checked_role(role), line(display, "display", DISPLAY_MAX), checked_email(email))
 
 
 def _checked_role(role: str) -> str:
@@ -462,27 +469,3 @@ def _checked_role(role: str) -> str:
     raise InvalidInput(
         f"{role!r} is not a role", code="invalid-role", hints=[f"the roles are {', '.join(ROLES)}"], fields={"field": "role"}
     )
-
-
-def _checked_email(email: str) -> str:
-    text = _line(email, "email", EMAIL_MAX)
-    local, at, domain = text.rpartition("@")
-    if text and (not local or not at or not domain or " " in text):
-        raise InvalidInput(f"{text!r} is no e-mail address", code="invalid-email", fields={"field": "email"})
-    return text
-
-
-def _line(value: str, field: str, longest: int) -> str:
-    """Text of one line without blanks at its ends. No brackets: ``by`` puts an address in them, and nobody may forge one."""
-    text = check_text(value, field).strip()
-    if len(text) > longest:
-        raise InvalidInput(f"the {field} has at most {longest} characters", code="invalid-text", fields={"field": field})
-    if not text.isprintable() or "<" in text or ">" in text:
-        raise InvalidInput(f"the {field} is one line of plain text, without < and >", code="invalid-text", fields={"field": field})
-    return text
-
-
-def _count(value: object, field: str, largest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
-        raise InvalidInput(f"{field} is a number from 1 to {largest}", code=f"invalid-{field}", fields={"field": field})
-    return value

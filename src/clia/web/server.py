@@ -250,7 +250,7 @@ def _said(forge: Forge, address: str, name: str | None) -> Served:
     known = [each.user for each in users.all()]
     if name is None:
         admins = [each.name for each in known if each.role == ADMIN]
-        name = admins[0] if admins else _first_user(forge)
+        name = admins[0] if admins else _first_admin(forge)
     elif not any(each.name == name for each in known):
         hints = [f"clia user add {name}"]
         raise InvalidInput(f"there is no user {name!r}", code="no-such-user", hints=hints, fields={"user": name})
@@ -258,13 +258,11 @@ def _said(forge: Forge, address: str, name: str | None) -> Served:
     return Served(address, link, name, list(forge.sites))
 
 
-def _first_user(forge: Forge) -> str:
+def _first_admin(forge: Forge) -> str:
+    """Another forge may start on the same store just now: who is made by one of them is found by the other."""
     site = next(iter(forge.sites.values()))
     person = site.space._core.person  # noqa: SLF001  # who is accountable here becomes the first administrator
-    taken = {each.user.name for each in forge.users.all()}
-    name = "admin" if "admin" not in taken else "operator"
-    forge.users.add(name, ADMIN, person.name[:100], person.email)
-    return name
+    return forge.users.first_admin(person.name[:100], person.email).name
 
 
 def log_to(stream: logging.Handler) -> None:
