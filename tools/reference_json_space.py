@@ -260,9 +260,11 @@ TOLD: dict[str, dict[str, str]] = {
     "Hub sync": {
         "synced": "what differed",
         "synced[].ref": "the ref",
-        "synced[].what": "`new`, `ahead` or `united` here, `published` there; a `fork` is left, and so is what was `purged` here. "
-        "Any other word is the code of what was in the way",
+        "synced[].what": "`new`, `ahead` or `united` here, `published` there, or `gone`; a `fork` is left, and so is what was "
+        "`purged` here, `elsewhere` (another machine owes it) or `unreadable`. "
+        "Any other word is the code of what was in the way: `hub-refused`, `branch-checked-out`",
         "synced[].cid": "the commit; null where there is none",
+        "synced[].reason": "what was in the way, in words: the server's own where it refuses; empty where nothing was",
         "status": "as `clia hub status`, afterwards",
         **{f"status.{key}": told for key, told in _HUB.items()},
     },

@@ -137,6 +137,7 @@ WORDS = {
     "`clia hub sync`": (
         *(taking.NEW, taking.AHEAD, taking.UNITED, hub_records.PUBLISHED, hub_records.REMOVED),
         *(hub_records.FORK, taking.REFUSED, hub_records.ELSEWHERE, hub_records.UNREADABLE),
+        *("hub-refused", "branch-checked-out"),
     ),
     "`clia publish`": ("new", "moved", "same", "refused"),
     "`clia land`": (landing.FAST_FORWARD, landing.MERGE, landing.SQUASH),

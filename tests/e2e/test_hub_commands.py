@@ -86,10 +86,12 @@ def meet(ada: Here, bea: Here, hub: Hub) -> None:
     # Where people have its branch checked out it is left, and said where that is.
     tree = bea.root.parent / "tree"
     git("worktree", "add", "--quiet", str(tree), "agents/scout", cwd=bea.root)
-    _, left, hint, *_ = rows(bea("hub", "sync", code=1))
+    _, left, why, hint, *_ = rows(bea("hub", "sync", code=1))
     assert left == f"branch-checked-out {HEAD} -"
+    reason = f"the agent 'scout' has moved at the hub, and its branch is checked out in {tree}"
+    assert why == f"{HEAD}: {reason}"
     assert hint == f"hint: switch {tree} to another branch than agents/scout, then sync again"
-    assert bea.json("hub", "sync", code=1)["synced"] == [{"ref": HEAD, "what": "branch-checked-out", "cid": None}]
+    assert bea.json("hub", "sync", code=1)["synced"] == [{"ref": HEAD, "what": "branch-checked-out", "cid": None, "reason": reason}]
     git("switch", "--quiet", "--detach", cwd=tree)
     assert rows(bea("hub", "sync"))[1] == f"followed {HEAD} {refs_at(hub.repository)[HEAD][:10]}"
 
@@ -123,7 +125,7 @@ def test_two_machines_meet_lose_the_hub_fork_and_are_in_step_again(
     left = bea.json("hub", "sync", code=1)
     fork = {"agent": "scout", "base": base, "ours": ours, "theirs": theirs, "ahead": 1, "behind": 1}
     assert left["status"]["forks"] == [fork]
-    assert left["synced"] == [{"ref": HEAD, "what": "fork", "cid": theirs}]
+    assert left["synced"] == [{"ref": HEAD, "what": "fork", "cid": theirs, "reason": ""}]
     shown = bea("hub", "status")
     assert "\n1 fork\n" in shown
     assert f"scout   {base[:10]}      {ours[:10]}          1  {theirs[:10]}           1\n" in shown
@@ -269,6 +271,36 @@ def test_a_hub_that_refuses_what_is_clias_is_said_and_not_kept(tmp_path: Path, h
     assert error["code"] == "hub-refused"
     assert "allow pushes below refs/clia" in error["hints"][0]
     assert ada.config() == before
+
+
+def test_a_sync_tells_in_the_servers_words_why_it_refuses(tmp_path: Path, hub: Hub) -> None:
+    """Agents were put away while the hub was away, and it lets nobody delete; then a hook says the same of each."""
+    refs = [HEAD, HEAD.replace("scout", "smith")]
+    ada = Here(tmp_path / "ada")
+    ada("init", "--hub", hub.url)
+    for name in ("scout", "smith"):
+        ada("spawn", name, "--title", "Count", "--empty")
+    with away(hub):
+        for name in ("scout", "smith"):
+            ada("archive", name)
+
+    git("config", "receive.denyDeletes", "true", cwd=hub.repository)
+    done = ada.json("hub", "sync", code=1)
+    left = {each["ref"]: each["reason"] for each in done["synced"] if each["what"] == "hub-refused"}
+    assert list(left) == refs
+    assert all("deletion prohibited" in each for each in left.values())
+    assert set(refs) <= set(done["status"]["owed"])
+    said = rows(ada("hub", "sync", code=1))
+    assert said[1:5] == [*(f"hub-refused {ref} -" for ref in refs), *(f"{ref}: {why}" for ref, why in left.items())]
+
+    git("config", "receive.denyDeletes", "false", cwd=hub.repository)
+    hook = hub.repository / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\necho frozen for the release >&2\nexit 1\n")
+    hook.chmod(0o755)
+    (why,) = [line for line in rows(ada("hub", "sync", code=1)) if "frozen" in line]
+    assert why.startswith(f"{HEAD} and 1 more: ")
+    hook.unlink()
+    assert {each["reason"] for each in ada.json("hub", "sync")["synced"]} == {""}
 
 
 @pytest.mark.parametrize("words", [("scout",), ("=new",), ("scout=",), ("scout=a", "--fork", "scout=b")])

@@ -95,7 +95,7 @@ def test_what_is_told_of_the_hub_has_its_documented_names() -> None:
         *("remote", "address", "heads", "clone", "shared_store", "away_since", "away_reason"),
         *("refs", "owed", "behind", "forks", "elsewhere"),
     )
-    assert clia.HubSynced._fields == ("ref", "what", "cid")
+    assert clia.HubSynced._fields == ("ref", "what", "cid", "reason")
     assert clia.Fork._fields == ("agent", "base", "ours", "theirs", "ahead", "behind")
     assert clia.Elsewhere._fields == ("agent", "clone", "since")
 

@@ -360,7 +360,7 @@ class Meeting:
                     found, sent[lock] = self._settle(lock)
                     self._note_chain(lock)
                 except Conflict as err:
-                    found, sent[lock] = [Synced(names.head(lock), err.code, None)], []
+                    found, sent[lock] = [Synced(names.head(lock), err.code, None, err.message)], []
             done += found
         for lock, moves in self._send_all(sent, done):
             done += [Synced(ref, PUBLISHED if new else REMOVED, new) for ref, _, new in moves]
@@ -386,7 +386,7 @@ class Meeting:
         except StaleRef:
             return False  # the next time tells
         except Denied as err:
-            done.append(Synced(moves[0][0], err.code, moves[0][2]))
+            done.append(Synced(moves[0][0], err.code, moves[0][2], str(err.fields.get("reason") or err.message)))
             return False
         return True
 

@@ -14,12 +14,14 @@ PUBLISHED, FORK, REMOVED, ELSEWHERE, UNREADABLE = "published", "fork", "gone", "
 class Synced(NamedTuple):
     """What became of a ref: ``new``, ``ahead``, ``united`` or ``gone`` here, ``published`` or ``gone`` there; or left.
 
-    What is left is a ``fork``, ``purged``, ``unreadable``, ``elsewhere`` (another machine owes it), or names what is in the way.
+    What is left is a ``fork``, ``purged``, ``unreadable``, ``elsewhere`` (another machine owes it), or has the code of what is in
+    the way: ``hub-refused`` (the server does not allow it), ``branch-checked-out``.
     """
 
     ref: str
     what: str
     cid: str | None
+    reason: str = ""  # what is in the way, in words: the server's own, where it refuses
 
 
 class Fork(NamedTuple):

@@ -16,7 +16,7 @@ _TUPLE = Listed(STRING, tuple)
 _FORK = Record(Fork, agent=STRING, base=MAYBE_STRING, ours=STRING, theirs=STRING, ahead=COUNT, behind=COUNT)
 _ELSEWHERE = Record(Elsewhere, agent=STRING, clone=STRING, since=STRING)
 # Federation has a Synced of its own.
-HUB_SYNCED = Record(Synced, "HubSynced", ref=STRING, what=STRING, cid=MAYBE_STRING)
+HUB_SYNCED = Record(Synced, "HubSynced", ref=STRING, what=STRING, cid=MAYBE_STRING, reason=STRING)
 HUB_STATUS = Record(
     HubStatus,
     remote=STRING,

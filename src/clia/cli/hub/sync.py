@@ -61,7 +61,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     parser.epilog = (
         "What became of a ref: new, followed (ahead in --json; the hub had more), united with ours, or gone; published there; or "
         "left, with the reason: a fork, purged here, elsewhere (another machine owes it), branch-checked-out, "
-        "unreadable. Exit code 1 where something is left that a person must settle: a fork, or what could not be taken over."
+        "unreadable, hub-refused (the server does not allow it; its words stand below). "
+        "Exit code 1 where something is left that a person must settle: a fork, or what could not be taken over or sent."
     )
     add_space(parser)
 
@@ -143,5 +144,20 @@ def show_synced(synced: Sequence[Synced], hints: Sequence[str] = ()) -> None:
         rows.append((what, each.ref, short(each.cid) or "-"))
     show_rows(("what", "ref", "commit"), rows)
     show_rest(len(synced) - ROWS)
+    for line in _reasons(synced)[:ROWS]:
+        write(f"{line}\n")
     show_hints(hints[:ROWS])
     write("\n")
+
+
+def _reasons(synced: Sequence[Synced]) -> list[str]:
+    """What is in the way, in words; once where it is the same for many refs, since a server refuses them alike."""
+    found: dict[str, list[str]] = {}
+    for each in synced:
+        if each.reason:
+            found.setdefault(each.reason, []).append(each.ref)
+    return [f"{one_line(_some_of(refs))}: {one_line(why)}" for why, refs in found.items()]
+
+
+def _some_of(refs: Sequence[str]) -> str:
+    return refs[0] if len(refs) == 1 else f"{refs[0]} and {len(refs) - 1} more"
