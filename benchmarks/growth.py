@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import growth_page
-from benchmarks.growth_space import COMMITS, generate, name_of
+from benchmarks.growth_space import COMMITS, FAMILY, generate, name_of
 from benchmarks.growth_works import PAGES, WAITING, works
 from benchmarks.machine import facts
 
@@ -35,6 +35,12 @@ HERE = Path(__file__).resolve().parent
 SIZES = (1_000, 10_000, 100_000)
 TURNS, WARM, ROUNDS, WORKED = 5, 7, 2, 1_000
 """Turns of all sizes, rounds of one process in each, rounds of work and upkeep, and commits of one."""
+CROWD = 10
+"""Where an inbox is crowded, one agent in so many waits."""
+
+
+class Unusable(Exception):
+    """What was asked for on the command line cannot be measured; said in one line."""
 
 
 class Place(NamedTuple):
@@ -102,7 +108,7 @@ def kept_up(place: Place, say: Say) -> dict[str, Any]:
     found: dict[str, Any] = {"git": _by_git(place)}
     say("work and upkeep in turns")
     found["rounds"] = [_round(place) for _ in range(ROUNDS)]
-    found["crowded"] = place.run("ask", place.size, max(WAITING, place.size // 10))
+    found["crowded"] = place.run("ask", place.size, place.size // CROWD)
     say("verify")
     found["verify"] = place.run("verify")
     return found
@@ -158,14 +164,20 @@ def joined(results: Sequence[dict[str, Any]], machine: dict[str, str]) -> dict[s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="agents of each space, separated by commas")
+    parser.add_argument(
+        "--sizes", default=",".join(map(str, SIZES)), help=f"agents of each space, from {FAMILY} on, separated by commas"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON for a program")
     parser.add_argument("--docs", action="store_true", help="write the plot and the tables into docs/")
     parser.add_argument("--from", dest="stored", metavar="FILE", help="take the numbers of an earlier run with --json")
     parser.add_argument("--note", metavar="TEXT", help="what else is to be said of the machine, after its versions")
     parser.add_argument("--at", metavar="DIR", help="where the spaces are made (default: a directory for temporary files)")
     args = parser.parse_args()
-    run = json.loads(Path(args.stored).read_text()) if args.stored else _run([int(each) for each in args.sizes.split(",")], args.at)
+    try:
+        run = _stored(args.stored) if args.stored else _run(sizes_of(args.sizes), args.at)
+    except Unusable as err:
+        _say(str(err))
+        return 2
     if args.note:
         run["note"] = f", {args.note}"
     if args.json:
@@ -177,8 +189,30 @@ def main() -> int:
     return 0
 
 
+def sizes_of(text: str) -> list[int]:
+    """Each once, and at least one whole family: smaller spaces have no page of agents, nor descendants, to ask for."""
+    try:
+        sizes = [int(each) for each in text.split(",")]
+    except ValueError:
+        sizes = []
+    if not sizes or min(sizes) < FAMILY or len(set(sizes)) < len(sizes):
+        raise Unusable(f"--sizes takes different numbers of agents, from {FAMILY} on, separated by commas, not {text!r}")
+    return sizes
+
+
+def _stored(file: str) -> dict[str, Any]:
+    try:
+        run: dict[str, Any] = json.loads(Path(file).read_text())
+    except (OSError, ValueError) as err:
+        raise Unusable(f"--from takes what an earlier run with --json printed: {err}") from None
+    return run
+
+
 def _run(sizes: Sequence[int], where: str | None) -> dict[str, Any]:
-    top = Path(tempfile.mkdtemp(prefix="clia-growth-", dir=where)).resolve()
+    try:
+        top = Path(tempfile.mkdtemp(prefix="clia-growth-", dir=where)).resolve()
+    except OSError as err:
+        raise Unusable(f"--at takes a directory that can be written to, not {where!r}: {err.strerror}") from None
     places = [Place(top / str(size), size) for size in sizes]
     try:
         results = [prepared(place, _say) for place in places]

@@ -86,7 +86,7 @@ def upkeep(run: dict[str, Any]) -> list[list[str]]:
         add(said, (_round(each["rounds"][number]) if number < len(each["rounds"]) else "" for each in results))
     add("`maintain` after them", (seconds(each["rounds"][-1]["maintain"]["seconds"]) for each in results))
     add(
-        "inbox where one agent in ten waits, a question",
+        "the whole inbox where one agent in ten waits, a question",
         (
             f"{each['crowded']['milliseconds'] / each['crowded']['waiting'] * 1000:.1f} µs of {each['crowded']['waiting']:,}"
             for each in results

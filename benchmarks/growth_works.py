@@ -63,7 +63,7 @@ def _list(space: clia.Space, size: int, count: int) -> None:
 
 def _inbox(space: clia.Space, size: int, count: int) -> None:
     del size, count
-    assert len(space.pending()) >= WAITING
+    assert len(space.pending()) == WAITING
 
 
 def _head(space: clia.Space, size: int, count: int) -> None:
@@ -173,12 +173,19 @@ def index(path: str) -> dict[str, float]:
 
 
 def ask(path: str, size: int, waiting: int) -> dict[str, float]:
-    """Questions to people by agents from all over the space, until so many wait; milliseconds to list them all."""
+    """Has exactly so many questions to people wait, each by another agent while there are enough; milliseconds to list them all.
+
+    What is too many is answered, the newest first, so that the rest still comes from all over the space.
+    """
     with clia.open(path, settings=SETTINGS) as space:
-        missing = waiting - len(space.pending())
-        for count in range(missing):
-            space.ask(name_of((size // max(1, missing)) * count % size), QUESTION)
-        return {"milliseconds": statistics.median([_timed(space.pending) for _ in range(5)]), "waiting": len(space.pending())}
+        before = space.pending()
+        for each in before[waiting:]:
+            space.decide(each.agent, "yes", request_id=each.id)
+        for count in range(len(before), waiting):
+            space.ask(name_of(_some(size, count)), QUESTION)
+        found = space.pending()
+        assert (len(found), len({each.agent for each in found})) == (waiting, min(size, waiting))
+        return {"milliseconds": statistics.median([_timed(space.pending) for _ in range(5)]), "waiting": waiting}
 
 
 def work(path: str, size: int, commits: int) -> dict[str, float]:
