@@ -406,6 +406,16 @@ def test_a_copy_of_a_clone_is_a_machine_of_its_own(tmp_path: Path, hub: Hub, sto
         assert two._core.clone == second
 
 
+def test_a_copy_of_a_whole_disk_is_a_machine_of_its_own_once_it_is_told(tmp_path: Path, hub: Hub, store: str) -> None:
+    """Nothing differs there, so a person removes what says who it is, as the guide has it."""
+    with machine(tmp_path / "one", hub, store) as one:
+        first = one._core.clone
+    for name in ("clone", "clone-place"):
+        (tmp_path / "one/.git/clia" / name).unlink()
+    with opened(tmp_path / "one", store) as copied:
+        assert copied._core.clone not in (first, "")
+
+
 def test_a_clone_that_is_moved_stays_who_it_is(tmp_path: Path, hub: Hub, store: str) -> None:
     with machine(tmp_path / "one", hub, store) as one:
         first = one._core.clone

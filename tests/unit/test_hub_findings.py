@@ -79,6 +79,24 @@ def test_who_goes_on_from_an_agent_takes_what_other_machines_did_to_it(tmp_path:
         assert two.show(two.spawn_at("other", BRIEFING, "scout").genesis).parents == (head,)
 
 
+@pytest.mark.parametrize("syncs_first", [True, False])
+def test_a_hub_from_an_old_backup_gets_the_newest_work_again_or_it_becomes_the_fork(
+    tmp_path: Path, hub: Hub, store: str, syncs_first: bool
+) -> None:
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
+        old = one.spawn("scout", BRIEFING).genesis
+        two.hub_sync()
+        newest = one.commit("scout", "finding", changes={"a": b"1"})
+        git("update-ref", "refs/heads/agents/scout", old, cwd=hub.repository)
+        if syncs_first:
+            one.hub_sync()
+        made = two.commit("scout", "finding", changes={"a": b"2"})
+        assert two.show(made).parents == (newest if syncs_first else old,)
+        one.hub_sync()
+        assert one.head("scout") == (made if syncs_first else newest)
+        assert [each.ours for each in one.hub_status().forks] == ([] if syncs_first else [newest])
+
+
 def test_where_heads_are_kept_is_one_decision_for_all_machines(tmp_path: Path, hub: Hub) -> None:
     set_up(tmp_path / "one", settings=settings(), hub=HubWish(hub.url, "published")).space.close()
     with machine(tmp_path / "two", hub) as two, clia.open(tmp_path / "one", settings=settings()) as one:
