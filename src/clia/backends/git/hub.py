@@ -187,17 +187,31 @@ class RemoteHub:
         return not self.rests() and self._fetch(self._rules(refs), self._seconds)
 
     def probe(self, commit: str) -> None:
-        """``Denied`` where the hub does not let us write to every place that we need. What it takes goes away again."""
+        """``Denied`` where the hub does not let us write to every place that we need, ``GitError`` (hub-unfit) where it cannot keep
+        our objects, or does not show what was written. What it takes goes away again."""
         places = ("refs/clia/probe", f"{names.NOTES}probe")
         # Asked once for all: where a server hides one of the places, git moves the others although all belong together.
         ran = self._git(self._seconds, *_PUSH, "--", self.remote, *(f"+{commit}:{place}" for place in places))
         refusal = _refusal(ran)
+        seen = self._git(self._seconds, "ls-remote", "--quiet", "--", self.remote, *places)
         self._git(self._seconds, *_PUSH, "--", self.remote, *(f":{place}" for place in places))
+        if "hash algorithm" in ran.err:
+            raise self._unfit(
+                "keeps objects of another kind than this repository: SHA-256, say", "git init --bare --object-format=sha1"
+            )
         if refusal is not None:
             raise self._refused(refusal)
         if ran.code and _FAILED.search(ran.err):
             self._is_away(_reason(ran))
             raise self.gone()
+        shown = seen.out.decode("utf-8", "replace").split()
+        hidden = [place.removesuffix("/probe") for place in places if place not in shown]
+        if ran.code == 0 and seen.code == 0 and hidden:
+            hint = f"ask whoever runs it to show {hidden[0]}: uploadpack.hideRefs and transfer.hideRefs are git's settings for it"
+            raise self._unfit(f"takes what is below {hidden[0]}, and does not show it", hint)
+
+    def _unfit(self, why: str, hint: str) -> GitError:
+        return GitError(f"the hub {self.address()} {why}", code="hub-unfit", hints=[hint], fields={"remote": self.remote})
 
     # Moving refs there
 
