@@ -45,9 +45,10 @@ REFS = {
     "REMOTES": ("<peer>/{agents,records,notes/trace,notes/session,behaviours}/<name>", "what is tracked of a peer"),
     "TRACKING": (
         "<remote>/{clia,notes,heads}/…",
-        "what was fetched from a remote, and of a hub: what it had when it was read last",
+        "what was fetched from a remote, and of a hub: what it had when it was read last (`clia/hub`: the mark that was joined)",
     ),
     "PUBLISHED": ("<name>", "at a hub only: an agent's head where `clia.hubHeads` is `published`, so that it is no branch there"),
+    "HUB_MARK": ("", "at a hub only: its id, where it keeps agents' heads, and the id of the store that its machines share"),
 }
 BEHAVIOUR_TREE = (
     (f"{behaviour_chains.VERSIONS}<cid>.json", "a version: an object of the type `behaviour`"),
@@ -120,6 +121,7 @@ SETTINGS = (
         f"where the hub keeps agents' heads: `{BRANCHES}` ({code(refs.HEADS)}) or `{APART}` ({code(refs.PUBLISHED)})",
         "",
     ),
+    ("clia.hubAddress", "where the hub was seen last; clia writes it, and takes no empty repository elsewhere for the hub", ""),
     ("clia.hubSeconds", f"how long one exchange with the hub may take before it counts as away; {HUB_SECONDS} without it", ""),
     ("clia.durable", "`false`: do not flush to disk; a command then survives its process, not a power failure", "`durable`"),
     ("clia.traceEntryMax", f"characters of an entry of a trace before it is cut; {traces.ENTRY_MAX} without it", "`entry_max`"),

@@ -206,8 +206,8 @@ def test_a_database_that_is_gone_for_good_is_replaced_by_a_persons_word(
 def test_a_machine_that_leaves_its_sqlite_store_goes_to_the_database_of_the_others(
     tmp_path: Path, hub: Hub, store: str, other_store: str
 ) -> None:
-    machine(tmp_path / "one", hub, store).close()
     machine(tmp_path / "two", hub).close()
+    machine(tmp_path / "one", hub, store).close()
     refused("other-store", lambda: move_store(tmp_path / "two", settings(store=other_store)))
     clia.open(tmp_path / "two", settings=settings()).close()  # nothing was moved
     assert move_store(tmp_path / "two", settings(store=store)) is not None

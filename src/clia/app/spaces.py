@@ -12,7 +12,7 @@ import shutil
 from contextlib import contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
-from clia.app.joining import HUB, HubWish, join, kept_on_failure
+from clia.app.joining import HUB, HubWish, kept_on_failure, reach, settle
 from clia.app.settings import Settings, check_address, clock_of, person_of
 from clia.errors import InvalidInput, NotFound, StaleRef, UnsupportedFormat
 from clia.kernel import refs as names
@@ -26,6 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from clia.app.joining import Reached
     from clia.app.moving_store import Moved
     from clia.app.space import Space
     from clia.app.wiring import Git
@@ -99,13 +100,17 @@ def _set_up(
     if keep_store and known is not None:
         _move_store(git, known, chosen)  # before the hub: up to then the store on the server is this clone's alone
     with nullcontext() if hub is None else kept_on_failure(git):
-        taken = [] if hub is None else join(git, hub, _stamp(git, chosen))
+        reached = None if hub is None else reach(git, hub)
+        taken = [] if reached is None else reached.taken
         remotes = git.workbench.remotes() if adopt else []
         if git.refs.get(names.SPACE) is None:
             taken += [found for remote in remotes if remote != git.setting(HUB) for found in _fetch_space(git, remote)]
         tip = git.refs.get(names.SPACE) or _create(git, chosen)
+        if hub is not None and reached is not None:
+            tip = _settle(git, hub, reached, tip, chosen)
+        tip = _stand(git, tip)
         if hub is not None:
-            _bring_state(git, _space_id(git, tip), chosen)
+            _bring_state(git, _space_id(git, tip), chosen, hub)
     if keep_store and chosen.store:
         git.handle.repo.config["clia.store"] = chosen.store
     space = _assemble(git, _space_id(git, tip), chosen, path)
@@ -172,11 +177,19 @@ def _root_or_new(path: str | os.PathLike[str]) -> str:
     return where
 
 
-def _bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = False) -> None:
+def _settle(git: Git, wish: HubWish, reached: Reached, tip: str, settings: Settings) -> str:
+    """Writes to the hub what it is, once all else is known to be fit for it; the space that counts."""
+    from clia.app import wiring
+
+    wiring.check_state(git, _space_id(git, tip), settings, wish, reached.before)
+    return settle(git, wish, tip, _stamp(git, settings))
+
+
+def _bring_state(git: Git, space_id: str, settings: Settings, wish: HubWish) -> None:
     """What was live in this clone is the space's from now on, where machines share a store."""
     from clia.app import wiring
 
-    wiring.bring_state(git, space_id, settings, anew=anew)
+    wiring.bring_state(git, space_id, settings, anew=wish.new_store, new_hub=wish.new_hub)
 
 
 def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None:
@@ -205,11 +218,12 @@ def set_hub(path: str | os.PathLike[str], wish: HubWish, *, settings: Settings |
     """Gives the space at or above a path a hub, or another one. Nothing is exchanged yet but which space it is."""
     chosen = settings or Settings()
     git = _git(_root(path), chosen)
-    if git.refs.get(names.SPACE) is None:
-        open_space(path, settings=chosen)  # says that there is none
+    tip = git.refs.get(names.SPACE)
+    if tip is None:
+        return open_space(path, settings=chosen)  # says that there is none
     with kept_on_failure(git):
-        join(git, wish, _stamp(git, chosen))
-        _bring_state(git, _space_id(git, git.refs.get(names.SPACE) or ""), chosen, anew=wish.new_store)
+        _settle(git, wish, reach(git, wish), tip, chosen)
+        _bring_state(git, _space_id(git, tip), chosen, wish)
     return open_space(path, settings=chosen)
 
 
@@ -231,22 +245,26 @@ def _fetch_space(git: Git, remote: str) -> list[Adopted]:
 
 
 def _create(git: Git, settings: Settings) -> str:
+    """What says which space it is; nothing points at it yet."""
     from uuid import uuid4
-
-    from clia.app.joining import offer
 
     body = canonical_bytes({"type": "space", "id": str(uuid4()), "format": FORMAT})
     tree = git.objects.update_tree(None, {"space.json": Entry(FILE, git.objects.write_blob(body))})
     by = _stamp(git, settings)
     # In the message too: a partial clone has commits, and no blobs until git is asked for them.
-    made = git.objects.write_commit(tree, [], by, by, compose("space", [(SPACE, body.decode("utf-8"))], "space"))
-    made = offer(git, made)
+    return git.objects.write_commit(tree, [], by, by, compose("space", [(SPACE, body.decode("utf-8"))], "space"))
+
+
+def _stand(git: Git, tip: str) -> str:
+    """Makes a space that of this repository; the one that it is then."""
+    if git.refs.get(names.SPACE) == tip:
+        return tip
     try:
-        git.refs.move(names.SPACE, None, made, "clia: init")
+        git.refs.move(names.SPACE, None, tip, "clia: init")
     except StaleRef as err:
         there: str = err.fields["actual"]  # another process was quicker
         return there
-    return made
+    return tip
 
 
 def _space_id(git: Git, tip: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from secrets import token_hex
 from typing import NamedTuple
 from uuid import uuid4
@@ -11,7 +12,18 @@ from clia.app.clones import clone_among_others, clone_id
 from clia.app.config import read_config
 from clia.app.federation_verbs import Abroad
 from clia.app.forge_mark import peer_address
-from clia.app.joining import HUB, HUB_HEADS, HUB_SECONDS, agree_on_store, check_heads, mark_of
+from clia.app.joining import (
+    HUB,
+    HUB_HEADS,
+    HUB_SECONDS,
+    NOTEBOOK,
+    agree_on_store,
+    check_heads,
+    keep_mark,
+    mark_of,
+    other_hub,
+    recognize,
+)
 from clia.app.session_verbs import Running
 from clia.app.settings import check_address, clock_of, person_of
 from clia.app.space import Parts, Space
@@ -43,6 +55,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.app.config import Config, FlowLimits
+    from clia.app.joining import HubWish, Mark
     from clia.app.settings import Settings
     from clia.backends.git.hub import RemoteHub
     from clia.kernel.clock import Clock
@@ -52,7 +65,7 @@ if TYPE_CHECKING:
     from clia.ports.store import Store
 
 
-_HUB_ID, _STORE_ID = "hub/id", "store/id"
+_HUB_ID, _STORE_ID, _PROBE = "hub/id", "store/id", "store/probe"
 """Which hub the machines that share a store have, and what the store is called: the hub says that to every machine."""
 
 _engines: dict[FlowLimits, Engine] = {}
@@ -156,7 +169,7 @@ def hub_of(git: Git) -> RemoteHub | None:
         message = f"the setting {HUB_HEADS} must be {BRANCHES} or {APART}, not {heads!r}"
         raise InvalidInput(message, code="invalid-setting", fields={"field": HUB_HEADS})
     seconds = _number(git, "clia.hubSeconds") or HUB_SECONDS
-    where = Where(remote, heads, float(seconds), os.path.join(git.handle.common_dir, "clia", "hub-away.json"))
+    where = Where(remote, heads, float(seconds), os.path.join(git.handle.common_dir, "clia", NOTEBOOK))
     return RemoteHub(git.handle, git.command, git.refs, where)
 
 
@@ -179,6 +192,8 @@ def _met(git: Git, hub: RemoteHub, alone: Core) -> tuple[Core, Meeting]:
         catch_up=lambda: meeting is not None and meeting.catch_up(),
     )
     meeting = Meeting(core, alone, hub, ledger)
+    meeting.recognize = lambda: recognize(git, hub)
+    meeting.keep_mark = lambda: keep_mark(git, hub, None if alone.clone is None else _hub_of_store(alone.store))
     return core, meeting
 
 
@@ -282,13 +297,52 @@ def _shared_state(where: str, space_id: str, clone: str, files: Locks) -> _State
     return _State(store, locks, queue, clone, close)
 
 
-def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = False) -> None:
+def check_state(git: Git, space_id: str, settings: Settings, wish: HubWish, before: Mark | None) -> None:
+    """Before anything is written at a hub: that what is live can be kept where its machines keep it, and that they have this hub.
+
+    ``before``: what this clone had joined until now. One that works with a store of its own goes on so.
+    """
+    where, mark = _address(git, settings), mark_of(git)
+    shared = None if mark is None or wish.new_store else mark.store
+    if where is None:
+        if mark is not None and shared is not None and (before is None or before.id != mark.id):
+            raise _other_store("the machines of this space share a database, and this one comes without")
+        return
+    from clia.backends.postgres_store import PostgresStore
+
+    store = PostgresStore(where, space_id, own=f"{space_id}/{clone_id(git.handle.common_dir)}")
+    try:
+        _check_writable(store)
+        hub, name = _hub_of_store(store), store.get(_STORE_ID)
+        if hub is not None and not wish.new_hub and (mark is None or mark.id != hub):
+            raise _two_hubs()
+        if shared is not None and (name is None or name.value != shared):
+            raise _other_store()
+    finally:
+        store.close()
+
+
+class _Undone(Exception):
+    """Nothing of a transaction is to stay."""
+
+
+def _check_writable(store: Store) -> None:
+    with suppress(_Undone), store.writing() as transaction:
+        transaction.values.put(_PROBE, True)
+        raise _Undone
+
+
+def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = False, new_hub: bool = False) -> None:
     """What a clone kept for itself in PostgreSQL becomes the space's; ``Conflict`` where another has the like already.
 
-    ``anew``: the store that machines shared before is gone for good, and this one takes its place.
+    ``anew``: the store that machines shared before is gone for good, and this one takes its place; ``new_hub``: so is their hub.
     """
     where = _address(git, settings)
+    person, now = person_of(settings, git.setting), clock_of(settings)()
+    by = Stamp(person.name, person.email, int(now.timestamp()))
     if where is None:
+        if anew:
+            agree_on_store(git, None, by, anew=True)
         return
     from clia.backends.postgres_store import PostgresStore
 
@@ -296,9 +350,8 @@ def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = Fal
     store = PostgresStore(where, space_id, own=own)
     try:
         mark = mark_of(git)
-        _check_one_hub(store, None if mark is None else mark.id)
-        person, now = person_of(settings, git.setting), clock_of(settings)()
-        name, by = _name_of(store), Stamp(person.name, person.email, int(now.timestamp()))
+        _check_one_hub(store, None if mark is None else mark.id, anew=new_hub)
+        name = _name_of(store)
         if agree_on_store(git, name, by, anew=anew) != name:
             raise _other_store()
         store.take_over(own)
@@ -306,19 +359,23 @@ def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = Fal
         store.close()
 
 
-def _check_one_hub(store: Store, hub: str | None) -> None:
+def _check_one_hub(store: Store, hub: str | None, *, anew: bool) -> None:
     """Machines that share a store share a hub: two would go two ways without a word."""
     with store.writing() as transaction:
         known = transaction.values.get(_HUB_ID)
-        if known is None:
+        if known is None or anew:
             transaction.values.put(_HUB_ID, hub)
         elif known.value != hub:
-            raise Conflict(
-                "the machines that share this store have another hub",
-                code="other-hub",
-                hints=["to move a hub, copy it: git push --mirror; then git remote set-url on each machine"],
-                fields={"field": "hub"},
-            )
+            raise _two_hubs()
+
+
+def _two_hubs() -> Conflict:
+    return other_hub("the machines that share this store have another hub")
+
+
+def _hub_of_store(store: Store) -> str | None:
+    known = store.get(_HUB_ID)
+    return None if known is None or known.value is None else str(known.value)
 
 
 def _name_of(store: Store) -> str:
@@ -341,13 +398,13 @@ def _check_is_the_store(git: Git, store: Store) -> None:
         raise _other_store()
 
 
-def _other_store() -> Conflict:
+def _other_store(message: str = "the machines of this space keep what is live in another database") -> Conflict:
     return Conflict(
-        "the machines of this space keep what is live in another database",
+        message,
         code="other-store",
         hints=[
-            "git config clia.store tells its address on a machine that works",
-            "if that database is gone for good: clia hub set URL --new-store",
+            "give its address with --store: git config clia.store tells it on a machine that works",
+            "if it is gone for good, or each machine is to have its own: clia hub set URL --new-store, on one that works",
         ],
         fields={"field": "store"},
     )

@@ -41,6 +41,8 @@ TRACKING = "refs/clia-tracking/"
 """What was fetched from a remote and not yet adopted. Outside ``refs/clia``, so that pruning it can lose nothing."""
 PUBLISHED = "refs/clia/agents-published/"
 """Where a hub keeps the heads of agents that are to be no branches there. Never in a clone."""
+HUB_MARK = "refs/clia/hub"
+"""A ref that only hubs have: what the hub is called, and where it keeps agents' heads."""
 KINDS = (("clia/", "refs/clia/"), ("notes/", NOTES), ("heads/", HEADS))
 """What of a space is shared, by the kind it has below ``TRACKING``."""
 _OF_ONE_AGENT = (EVENTS, RECORDS, ARCHIVE, HEADS, TRACES, SESSIONS)
@@ -132,6 +134,11 @@ def tracking(remote: str, ref: str) -> str:
     """Where the value that a shared ref has at a remote is kept."""
     kind, source = next(each for each in KINDS if ref.startswith(each[1]))
     return f"{TRACKING}{remote}/{kind}{ref.removeprefix(source)}"
+
+
+def seen_mark(remote: str) -> str:
+    """Where the mark is kept that a hub had when it was read last. The one that this clone has joined is tracked, and stays."""
+    return f"{TRACKING}{remote}/mark"
 
 
 def announce(space_id: str) -> str:

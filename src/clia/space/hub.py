@@ -52,6 +52,10 @@ class Meeting:
         """Takes a lock as whoever works in the space does."""
         self.whole: Hold = core.locks.hold
         """The same, and what a dead process left is settled."""
+        self.recognize: Callable[[], None] = lambda: None
+        """``Conflict`` where what was read is another hub; whoever knows about joining says."""
+        self.keep_mark: Callable[[], None] = lambda: None
+        """The same, after all was read; and a hub that was made anew is told again what it is."""
 
     def address(self) -> str:
         """Where the hub is, without any password."""
@@ -99,6 +103,7 @@ class Meeting:
         there = self._hub.known(names.SPACE)
         if there is not None and there != self._alone.refs.get(names.SPACE):
             raise refusals.other_space(self._hub.address(), self._hub.remote)
+        self.recognize()
 
     def _is_certain(self, name: str) -> bool:
         """Whether nothing but this clone can have worked on an agent, while the hub is away. ``Conflict`` where another has."""
@@ -333,6 +338,7 @@ class Meeting:
         if not self._hub.fetch(insist=True):
             raise self._hub.gone()
         self._check_space()
+        self.keep_mark()
         done: list[Synced] = []
         locks = self._out_of_step()
         for start in range(0, len(locks), _AT_ONCE):

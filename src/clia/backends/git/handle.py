@@ -62,6 +62,17 @@ def find_repository(path: str) -> str | None:
         at = above
 
 
+def repository_at(path: str) -> str | None:
+    """The directory that all worktrees share, of the repository that is right at a path, as git would take it for a remote."""
+    for place in (path, f"{path}.git"):
+        if os.path.isdir(place):
+            try:
+                return _common_dir(os.path.realpath(_open(place).path))
+            except CliaError:
+                continue
+    return None
+
+
 def create_repository(path: str) -> None:
     """A new repository on branch ``main``."""
     import pygit2  # 95 ms, and only spaces need it

@@ -143,6 +143,7 @@ class RemoteHub:
         if agent is None and not self._fetch(self._rules([names.SPACE]), self._seconds):
             return False
         rules = self._rules_of_all() if agent is None else self._rules(self._prefixes(agent))
+        rules.append(self._mark_rule())
         return self._fetch(rules, _ALL_SECONDS if agent is None else self._seconds)
 
     def _fetch(self, rules: Sequence[str], seconds: float) -> bool:
@@ -182,6 +183,14 @@ class RemoteHub:
         prefixes = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS, *_SHARED_BY_ALL)
         return self._rules(prefixes)
 
+    def _mark_rule(self) -> str:
+        # Not to where it is tracked: a hub that was made anew has none, and what this clone has joined must not be forgotten.
+        return f"+{names.HUB_MARK}*:{names.seen_mark(self.remote)}*"
+
+    def mark(self) -> str | None:
+        """What marked the hub when all of it, or all of an agent, was read last."""
+        return self.here.get(names.seen_mark(self.remote))
+
     def read(self, *refs: str) -> bool:
         """Reads what the hub has at some refs; whether it could be reached."""
         return not self.rests() and self._fetch(self._rules(refs), self._seconds)
@@ -212,6 +221,15 @@ class RemoteHub:
 
     def _unfit(self, why: str, hint: str) -> GitError:
         return GitError(f"the hub {self.address()} {why}", code="hub-unfit", hints=[hint], fields={"remote": self.remote})
+
+    def give_mark(self, commit: str) -> None:
+        """Marks a hub that has no mark; where another machine is quicker, its mark stays. ``mark`` tells what is there then."""
+        ran = self._push([(names.HUB_MARK, None, commit)], self._seconds)
+        if not self._fetch([self._mark_rule()], self._seconds):
+            raise self.gone()
+        if self.mark() is None:
+            refusal = _refusal(ran)
+            raise self.gone() if refusal is None else self._refused(refusal)
 
     # Moving refs there
 

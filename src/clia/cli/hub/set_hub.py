@@ -23,7 +23,12 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
     parser.add_argument(
         "--new-store",
         action="store_true",
-        help="the database that machines shared is gone for good; that of this one takes its place",
+        help="the database that machines shared is gone for good; that of this one takes its place, or, without, each has its own",
+    )
+    parser.add_argument(
+        "--new-hub",
+        action="store_true",
+        help="the hub that machines with one database had is gone for good; this one takes its place",
     )
     add_space(parser)
 
@@ -35,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
     settings = settings_of(args)
     before = address_at(args.path, settings)
-    with set_hub(args.path, HubWish(args.hub, args.heads, args.new_store), settings=settings) as space:
+    wish = HubWish(args.hub, args.heads, args.new_store, args.new_hub)
+    with set_hub(args.path, wish, settings=settings) as space:
         found = space.hub_status()
     if args.json:
         emit_json(as_json(found))
