@@ -482,7 +482,7 @@ class Meeting:
 
     def take_over(self, wanted: Iterable[str]) -> None:
         """Works on agents whose last work is on a machine that does not come back: from what the hub has, which must be there."""
-        locks = [self._owed_elsewhere(name) for name in wanted]
+        locks = [self.ledger.lock_owed_elsewhere(name) for name in wanted]
         if not locks:
             return
         if not self._hub.fetch(insist=True):
@@ -492,14 +492,6 @@ class Meeting:
             with self.hold(lock):
                 self._settle(lock)
                 self.ledger.forgive(lock, {ref: self._alone.refs.get(ref) for ref in self._refs(lock)})
-
-    def _owed_elsewhere(self, name: str) -> str:
-        """The lock of an agent or a chain that another machine owes work of."""
-        chain = lock_of(f"refs/clia/{name.strip('()')}")  # behaviours/x, types
-        for lock in (name, chain):
-            if self.ledger.is_owed_elsewhere(lock):
-                return lock
-        raise refusals.nothing_elsewhere(name)
 
 
 def _joined(*parts: tuple[list[Synced], list[Move]]) -> tuple[list[Synced], list[Move]]:

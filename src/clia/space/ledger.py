@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from clia.kernel import refs as names
 from clia.kernel.clock import timestamp
+from clia.space.hub_refusals import nothing_elsewhere
 from clia.space.taking import lock_of
 
 TYPE_CHECKING = False
@@ -128,6 +129,14 @@ class StoreLedger:
         """Whether another machine owes something, of an agent or of a chain."""
         row = self._store.get(OWED + lock)
         return row is not None and _clone_of(row.value) not in ("", self.clone)
+
+    def lock_owed_elsewhere(self, name: str) -> str:
+        """The lock of an agent, or of a chain such as ``(types)``, that another machine owes work of."""
+        chain = lock_of(f"refs/clia/{name.strip('()')}")  # behaviours/x, types
+        for lock in (name, chain):
+            if self.is_owed_elsewhere(lock):
+                return lock
+        raise nothing_elsewhere(name)
 
     def _is_of_others(self, name: str, value: Any) -> bool:
         return names.is_name(name) and _clone_of(value) not in ("", self.clone)
