@@ -125,6 +125,24 @@ def test_a_copy_that_was_made_before_anything_was_shared_is_a_machine_of_its_own
         assert one._core.clone != two._core.clone
 
 
+@pytest.mark.parametrize("how", ["work", "sync"])
+def test_work_that_the_hub_has_is_not_waited_for(tmp_path: Path, hub: Hub, store: str, how: str) -> None:
+    """Who owed it died when the hub had it, and before it could say so."""
+    with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
+        one.spawn("scout", BRIEFING)
+        two.hub_sync()
+        with away(hub):
+            last = work(one, "scout", "last")
+        git("push", "--quiet", str(hub.repository), HEADS + "scout", cwd=tmp_path / "one")
+        assert owed(two) == ["scout"]
+        if how == "sync":
+            two.hub_sync()
+            assert (owed(two), two.head("scout")) == ([], last)
+        assert two._core.graph.descends(work(two, "scout", "more"), last)
+        assert [each.what for each in two.hub_sync()] == []
+        assert owed(two) == []
+
+
 # Giving up
 
 

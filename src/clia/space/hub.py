@@ -93,9 +93,10 @@ class Meeting:
         raise refusals.busy(name)
 
     def _check_is_here(self, name: str) -> None:
-        """``Conflict`` where the last work is on another machine. Whoever has all of it may go on, and owes it then."""
-        others = self.ledger.elsewhere(name)
-        if others and not self._has_last(self.ledger.last(name)):
+        """``Conflict`` where the last work is on another machine. Whoever has all of it may go on, and owes it then; and whoever
+        owed it may have died when the hub had it already."""
+        others, last = self.ledger.elsewhere(name), self.ledger.last(name)
+        if others and not self._has_last(last) and not (self._hub.fetch(name) and self._has_last(last, self._hub.known)):
             raise refusals.owed_elsewhere(others[0])
 
     def _check_space(self) -> None:
@@ -132,12 +133,12 @@ class Meeting:
         if last is not None and not self._has_last(last) and self._hub.read(*self._refs(lock)):
             self._note(lock)
 
-    def _has_last(self, last: Mapping[str, str | None] | None) -> bool:
-        """Whether refs are as was noted, or have gone on from there: plain git works at the hub, too."""
-        return last is not None and all(self._has(ref, cid) for ref, cid in last.items())
+    def _has_last(self, last: Mapping[str, str | None] | None, get: Callable[[str], str | None] | None = None) -> bool:
+        """Whether refs, here or as ``get`` tells, are as was noted, or have gone on from there: plain git works at the hub, too."""
+        get = get or self._alone.refs.get
+        return last is not None and all(self._has(get(ref), cid) for ref, cid in last.items())
 
-    def _has(self, ref: str, cid: str | None) -> bool:
-        ours = self._alone.refs.get(ref)
+    def _has(self, ours: str | None, cid: str | None) -> bool:
         if ours is None or cid is None or ours == cid:
             return ours == cid
         return self._alone.objects.kind(cid) == "commit" and self._alone.graph.descends(ours, cid)
@@ -266,24 +267,16 @@ class Meeting:
             if here and not there:
                 mine = alone.notes.all(ref)
                 alone.refs.move(ref, ours, theirs, "clia: purged at the hub")
-                self._carry_notes(ref, mine)
+                self._taking.carry_notes(ref, mine)
                 return AHEAD
             if there and not here:
-                self._carry_notes(ref, alone.notes.all(names.tracking(self._hub.remote, ref)))
+                self._taking.carry_notes(ref, alone.notes.all(names.tracking(self._hub.remote, ref)))
                 return REFUSED
         # Nobody but the keys themselves decides who the space is.
         if not self._taking.is_sound(ref, theirs) or (ref == names.KEYS and not self.continues(theirs)):
             return FORK
         what = self._taking.settle(ref, ours, theirs)
         return FORK if what == DIVERGED else what
-
-    def _carry_notes(self, ref: str, notes: Mapping[str, str]) -> None:
-        """Binds those notes of another history that ours lacks."""
-        alone = self._alone
-        here = alone.notes.all(ref)
-        for commit, blob in sorted(notes.items()):
-            if commit not in here:
-                alone.notes.bind(ref, commit, blob, alone.person_stamp(), f"carry over: note of {commit}\n")
 
     def _of_head(self, name: str, refs: tuple[str, str]) -> tuple[list[Synced], list[Move]]:
         """The head at work and the one in the archive: an agent has one place or the other."""
@@ -353,7 +346,7 @@ class Meeting:
         done: list[Synced] = []
         sent: dict[str, list[Move]] = {}
         for lock in locks:
-            if self.ledger.elsewhere(lock) and not self._has_last(self.ledger.last(lock)):
+            if self.ledger.elsewhere(lock) and not self._is_to_be_had(lock):
                 done.append(Synced(names.head(lock), ELSEWHERE, None))
                 continue
             if self._core.store.get(INTENT + lock) is not None:
@@ -374,6 +367,11 @@ class Meeting:
                 if self._is_in_step(lock):  # all of it, since work may have gone on meanwhile
                     self.ledger.paid(lock, by_anyone=self._has_last(self.ledger.last(lock)))
         return done
+
+    def _is_to_be_had(self, lock: str) -> bool:
+        """Whether the last work is here, or was at the hub when it was read."""
+        last = self.ledger.last(lock)
+        return self._has_last(last) or self._has_last(last, self._hub.known)
 
     def _is_in_step(self, lock: str) -> bool:
         return all(self._alone.refs.get(ref) == self._hub.known(ref) for ref in self._refs(lock))

@@ -14,6 +14,8 @@ from clia.space.registry import OBJECTS_LOCK, TYPES_LOCK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from clia.ports.repository import Entry
     from clia.space.core import Core
 
@@ -100,6 +102,14 @@ class Taking:
             core.mark_foreign(name)  # before it can be seen, and worked on; where the store is shared, so are agents
         core.refs.move(names.head(name), None, theirs, "clia: adopt")
         return NEW
+
+    def carry_notes(self, ref: str, notes: Mapping[str, str]) -> None:
+        """Binds those notes of another history that ours lacks."""
+        core = self._core
+        here = core.notes.all(ref)
+        for commit, blob in sorted(notes.items()):
+            if commit not in here:
+                core.notes.bind(ref, commit, blob, core.person_stamp(), f"carry over: note of {commit}\n")
 
     def was_purged(self, ref: str, theirs: str) -> bool:
         """Whether a history holds what was purged from it here."""
