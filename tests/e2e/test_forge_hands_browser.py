@@ -183,6 +183,18 @@ def test_a_part_that_is_loaded_later_is_put_in_after_the_release(desk: Desk) -> 
     expect(page.locator("#findings")).to_contain_text("nothing is wrong with sessions")
 
 
+def test_the_first_part_that_is_loaded_is_asked_for_as_every_other_one(desk: Desk) -> None:
+    """Our script may come later than htmx, which begins at once: what we add to its requests is in them all the same."""
+    page = desk.person.tab()
+    late: list[Route] = []
+    page.route("**/static/forge.js", lambda route: late.append(route))  # noqa: PLW0108  # Playwright marks what it is given
+    with page.expect_request("**/s/repo/health") as asked:
+        with page.expect_request_finished(lambda request: request.url.endswith("/htmx.min.js")):
+            page.goto("/s/repo/", wait_until="commit")
+        late[0].continue_()
+    assert asked.value.headers["x-csrf-token"] == page.locator('meta[name="csrf-token"]').get_attribute("content")
+
+
 def test_a_notice_does_not_push_the_page_away_during_a_click(desk: Desk) -> None:
     desk.person.expects("ERR_")  # whatever a connection to a server that was killed says
     page = desk.tab("/")

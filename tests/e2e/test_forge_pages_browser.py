@@ -235,7 +235,10 @@ def test_a_graph_of_five_thousand_commits_is_shown_in_windows(crowd: tuple[Perso
 
 def test_a_merged_value_says_where_it_comes_from_when_it_is_clicked(ada: Person) -> None:
     """Rule, winner and what is shadowed appear beside the document, and the page is not left."""
-    page = ada.tab("/s/shop/lineage/scout")
+    page = ada.tab()
+    page.add_init_script('document.addEventListener("htmx:after:init", () => { window.begun = true; })')
+    visited(page, "/s/shop/lineage/scout")
+    page.wait_for_function("() => window.begun")  # until then a click follows the link
     page.evaluate("window.still_here = true")
     page.locator(".doc").get_by_text("Explorer of the shop").click()
     panel = page.locator("#explanation")
