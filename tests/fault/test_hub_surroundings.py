@@ -387,6 +387,7 @@ def test_a_session_stays_in_its_clone_when_its_agent_is_claimed_and_repair_makes
 # Copies of a clone, as an image of a machine is one
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_copy_of_a_clone_is_a_machine_of_its_own(tmp_path: Path, hub: Hub, store: str) -> None:
     """Else it would pass for the clone that it was copied from: with one cache of refs for two, and one debt for both."""
     with machine(tmp_path / "one", hub, store) as one:
