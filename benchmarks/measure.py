@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 NOT_INSTALLED = "not installed (make bench PEERS=1 installs it)"
+GOES = 3  # of short works in each round
 PATIENCE = 3_000  # milliseconds that the rounds of one peer may take together; a slow one takes part in fewer
 FEWEST = 3
 
@@ -38,25 +39,29 @@ class NotRun(NamedTuple):
     failed: bool = False  # it was tried
 
 
-def in_turns(works: Sequence[Callable[[], object]], rounds: int) -> list[float]:
-    """The median time of each, in milliseconds; one warm-up round, then all of them once a round."""
-    return beside(works, {}, rounds)[0]
+def in_turns(works: Sequence[Callable[[], object]], rounds: int, goes: int = 1) -> list[float]:
+    """The median time of each, in milliseconds; one warm-up round, then each has so many goes a round."""
+    return beside(works, {}, rounds, goes)[0]
 
 
 def beside(
-    works: Sequence[Callable[[], object]], peers: Mapping[str, Callable[[], object] | str], rounds: int
+    works: Sequence[Callable[[], object]], peers: Mapping[str, Callable[[], object] | str], rounds: int, goes: int = 1
 ) -> tuple[list[float], dict[str, float | str]]:
-    """The same, with peers in the same rounds: the median of each, or why there is none."""
+    """The same, with peers in the same rounds: the median of each, or why there is none.
+
+    ``goes``: of what takes a few milliseconds one after the other in each round, since the first of them mostly measures what
+    the others left in the processor's caches.
+    """
     times: list[list[float]] = [[] for _ in works]
-    contests = {name: Contest(peer, rounds) for name, peer in peers.items()}
+    contests = {name: Contest(peer, rounds * goes) for name, peer in peers.items()}
     with _heap_at_rest():
         for number in range(rounds + 1):
             for index, work in enumerate(works):
-                taken = timed(work)
-                if number:
-                    times[index].append(taken)
+                taken = [timed(work) for _ in range(goes)]
+                times[index] += taken if number else []
             for each in contests.values():
-                each.turn()
+                for _ in range(goes):
+                    each.turn()
     return [statistics.median(each) for each in times], {name: each.outcome() for name, each in contests.items()}
 
 

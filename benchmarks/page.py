@@ -28,7 +28,8 @@ space is measured apart.
 - **ratio**: ours divided by the floor; below it, ours divided by a peer where a bar is about that peer.
 - **bar**: the largest ratio or cost that we promise; a row without one is there to be known.
 - A bar that was missed says *not met*. What was not run says *not run*, with the reason.
-- A slow peer takes part in fewer rounds, at least three.
+- A slow peer takes part in fewer rounds, at least three. What takes a few milliseconds has three goes in each round, ours, floor
+  and peers alike: the first of them is mostly about what the others left in the processor's caches.
 - What is measured without fsync stands in memory, ours, floor and peers alike: on a disk much of it would be what the disk takes to
   make a file. What is measured with fsync, and what other programs write too (hub, workers, federation, the forge under load),
   stands on the disk.

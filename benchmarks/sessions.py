@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import clia
 from benchmarks import peers as others
-from benchmarks.measure import Row, attempted, beside, timed
+from benchmarks.measure import GOES, Row, attempted, beside, timed
 from benchmarks.monty_floor import FLOW, MontyFloor, compact_size
 from benchmarks.peers.apart import PeerFailed
 from benchmarks.places import place
@@ -145,19 +145,19 @@ def durable_rows(rounds: int) -> Iterator[Row | NotRun]:
         stack.callback(floor.close)
         stack.callback(ours.close)
         peers = {LANGGRAPH: others.open_langgraph(top / "langgraph.db", stack, durable=True)}
-        once = ours.once(ours.ready(rounds + 1))
-        (mine, low), theirs = beside([once, floor.once], others.asked(peers, peers, lambda peer: peer.once), rounds)
+        once = ours.once(ours.ready((rounds + 1) * GOES))
+        (mine, low), theirs = beside([once, floor.once], others.asked(peers, peers, lambda peer: peer.once), rounds, GOES)
         yield Row("round-trip-durable", mine, low, theirs)
 
 
 def _round_trip(ours: Ours, floor: MontyFloor, peers: Peers, rounds: int) -> Iterator[Row]:
     works = [
-        ours.once(ours.ready(rounds + 1)),
+        ours.once(ours.ready((rounds + 1) * GOES)),
         floor.once,
-        ours.once(ours.ready(rounds + 1), forgotten=True),
+        ours.once(ours.ready((rounds + 1) * GOES), forgotten=True),
         ours.end,
     ]
-    (mine, low, far, ended), theirs = beside(works, others.asked(peers, ENGINES, lambda peer: peer.once), rounds)
+    (mine, low, far, ended), theirs = beside(works, others.asked(peers, ENGINES, lambda peer: peer.once), rounds, GOES)
     yield Row("round-trip", mine, low, theirs, others.NOTE)
     yield Row("round-trip-replayed", far, low)
     yield Row("round-trip-end", ended, low)
@@ -195,7 +195,7 @@ def _blocks(openings: Sequence[Opening], rounds: int) -> list[list[float]]:
 def _fork(ours: Ours, peers: Peers, rounds: int) -> Row:
     ready = others.asked(peers, (LANGGRAPH, DBOS), lambda peer: peer.forks(FORKED_AFTER))
     works = {FORK_LANGGRAPH: ready[LANGGRAPH], FORK_DBOS: ready[DBOS]}
-    (whole, branch), theirs = beside(ours.forks(FORKED_AFTER), works, rounds)
+    (whole, branch), theirs = beside(ours.forks(FORKED_AFTER), works, rounds, GOES)
     note = f"{whole:.1f} ms with the branch; DBOS starts a forked workflow when its queue is polled, once a second"
     return Row("fork", whole - branch, branch, theirs, note)
 
