@@ -8,7 +8,7 @@ help:
 	@echo "make test    everything the tests need, then all tests"
 	@echo "make lint    style, types, layers, sizes"
 	@echo "make bench   speed, as ratios to a floor in the same run (PEERS=1: and to peers)"
-	@echo "make growth  the long benchmark: spaces of up to 100,000 agents (more than an hour)"
+	@echo "make growth  the long benchmark: spaces of up to 100,000 agents (ten minutes and more)"
 	@echo "make soak    the long versions of load and fault tests"
 	@echo "make docs    the reference from the code, then the site"
 	@echo "make plugin  the plug-in for Claude Code, in build/plugin"
