@@ -790,49 +790,42 @@ with engine.start(made) as run:
     assert in_a_process(code) == "1\n1\n"
 
 
+AT_ONCE = """
+import sys, threading
+sys.setswitchinterval(1e-6)
+
+def at_once(does):
+    go, made = threading.Barrier(8), []
+    threads = [threading.Thread(target=lambda: (go.wait(), made.append(does()))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return made
+"""
+
+
 def test_engines_may_be_used_first_by_many_threads_at_once() -> None:
     """Python fills the table by which the engine's program is found without a lock."""
     code = """
-import threading
-sys.setswitchinterval(1e-6)
-go, ended = threading.Barrier(8), []
-
-def one():
-    go.wait()
+def waits():
     with MontyEngine().start(made) as run:
-        ended.append(len(run.turn.pending))
+        return len(run.turn.pending)
 
-threads = [threading.Thread(target=one) for _ in range(8)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(ended)
+print(at_once(waits))
 """
-    assert in_a_process(code) == f"{[1] * 8}\n"
+    assert in_a_process(AT_ONCE + code) == f"{[1] * 8}\n"
 
 
 def test_threads_that_ask_at_once_get_one_engine_for_the_process() -> None:
     code = """
-import sys, threading
-sys.setswitchinterval(1e-6)
 from clia.app import wiring
 from clia.app.config import FlowLimits
 
-go, got = threading.Barrier(8), []
-
-def one():
-    go.wait()
-    got.append(wiring._engine(FlowLimits()))
-
-threads = [threading.Thread(target=one) for _ in range(8)]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
+got = at_once(lambda: wiring._engine(FlowLimits()))
 print(len(got), len({id(each) for each in got}))
 """
-    assert in_a_process(code, before="") == "8 1\n"
+    assert in_a_process(AT_ONCE + code, before="") == "8 1\n"
 
 
 def test_importing_the_engine_loads_nothing_heavy() -> None:

@@ -224,11 +224,10 @@ class Guarded:
 
     def fetch(self, sql: str, *words: Any) -> list[tuple[Any, ...]]:
         self._check()
-        try:  # not by _remembering: statements are many
+        try:
             return self._connection.fetch(sql, words)
         except StoreError as err:
-            self._failure = err
-            raise
+            raise self._failed(err) from None
 
     def write(self, sql: str, *words: Any) -> int:
         return self.write_many(sql, [words])
@@ -237,17 +236,20 @@ class Guarded:
         try:
             return self._connection.write(sql, rows) if rows else 0
         except StoreError as err:
-            self._failure = err
-            raise
+            raise self._failed(err) from None
 
     def has_table(self, name: str) -> bool:
         self._check()
-        with self._remembering():
+        try:
             return self._connection.has_table(name)
+        except StoreError as err:
+            raise self._failed(err) from None
 
     def make_tables(self, statements: Sequence[str]) -> None:
-        with self._remembering():
+        try:
             self._connection.make_tables(statements)
+        except StoreError as err:
+            raise self._failed(err) from None
 
     def appended(self, stream: str) -> None:
         self._connection.appended(stream)
@@ -259,13 +261,10 @@ class Guarded:
         if commit and self._failure is not None:
             raise self._failure
 
-    @contextmanager
-    def _remembering(self) -> Iterator[None]:
-        try:
-            yield
-        except StoreError as err:
-            self._failure = err
-            raise
+    def _failed(self, err: StoreError) -> StoreError:
+        """Remembers what failed."""
+        self._failure = err
+        return err
 
     def _check(self) -> None:
         self._check_alive()

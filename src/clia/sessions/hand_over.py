@@ -31,12 +31,9 @@ _LAST = datetime.max.replace(tzinfo=UTC).timestamp() - 86400.0
 _RETRY_AFTER_MAX = 3600.0
 # Trying again would end the same way.
 _FINAL = (InvalidInput, NotFound, Denied, AlreadyExists)
-_OUT_OF_REACH = frozenset(
-    (
-        *("agent-held", "agent-not-here", "branch-checked-out", "hub-away", "hub-busy", "hub-diverged", "hub-refused"),
-        *("hub-unsettled", "news-elsewhere", "work-elsewhere"),
-    )
-)
+_AT_THE_HUB = frozenset(("hub-away", "hub-busy", "hub-diverged", "hub-refused", "hub-unsettled"))
+_NOT_HERE = frozenset(("agent-held", "agent-not-here", "branch-checked-out", "news-elsewhere", "work-elsewhere"))
+_OUT_OF_REACH = _AT_THE_HUB | _NOT_HERE
 _PUT_OFF = 15.0  # seconds; another machine may be quicker
 
 
