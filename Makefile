@@ -61,4 +61,4 @@ lock: setup
 	$(BIN)/python tools/assets.py --lock
 
 clean:
-	rm -rf .venv build dist site assets/node_modules src/clia/web/static/vendor .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf .venv build dist site assets/node_modules src/clia/forge/static/vendor .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

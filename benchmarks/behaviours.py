@@ -15,9 +15,10 @@ import clia
 from benchmarks.measure import Row, in_turns
 from benchmarks.places import place
 from benchmarks.works import work_of
-from clia.kernel import messages, refs
-from clia.kernel.canonical import canonical_bytes
 from clia.space.model import AGENT, BEHAVIOUR, EVENT, META, TYPE, VALUE
+from clia.values import commit_messages as messages
+from clia.values import refs
+from clia.values.canonical import canonical_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

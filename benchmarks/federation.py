@@ -17,11 +17,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 import clia
 from benchmarks.measure import Row, attempted, in_turns, timed
 from benchmarks.places import place
-from clia.backends.ed25519 import Ed25519Verifier, KeyFiles
 from clia.federation.acceptance import Follow, Listener, Position, accept, outstanding
+from clia.federation.ed25519 import Ed25519Verifier, KeyFiles
 from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Statement, claim_of, digest
-from clia.kernel import messages, refs
 from clia.space.model import AGENT, TYPE
+from clia.values import commit_messages as messages
+from clia.values import refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,9 +15,9 @@ import clia
 from benchmarks.graph import _plant
 from benchmarks.measure import Row, attempted, in_turns
 from benchmarks.places import place
-from clia.app.config import ForgeOptions
-from clia.web.app import create_app
-from clia.web.forge import forge_of
+from clia.facade.config import ForgeOptions
+from clia.forge.app import create_app
+from clia.forge.forge import forge_of
 from support.forge_load import Load, prepared, run, served
 
 if TYPE_CHECKING:

@@ -12,12 +12,14 @@ from pygit2.enums import SortMode
 import clia
 from benchmarks.measure import Row, in_turns
 from benchmarks.places import place
-from clia.kernel import lanes, messages, refs
+from clia.forge.rendering.graph_svg import layout, svg
 from clia.space.model import AGENT, TYPE
-from clia.web.rendering.graph_svg import layout, svg
+from clia.values import commit_messages as messages
+from clia.values import graph_lanes as lanes
+from clia.values import refs
 
 if TYPE_CHECKING:
-    from clia.web.rendering.graph_svg import Graph
+    from clia.forge.rendering.graph_svg import Graph
 
 COMMITS, AGENTS, SHOWN = 5_000, 40, 200
 

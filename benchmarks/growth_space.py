@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import clia
-from clia.kernel import messages, refs
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.clock import timestamp
-from clia.kernel.typed_objects import ConsoleTrace
 from clia.space.core import AGENT_EMAIL
 from clia.space.model import AGENT, BRIEFING, EVENT, PARENT, TYPE
+from clia.values import commit_messages as messages
+from clia.values import refs
+from clia.values.canonical import canonical_bytes
+from clia.values.clock import timestamp
+from clia.values.typed_objects import ConsoleTrace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -133,9 +133,9 @@ def warm(path: str, size: int, rounds: int) -> dict[str, float]:
 def _pages(path: str, space: clia.Space, rounds: int) -> dict[str, float]:
     from starlette.testclient import TestClient
 
-    from clia.app.config import ForgeOptions
-    from clia.web.app import create_app
-    from clia.web.forge import forge_of
+    from clia.facade.config import ForgeOptions
+    from clia.forge.app import create_app
+    from clia.forge.forge import forge_of
 
     forge = forge_of([(path, space)], ForgeOptions(per_minute=10**9))
     with suppress(AlreadyExists):

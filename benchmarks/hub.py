@@ -15,7 +15,7 @@ import pygit2
 import clia
 from benchmarks.measure import Row, in_turns
 from benchmarks.places import place
-from clia.kernel import refs
+from clia.values import refs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -21,8 +21,8 @@ from benchmarks.monty_floor import FLOW, MontyFloor, compact_size
 from benchmarks.peers.apart import PeerFailed
 from benchmarks.places import place
 from benchmarks.works import ABSURD, DBOS, FORK_DBOS, FORK_LANGGRAPH, LANGGRAPH
-from clia.kernel.clock import timestamp
 from clia.sessions.records import LIVE, key
+from clia.values.clock import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

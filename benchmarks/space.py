@@ -16,9 +16,9 @@ import clia
 from benchmarks.measure import GOES, Row, attempted, beside, in_turns
 from benchmarks.places import place
 from benchmarks.works import GIT, GIT_NOTES, LIBGIT2_NOTES, NAIVE
-from clia.backends.git.notes import CROWDED
-from clia.ports.repository import FILE, Entry, Stamp
-from clia.ports.store import Edge
+from clia.git.notes import CROWDED
+from clia.git.records import FILE, Entry, Stamp
+from clia.store.interface import Edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,7 +15,7 @@ import clia
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
 
 RESTOCK = """\
 def main(input):

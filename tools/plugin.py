@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from clia import __version__
-from clia.app.hook_tools import SERVER, TOOLS, command_of
+from clia.capture.hook_tools import SERVER, TOOLS, command_of
 
 TARGET = Path(__file__).resolve().parent.parent / "build" / "plugin"
 TOOL = TOOLS["claude-code"]

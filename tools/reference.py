@@ -18,12 +18,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import clia
 from clia import errors
-from clia.backends import local_files, sqlite_store
 from clia.cli import agent_program, main, registry
 from clia.cli.sessions import ask
-from clia.kernel import documents, names
-from clia.triads import consolidate, contexts, diagnostics, mirrors, rules, schemas, targets
-from clia.triads.exports import formats, manifest, plan
+from clia.identities import consolidate, contexts, diagnostics, mirrors, rules, schemas, targets
+from clia.identities import files as local_files
+from clia.identities.exports import formats, manifest, plan
+from clia.store import sqlite_store
+from clia.values import documents, names
 from reference_api import api_page
 from reference_json import json_page
 from reference_markdown import code, fenced, page, prose, table

@@ -1,4 +1,4 @@
-"""The reference page of the API: every verb of ``clia.wire.verbs``, with what it takes and answers with.
+"""The reference page of the API: every verb of ``clia.api.verbs``, with what it takes and answers with.
 
 Invariant: the page says what the OpenAPI document says, in words; a type that it has no words for stops the generation.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from clia.web.api import openapi, paging
-from clia.wire.records import EXTRA_SCHEMAS
-from clia.wire.shapes import definitions
-from clia.wire.verbs import LOCAL, all_verbs
+from clia.api.records import EXTRA_SCHEMAS
+from clia.api.shapes import definitions
+from clia.api.verbs import LOCAL, all_verbs
+from clia.forge.api import openapi, paging
 from reference_markdown import code, page, prose, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from clia.wire.verbs import Param, Verb
+    from clia.api.verbs import Param, Verb
 
 ROOT = "/api/v1/spaces/{space}"
 _NUMBERS = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text", "null": "null"}

@@ -19,9 +19,9 @@ import reference_json_forge
 import reference_json_sessions
 import reference_json_space
 from clia import errors
-from clia.app import checks
-from clia.app.writing import Where, journal
-from clia.triads.journal import Note
+from clia.identities import checks
+from clia.identities.journal import Note
+from clia.identities.writing import Where, journal
 from reference_markdown import code, fenced, page, table
 
 if TYPE_CHECKING:

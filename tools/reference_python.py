@@ -11,17 +11,30 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app import behaviour_verbs, federation_verbs, hub_verbs, lineage, session_verbs, settings, space, spaces
+from clia.api import remote_space as client_space
 from clia.behaviours import model as behaviour_model
+from clia.behaviours import service as behaviour_verbs
 from clia.cli import agent_program
-from clia.client import space as client_space
+from clia.engine import interface as engine
+from clia.facade import opening as spaces
+from clia.facade import settings, space
 from clia.federation import model as federation_model
-from clia.kernel import typed_objects
-from clia.ports import engine, queue, repository, store, workbench
+from clia.federation import service as federation_verbs
+from clia.git import records as repository
+from clia.git import workbench_records as workbench
+from clia.hub import ledger
+from clia.hub import records as hub_records
+from clia.hub import service as hub_verbs
+from clia.identities import contexts, diagnostics, origins, view
+from clia.identities import resolve as lineage
 from clia.sessions import health as session_health
 from clia.sessions import model as session_model
-from clia.space import checks, exchange, hub_records, ledger, model, purging, relinking, upkeep
-from clia.triads import contexts, diagnostics, origins, view
+from clia.sessions import service as session_verbs
+from clia.space import checks, exchange, model, purging, relinking
+from clia.space import maintenance as upkeep
+from clia.store import interface as store
+from clia.store import queue_interface as queue
+from clia.values import typed_objects
 from reference_markdown import code, fenced, page, prose, table
 
 if TYPE_CHECKING:

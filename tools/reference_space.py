@@ -9,18 +9,20 @@ import ast
 import inspect
 from typing import TYPE_CHECKING
 
-from clia.app import spaces
-from clia.app.joining import HUB_SECONDS
 from clia.behaviours import library
 from clia.behaviours import model as said_of_versions
 from clia.behaviours.measures import MEASURES
+from clia.facade import opening as spaces
+from clia.facade.joining import HUB_SECONDS
 from clia.federation import announcing, keys
 from clia.federation import checks as federation_checks
-from clia.kernel import refs, types
-from clia.kernel.typed_objects import PROMPT, SESSION_FLOW
-from clia.ports.hub import APART, BRANCHES
+from clia.hub import records as hub_records
+from clia.hub.interface import APART, BRANCHES
 from clia.sessions import flows
-from clia.space import behaviour_chains, checks, envelope, exchange, hub_records, landing, model, taking, traces
+from clia.space import adoption as taking
+from clia.space import behaviour_chains, checks, envelope, exchange, landing, model, traces
+from clia.values import refs, types
+from clia.values.typed_objects import PROMPT, SESSION_FLOW
 from reference_markdown import code, page, prose, table
 
 if TYPE_CHECKING:

@@ -10,21 +10,21 @@ from clia import errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.app.fleet import Fleet
-    from clia.app.lineage import lineage
-    from clia.app.settings import Settings
-    from clia.app.space import Space
-    from clia.app.spaces import init_space as init
-    from clia.app.spaces import open_space as open  # noqa: A004  # clia.open is the promised name
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Rate, Replayed, Suggestion
     from clia.cli.agent_program import agent_cli
+    from clia.facade.opening import init_space as init
+    from clia.facade.opening import open_space as open  # noqa: A004  # clia.open is the promised name
+    from clia.facade.settings import Settings
+    from clia.facade.space import Space
     from clia.federation.model import Announced, Grant, Key, Peer, Remote, Synced
-    from clia.kernel.typed_objects import Behaviour, Briefing, ConsoleTrace
+    from clia.hub.ledger import Elsewhere
+    from clia.hub.records import Fork, HubStatus
+    from clia.hub.records import Synced as HubSynced
+    from clia.identities.resolve import lineage
     from clia.sessions.model import Decision, Flow, Request, Session
-    from clia.space.hub_records import Fork, HubStatus
-    from clia.space.hub_records import Synced as HubSynced
-    from clia.space.ledger import Elsewhere
     from clia.space.model import Conflicts, File, Landed, Link, Merged, Submodule, UpToDate
+    from clia.values.typed_objects import Behaviour, Briefing, ConsoleTrace
+    from clia.workers.fleet import Fleet
 
 __version__ = "0.1.0"
 
@@ -71,8 +71,8 @@ __all__ = [
     "open",
 ]
 
-_OBJECTS, _MODEL, _SESSIONS = "clia.kernel.typed_objects", "clia.space.model", "clia.sessions.model"
-_FEDERATION, _BEHAVIOURS, _HUB = "clia.federation.model", "clia.behaviours.model", "clia.space.hub_records"
+_OBJECTS, _MODEL, _SESSIONS = "clia.values.typed_objects", "clia.space.model", "clia.sessions.model"
+_FEDERATION, _BEHAVIOURS, _HUB = "clia.federation.model", "clia.behaviours.model", "clia.hub.records"
 _HOMES = {
     "Announced": _FEDERATION,
     "Behaviour": _OBJECTS,
@@ -83,9 +83,9 @@ _HOMES = {
     "Conflicts": _MODEL,
     "ConsoleTrace": _OBJECTS,
     "Decision": _SESSIONS,
-    "Elsewhere": "clia.space.ledger",
+    "Elsewhere": "clia.hub.ledger",
     "File": _MODEL,
-    "Fleet": "clia.app.fleet",
+    "Fleet": "clia.workers.fleet",
     "Flow": _SESSIONS,
     "Fork": _HUB,
     "Grant": _FEDERATION,
@@ -102,16 +102,16 @@ _HOMES = {
     "Replayed": _BEHAVIOURS,
     "Request": _SESSIONS,
     "Session": _SESSIONS,
-    "Settings": "clia.app.settings",
-    "Space": "clia.app.space",
+    "Settings": "clia.facade.settings",
+    "Space": "clia.facade.space",
     "Submodule": _MODEL,
     "Suggestion": _BEHAVIOURS,
     "Synced": _FEDERATION,
     "UpToDate": _MODEL,
     "agent_cli": "clia.cli.agent_program",
-    "init": "clia.app.spaces:init_space",
-    "lineage": "clia.app.lineage",
-    "open": "clia.app.spaces:open_space",
+    "init": "clia.facade.opening:init_space",
+    "lineage": "clia.identities.resolve",
+    "open": "clia.facade.opening:open_space",
 }
 
 

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 import clia
-from clia.app.users import DECIDER, users_of
-from clia.backends import sql_schema as schema
+from clia.store import sql_schema as schema
+from clia.users.service import DECIDER, users_of
 from support import git
 from support.space_driver import postgres_url
 from support.spaces import settings, texts

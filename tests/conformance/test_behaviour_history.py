@@ -21,8 +21,9 @@ from clia.behaviours.observing import OUTCOME, Observation
 from clia.behaviours.statistics import ERROR, LEVEL, interval
 from clia.behaviours.suggesting import Policy, suggest
 from clia.behaviours.tally import Sum, add, added_up, totals
-from clia.kernel import messages, refs
 from clia.space.model import AGENT, BEHAVIOUR, META, TYPE
+from clia.values import commit_messages as messages
+from clia.values import refs
 from support.behaviour_walks import observed, rebuilt, started
 from support.session_spaces import Place
 from support.spaces import settings

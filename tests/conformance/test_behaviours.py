@@ -11,7 +11,7 @@ import pytest
 
 import clia
 from clia import errors
-from clia.kernel.typed_objects import as_bytes
+from clia.values.typed_objects import as_bytes
 from support import git
 from support.fake_secrets import FAKES
 from support.remote import TESS, Served, local_of, remote_place, root_of, serving

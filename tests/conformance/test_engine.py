@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.backends.monty.engine import MAX_WORKERS, MontyEngine
-from clia.backends.monty.limits import Limits
+from clia.engine.interface import LIMIT, LOST, RAISED, RESULT, TIMER, Answer, Call, Failure, Program, Turn
+from clia.engine.limits import Limits
+from clia.engine.monty import MAX_WORKERS, MontyEngine
 from clia.errors import EngineError, InvalidAnswer, InvalidFlow, InvalidInput
-from clia.ports.engine import LIMIT, LOST, RAISED, RESULT, TIMER, Answer, Call, Failure, Program, Turn
 from support import flows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.backends.monty.runs import MontyRun
-    from clia.ports.engine import Run
+    from clia.engine.interface import Run
+    from clia.engine.runs import MontyRun
 
 AT = "2026-03-29T00:59:59.123456+00:00"
 QUICK = Limits(turn_seconds=0.5)
@@ -568,7 +568,7 @@ def test_a_damaged_dump_is_an_error_and_no_crash(engine: MontyEngine, cut: int) 
 
 def test_a_sealed_dump_that_the_interpreter_cannot_use_is_an_error(engine: MontyEngine) -> None:
     """White box: the seal is right, and what is inside is not."""
-    from clia.backends.monty import runs
+    from clia.engine import runs
 
     made = program(flows.WAIT, 1)
     with engine.start(made) as run:
@@ -654,7 +654,7 @@ def test_a_worker_that_is_killed_while_it_runs(engine: MontyEngine) -> None:
 
 
 def test_a_worker_that_hangs_is_ended_as_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clia.backends.monty.engine._GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("clia.engine.monty._GRACE_SECONDS", 0.1)
     made = MontyEngine(Limits(turn_seconds=2))
     with made.start(program(flows.WAIT)) as run:
         os.kill(worker_of(run), signal.SIGSTOP)
@@ -721,9 +721,9 @@ def test_close_ends_the_idle_workers_and_the_engine_works_on() -> None:
 
 CHILD = """
 import os, sys
-from clia.backends.monty.engine import MontyEngine
+from clia.engine.monty import MontyEngine
 from clia.errors import EngineError
-from clia.ports.engine import Answer, Program
+from clia.engine.interface import Answer, Program
 
 made = Program("def main(input):\\n    return [request('a'), request('b')]\\n", 1, "s", "2026-01-01T00:00:00+00:00")
 engine = MontyEngine()
@@ -821,8 +821,8 @@ print(at_once(waits))
 
 def test_threads_that_ask_at_once_get_one_engine_for_the_process() -> None:
     code = """
-from clia.app import wiring
-from clia.app.config import FlowLimits
+from clia.facade import wiring
+from clia.facade.config import FlowLimits
 
 got = at_once(lambda: wiring._engine(FlowLimits()))
 print(len(got), len({id(each) for each in got}))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
+from clia.api.federation_verbs import FEDERATION_VERBS
+from clia.api.verbs import VIEWER
 from clia.client import RemoteSpace
-from clia.wire.federation_verbs import FEDERATION_VERBS
-from clia.wire.verbs import VIEWER
 from support.remote import Served, serving
 from support.spaces import BRIEFING, refused, settings
 

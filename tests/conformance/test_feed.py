@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 import clia
-from clia.app.feed import Feed, feed_of
-from clia.backends.store_feed import ListeningBell, PollingBell
-from clia.ports.feed import FEED
+from clia.forge.space_feed import Feed, feed_of
 from clia.sessions.records import LIVE
+from clia.store.feed_interface import FEED
+from clia.store.notifications import ListeningBell, PollingBell
 from support import git
 from support.session_flows import APPROVAL, PARTS, PRODUCT
 from support.session_spaces import STORES, Liar, Place, place, use_engine, with_agents
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from clia.ports.repository import Look
+    from clia.git.records import Look
 
 TESS = "Tess <tess@example.org>"
 FORK = multiprocessing.get_context("fork")

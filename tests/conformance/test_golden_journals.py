@@ -14,20 +14,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from clia.backends.memory_store import MemoryStore
-from clia.backends.monty.engine import MontyEngine
+from clia.engine.monty import MontyEngine
 from clia.errors import Nondeterminism
-from clia.kernel.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from clia.sessions import records
-from clia.sessions.held import Shelf
+from clia.sessions.kept_runs import Shelf
 from clia.sessions.replay import Replay
 from clia.sessions.transitions import failure_json
+from clia.testing.memory_store import MemoryStore
+from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support.flows import FLOWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.ports.engine import Turn
+    from clia.engine.interface import Turn
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 JOURNALS = ROOT / "tests" / "golden_journals"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import clia as library
-from clia.backends.local_files import LocalFiles
 from clia.errors import AgentNotFound, InvalidInput
-from clia.triads.gitmodules import submodule_paths
-from clia.triads.places import survey
-from clia.triads.view import Lineage
+from clia.identities.files import LocalFiles
+from clia.identities.gitmodules import submodule_paths
+from clia.identities.places import survey
+from clia.identities.view import Lineage
 from support import Tree, clia, git
 
 

@@ -1,4 +1,4 @@
-"""Every promise of ``clia.ports.locks``, kept on one machine and over several."""
+"""Every promise of ``clia.store.lock_interface``, kept on one machine and over several."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 import pytest
 
-from clia.backends.file_locks import FileLocks
-from clia.backends.postgres_locks import PostgresLocks
-from clia.backends.postgres_store import PostgresStore
 from clia.errors import Conflict, StoreError
-from clia.ports.locks import OF_ONE_CLONE, Locks
 from clia.space.envelope import GATE, SPACE_LOCK
+from clia.store.file_locks import FileLocks
+from clia.store.lock_interface import OF_ONE_CLONE, Locks
+from clia.store.postgres_locks import PostgresLocks
+from clia.store.postgres_store import PostgresStore
 from support import postgres
 from support.own_postgres import Server, own_server
 from support.space_driver import FORK

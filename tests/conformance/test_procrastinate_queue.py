@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.procrastinate_queue import ProcrastinateQueue
 from clia.errors import StoreError
-from clia.ports.queue import Task
+from clia.store.postgres_store import PostgresStore
+from clia.store.procrastinate_queue import ProcrastinateQueue
+from clia.store.queue_interface import Task
 from support import postgres
 from support.own_postgres import own_server
 from support.queues import age

@@ -1,4 +1,4 @@
-"""Every promise of ``clia.ports.programs``, kept with real processes."""
+"""Every promise of ``clia.programs.interface``, kept with real processes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.backends.local_programs import LocalPrograms
 from clia.errors import FileError
-from clia.ports.programs import CANCELLED, EXITED, TIMED_OUT, Ended, Order
+from clia.programs.interface import CANCELLED, EXITED, TIMED_OUT, Ended, Order
+from clia.programs.local import LocalPrograms
 
 if TYPE_CHECKING:
     from collections.abc import Callable

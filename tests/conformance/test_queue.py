@@ -1,4 +1,4 @@
-"""Every promise of ``clia.ports.queue``, kept by claims in each store and by procrastinate."""
+"""Every promise of ``clia.store.queue_interface``, kept by claims in each store and by procrastinate."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.backends.memory_store import MemoryStore
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.sqlite_store import SqliteStore
-from clia.backends.store_queue import StoreQueue
-from clia.ports.queue import Claim, Queue, Task
+from clia.store.claims import StoreQueue
+from clia.store.postgres_store import PostgresStore
+from clia.store.queue_interface import Claim, Queue, Task
+from clia.store.sqlite_store import SqliteStore
+from clia.testing.memory_store import MemoryStore
 from support import postgres
 from support.queues import AgingQueue
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from clia.ports.store import Store
+    from clia.store.interface import Store
 
     Opener = Callable[[], AbstractContextManager[Queue]]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from clia.errors import GitError, StaleRef
-from clia.ports.hub import APART, BRANCHES
+from clia.hub.interface import APART, BRANCHES
 from support import git
 from support.git_hubs import Hub, bare
 from support.hub_clones import Clone, alone, sharing

@@ -16,10 +16,10 @@ import pytest
 
 import clia
 from clia import errors
+from clia.api import remote_space as module
+from clia.api.following import events_in
+from clia.api.verbs import LOCAL
 from clia.client import RemoteSpace
-from clia.client import space as module
-from clia.client.following import events_in
-from clia.wire.verbs import LOCAL
 from support.git_hubs import Hub, away, bare
 from support.remote import Cutting, Served, running, serving
 from support.session_flows import QUESTION

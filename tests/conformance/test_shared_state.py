@@ -13,12 +13,12 @@ import psycopg
 import pytest
 
 import clia
-from clia.app.feed import feed_of
-from clia.backends.postgres_store import PostgresStore
 from clia.errors import Conflict, StoreError
-from clia.ports.feed import FEED
-from clia.ports.gate import Facts, GrantFact, Question
-from clia.ports.store import ABSENT, OWN, Edge
+from clia.forge.space_feed import feed_of
+from clia.store.feed_interface import FEED
+from clia.store.gate_interface import Facts, GrantFact, Question
+from clia.store.interface import ABSENT, OWN, Edge
+from clia.store.postgres_store import PostgresStore
 from support.federation import Pair
 from support.session_spaces import with_agents
 from support.spaces import refused
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from clia.ports.store import Store, Transaction
+    from clia.store.interface import Store, Transaction
 
     Opening = Callable[..., PostgresStore]
 

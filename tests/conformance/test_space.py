@@ -11,7 +11,7 @@ import pytest
 
 import clia
 from clia import errors
-from clia.backends.git import workbench
+from clia.git import workbench
 from support import git
 from support.fake_secrets import FAKES, PEM_KEYS
 from support.git_hubs import bare

@@ -1,4 +1,4 @@
-"""Every promise of ``clia.ports.store``, kept by each store."""
+"""Every promise of ``clia.store.interface``, kept by each store."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 import pytest
 
-from clia.backends.memory_store import MemoryStore
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.sqlite_store import SqliteStore
-from clia.backends.store_values import NAME_BYTES
 from clia.errors import Conflict, InvalidInput, NotFound, StoreError
-from clia.ports.gate import Facts, GrantFact, Question
-from clia.ports.store import ABSENT, Edge, Store
+from clia.store.gate_interface import Facts, GrantFact, Question
+from clia.store.interface import ABSENT, Edge, Store
+from clia.store.postgres_store import PostgresStore
+from clia.store.rules import NAME_BYTES
+from clia.store.sqlite_store import SqliteStore
+from clia.testing.memory_store import MemoryStore
 from support import postgres
 
 if TYPE_CHECKING:

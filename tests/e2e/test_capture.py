@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia as library
-from clia.app.working import Wishes, open_worker
+from clia.workers.setup import Wishes, open_worker
 from support import clia, git, program
 from support.captured import agent_of, check_once, common_dir, new_space, put, recorded, rehearse, take_in, waiting
 from support.disks import small_disk
@@ -158,7 +158,7 @@ def test_what_the_command_says(root: Path) -> None:
 
 
 def library_fields() -> list[str]:
-    from clia.app.capturing import Done
+    from clia.capture.recording import Done
 
     return list(Done._fields)
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import clia
-from clia.web.rendering.forms import form_of
+from clia.forge.rendering.forms import form_of
 from support import warm
 
 DEMO = Path(__file__).resolve().parents[2] / "tools" / "demo.py"

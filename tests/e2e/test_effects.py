@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.app.config import Config, Llm, ProgramRule
-from clia.app.effects import command, commit, llm, merge, session, spawn, timer
-from clia.app.effects.output import Output
-from clia.backends.http_client import HttpClient
 from clia.errors import AlreadyExists, BackendError, CliaError, Conflict, InvalidInput, NotAllowed, NotFound, TransportError
+from clia.facade.config import Config, Llm, ProgramRule
+from clia.http_client import HttpClient
+from clia.programs.output import Output
+from clia.workers.effects import command, commit, llm, merge, session, spawn, timer
 from support import git
 from support.effects import Reply, asked, completion, context_for, fake_agent, made_space, model_server, tools_for
 from support.fake_secrets import FAKES
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler
     from pathlib import Path
 
-    from clia.app.effects.context import Context
+    from clia.workers.effects.context import Context
 
 KEY = "sk-" + "test-0123456789abcdefABCDEF"
 

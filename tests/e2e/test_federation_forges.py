@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import clia
-from clia.app.config import ForgeOptions
 from clia.client import RemoteSpace
+from clia.facade.config import ForgeOptions
 from clia.federation.doors import KNOCK, PASS, Doors
-from clia.kernel import refs
-from clia.ports.transport import Upload
-from clia.web.federation import fetching
-from clia.web.federation.listening import KNOCK_MAX
-from clia.web.forge import forge_of
+from clia.forge.federation import fetching
+from clia.forge.federation.listening import KNOCK_MAX
+from clia.forge.forge import forge_of
+from clia.git.transport_records import Upload
+from clia.values import refs
 from support import git
 from support.forge_server import ForgeProcess, closing_connection, eventually, made_place
 from support.remote import answer_of, running
@@ -29,7 +29,7 @@ from support.spaces import BRIEFING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.ports.http import HttpAnswer
+    from clia.http_interface import HttpAnswer
 
 QUICK = clia.Settings(durable=False, person=("Tess", "tess@example.org"))
 FOLLOW = (("agent-commit", "spawn"), ("agent-commit", "head-move"), ("agent-commit", "merge"), ("briefing", "spawn"))

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import clia
-from clia.app.fleet import ALIVE, KEPT, SILENT
 from clia.client import RemoteSpace
+from clia.workers.fleet import ALIVE, KEPT, SILENT
 from support import clia as run_clia
 from support import program
 from support.forge_server import PERSON, ForgeProcess, eventually, made_place

@@ -17,8 +17,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi import checks
 
 import clia
-from clia.app.config import ForgeOptions
-from clia.web.api.openapi import document
+from clia.facade.config import ForgeOptions
+from clia.forge.api.openapi import document
 from support.forge import open_forge
 from support.spaces import BRIEFING
 

@@ -11,10 +11,10 @@ import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from clia.app.config import ForgeOptions
-from clia.web.api.routes import PREFIX
-from clia.web.guard import CSP
-from clia.wire.verbs import GET, all_verbs
+from clia.api.verbs import GET, all_verbs
+from clia.facade.config import ForgeOptions
+from clia.forge.api.routes import PREFIX
+from clia.forge.guard import CSP
 from support import git
 from support.forge import BASE, Browser, OpenForge, open_forge
 from support.forge_server import QUESTION, Api

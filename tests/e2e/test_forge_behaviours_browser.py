@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 import clia
-from clia.app.users import users_of
+from clia.users.service import users_of
 from support.browser import PHONE, Person, assert_accessible, assert_fits, chromium, picture, visited, with_axe
 from support.forge_scene import ATTACK, PERSON, people
 from support.forge_server import ForgeProcess

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 import clia
-from clia.app.users import users_of
+from clia.users.service import users_of
 from support import git
 from support.browser import Person, chromium, visited
 from support.forge_scene import PERSON, RELEASE, SHORT, people

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 import clia
-from clia.app.users import users_of
+from clia.users.service import users_of
 from support.browser import Person, chromium
 from support.forge_server import PERSON, QUESTION, ForgeProcess, made_place
 

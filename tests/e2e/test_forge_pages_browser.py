@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import expect
 
 import clia
-from clia.app.beats import About, Beats
-from clia.app.fleet import WORKER, Underway
-from clia.app.users import users_of
-from clia.ports.queue import Task
+from clia.store.queue_interface import Task
+from clia.users.service import users_of
+from clia.workers.fleet import WORKER, Underway
+from clia.workers.heartbeats import About, Beats
 from support import forge_scene
 from support.browser import PHONE, Person, assert_accessible, assert_fits, chromium, picture, visited, with_axe
 from support.fleet import beat, put

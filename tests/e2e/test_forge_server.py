@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia as library
-from clia.app.config import ForgeOptions
-from clia.web.feed import sse
+from clia.facade.config import ForgeOptions
+from clia.forge.feed import sse
+from clia.users.service import users_of
 from support import Ran, clia
 from support.forge import OpenForge, open_forge
 from support.forge_server import PATIENCE, QUESTION, Api, Event, ForgeProcess, Place, made_place
@@ -112,7 +113,7 @@ def test_a_place_in_a_store_that_was_lost_is_told_to_start_over(place: Place) ->
         each.unlink()
     with library.open(place.root, settings=QUICK) as space:
         space.rebuild()
-        users = library.app.users.users_of(space)
+        users = users_of(space)
         users.add("tess", "admin")
         token = users.make_token("tess")[0]
     for _ in range(5):
@@ -338,7 +339,7 @@ def test_several_spaces_are_served_each_once_under_its_name(tmp_path: Path) -> N
         assert forge.said["spaces"] == ["repo", "repo-2", "nicode"]
         assert set(forge.said) == {"address", "link", "user", "spaces"}
         with library.open(roots[0], settings=QUICK) as home:
-            token = library.app.users.users_of(home).make_token("tess")[0]
+            token = users_of(home).make_token("tess")[0]
         api = Api(forge.address, token)
         assert [each["name"] for each in api.done("GET", "/api/v1/spaces")] == ["repo", "repo-2", "nicode"]
         api.ask(space="repo-2")

@@ -14,7 +14,7 @@ import pytest
 import skills_ref  # type: ignore[import-untyped]  # it brings no types
 
 import clia as library
-from clia.app.hook_tools import TOOLS
+from clia.capture.hook_tools import TOOLS
 from support import git, program
 from support import installed as clia
 from support.terminal import Terminal

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from clia.triads.diagnostics import CODES
+from clia.identities.diagnostics import CODES
 from support import clia, git
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from mcp_types import ResourceTemplateReference
 
 import clia
-from clia.app.users import users_of
 from clia.mcp.tools import TOOLS
+from clia.users.service import users_of
 from support import Tree, git, program
 from support.forge_server import Api, ForgeProcess, made_place
 from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Driver, fails, over_http, says, stdio, talking

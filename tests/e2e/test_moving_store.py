@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import clia
-from clia.app.spaces import move_store
-from clia.app.users import DECIDER, users_of
-from clia.backends.file_locks import FileLocks
 from clia.cli.main import main
+from clia.facade.opening import move_store
+from clia.store.file_locks import FileLocks
+from clia.users.service import DECIDER, users_of
 from support import Ran, git
 from support.git_hubs import bare
 from support.mortal import Mortal, Point

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 import clia
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.procrastinate_jobs import Jobs
 from clia.errors import StoreError
-from clia.ports.gate import Facts
+from clia.store.gate_interface import Facts
+from clia.store.postgres_store import PostgresStore
+from clia.store.procrastinate_jobs import Jobs
 from support import postgres
 from support.commands import Commands
 from support.session_spaces import with_agents

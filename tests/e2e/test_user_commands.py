@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import clia as library
-from clia.app.users import User, users_of
 from clia.cli.main import main
+from clia.users.service import User, users_of
 from support import Ran, clia, git
 from support.space_driver import postgres_url
 

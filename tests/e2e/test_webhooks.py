@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import clia as library
-from clia.web import metrics, webhooks
-from clia.web.server import open_forge
-from clia.web.webhooks import Webhooks
+from clia.forge import metrics, webhooks
+from clia.forge.server import open_forge
+from clia.forge.webhooks import Webhooks
 from support import clia
 from support.forge_server import PATIENCE, QUESTION, Api, ForgeProcess, Place, made_place
 from support.space_driver import postgres_url

@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-VENDOR = "src/clia/web/static/vendor"
+VENDOR = "src/clia/forge/static/vendor"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 def test_the_wheel_carries_htmx_and_its_licence_although_git_ignores_them(packed: set[str]) -> None:
     ignored = subprocess.run(["git", "check-ignore", "-q", f"{VENDOR}/htmx.min.js"], cwd=ROOT, check=False)
     assert ignored.returncode == 0
-    assert {"clia/web/static/vendor/htmx.min.js", "clia/web/static/vendor/htmx.LICENSE"} <= packed
+    assert {"clia/forge/static/vendor/htmx.min.js", "clia/forge/static/vendor/htmx.LICENSE"} <= packed
 
 
 def test_the_wheel_carries_every_file_of_the_forge(packed: set[str]) -> None:

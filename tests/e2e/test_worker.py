@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.app.config import Config, Llm
-from clia.app.effects import Effects
-from clia.backends.store_queue import StoreQueue
 from clia.errors import BackendError, InvalidInput, StoreError
-from clia.ports.queue import Task
+from clia.facade.config import Config, Llm
+from clia.store.claims import StoreQueue
+from clia.store.queue_interface import Task
+from clia.workers.effects import Effects
 from support import git
 from support.effects import QUICK, completion, echo, in_background, made_space, model_server, tools_for, utc, worker_for
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from clia.app.effects.context import Context
-    from clia.app.worker import Status, Worker
-    from clia.ports.queue import Claim
+    from clia.store.queue_interface import Claim
+    from clia.workers.effects.context import Context
+    from clia.workers.worker import Status, Worker
 
 ONE = """
 def main(input):
@@ -734,7 +734,7 @@ def point(name: str, value: str = "support.effects:as_it_is") -> EntryPoint:
 
 
 def test_effects_of_other_packages_are_loaded_when_they_are_needed() -> None:
-    made = Effects(Config(), {}, entry_points=[point("mine"), point("module", "clia.app.effects.timer")])
+    made = Effects(Config(), {}, entry_points=[point("mine"), point("module", "clia.workers.effects.timer")])
     assert made["mine"](None, 5) == 5  # type: ignore[arg-type]  # it looks at no context
     assert made["module"].__name__ == "handle"
 
@@ -753,7 +753,7 @@ def test_a_kind_has_one_handler_and_people_and_built_in_kinds_are_not_taken() ->
     assert "a" not in made
     assert "human" not in made
     assert "another package" in made.problems["a"]
-    assert made["timer"].__module__ == "clia.app.effects.timer"
+    assert made["timer"].__module__ == "clia.workers.effects.timer"
     assert any(key.startswith("timer: x:y") for key in made.problems)
 
 

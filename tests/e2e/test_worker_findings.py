@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.app.config import Config, Llm, ProgramRule
-from clia.app.effects import Effects, command, llm, session
-from clia.app.effects.output import Output
-from clia.app.worker_tools import make_tools
-from clia.backends.http_client import HttpClient
-from clia.backends.store_queue import StoreQueue
 from clia.errors import Conflict, EngineError, InvalidInput, StoreError, TransportError
-from clia.kernel.secrets import START
-from clia.ports.queue import Task
+from clia.facade.config import Config, Llm, ProgramRule
+from clia.http_client import HttpClient
+from clia.programs.output import Output
+from clia.redaction.secrets import START
+from clia.store.claims import StoreQueue
+from clia.store.queue_interface import Task
+from clia.workers.effects import Effects, command, llm, session
+from clia.workers.tools import make_tools
 from support import git
 from support.effects import (
     QUICK,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from clia.app.effects.context import Context, Tools
-    from clia.app.worker import Status, Worker
-    from clia.ports.queue import Claim, Waiting
+    from clia.store.queue_interface import Claim, Waiting
+    from clia.workers.effects.context import Context, Tools
+    from clia.workers.worker import Status, Worker
 
 ONE = """
 def main(input):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from clia.app.config import Config
-from clia.app.waking import waking
-from clia.backends.procrastinate_queue import ProcrastinateQueue
+from clia.facade.config import Config
+from clia.store.procrastinate_queue import ProcrastinateQueue
+from clia.workers.wakeups import waking
 from support.effects import QUICK, echo, in_background, made_space, worker_for
 from support.space_driver import postgres_url
 from support.worker_driver import Place, check_answered_once, start
@@ -15,7 +15,7 @@ from support.worker_driver import Place, check_answered_once, start
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.app.worker import Status
+    from clia.workers.worker import Status
 
 ONE = "def main(input):\n    return request('echo', input)\n"
 PATIENCE = 60.0

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.backends.git import hub as git_hub
-from clia.backends.git import refs as git_refs
+from clia.git import refs as git_refs
+from clia.hub import remote as git_hub
 from support.git_hubs import Hub, by_path
 from support.space_driver import postgres_url
 

@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from clia.errors import CliaError
-from clia.kernel.typed_objects import PROMPT
+from clia.values.typed_objects import PROMPT
 from support import git
 from support.mortal import Mortal, Point
 from support.space_driver import FORK, Paper, died_of, run_all, settings

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.app.writing import Where, consolidate, journal, transfer
-from clia.kernel import documents
-from clia.triads.journal import Note
+from clia.identities.journal import Note
+from clia.identities.writing import Where, consolidate, journal, transfer
+from clia.values import documents
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,9 +95,9 @@ def test_the_same_key_from_many_processes_makes_one_entry(tree: Tree) -> None:
 
 DIE_AT = """
 import os, signal, sys
-from clia.app.writing import Where, journal
-from clia.backends.local_files import WritableLocalFiles
-from clia.triads.journal import Note
+from clia.identities.writing import Where, journal
+from clia.identities.files import WritableLocalFiles
+from clia.identities.journal import Note
 
 def reached(step):
     if step == sys.argv[2]:
@@ -133,8 +133,8 @@ def summaries(path: Path) -> list[str]:
 
 FOREVER = """
 import sys
-from clia.app.writing import Where, journal
-from clia.triads.journal import Note
+from clia.identities.writing import Where, journal
+from clia.identities.journal import Note
 number = 0
 while True:
     journal("scout", Note(f"{sys.argv[2]} {number}"), Where(sys.argv[1]))
@@ -167,8 +167,8 @@ def test_killed_at_any_instant_loses_nothing_that_was_acknowledged(tree: Tree, l
 
 CONSOLIDATE_AND_DIE = """
 import os, signal, sys
-import clia.app.writing as writing
-from clia.backends.local_files import WritableLocalFiles
+import clia.identities.writing as writing
+from clia.identities.files import WritableLocalFiles
 
 count = 0
 def reached(step):

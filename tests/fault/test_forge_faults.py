@@ -11,11 +11,11 @@ from threading import Barrier
 import pytest
 
 import clia as library
-from clia.app.users import User, UserInfo, Users, users_of
-from clia.ports.feed import FEED
-from clia.web import server
-from clia.web.api.idempotency import Once
-from clia.web.server import open_forge
+from clia.forge import server
+from clia.forge.api.idempotency import Once
+from clia.forge.server import open_forge
+from clia.store.feed_interface import FEED
+from clia.users.service import User, UserInfo, Users, users_of
 from support.forge_server import PATIENCE, PERSON, Api, ForgeProcess, Place, eventually, made_place
 from support.own_postgres import own_server
 

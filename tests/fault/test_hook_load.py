@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from clia.hooks import main
+from clia.capture import hook as main
 from support import program
 from support.disks import become_nobody, read_only, small_disk
 from support.hook_spools import QUIET, environment, events, fire, new_space, spool_of

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.backends.git import hub as git_hub
 from clia.errors import CliaError
+from clia.hub import remote as git_hub
 from support import git
 from support.git_hubs import Hub, away
 from support.hub_spaces import (

@@ -15,8 +15,8 @@ import pytest
 
 import clia
 from clia.errors import CliaError, StaleRef
-from clia.kernel.refs import tracking
-from clia.ports.repository import FILE, Entry
+from clia.git.records import FILE, Entry
+from clia.values.refs import tracking
 from support import git
 from support.faulty_proxy import FaultyProxy, proxy_for
 from support.git_hubs import HUBS, PASSWORD, Hub, away, by_http, by_path, kill_next_push

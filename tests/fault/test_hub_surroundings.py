@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.app.in_step import kept_in_step
-from clia.backends.file_locks import FileLocks
-from clia.backends.git import hub as git_hub
-from clia.backends.postgres_locks import PostgresLocks
 from clia.errors import StaleRef
-from clia.ports.feed import FEED
-from clia.ports.locks import OF_ONE_CLONE
+from clia.hub import remote as git_hub
+from clia.hub.periodic_sync import kept_in_step
 from clia.space.feed import Looking
+from clia.store.feed_interface import FEED
+from clia.store.file_locks import FileLocks
+from clia.store.lock_interface import OF_ONE_CLONE
+from clia.store.postgres_locks import PostgresLocks
 from support import git
 from support.git_hubs import Hub, away, bare
 from support.git_servers import serving, stock

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.app.config import Config
-from clia.space import ledger
+from clia.facade.config import Config
+from clia.hub import ledger
 from support import git
 from support.effects import worker_for
 from support.git_hubs import Hub, away
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clia.app.effects.context import Context
+    from clia.workers.effects.context import Context
 
     Step = Callable[[Context, Any], Any]
 

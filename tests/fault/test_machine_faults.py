@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from clia.app import wiring
-from clia.app.beats import About, Beats
-from clia.app.config import Config
-from clia.app.fleet import WORKER
-from clia.app.users import users_of
-from clia.app.worker_tools import make_tools
-from clia.backends.postgres_server import lock_number
-from clia.ports.queue import Task
+from clia.facade import wiring
+from clia.facade.config import Config
+from clia.store.postgres_server import lock_number
+from clia.store.queue_interface import Task
+from clia.users.service import users_of
+from clia.workers.fleet import WORKER
+from clia.workers.heartbeats import About, Beats
+from clia.workers.tools import make_tools
 from support import git
 from support.effects import QUICK, in_background, worker_for
 from support.forge_server import Api, ForgeProcess, eventually
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import clia
-    from clia.app.effects.context import Context
-    from clia.app.worker import Worker
+    from clia.workers.effects.context import Context
+    from clia.workers.worker import Worker
 
 PATIENCE = 120.0
 """Seconds after which whatever does not come is a failure."""

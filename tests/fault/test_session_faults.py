@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.backends.monty import runs
+from clia.engine import runs
 from clia.errors import CliaError, GitError, StoreError
 from support import git, postgres
 from support.disks import fill, no_file_beyond, read_only, small_disk

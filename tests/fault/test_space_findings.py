@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.backends.file_locks import FileLocks
-from clia.backends.git import refs as git_refs
-from clia.backends.git.workbench import GitWorkbench
 from clia.errors import GitError
+from clia.git import refs as git_refs
+from clia.git.workbench import GitWorkbench
 from clia.space import purging
+from clia.store.file_locks import FileLocks
 from support import git
 from support.space_driver import BRIEFING, FORK, died_of, settings, started
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 import pytest
 
-from clia.backends import postgres_server
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.sql_schema import KNOWN
-from clia.backends.sqlite_store import SqliteStore
 from clia.errors import Conflict, StoreError, UnsupportedFormat
-from clia.ports.store import Edge, Store
+from clia.store import postgres_server
+from clia.store.interface import Edge, Store
+from clia.store.postgres_store import PostgresStore
+from clia.store.sql_schema import KNOWN
+from clia.store.sqlite_store import SqliteStore
 from support.disks import NOBODY, no_file_beyond
 from support.space_driver import FORK
 
@@ -649,7 +649,7 @@ def test_a_database_that_does_not_keep_every_character_is_refused(postgres_addre
 def test_a_store_in_postgres_without_its_driver_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['psycopg'] = None\n"
-        "from clia.backends.postgres_store import PostgresStore\n"
+        "from clia.store.postgres_store import PostgresStore\n"
         "from clia.errors import StoreError\n"
         "try: PostgresStore('postgresql://h/x', 'one')\n"
         "except StoreError as err: print(err.code, *err.hints)\n"

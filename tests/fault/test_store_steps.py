@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 import pytest
 
-from clia.backends import sql_schema as schema
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.sqlite_store import SqliteStore
 from clia.errors import UnsupportedFormat
-from clia.ports.store import Edge
+from clia.store import sql_schema as schema
+from clia.store.interface import Edge
+from clia.store.postgres_store import PostgresStore
+from clia.store.sqlite_store import SqliteStore
 from support.space_driver import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from clia.backends.sql_store import SqlStore
+    from clia.store.sql_store import SqlStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
 PROCESSES = 4

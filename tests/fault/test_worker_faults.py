@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from clia.app.effects.context import Context
-    from clia.app.worker import Status, Worker
+    from clia.workers.effects.context import Context
+    from clia.workers.worker import Status, Worker
     from support.own_postgres import Server
 
 

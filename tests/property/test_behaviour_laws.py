@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import clia
 from clia.behaviours.rendering import briefing, rendered
-from clia.kernel.typed_objects import PROMPT
+from clia.values.typed_objects import PROMPT
 from support.spaces import settings as quick
 
 if TYPE_CHECKING:

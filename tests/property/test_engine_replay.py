@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.backends.monty.engine import MontyEngine
-from clia.ports.engine import Answer, Program
+from clia.engine.interface import Answer, Program
+from clia.engine.monty import MontyEngine
 from support.flows import FLOWS, INPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.ports.engine import Turn
+    from clia.engine.interface import Turn
 
 MOST = 25
 """Answers to one run: enough for the longest of the flows, and an end for those that ask for ever."""

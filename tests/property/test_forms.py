@@ -12,16 +12,16 @@ import jinja2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import clia.web.rendering.forms
+import clia.forge.rendering.forms
 from clia.errors import InvalidAnswer
+from clia.forge.rendering.form_values import as_posted, initial, value_from
+from clia.forge.rendering.forms import form_of, raw_form
 from clia.sessions.answers import Rule, check_answer, rule_of
-from clia.web.rendering.form_values import as_posted, initial, value_from
-from clia.web.rendering.forms import form_of, raw_form
 
 if TYPE_CHECKING:
-    from clia.web.rendering.forms import Form
+    from clia.forge.rendering.forms import Form
 
-TEMPLATES = Path(clia.web.rendering.forms.__file__).parent.parent / "templates"
+TEMPLATES = Path(clia.forge.rendering.forms.__file__).parent.parent / "templates"
 PAGES = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined)
 MACROS: Any = PAGES.get_template("form_fields.html").module
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from clia.backends.memory_store import MemoryStore
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.sqlite_store import SqliteStore
-from clia.ports.gate import Facts, GrantFact, Question
+from clia.store.gate_interface import Facts, GrantFact, Question
+from clia.store.postgres_store import PostgresStore
+from clia.store.sqlite_store import SqliteStore
+from clia.testing.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.ports.store import Store
+    from clia.store.interface import Store
 
 PEERS, TYPES, TRIGGERS, MOMENTS = range(3), range(6), range(2), range(4)
 # In the program everything is a number: its place in the ranges above, and a grant's place in the world.

@@ -10,15 +10,15 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.web.rendering.graph_layout import layout, path_between
-from clia.web.rendering.graph_svg import LANE, MARGIN, ROW, rows, svg
+from clia.forge.rendering.graph_layout import layout, path_between
+from clia.forge.rendering.graph_svg import LANE, MARGIN, ROW, rows, svg
 from support.graphs import commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from clia.forge.rendering.graph_layout import Edge, Graph
     from clia.space.model import AgentCommit
-    from clia.web.rendering.graph_layout import Edge, Graph
 
 KINDS = ("spawn", "finding", "session-merge", "decision", "odd", None)
 AGENTS = (None, "a", "b", "c")

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clia.cli.drawing import graph_lines
-from clia.kernel.lanes import Node, layout
+from clia.values.graph_lanes import Node, layout
 
 if TYPE_CHECKING:
     import random
 
-    from clia.kernel.lanes import Row
+    from clia.values.graph_lanes import Row
 
 Edge = tuple[str, str]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.kernel.pointer import leaves
-from clia.triads.layers import CONTEXT, Layer
-from clia.triads.merge import is_empty, merge, same
-from clia.triads.origins import explain, leaf_origins
-from clia.triads.projection import text
+from clia.identities.layers import CONTEXT, Layer
+from clia.identities.merge import is_empty, merge, same
+from clia.identities.origins import explain, leaf_origins
+from clia.identities.projection import text
+from clia.values.pointer import leaves
 from support.documents import agencies, agendas, agents, values
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import clia
 from clia.errors import InvalidInput
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.messages import compose, parse
+from clia.values.canonical import canonical_bytes
+from clia.values.commit_messages import compose, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

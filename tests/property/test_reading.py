@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clia.backends.local_files import LocalFiles
-from clia.triads.places import survey
-from clia.triads.view import Lineage
+from clia.identities.files import LocalFiles
+from clia.identities.places import survey
+from clia.identities.view import Lineage
 from support import Tree, clia
 from support.documents import agencies, agendas, agents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.ports.files import Entry
+    from clia.identities.file_interface import Entry
 
 
 class ShuffledFiles(LocalFiles):

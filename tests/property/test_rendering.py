@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.web.rendering import ansi, diffs, jsons, texts, times, traces
+from clia.forge.rendering import ansi, diffs, jsons, texts, times, traces
 from support.documents import values
 from support.markup import read, shown, within
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clia.kernel.secrets import START, mark, redact, redact_chunk, swallowed
+from clia.redaction.secrets import START, mark, redact, redact_chunk, swallowed
 from support.fake_secrets import ALNUM, FAKES, PEM_KEYS, Fake
 
 _RUN = 6  # so many characters of a secret in a row are a leak; fewer tell nothing

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.json_values import CannotCross, crossing, inward
-from clia.kernel.secrets import redact_value
+from clia.redaction.secrets import redact_value
 from clia.sessions.answers import _same
 from clia.sessions.records import Resumed, asked, resumed_json
+from clia.values.canonical import canonical_bytes
+from clia.values.json_values import CannotCross, crossing, inward
 from support.session_flows import CHANCE, PARTS
 from support.session_spaces import Place, with_agents
 from support.session_spaces import asked as asks
@@ -125,7 +125,7 @@ def test_a_resume_is_kept_in_its_shortest_form_and_read_back(value: Any) -> None
 
 @given(VALUES, VALUES)
 def test_another_request_has_another_hash(one: Any, other: Any) -> None:
-    from clia.ports.engine import Call
+    from clia.engine.interface import Call
 
     first = Call(1, "x", None, one, 3)
     assert asked(first) == asked(first._replace(line=9)), "a line is no part of the question"

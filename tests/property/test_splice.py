@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.kernel.documents import parse
-from clia.kernel.splice import append_to_array
+from clia.values.documents import parse
+from clia.values.json_splice import append_to_array
 from support.documents import values, words
 
 documents = st.dictionaries(words.filter(lambda word: word != "entries"), values, max_size=3)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import clia
 from clia import File, Link, Submodule
 from clia.errors import CliaError, InvalidInput, UnsafePath
-from clia.kernel import paths
+from clia.values import paths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from clia.backends.ed25519 import KeyFiles
 from clia.errors import Denied
 from clia.federation.acceptance import SKEW, Follow, Forget, Learn, Listener, Position, Withheld, accept, outstanding, unsettled
+from clia.federation.ed25519 import KeyFiles
 from clia.federation.keychain import continued, link
 from clia.federation.peers import _position, _position_body
 from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Claim, Statement, claim_of, define_cid, digest
-from clia.kernel.types import BUILT_IN
+from clia.values.types import BUILT_IN
 from support.federation import HEADS, VERIFIER, decoded, encoded
 
 if TYPE_CHECKING:

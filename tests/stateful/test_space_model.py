@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import clia
 from clia.errors import CliaError
-from clia.kernel.types import BUILT_IN
 from clia.space.model import Conflicts, Landed, Merged, UpToDate
+from clia.values.types import BUILT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from clia.backends.memory_store import MemoryStore
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.sqlite_store import SqliteStore
 from clia.errors import CliaError
-from clia.ports.store import Edge, Store, Transaction
+from clia.store.interface import Edge, Store, Transaction
+from clia.store.postgres_store import PostgresStore
+from clia.store.sqlite_store import SqliteStore
+from clia.testing.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app.ingest import ingest
-from clia.hooks import spool
-from clia.hooks.rehearsal import Setting, parse, play
+from clia.capture import spool
+from clia.capture.ingest import ingest
+from clia.capture.rehearsal import Setting, parse, play
 from support import git
 from support.space_driver import settings
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from clia.app.ingest import Ingested
+    from clia.capture.ingest import Ingested
 
 KINDS = ("prompt", "said", "thinking", "tool-call", "tool-result", "tool-failure")
 Thing = tuple[str, str, str]  # an agent, a kind, and the id or the text

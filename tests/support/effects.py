@@ -12,13 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
-from clia.app.config import Config, ProgramRule, WorkerOptions
-from clia.app.effects import Effects
-from clia.app.effects.context import Context, Tools
-from clia.app.worker import Parts, Worker
-from clia.app.worker_tools import make_tools
-from clia.backends.store_queue import StoreQueue
+from clia.facade.config import Config, ProgramRule, WorkerOptions
 from clia.sessions.model import Request
+from clia.store.claims import StoreQueue
+from clia.workers.effects import Effects
+from clia.workers.effects.context import Context, Tools
+from clia.workers.tools import make_tools
+from clia.workers.worker import Parts, Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clia
-from clia.backends.ed25519 import Ed25519Verifier, KeyFiles
 from clia.federation.acceptance import Heard, Listener, Position, accept
+from clia.federation.ed25519 import Ed25519Verifier, KeyFiles
 from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Claim, Statement, digest
 from support import git
 from support.spaces import BRIEFING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clia.app.fleet import FLEET, WORKER, Beat
+from clia.workers.fleet import FLEET, WORKER, Beat
 
 if TYPE_CHECKING:
     import clia

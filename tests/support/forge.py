@@ -11,9 +11,9 @@ from urllib.parse import urlencode
 from starlette.testclient import TestClient
 
 import clia
-from clia.app.config import ForgeOptions
-from clia.web.app import create_app
-from clia.web.forge import forge_of
+from clia.facade.config import ForgeOptions
+from clia.forge.app import create_app
+from clia.forge.forge import forge_of
 from support.spaces import settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from httpx2 import Response
 
-    from clia.web.forge import Forge
+    from clia.forge.forge import Forge
 
 BASE = "http://127.0.0.1"
 SCRIPT, IMAGE = "<script>alert(1)</script>", '"><img src=x onerror=alert(1)>'

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
-from clia.app.users import users_of
+from clia.users.service import users_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pygit2
 
 import clia
-from clia.app.users import users_of
-from clia.kernel import messages, refs
 from clia.space.model import AGENT, TYPE
+from clia.users.service import users_of
+from clia.values import commit_messages as messages
+from clia.values import refs
 from support import git
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
-from clia.app.users import users_of
+from clia.users.service import users_of
 from support import git, program
 from support.spaces import BRIEFING
 

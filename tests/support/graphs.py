@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clia.ports.repository import Stamp
+from clia.git.records import Stamp
 from clia.space.model import AgentCommit
 
 if TYPE_CHECKING:

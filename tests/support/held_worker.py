@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from clia.app.config import Config
-from clia.app.in_step import kept_in_step
+from clia.facade.config import Config
+from clia.hub.periodic_sync import kept_in_step
 from support.effects import worker_for
 from support.machines import OPTIONS, Machines
 
 if TYPE_CHECKING:
-    from clia.app.effects.context import Context
+    from clia.workers.effects.context import Context
 
 _BUSY = """
 SELECT count(*) FROM pg_stat_activity AS each WHERE application_name = %s AND datname = current_database()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from clia.backends.git.command import GitCommand
-from clia.backends.git.graph import GitGraph
-from clia.backends.git.handle import GitHandle
-from clia.backends.git.hub import RemoteHub, Where
-from clia.backends.git.hub_refs import HubRefs
-from clia.backends.git.objects import GitObjects
-from clia.backends.git.refs import GitRefs
-from clia.ports.hub import BRANCHES
-from clia.ports.repository import Stamp
+from clia.git.command import GitCommand
+from clia.git.graph import GitGraph
+from clia.git.handle import GitHandle
+from clia.git.objects import GitObjects
+from clia.git.records import Stamp
+from clia.git.refs import GitRefs
+from clia.hub.interface import BRANCHES
+from clia.hub.refs import HubRefs
+from clia.hub.remote import RemoteHub, Where
 from support import git
 from support.space_driver import settings
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from clia.ports.repository import Refs
+    from clia.git.records import Refs
     from support.git_hubs import Hub
 
 BY = Stamp("Tess", "tess@example.org", 1_777_000_000)

@@ -9,7 +9,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import clia
-from clia.app.config import Config
+from clia.facade.config import Config
 from support import git
 from support.effects import QUICK, worker_for
 from support.space_driver import settings
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clia.app.effects.context import Context
-    from clia.app.worker import Status
+    from clia.workers.effects.context import Context
+    from clia.workers.worker import Status
     from support.git_hubs import Hub
 
 HEADS, RECORDS, TRACES = "refs/heads/agents/", "refs/clia/agents/", "refs/notes/clia/trace/"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
-from clia.app.config import Config
-from clia.app.in_step import kept_in_step
+from clia.facade.config import Config
+from clia.hub.periodic_sync import kept_in_step
 from support.effects import QUICK, worker_for
 from support.git_hubs import bare
 from support.space_driver import BRIEFING, Paper, settings
@@ -23,7 +23,7 @@ from support.space_driver import BRIEFING, Paper, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.app.effects.context import Context
+    from clia.workers.effects.context import Context
 
 STEPS = """
 def main(input):
@@ -112,8 +112,8 @@ def fresh(machines: Machines) -> clia.Space:
 
 def endings(space: clia.Space, agent: str) -> Iterator[str]:
     """How the sessions of an agent ended, by what git says."""
-    from clia.kernel import refs as names
     from clia.space.events import read_events
+    from clia.values import refs as names
 
     tip = space._core.refs.get(names.events(agent))
     for event in read_events(space._core, tip) if tip else ():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from clia.backends.procrastinate_queue import ProcrastinateQueue
+from clia.store.procrastinate_queue import ProcrastinateQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.ports.queue import Claim, Task
-    from clia.ports.store import Store
+    from clia.store.interface import Store
+    from clia.store.queue_interface import Claim, Task
 
 
 def age(address: str, seconds: float) -> None:

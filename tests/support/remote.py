@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 import clia
-from clia.app.config import ForgeOptions
-from clia.app.feed import feed_of
-from clia.backends.http_client import KeptConnections
 from clia.client import RemoteSpace
-from clia.web.app import create_app
-from clia.web.forge import Site, forge_of
+from clia.facade.config import ForgeOptions
+from clia.forge.app import create_app
+from clia.forge.forge import Site, forge_of
+from clia.forge.space_feed import feed_of
+from clia.http_client import KeptConnections
 from support import session_spaces
 from support.session_spaces import Place
 from support.spaces import settings
@@ -30,8 +30,8 @@ from support.spaces import settings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from clia.ports.http import HttpAnswer
-    from clia.web.forge import Forge
+    from clia.forge.forge import Forge
+    from clia.http_interface import HttpAnswer
 
 TESS = "Tess <tess@example.org>"
 """The accountable person of the tests' spaces."""

@@ -18,16 +18,16 @@ import pydantic_monty  # noqa: F401
 import pytest
 
 import clia
-import clia.app.wiring
-import clia.backends.monty.engine
-import clia.backends.sqlite_store
-from clia.kernel import refs as names
-from clia.kernel.typed_objects import parse
-from clia.ports.feed import FEED
+import clia.engine.monty
+import clia.facade.wiring
+import clia.store.sqlite_store
 from clia.sessions import records
 from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
 from clia.space.events import read_events
+from clia.store.feed_interface import FEED
+from clia.values import refs as names
+from clia.values.typed_objects import parse
 from support import git, postgres
 from support.nursery import Nursery
 from support.space_driver import BRIEFING, Paper, check_commits, postgres_url, settings
@@ -35,9 +35,9 @@ from support.space_driver import BRIEFING, Paper, check_commits, postgres_url, s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clia.ports.store import StreamEntry, Transaction
     from clia.sessions.model import Session
     from clia.space.model import AgentCommit
+    from clia.store.interface import StreamEntry, Transaction
 
 WORTH = {"tess": 1, "victim": 2, "second": 30, "next": 400}
 """Who is at work, and what their answers to a request for work are worth: a sum tells who gave them."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 import clia
-from clia.app.joining import HubWish
-from clia.app.spaces import set_hub
+from clia.facade.joining import HubWish
+from clia.facade.opening import set_hub
 from support import git
 from support.git_hubs import bare
 from support.space_driver import postgres_url
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from clia.ports.engine import Answer, Call, Engine, Problem, Program, Run, Turn
+    from clia.engine.interface import Answer, Call, Engine, Problem, Program, Run, Turn
 
 STORES = ("sqlite", "postgresql")
 MACHINES = "machines"

@@ -24,9 +24,9 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 LOADED = (
-    "clia.app.spaces",
-    "clia.app.wiring",
-    "clia.backends.sqlite_store",
+    "clia.facade.opening",
+    "clia.facade.wiring",
+    "clia.store.sqlite_store",
     "pydantic_monty",
     "rich.table",
     "rich.tree",

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
-from clia.app.config import Config
-from clia.backends.procrastinate_queue import ProcrastinateQueue
-from clia.backends.store_queue import StoreQueue
+from clia.facade.config import Config
+from clia.store.claims import StoreQueue
+from clia.store.procrastinate_queue import ProcrastinateQueue
 from support.effects import QUICK, fake_agent, worker_for
 from support.space_driver import BRIEFING, Paper, settings
 
 if TYPE_CHECKING:
-    from clia.app.effects.context import Context
-    from clia.ports.queue import Queue
+    from clia.store.queue_interface import Queue
+    from clia.workers.effects.context import Context
 
 CHAIN = """
 def main(input):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from clia.web.api.idempotency import Once
-from clia.web.api.paging import page_of
-from clia.wire.verbs import ADMIN, DECIDER, VIEWER, all_verbs
+from clia.api.verbs import ADMIN, DECIDER, VIEWER, all_verbs
+from clia.forge.api.idempotency import Once
+from clia.forge.api.paging import page_of
 from support import git
 from support.remote import Handle, Served, answer_of, local_of, serving
 from support.spaces import BRIEFING, refused
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from clia.ports.http import HttpAnswer
+    from clia.http_interface import HttpAnswer
 
 JSON = {"content-type": "application/json"}
 ROLES = (VIEWER, DECIDER, ADMIN)

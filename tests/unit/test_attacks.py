@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia import lineage
-from clia.app.writing import Where, consolidate, journal
 from clia.errors import UnsafePath
-from clia.kernel.canonical import digest, text_digest
-from clia.triads.journal import Note
-from clia.triads.merge import merge
+from clia.identities.journal import Note
+from clia.identities.merge import merge
+from clia.identities.writing import Where, consolidate, journal
+from clia.values.canonical import digest, text_digest
 from support import clia, program
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_what_a_stranger_plants_outside_every_repository_makes_no_read_fail(tree
 
 
 def test_a_list_of_many_small_things_is_united_in_no_time() -> None:
-    from clia.triads.layers import CONTEXT, Layer
+    from clia.identities.layers import CONTEXT, Layer
 
     many = [[each] if each % 2 else {"n": each} for each in range(20_000)]
     layers = [Layer(f"/{number}", {"backlog": ["text", *many], "x": number}, "/", CONTEXT, None) for number in range(2)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.kernel.documents import MAX_BYTES
+from clia.values.documents import MAX_BYTES
 from support import Ran, clia, program
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pygit2
 import clia
 from clia.behaviours.model import NOT_ENOUGH
 from clia.behaviours.statistics import Count, still_needed
-from clia.kernel.messages import compose
 from clia.space.model import AGENT, BEHAVIOUR, META, TYPE
+from clia.values.commit_messages import compose
 from support import git
 from support.behaviour_walks import FLOW, SIGNATURE, started
 from support.federation import plumbed

@@ -10,12 +10,12 @@ import pytest
 from mcp.server.request_state import RequestStateSecurity
 
 import clia
-from clia.app.config import Config
-from clia.app.effects import spawn
-from clia.kernel.typed_objects import PROMPT, SESSION_FLOW, Behaviour
+from clia.api.verbs import ADMIN, all_verbs
+from clia.facade.config import Config
 from clia.mcp.place import Caller, Place
 from clia.mcp.server import server_of
-from clia.wire.verbs import ADMIN, all_verbs
+from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour
+from clia.workers.effects import spawn
 from support import git
 from support.effects import asked, context_for, tools_for
 from support.federation import Pair, plumbed

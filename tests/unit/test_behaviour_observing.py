@@ -25,8 +25,9 @@ from clia.behaviours.observing import (
 from clia.behaviours.sources import _standing
 from clia.behaviours.statistics import Count
 from clia.behaviours.tally import KEPT, Sum, add, added_up, totals
-from clia.kernel import messages, refs
 from clia.space.model import AGENT, BEHAVIOUR, EVENT, META, TYPE, VALUE, Landed
+from clia.values import commit_messages as messages
+from clia.values import refs
 from support import git
 from support.behaviour_walks import observed, rebuilt, started
 from support.spaces import BRIEFING

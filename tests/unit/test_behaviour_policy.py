@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.app.policies import Policies
+from clia.behaviours.policies import Policies
 from clia.cli.sessions.worker import news
 from clia.errors import StoreError
-from clia.kernel.typed_objects import SESSION_FLOW
+from clia.values.typed_objects import SESSION_FLOW
 from support import git
 from support.effects import in_background, worker_for
 from support.session_spaces import Place, with_agents

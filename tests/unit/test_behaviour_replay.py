@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from clia.errors import CliaError
-from clia.kernel.typed_objects import PROMPT, SESSION_FLOW
+from clia.values.typed_objects import PROMPT, SESSION_FLOW
 from support import git
 from support.session_spaces import Place, with_agents
 from support.spaces import refused

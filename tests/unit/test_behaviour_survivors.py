@@ -19,10 +19,10 @@ from clia.behaviours.statistics import Count, proven, rounded
 from clia.behaviours.suggesting import Policy, suggest
 from clia.behaviours.tally import Sum
 from clia.cli.behaviours import lineage
-from clia.kernel.messages import compose
-from clia.kernel.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
-from clia.ports.repository import FILE, Entry, Stamp
+from clia.git.records import FILE, Entry, Stamp
 from clia.space.model import EVENT
+from clia.values.commit_messages import compose
+from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 from support import git
 from support.behaviour_walks import observed, rebuilt, started
 from support.federation import Pair, plumbed

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.app import spool
-from clia.app.capturing import Capturing
-from clia.app.forge_mark import address_of, mark, unmark
-from clia.app.transcript_files import bytes_from
-from clia.backends.file_locks import FileLocks
+from clia.capture import spool_reader as spool
+from clia.capture.recording import Capturing
+from clia.capture.transcript_files import bytes_from
 from clia.errors import BackendError, InvalidInput
+from clia.facade.forge_address import address_of, mark, unmark
 from clia.space.traces import Traces
+from clia.store.file_locks import FileLocks
 from support.captured import agent_of, new_space, put, recorded, rehearse, take_in, waiting
 from support.fake_secrets import FAKES
 from support.space_driver import settings
@@ -95,7 +95,7 @@ def test_where_a_space_is_served_is_known_while_it_is(root: Path, space: clia.Sp
     assert address_of(space) == "http://127.0.0.1:8337/s/repo"
     unmark(space)
     assert address_of(space) is None
-    code = "import sys, clia; from clia.app.forge_mark import mark; mark(clia.open(sys.argv[1]), 'http://127.0.0.1:1/s/x')"
+    code = "import sys, clia; from clia.facade.forge_address import mark; mark(clia.open(sys.argv[1]), 'http://127.0.0.1:1/s/x')"
     subprocess.run([sys.executable, "-c", code, str(root)], check=True)
     assert os.path.isfile(root / ".git" / "clia" / "forge.json")
     assert address_of(space) is None
@@ -313,7 +313,7 @@ def test_one_who_holds_the_spool_for_an_instant_is_waited_for(root: Path, monkey
     hook(root, "UserPromptSubmit", prompt="Go.")
     with ExitStack() as held:
         held.enter_context(FileLocks(spool.home_of(str(root / ".git"))).hold(spool.LOCK))
-        monkeypatch.setattr("clia.app.ingest.time", SimpleNamespace(sleep=lambda seconds: held.close()))
+        monkeypatch.setattr("clia.capture.ingest.time", SimpleNamespace(sleep=lambda seconds: held.close()))
         made = take_in(root, wait=False)
     assert (made.busy, made.done.events) == (False, 1)
 
@@ -383,9 +383,9 @@ def test_a_line_longer_than_a_piece_is_read_and_one_that_is_too_long_is_passed_o
         assert looks[offset] < 100, "it reads the same again and again"
         return bytes_from(path, offset, limit)
 
-    monkeypatch.setattr("clia.app.capturing.bytes_from", bounded)
-    monkeypatch.setattr("clia.app.capturing._PIECE", 256)
-    monkeypatch.setattr("clia.app.capturing.AT_ONCE", 4096)
+    monkeypatch.setattr("clia.capture.recording.bytes_from", bounded)
+    monkeypatch.setattr("clia.capture.recording._PIECE", 256)
+    monkeypatch.setattr("clia.capture.recording.AT_ONCE", 4096)
     texts = ["first", "long " * 400, "too long " * 1000, "last"]
     file = tmp_path / "a.jsonl"
     file.write_text("".join(said_line(text, number) for number, text in enumerate(texts)))

@@ -11,7 +11,7 @@ from clia.capture.events import CALL, FAILURE, NOTE, PROMPT, RESULT, SAID, SUB_S
 from clia.capture.tools import TOOLS, tool_of
 from clia.capture.transcripts import Standing, hook_key, read_on
 from clia.errors import InvalidInput
-from clia.kernel.canonical import canonical_bytes
+from clia.values.canonical import canonical_bytes
 from support import hook_payloads
 
 # What the events that are known become; any other is a note.

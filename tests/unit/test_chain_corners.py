@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from clia import lineage
-from clia.app import lineage as app
-from clia.backends.local_files import LocalFiles
-from clia.triads.places import is_repository, survey
+from clia.identities import resolve as app
+from clia.identities.files import LocalFiles
+from clia.identities.places import is_repository, survey
 
 if TYPE_CHECKING:
     import pytest

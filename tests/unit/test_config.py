@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.app.config import Config, FlowLimits, Llm, ProgramRule, WorkerOptions, read_config
 from clia.behaviours.suggesting import Policy
 from clia.errors import InvalidDocument, NotFound
+from clia.facade.config import Config, FlowLimits, Llm, ProgramRule, WorkerOptions, read_config
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ import pytest
 from rich.text import Text
 
 from clia.cli.drawing import graph_lines, tree_lines
-from clia.kernel.lanes import Node, layout
+from clia.values.graph_lanes import Node, layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.triads.exports.blocks import Damaged, find_blocks, with_block
+from clia.identities.exports.blocks import Damaged, find_blocks, with_block
 
 BEGIN = b"<!-- clia:begin scout -->"
 END = b"<!-- clia:end scout -->"

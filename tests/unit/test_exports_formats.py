@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import clia
-from clia.app.exports import export
 from clia.errors import CliaError, InvalidInput, UnknownKind
-from clia.kernel.canonical import digest, text_digest
-from clia.triads.exports.blocks import find_blocks
-from clia.triads.exports.formats import FORMATS, Wishes
-from clia.triads.exports.profile import shown_from
+from clia.identities.exporting import export
+from clia.identities.exports.blocks import find_blocks
+from clia.identities.exports.formats import FORMATS, Wishes
+from clia.identities.exports.profile import shown_from
+from clia.values.canonical import digest, text_digest
 
 if TYPE_CHECKING:
     from support import Tree

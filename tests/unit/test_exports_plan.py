@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.app.exports import export
-from clia.backends.local_files import LocalFiles, WritableLocalFiles
 from clia.errors import CliaError, FileError, NotAllowed, NotFound
-from clia.triads.exports import plan as planning
-from clia.triads.exports.formats import FORMATS, Source, Wishes
-from clia.triads.exports.profile import shown_from
+from clia.identities.exporting import export
+from clia.identities.exports import plan as planning
+from clia.identities.exports.formats import FORMATS, Source, Wishes
+from clia.identities.exports.profile import shown_from
+from clia.identities.files import LocalFiles, WritableLocalFiles
 
 if TYPE_CHECKING:
-    from clia.triads.exports.plan import Plan
+    from clia.identities.exports.plan import Plan
     from support import Tree
 
 ALL = Wishes(("all",), "https://agents.example.org/scout")

@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from skills_ref import parser, validator  # type: ignore[import-untyped]  # it ships no types
 
 import clia
-from clia.app.exports import export
-from clia.triads.exports import profile, prompt_skill
-from clia.triads.exports.formats import FORMATS, Source, Wishes
+from clia.identities.exporting import export
+from clia.identities.exports import profile, prompt_skill
+from clia.identities.exports.formats import FORMATS, Source, Wishes
 
 if TYPE_CHECKING:
     from support import Tree

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from clia.triads.exports import text
+from clia.identities.exports import text
 
 # Letters a hostile document would use, more often than chance would.
 HOSTILE = (

@@ -18,8 +18,8 @@ import clia
 from clia.federation.doors import KNOCK, LIFE, PASS, SKEW
 from clia.federation.keychain import link
 from clia.federation.statements import Claim, define_cid
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.typed_objects import SESSION_FLOW, Behaviour, as_bytes
+from clia.values.canonical import canonical_bytes
+from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support import git
 from support.federation import HEADS, HEARER, OTHER, USUAL, Late, Pair, Speaker, an_id, codes, decoded, encoded, plumbed
 from support.spaces import BRIEFING, refused

@@ -16,9 +16,9 @@ from clia.errors import BadSignature
 from clia.federation.capabilities import is_capability
 from clia.federation.doors import LIFE, PASS, SKEW
 from clia.federation.statements import Claim, define_cid
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.typed_objects import SESSION_FLOW, Behaviour, as_bytes
-from clia.web.federation.fetching import asked
+from clia.forge.federation.fetching import asked
+from clia.values.canonical import canonical_bytes
+from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support import git
 from support.federation import HEADS, OTHER, OWNER, USUAL, VERIFIER, Late, Pair, Speaker, an_id, codes, encoded, plumbed
 from support.spaces import BRIEFING, refused

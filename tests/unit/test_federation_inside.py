@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.app.feed import feed_of
 from clia.cli.main import main
-from clia.ports.gate import Facts, GrantFact
+from clia.forge.space_feed import feed_of
+from clia.store.gate_interface import Facts, GrantFact
 from support import git
 from support.federation import Pair, codes, plumbed
 from support.spaces import BRIEFING, refused, texts

@@ -9,14 +9,14 @@ import pytest
 
 from clia.errors import CliaError
 from clia.federation.keychain import CHAIN_MAX, PROOF_TYPE, TOKEN_TYPE, Identity, continued, link, read_chain, read_identity
-from clia.kernel.canonical import canonical_bytes
+from clia.values.canonical import canonical_bytes
 from support.federation import OTHER, OWNER, VERIFIER, Speaker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from clia.backends.ed25519 import KeyFiles
+    from clia.federation.ed25519 import KeyFiles
 
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

@@ -22,7 +22,7 @@ from clia.federation.statements import (
     read_statement,
     ref_at,
 )
-from clia.kernel.canonical import canonical_bytes
+from clia.values.canonical import canonical_bytes
 from support.federation import HEADS, HEARER, NOW, OWNER, an_id, encoded, finding
 
 MOVE = Statement(OWNER, HEARER, 7, digest("before"), NOW, NOW + 60, "head-move", (finding("scout", 1),), an_id(0))

@@ -17,12 +17,14 @@ import pygit2
 import pytest
 
 import clia
-from clia.backends.git import inspection, limited, quarantine
-from clia.backends.git.command import GitCommand
-from clia.backends.git.handle import GitHandle
-from clia.backends.git.transport import GitTransport
 from clia.errors import Denied, TransportError
-from clia.ports.transport import Limits
+from clia.federation.transport import GitTransport
+from clia.git import limited_command as limited
+from clia.git import pack_inspection as inspection
+from clia.git import quarantine
+from clia.git.command import GitCommand
+from clia.git.handle import GitHandle
+from clia.git.transport_records import Limits
 from support import git_servers as servers
 from support.forge_server import eventually
 from support.spaces import BRIEFING, refused, settings
@@ -368,10 +370,10 @@ def _running(marker: str) -> list[int]:
 
 _WAITER = """
 import os, sys
-from clia.backends.git.command import GitCommand
-from clia.backends.git.handle import GitHandle
-from clia.backends.git.transport import GitTransport
-from clia.ports.transport import Limits
+from clia.git.command import GitCommand
+from clia.git.handle import GitHandle
+from clia.federation.transport import GitTransport
+from clia.git.transport_records import Limits
 handle = GitHandle(sys.argv[1])
 with GitTransport(handle, GitCommand(handle.git_dir, dict(os.environ))).open(sys.argv[2]) as apart:
     apart.fetch(["6" * 40], Limits())

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.app.feed import feed_of
-from clia.backends.store_feed import PollingBell
 from clia.errors import StoreError
-from clia.ports.repository import Look
+from clia.forge.space_feed import feed_of
+from clia.git.records import Look
 from clia.space.feed import BUCKET, SEEN, _agent_event
+from clia.store.notifications import PollingBell
 from support.session_spaces import root_of
 from support.spaces import BRIEFING, refused, settings
 

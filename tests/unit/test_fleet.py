@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.app import beats
-from clia.app.beats import About, Beats, beating
-from clia.app.fleet import ALIVE, EVERY, FLEET, FORGE, KEPT, NO_PROCESS, SILENT, WORKER, Underway, Watch
-from clia.app.worker import Doing, Status
 from clia.errors import StoreError
-from clia.ports.queue import Task
+from clia.store.queue_interface import Task
+from clia.workers import heartbeats as beats
+from clia.workers.fleet import ALIVE, EVERY, FLEET, FORGE, KEPT, NO_PROCESS, SILENT, WORKER, Underway, Watch
+from clia.workers.heartbeats import About, Beats, beating
+from clia.workers.worker import Doing, Status
 from support import git
 from support.fleet import NOW, beat, put
 from support.session_flows import QUESTION

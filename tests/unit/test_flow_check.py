@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from clia.backends.monty import catalog
-from clia.backends.monty.engine import MontyEngine
-from clia.ports.engine import Problem, Program
+from clia.engine import catalog
+from clia.engine.interface import Problem, Program
+from clia.engine.monty import MontyEngine
 from support.flows import FLOWS, INPUTS
 
 TYPE_CHECKING = False

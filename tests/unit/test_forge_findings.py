@@ -19,23 +19,23 @@ from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
 import clia
-from clia.app.config import ForgeOptions
-from clia.app.feed import EPOCH
 from clia.errors import BackendError, InvalidAnswer, StoreError
-from clia.ports.feed import FEED
-from clia.ports.http import HttpAnswer
+from clia.facade.config import ForgeOptions
+from clia.forge import guard, server
+from clia.forge.api import reading
+from clia.forge.api.idempotency import PREFIX as KEYS
+from clia.forge.api.idempotency import Once
+from clia.forge.feed import hub as hubs
+from clia.forge.feed import sse
+from clia.forge.feed.hub import Hub, News, _Tail
+from clia.forge.rendering import forms
+from clia.forge.rendering.forms import form_of
+from clia.forge.space_feed import EPOCH
+from clia.forge.webhooks import ROW, Webhooks, deliveries
+from clia.http_interface import HttpAnswer
 from clia.sessions.answers import is_large
 from clia.space.feed import KEPT
-from clia.web import guard, server
-from clia.web.api import reading
-from clia.web.api.idempotency import PREFIX as KEYS
-from clia.web.api.idempotency import Once
-from clia.web.feed import hub as hubs
-from clia.web.feed import sse
-from clia.web.feed.hub import Hub, News, _Tail
-from clia.web.rendering import forms
-from clia.web.rendering.forms import form_of
-from clia.web.webhooks import ROW, Webhooks, deliveries
+from clia.store.feed_interface import FEED
 from support.forge import BASE, OpenForge, open_forge
 from support.forge_server import PATIENCE, PERSON, QUESTION, Api, Place, made_place
 from support.remote import running
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from httpx2 import Response
 
-    from clia.web.forge import Site
+    from clia.forge.forge import Site
 
 AGENTS = "/api/v1/spaces/repo/agents"
 FINDING = {"kind": "finding", "files": {"a": "1"}}

@@ -9,13 +9,13 @@ from typing import Any
 import jinja2
 import pytest
 
-import clia.web.rendering.forms
+import clia.forge.rendering.forms
 from clia.errors import InvalidAnswer
+from clia.forge.rendering.form_values import as_posted, initial, value_from
+from clia.forge.rendering.forms import MAX_FIELDS, Field, Form, form_of, raw_form
 from clia.sessions.answers import Rule, check_answer, rule_of
-from clia.web.rendering.form_values import as_posted, initial, value_from
-from clia.web.rendering.forms import MAX_FIELDS, Field, Form, form_of, raw_form
 
-TEMPLATES = Path(clia.web.rendering.forms.__file__).parent.parent / "templates"
+TEMPLATES = Path(clia.forge.rendering.forms.__file__).parent.parent / "templates"
 PAGES = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined)
 
 

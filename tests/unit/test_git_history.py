@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.backends.git_history import GitHistory
-from clia.ports.history import RemovedDocument
+from clia.identities.git_history import GitHistory
+from clia.identities.history_interface import RemovedDocument
 from support import git
 
 if TYPE_CHECKING:

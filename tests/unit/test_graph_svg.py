@@ -9,8 +9,8 @@ import pytest
 
 import clia
 from clia.errors import InvalidInput
-from clia.web.rendering.graph_layout import FORK, LINE, MERGE, Graph, layout, path_between
-from clia.web.rendering.graph_svg import legend, rows, svg
+from clia.forge.rendering.graph_layout import FORK, LINE, MERGE, Graph, layout, path_between
+from clia.forge.rendering.graph_svg import legend, rows, svg
 from support.graphs import commit, commits
 from support.spaces import BRIEFING, settings
 

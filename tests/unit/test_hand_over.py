@@ -20,10 +20,10 @@ from clia.errors import (
     StoreError,
     TransportError,
 )
-from clia.ports.queue import Task
-from clia.sessions import hand_over
-from clia.sessions.hand_over import GiveUp, Gone, Patience, Resume, Retry
+from clia.sessions import handover as hand_over
+from clia.sessions.handover import GiveUp, Gone, Patience, Resume, Retry
 from clia.sessions.model import Request
+from clia.store.queue_interface import Task
 
 SINCE = "2026-05-01T12:00:00Z"
 AT = 1777636800.0

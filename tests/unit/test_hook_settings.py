@@ -11,19 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.app import hook_health, hook_settings, hook_switches, spool
-from clia.app.hook_tools import TOOLS, Program, hook_in
+from clia.capture import hook_health, hook_settings, hook_switches
+from clia.capture import spool as hook_spool
+from clia.capture import spool_reader as spool
+from clia.capture.hook import TOOLS as SPOKEN
+from clia.capture.hook_tools import TOOLS, Program, hook_in
 from clia.errors import AlreadyExists, CliaError, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
-from clia.hooks import spool as hook_spool
-from clia.hooks.main import TOOLS as SPOKEN
-from clia.kernel import edits
-from clia.kernel.documents import parse
+from clia.values import json_edits as edits
+from clia.values.documents import parse
 from support.documents import values, words
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.app.hook_health import Finding, HooksHealth
+    from clia.capture.hook_health import Finding, HooksHealth
     from support import Tree
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.app import spool as reader
+from clia.capture import hook as main
+from clia.capture import spool
+from clia.capture import spool_reader as reader
 from clia.errors import CliaError
-from clia.hooks import main, spool
 from support.disks import no_file_beyond
 from support.hook_spools import events, parse
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.app.config import ForgeOptions
-from clia.app.joining import HubWish
-from clia.app.spaces import move_store, set_hub, set_up
-from clia.web.app import create_app
-from clia.web.forge import forge_of
+from clia.facade.config import ForgeOptions
+from clia.facade.joining import HubWish
+from clia.facade.opening import move_store, set_hub, set_up
+from clia.forge.app import create_app
+from clia.forge.forge import forge_of
 from support import git, postgres
 from support.forge import OpenForge
 from support.git_hubs import Hub, away, bare, by_path

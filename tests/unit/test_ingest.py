@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.app import spool as reader
+from clia.capture import spool as writer
+from clia.capture import spool_reader as reader
 from clia.errors import BackendError
-from clia.hooks import spool as writer
 from support import git, hook_payloads
 from support.captured import (
     agent_of,

@@ -10,10 +10,10 @@ import pytest
 from psycopg import sql
 
 import clia
-from clia.app.joining import HubWish
-from clia.app.spaces import set_hub
-from clia.backends.postgres_store import PostgresStore
 from clia.errors import CliaError
+from clia.facade.joining import HubWish
+from clia.facade.opening import set_hub
+from clia.store.postgres_store import PostgresStore
 from support import git, postgres
 from support.git_hubs import Hub, bare, by_path
 from support.hub_spaces import HEADS, at_hub, machine, opened, owed, refs_of, set_hook, work

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from clia.errors import InvalidInput
-from clia.kernel.lanes import Node, Row, layout
+from clia.values.graph_lanes import Node, Row, layout
 
 
 def graph(text: str) -> list[Node]:

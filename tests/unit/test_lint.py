@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.app import checks
-from clia.backends.git_history import GitHistory
-from clia.backends.local_files import LocalFiles
 from clia.errors import AgentNotFound, FileError, InvalidInput, NotFound
-from clia.kernel.canonical import digest, text_digest
-from clia.triads import contexts
-from clia.triads import lint as linting
-from clia.triads.lint.smoke import smoke
-from clia.triads.places import survey
-from clia.triads.roster import tree_of
-from clia.triads.view import MergedDocument
+from clia.identities import checks, contexts
+from clia.identities import lint as linting
+from clia.identities.files import LocalFiles
+from clia.identities.git_history import GitHistory
+from clia.identities.lint.smoke import smoke
+from clia.identities.places import survey
+from clia.identities.roster import tree_of
+from clia.identities.view import MergedDocument
+from clia.values.canonical import digest, text_digest
 from support import git
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.ports.files import Entry, Files
-    from clia.triads.diagnostics import Diagnostic
-    from clia.triads.lint.report import Report
-    from clia.triads.places import Place
-    from clia.triads.roster import AgentTree
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.file_interface import Entry, Files
+    from clia.identities.lint.report import Report
+    from clia.identities.places import Place
+    from clia.identities.roster import AgentTree
     from support import Tree
 
 

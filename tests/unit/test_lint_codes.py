@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from clia.backends.git_history import GitHistory
-from clia.backends.local_files import LocalFiles
-from clia.kernel.canonical import digest, text_digest
-from clia.triads import lint as linting
-from clia.triads.diagnostics import CODES
-from clia.triads.places import survey
-from clia.triads.roster import seen_from, tree_of
+from clia.identities import lint as linting
+from clia.identities.diagnostics import CODES
+from clia.identities.files import LocalFiles
+from clia.identities.git_history import GitHistory
+from clia.identities.places import survey
+from clia.identities.roster import seen_from, tree_of
+from clia.values.canonical import digest, text_digest
 from support import git
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from clia.triads.diagnostics import Diagnostic
+    from clia.identities.diagnostics import Diagnostic
     from support import Tree
 
     Build = Callable[[Tree], object]
@@ -345,7 +345,7 @@ def test_each_code_is_quiet_where_it_should_be(tree: Tree, code: str) -> None:
 
 @pytest.mark.parametrize("check", linting.CHECKS, ids=lambda check: check.run.__name__)
 def test_a_check_gives_no_code_that_it_does_not_declare(tree: Tree, check: linting.Check) -> None:
-    from clia.triads.lint.subject import Subject, look
+    from clia.identities.lint.subject import Subject, look
 
     for number, code in enumerate(each for each in CASES if each not in linting.HISTORY_CODES):
         part = type(tree)(tree.directory(str(number)))

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.kernel import documents, pointer
-from clia.triads.lint.force import FORCE, statements
-from clia.triads.lint.lines import line_of
-from clia.triads.lint.texts import hidden_characters, texts
+from clia.identities.lint.force import FORCE, statements
+from clia.identities.lint.lines import line_of
+from clia.identities.lint.texts import hidden_characters, texts
+from clia.values import documents, pointer
 
 
 def weaker(local: object, outer: object) -> bool:

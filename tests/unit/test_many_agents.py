@@ -12,8 +12,8 @@ import pytest
 from benchmarks import growth_space
 
 import clia
-from clia.backends.git import ref_files
-from clia.space import newest
+from clia.git import ref_files
+from clia.space import recency as newest
 from support import git
 from support.session_spaces import root_of
 from support.spaces import BRIEFING, refused, settings

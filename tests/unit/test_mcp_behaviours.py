@@ -11,11 +11,11 @@ from mcp.server.request_state import RequestStateSecurity
 from mcp_types import ResourceTemplateReference
 
 import clia
-from clia.app.users import User
+from clia.api.behaviour_verbs import BEHAVIOUR_VERBS
 from clia.mcp.place import Caller, Place
 from clia.mcp.server import server_of
 from clia.mcp.tools import TOOLS
-from clia.wire.behaviour_verbs import BEHAVIOUR_VERBS
+from clia.users.service import User
 from support.mcp_client import Driver, fails, talking
 from support.spaces import BRIEFING, settings
 

@@ -12,10 +12,10 @@ from mcp.server.request_state import RequestStateSecurity
 from mcp_types import ElicitResult, InputRequiredResult
 
 import clia
-from clia.app.users import User
 from clia.mcp import decisions, http
 from clia.mcp.place import Call, Caller, Place, Waits
 from clia.mcp.server import server_of
+from clia.users.service import User
 from support.fake_secrets import FAKES
 from support.mcp_client import LEGACY, MODERN, PROTOCOLS, Person, fails, says, talking
 from support.spaces import BRIEFING, settings

@@ -13,18 +13,18 @@ from jsonschema import Draft202012Validator
 from mcp.server.request_state import RequestStateSecurity
 
 import clia
-from clia.app.users import User
+from clia.api.federation_verbs import FEDERATION_VERBS
+from clia.api.verbs import ADMIN, all_verbs
+from clia.capture.service import Captured
 from clia.cli.mcp_server import _address
-from clia.kernel.typed_objects import Behaviour, as_bytes
+from clia.forge.forge import unique_names
+from clia.git.records import FILE, Entry
 from clia.mcp import prompts, space_tools
 from clia.mcp.place import Caller, Place
 from clia.mcp.server import described, server_of
 from clia.mcp.tools import TOOLS
-from clia.ports.repository import FILE, Entry
-from clia.space.captures import Captured
-from clia.web.forge import unique_names
-from clia.wire.federation_verbs import FEDERATION_VERBS
-from clia.wire.verbs import ADMIN, all_verbs
+from clia.users.service import User
+from clia.values.typed_objects import Behaviour, as_bytes
 from support import Tree
 from support import clia as run_clia
 from support.mcp_client import PROTOCOLS, Driver, talking

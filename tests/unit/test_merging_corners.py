@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from clia.kernel.canonical import digest
-from clia.triads.layers import CONTEXT, Layer
-from clia.triads.merge import merge, same
-from clia.triads.origins import explain
+from clia.identities.layers import CONTEXT, Layer
+from clia.identities.merge import merge, same
+from clia.identities.origins import explain
+from clia.values.canonical import digest
 
 UNITED = (
     "mentors tags responsibilities guardrails sections checklists principles themes horizons initiatives milestones backlog "

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import clia
-from clia.app.exports import mirrors
 from clia.errors import AgentNotFound, CliaError, InvalidDocument, InvalidInput, NotAllowed, NotFound
+from clia.identities.exporting import mirrors
 
 if TYPE_CHECKING:
-    from clia.triads.mirrors import Mirrors
+    from clia.identities.mirrors import Mirrors
     from support import Tree
 
 HOME = ".clia/agents/scout"

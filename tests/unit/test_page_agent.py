@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.space.captures import Captured
-from clia.web.pages import files
+from clia.capture.service import Captured
+from clia.forge.pages import files
 from support import git
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.session_flows import APPROVAL, PRODUCT
@@ -53,7 +53,7 @@ def test_shows_who_the_agent_is_and_what_it_did(forge: OpenForge) -> None:
 
 
 def test_an_agents_own_commits_come_in_pages(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clia.web.pages.agents.PAGE", 2)
+    monkeypatch.setattr("clia.forge.pages.agents.PAGE", 2)
     for number in range(4):
         forge.space.commit("scout", "test", {"n": b"%d" % number}, message=f"number {number}")
     browser = forge.browser()

@@ -11,9 +11,9 @@ from clia.behaviours.index import Index
 from clia.behaviours.measures import compare
 from clia.behaviours.model import BehaviourVersion
 from clia.behaviours.statistics import Count
-from clia.kernel import refs as names
+from clia.forge.pages.behaviours import descent, judged
 from clia.space.events import append_event
-from clia.web.pages.behaviours import descent, judged
+from clia.values import refs as names
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.spaces import BRIEFING
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.web.pages import commits
+from clia.forge.pages import commits
 from support import git
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.session_flows import APPROVAL

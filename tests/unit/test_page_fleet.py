@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.app.config import ForgeOptions
-from clia.app.fleet import FORGE, Underway
-from clia.ports.queue import Task
-from clia.web import metrics
-from clia.web.app import create_app
-from clia.web.forge import forge_of
+from clia.facade.config import ForgeOptions
+from clia.forge import metrics
+from clia.forge.app import create_app
+from clia.forge.forge import forge_of
+from clia.store.queue_interface import Task
+from clia.workers.fleet import FORGE, Underway
 from support import git
 from support.fleet import beat, put
 from support.forge import ATTACK, IMAGE, OpenForge, assert_harmless, open_forge

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.web.pages import graph as page
-from clia.web.rendering import graph_svg
+from clia.forge.pages import graph as page
+from clia.forge.rendering import graph_svg
 from support.forge import ATTACK, OpenForge, assert_harmless, open_forge
 from support.session_flows import APPROVAL
 from support.spaces import BRIEFING

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.errors import StaleRequest
-from clia.web.pages import inbox
+from clia.forge.pages import inbox
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.session_flows import APPROVAL, PARTS, QUESTION
 from support.spaces import BRIEFING

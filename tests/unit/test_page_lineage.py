@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.web import lineages
-from clia.web.lineages import Paths
-from clia.web.pages import lineage as page
-from clia.web.rendering import lineage_tree
+from clia.forge import lineages
+from clia.forge.lineages import Paths
+from clia.forge.pages import lineage as page
+from clia.forge.rendering import lineage_tree
 from support.forge import ATTACK, OpenForge, assert_harmless, open_forge
 from support.spaces import refused
 

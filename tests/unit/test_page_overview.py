@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.ports.queue import Task
-from clia.web.pages import overview
+from clia.forge.pages import overview
+from clia.store.queue_interface import Task
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.session_flows import QUESTION
 from support.spaces import BRIEFING

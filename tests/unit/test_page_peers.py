@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 import clia
-from clia.web.pages.peers import FOLLOW
+from clia.forge.pages.peers import FOLLOW
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.spaces import BRIEFING, settings
 

@@ -53,7 +53,7 @@ def test_a_list_without_sessions_says_how_to_start_one(forge: OpenForge) -> None
 
 
 def test_long_lists_come_in_pages(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clia.web.pages.sessions.PAGE", 2)
+    monkeypatch.setattr("clia.forge.pages.sessions.PAGE", 2)
     for _ in range(3):
         forge.space.start("scout", "product")
         forge.space.cancel("scout")
@@ -96,7 +96,7 @@ def test_a_failure_is_shown_with_its_line(forge: OpenForge) -> None:
 
 
 def test_a_long_timeline_starts_at_its_end_and_goes_back(forge: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clia.web.pages.sessions.EVENTS", 3)
+    monkeypatch.setattr("clia.forge.pages.sessions.EVENTS", 3)
     forge.space.start("scout", "count", 9)
     for number in range(5):
         forge.space.resume("scout", number)

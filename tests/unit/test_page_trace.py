@@ -117,7 +117,7 @@ def test_ten_thousand_entries_come_in_windows_that_links_join(forge: OpenForge) 
 def test_a_window_may_have_the_end_of_one_trace_and_the_start_of_the_next(
     forge: OpenForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clia.web.pages.traces.SIZE", 3)
+    monkeypatch.setattr("clia.forge.pages.traces.SIZE", 3)
     _bound(forge, "a0", "a1")
     _bound(forge, "b0", "b1")
     browser = forge.browser()

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.backends.local_files import LocalFiles
 from clia.errors import FileError, NotFound
-from clia.triads.places import inside, is_repository, parents, survey
-from clia.triads.view import Lineage
+from clia.identities.files import LocalFiles
+from clia.identities.places import inside, is_repository, parents, survey
+from clia.identities.view import Lineage
 
 if TYPE_CHECKING:
-    from clia.ports.files import Entry
+    from clia.identities.file_interface import Entry
     from support import Tree
 
 

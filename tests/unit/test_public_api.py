@@ -13,7 +13,7 @@ import pytest
 
 import clia
 from clia.client import RemoteSpace
-from clia.kernel.typed_objects import as_bytes, as_typed
+from clia.values.typed_objects import as_bytes, as_typed
 
 if TYPE_CHECKING:
     from support import Tree
@@ -69,7 +69,7 @@ def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words
     for name in SPACE | SESSIONS | FEDERATION | BEHAVIOURS:
         assert inspect.signature(remote[name]) == inspect.signature(local[name]), name
         assert name == "close" or remote[name].__doc__ == local[name].__doc__
-        assert remote[name].__module__ == "clia.client.space"
+        assert remote[name].__module__ == "clia.api.remote_space"
     assert isinstance(remote["id"], property)
     assert remote["id"].__doc__ == local["id"].__doc__
 
@@ -77,7 +77,7 @@ def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words
 def test_importing_the_client_loads_no_third_party_module() -> None:
     loaded = modules_after("import clia.client")
     assert {each.partition(".")[0] for each in loaded} - {"clia"} <= set(sys.stdlib_module_names)
-    assert not any(each.startswith("clia.web") for each in loaded)
+    assert not any(each.startswith("clia.forge") for each in loaded)
 
 
 def test_a_session_and_a_request_answer_by_their_documented_names() -> None:
@@ -318,9 +318,9 @@ def test_importing_clia_loads_no_third_party_module_and_hardly_any_other() -> No
 
 def test_every_name_works_whatever_was_imported_before() -> None:
     loaded = modules_after(
-        "import clia.app.lineage, clia.cli.main, clia\nassert callable(clia.lineage) and callable(clia.agent_cli)"
+        "import clia.identities.resolve, clia.cli.main, clia\nassert callable(clia.lineage) and callable(clia.agent_cli)"
     )
-    assert {"clia.triads.view", "clia.cli.agent_program"} <= loaded
+    assert {"clia.identities.view", "clia.cli.agent_program"} <= loaded
 
 
 def test_a_read_loads_no_third_party_module_no_clock_and_no_process(tree: Tree) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from clia.hooks.rehearsal import ScriptError, Setting, parse, play, story
+from clia.capture.rehearsal import ScriptError, Setting, parse, play, story
 from support import clia, git, hook_payloads
 
 START = datetime(2026, 5, 1, 9, tzinfo=UTC)

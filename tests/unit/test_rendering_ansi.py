@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from clia.web.rendering import ansi
+from clia.forge.rendering import ansi
 from support.markup import Piece, read, shown, within
 
 ESC = "\x1b"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.web.rendering import diffs
-from clia.web.rendering.diffs import FileView, Line
+from clia.forge.rendering import diffs
+from clia.forge.rendering.diffs import FileView, Line
 from support import git
 from support.markup import shown, within
 from support.spaces import settings

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from clia.web.rendering import jsons
+from clia.forge.rendering import jsons
 from support.markup import shown, within
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from clia.errors import InvalidInput
-from clia.kernel.secrets import redact
-from clia.web.rendering.traces import SHOWN_MAX, EntryView, Window, hits, mark_hits, view, window
+from clia.forge.rendering.traces import SHOWN_MAX, EntryView, Window, hits, mark_hits, view, window
+from clia.redaction.secrets import redact
 from support.fake_secrets import FAKES
 from support.markup import shown, within
 

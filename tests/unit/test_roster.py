@@ -3,13 +3,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from clia.app import checks
-from clia.backends.local_files import LocalFiles
-from clia.triads.places import survey
-from clia.triads.roster import roster, seen_from
+from clia.identities import checks
+from clia.identities.files import LocalFiles
+from clia.identities.places import survey
+from clia.identities.roster import roster, seen_from
 
 if TYPE_CHECKING:
-    from clia.triads.roster import Roster
+    from clia.identities.roster import Roster
     from support import Tree
 
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.app import run_program as run_module
-from clia.app.run_program import Birth, RunReport, Wishes, World, run_program
-from clia.backends import program_guard
-from clia.backends.attended import Channels
+from clia.capture import run_program as run_module
+from clia.capture.run_program import Birth, RunReport, Wishes, World, run_program
 from clia.errors import StoreError
-from clia.ports.programs import User
+from clia.programs import guard as program_guard
+from clia.programs.interface import User
+from clia.programs.terminal import Channels
 from support import git, program
 from support.effects import made_space
 from support.fake_secrets import ALNUM

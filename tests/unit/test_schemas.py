@@ -8,9 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from clia.errors import UnknownKind
-from clia.triads import rules
-from clia.triads.contexts import KINDS
-from clia.triads.schemas import problems, schema
+from clia.identities import rules
+from clia.identities.contexts import KINDS
+from clia.identities.schemas import problems, schema
 
 AGENT = {
     "schemaVersion": "0.4.0",
@@ -159,7 +159,7 @@ def test_a_message_is_in_plain_words_and_never_long() -> None:
 
 
 def test_the_files_are_part_of_the_package() -> None:
-    names = {each.name for each in resources.files("clia.triads.schemas").iterdir()}
+    names = {each.name for each in resources.files("clia.identities.schemas").iterdir()}
     assert {f"{kind}.schema.json" for kind in (*KINDS, "common")} <= names
 
 

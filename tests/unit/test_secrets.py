@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from clia.app.wiring import _redact_chunk
-from clia.kernel.secret_patterns import ROWS
-from clia.kernel.secrets import START, State, redact, redact_chunk, redact_value, swallowed
-from clia.kernel.secrets_pem import PEM
+from clia.facade.wiring import _redact_chunk
+from clia.redaction.patterns import ROWS
+from clia.redaction.private_keys import PEM
+from clia.redaction.secrets import START, State, redact, redact_chunk, redact_value, swallowed
 from support.fake_secrets import ALNUM, FAKES, HEX, PEM_KEYS, UPPER, Fake
 
 NEAR_MISSES = [

@@ -10,11 +10,12 @@ import pytest
 
 import clia
 from clia import errors
-from clia.app import judging, session_verbs
-from clia.app.config import Config
-from clia.ports.engine import INHERITED, LOST, Turn
+from clia.engine.interface import INHERITED, LOST, Turn
+from clia.facade.config import Config
+from clia.sessions import answer_check as judging
+from clia.sessions import service as session_verbs
 from clia.sessions.answers import check_answer, is_quick
-from clia.sessions.held import SIZE, Key, Shelf
+from clia.sessions.kept_runs import SIZE, Key, Shelf
 from clia.sessions.records import Row
 from clia.sessions.replay import EVERY
 from support import git
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from clia.ports.engine import Answer, Call, Program, Run
+    from clia.engine.interface import Answer, Call, Program, Run
     from clia.sessions.answers import Rule
 
 NOTES = "--ref=clia/session/scout"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.json_values import CannotCross, inward
+from clia.values.canonical import canonical_bytes
+from clia.values.json_values import CannotCross, inward
 from support.session_spaces import STORES, Place, asked, place, with_agents
 from support.spaces import refused
 

@@ -11,7 +11,7 @@ import pytest
 
 import clia
 from clia import errors
-from clia.ports.engine import Failure, Turn
+from clia.engine.interface import Failure, Turn
 from clia.sessions.replay import EVERY
 from support.session_flows import CHANCE, COUNTING, PARTS, PRODUCT
 from support.session_spaces import Liar, Place, SpiedRun, Spy, asked, ends, events, forget_runs, use_engine, with_agents
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from clia.ports.engine import Answer, Call, Program, Run
+    from clia.engine.interface import Answer, Call, Program, Run
 
 KEY = "snapshot/scout/1"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from clia.app.worker import Doing, Status
 from clia.cli.sessions import problems, requests, worker
 from clia.cli.sessions.common import cut, labelled
 from clia.errors import InvalidInput
 from clia.sessions import questions
 from clia.sessions.model import Request
+from clia.workers.worker import Doing, Status
 
 
 def asked(payload: Any, kind: str = "human", tag: str | None = None) -> Request:

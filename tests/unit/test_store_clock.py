@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.backends import store_clock
-from clia.backends.memory_store import MemoryStore
-from clia.backends.store_clock import StoreClock
 from clia.errors import StoreError
+from clia.store import clock as store_clock
+from clia.store.clock import StoreClock
+from clia.testing.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

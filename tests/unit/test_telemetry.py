@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from requests import ConnectionError as NobodyThere
 
-from clia.app.telemetry import Chosen, Exported, _parents, as_otlp_json, resource_of, send, sender_of, trees_of
-from clia.backends.otlp_sender import OtlpSender, _quietly
-from clia.ports.repository import Stamp
-from clia.ports.store import Edge
-from clia.ports.telemetry import Span
+from clia.git.records import Stamp
 from clia.sessions.runs import Ran, Story, Traced, nanoseconds
-from clia.sessions.span_parts import TOOL_ENDS
-from clia.sessions.spans import Teller, Tree
 from clia.space.model import AgentCommit
+from clia.store.interface import Edge
+from clia.telemetry.export import Chosen, Exported, _parents, as_otlp_json, resource_of, send, sender_of, trees_of
+from clia.telemetry.otlp import OtlpSender, _quietly
+from clia.telemetry.records import Span
+from clia.telemetry.span_parts import TOOL_ENDS
+from clia.telemetry.spans import Teller, Tree
 from support.otlp_collector import Collector, Reply, collecting, partly
 from support.spaces import refused
 from support.telemetry_scene import MARK, TOOL_SESSION, scene

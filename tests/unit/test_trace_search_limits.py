@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.app import apart, pattern_search
+from clia.engine import limited_process as apart
+from clia.space import pattern_search
 from support.spaces import BRIEFING, refused, settings
 
 if TYPE_CHECKING:

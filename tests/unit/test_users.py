@@ -14,10 +14,10 @@ import psycopg
 import pytest
 
 import clia
-from clia.app.users import ROLES, User, Users, users_of
-from clia.backends.memory_store import MemoryStore, MemoryTransaction
-from clia.backends.postgres_store import PostgresStore
-from clia.backends.sqlite_store import SqliteStore
+from clia.store.postgres_store import PostgresStore
+from clia.store.sqlite_store import SqliteStore
+from clia.testing.memory_store import MemoryStore, MemoryTransaction
+from clia.users.service import ROLES, User, Users, users_of
 from support.space_driver import FORK
 from support.spaces import refused, settings
 from support.terminal import PATIENCE
@@ -25,7 +25,7 @@ from support.terminal import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clia.ports.store import Store
+    from clia.store.interface import Store
 
 DAWN = datetime(2026, 5, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

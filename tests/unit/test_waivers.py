@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from clia import lineage
-from clia.kernel.canonical import digest, text_digest
-from clia.triads.waivers import waiver_findings
+from clia.identities.waivers import waiver_findings
+from clia.values.canonical import digest, text_digest
 from support import clia
 
 if TYPE_CHECKING:

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import clia
-from clia.errors import InvalidInput
-from clia.sessions.model import Session
-from clia.wire import records
-from clia.wire.records import CONTENT, DECIDED, ENTRIES, EXTRA_SCHEMAS, GIVEN, SESSION, THING, TYPED
-from clia.wire.shapes import (
+from clia.api import records
+from clia.api.records import CONTENT, DECIDED, ENTRIES, EXTRA_SCHEMAS, GIVEN, SESSION, THING, TYPED
+from clia.api.shapes import (
     ANY,
     COUNT,
     FLAG,
@@ -34,7 +32,9 @@ from clia.wire.shapes import (
     Record,
     definitions,
 )
-from clia.wire.verbs import BODY, GET, LOCAL, PATH, all_verbs
+from clia.api.verbs import BODY, GET, LOCAL, PATH, all_verbs
+from clia.errors import InvalidInput
+from clia.sessions.model import Session
 
 VERBS = {verb.name: verb for verb in all_verbs()}
 ONLY_ON_THE_WIRE = {"given", "repair"}

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from clia.backends.git.command import GitCommand
-from clia.backends.git.handle import GitHandle
-from clia.backends.git.workbench import GitWorkbench
 from clia.errors import Conflict, FileError, GitError, InvalidInput, NotFound, TransportError
-from clia.ports.workbench import Checkout, FileChange, LineOrigin, Pushed
+from clia.git.command import GitCommand
+from clia.git.handle import GitHandle
+from clia.git.workbench import GitWorkbench
+from clia.git.workbench_records import Checkout, FileChange, LineOrigin, Pushed
 from support import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.ports.workbench import Workbench
+    from clia.git.workbench_records import Workbench
     from support import Tree
 
 ODD = [

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia import lineage
-from clia.app.writing import Where, consolidate, init, journal, transfer
 from clia.errors import AgentNotFound, AlreadyExists, InvalidDocument, InvalidInput, NotFound, UnsafePath
-from clia.kernel.canonical import digest
-from clia.triads.journal import Note
-from clia.triads.scaffold import Wishes
+from clia.identities.journal import Note
+from clia.identities.scaffold import Wishes
+from clia.identities.writing import Where, consolidate, init, journal, transfer
+from clia.values.canonical import digest
 from support import clia
 
 if TYPE_CHECKING:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.app import writing
-from clia.app.writing import Where, init, journal
-from clia.backends.local_files import LocalFiles, WritableLocalFiles
 from clia.errors import FileError
-from clia.triads import agency_file, consolidate, transfer
-from clia.triads.journal import Note
-from clia.triads.places import survey
-from clia.triads.scaffold import Wishes
-from clia.triads.targets import target_at
+from clia.identities import agency_file, consolidate, transfer, writing
+from clia.identities.files import LocalFiles, WritableLocalFiles
+from clia.identities.journal import Note
+from clia.identities.places import survey
+from clia.identities.scaffold import Wishes
+from clia.identities.targets import target_at
+from clia.identities.writing import Where, init, journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -126,7 +125,7 @@ def test_a_planted_link_in_the_place_of_the_temporary_file_is_not_written_throug
 
 def test_reading_a_pipe_does_not_wait_for_a_writer(tree: Tree) -> None:
     os.mkfifo(tree.root / "pipe")
-    code = "import sys\nfrom clia.backends.local_files import LocalFiles\nLocalFiles().read(sys.argv[1], 10)"
+    code = "import sys\nfrom clia.identities.files import LocalFiles\nLocalFiles().read(sys.argv[1], 10)"
     done = subprocess.run([sys.executable, "-c", code, tree.path("pipe")], capture_output=True, text=True, timeout=60, check=False)
     assert "not a regular file" in done.stderr
     with pytest.raises(FileError):

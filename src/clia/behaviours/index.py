@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
-    from clia.ports.store import Transaction
     from clia.space.core import Core
+    from clia.store.interface import Transaction
 
     Progress = Callable[[int, int], None]
 

@@ -24,19 +24,19 @@ from clia.behaviours.model import (
     KnownBehaviour,
 )
 from clia.errors import Ambiguous, CliaError, Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef
-from clia.kernel import refs as names
-from clia.kernel.messages import check_text
-from clia.kernel.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 from clia.sessions.flows import SOURCE_MAX, check_new_name
 from clia.space.behaviour_chains import ADOPT, DEFINE, PROPOSE, RETIRE, Change, State, read_behaviour
 from clia.space.behaviour_chains import TRIAL as TRIAL_EVENT
+from clia.values import refs as names
+from clia.values.commit_messages import check_text
+from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.ports.repository import Stamp
+    from clia.git.records import Stamp
     from clia.sessions.flows import Flows
     from clia.space.behaviour_chains import BehaviourChains, Happened
     from clia.space.core import Core

@@ -26,7 +26,7 @@ from clia.behaviours.observing import (
 from clia.behaviours.statistics import ERROR, LEVEL, Count, better, difference, interval, proven, quantile
 from clia.behaviours.tally import totals
 from clia.errors import InvalidInput
-from clia.kernel.typed_objects import SESSION_FLOW
+from clia.values.typed_objects import SESSION_FLOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 from clia.behaviours.statistics import rounded
 from clia.errors import CliaError, InvalidInput, NoSuchObject
-from clia.kernel import refs as names
-from clia.kernel.types import DECISION, SESSION_MERGE, SPAWN, is_type_name
 from clia.sessions.model import STATUSES
 from clia.space.model import agent_commit
+from clia.values import refs as names
+from clia.values.types import DECISION, SESSION_MERGE, SPAWN, is_type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.ports.repository import Commit
+    from clia.git.records import Commit
     from clia.space.core import Core
     from clia.space.model import AgentCommit
 

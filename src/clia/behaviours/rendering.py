@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from clia.kernel.typed_objects import Briefing
+from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,20 +12,20 @@ from typing import NamedTuple
 
 from clia.behaviours.model import Replayed, ReplayStep
 from clia.errors import Nondeterminism, NotFound
-from clia.kernel import refs as names
-from clia.kernel.types import DECISION
 from clia.sessions.lifecycle import no_session
 from clia.sessions.records import Journal, Resumed
 from clia.sessions.replay import describe
 from clia.sessions.transitions import failure_json
 from clia.space.events import read_events
+from clia.values import refs as names
+from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.ports.engine import Answer, Call, Engine, Run, Turn
+    from clia.engine.interface import Answer, Call, Engine, Run, Turn
     from clia.sessions.checkpoints import Checkpoints
     from clia.space.core import Core
     from clia.space.model import AgentCommit

@@ -31,19 +31,19 @@ from clia.behaviours.observing import (
 )
 from clia.behaviours.statistics import rounded
 from clia.errors import CliaError
-from clia.kernel import refs as names
-from clia.kernel.types import SPAWN
 from clia.space.events import event_of
 from clia.space.model import agent_commit
+from clia.values import refs as names
+from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.ports.repository import Commit
-    from clia.ports.store import Values
+    from clia.git.records import Commit
     from clia.space.core import Core
+    from clia.store.interface import Values
 
 BRANCH, EVENTS, TRACES, PEOPLE = "branch", "events", "traces", "people"
 PEOPLE_NAME = f"{PEOPLE}/branches"

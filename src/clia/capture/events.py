@@ -15,7 +15,7 @@ import re
 from typing import NamedTuple
 
 from clia.errors import InvalidInput
-from clia.kernel.secrets import redact
+from clia.redaction.secrets import redact
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 
 from clia.cli import main as program
 from clia.cli.registry import TREE, Group
-from clia.kernel.names import check_slug
+from clia.values.names import check_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.writing import Where
-    from clia.triads.view import Lineage
+    from clia.identities.view import Lineage
+    from clia.identities.writing import Where
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_lineage(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def lineage_of(args: argparse.Namespace) -> Lineage:
-    from clia.app.lineage import lineage
+    from clia.identities.resolve import lineage
 
     return lineage(args.path, args.slug, ceiling=args.ceiling, allow_uncontained=args.allow_uncontained)
 
@@ -63,6 +63,6 @@ def add_target(parser: argparse.ArgumentParser, *, agents_dir: bool = True) -> N
 
 
 def where(args: argparse.Namespace) -> Where:
-    from clia.app.writing import Where
+    from clia.identities.writing import Where
 
     return Where(args.path, args.write_scope, getattr(args, "agents_dir", None))

@@ -13,14 +13,14 @@ from rich.text import Text
 from rich.tree import Tree
 
 from clia.cli.output import console, counted, plain
-from clia.triads import projection
+from clia.identities import projection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.triads.contexts import Context
-    from clia.triads.origins import Explanation, Place
-    from clia.triads.view import ContextReport, MergedDocument
+    from clia.identities.contexts import Context
+    from clia.identities.origins import Explanation, Place
+    from clia.identities.view import ContextReport, MergedDocument
 
 _TITLES = {"agent": "Profile", "agenda": "Plan", "agency": "Agency"}
 _FIRST = {

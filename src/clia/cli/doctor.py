@@ -13,20 +13,20 @@ from clia.cli.federation.common import is_missing_folder
 from clia.cli.hooks.common import this_program
 from clia.cli.output import console, counted, emit_json, one_line, plain, write
 from clia.errors import CliaError
+from clia.identities.diagnostics import has_errors
 from clia.space.model import as_json
-from clia.triads.diagnostics import has_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.checks import Health, SpaceHealth
-    from clia.app.hook_health import HooksHealth, ToolHealth
-    from clia.app.settings import Settings
+    from clia.capture.hook_health import HooksHealth, ToolHealth
+    from clia.facade.settings import Settings
     from clia.federation.model import Peer
+    from clia.hub.records import HubStatus
+    from clia.identities.checks import Health, SpaceHealth
     from clia.sessions.health import Ailment
-    from clia.space.hub_records import HubStatus
 
     Row = tuple[str, str, bool]
 
@@ -41,9 +41,9 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 1 where there is an error, or something about a session is wrong and not repaired."""
-    from clia.app import hook_health
-    from clia.app.checks import health
-    from clia.app.settings import Settings, check_address
+    from clia.capture import hook_health
+    from clia.facade.settings import Settings, check_address
+    from clia.identities.checks import health
 
     check_address(args.store)
     store, config = (os.environ.get(name) or None for name in ("CLIA_STORE", "CLIA_CONFIG"))
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _others(path: str, settings: Settings) -> tuple[list[Peer] | CliaError, HubStatus | CliaError | None]:
     """Other spaces, and the other machines of this one: how it stands with them, or why that cannot be told."""
-    from clia.app.spaces import open_space
+    from clia.facade.opening import open_space
 
     try:
         with open_space(path, settings=settings) as space:
@@ -159,8 +159,8 @@ def _peer_rows(peers: list[Peer] | CliaError) -> list[Row]:
 
 def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[Row]:
     """The hub, if there is one: whether it is reached, what it does not have yet, and what waits for a person."""
-    from clia.app.hub_look import LEAST_GIT, is_old_git
     from clia.cli.hub.common import besides_forks, is_in_step, standing
+    from clia.workers.hub_inspection import LEAST_GIT, is_old_git
 
     if hub is None:
         return []

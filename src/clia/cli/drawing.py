@@ -16,7 +16,7 @@ from clia.cli.output import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from clia.kernel.lanes import Node, Row
+    from clia.values.graph_lanes import Node, Row
 
     Label = str | Text  # a str may come from a repository and is made harmless; a Text is styled by us, from harmless parts
 

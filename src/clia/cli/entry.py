@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def run() -> int:
     if sys.argv[1:2] == ["hook"] and _is_event(sys.argv[2:]) and not _is_agents_own():
         try:
-            from clia.hooks.main import record
+            from clia.capture.hook import record
 
             record(sys.argv[2])
         finally:
@@ -31,7 +31,7 @@ def _is_event(words: Sequence[str]) -> bool:
     """Whether a tool speaks: ``clia hook TOOL``. A tool that we do not know may be one of a newer version's settings."""
     if not words or words[0].startswith("-") or "-h" in words or "--help" in words:
         return False
-    from clia.hooks.main import TOOLS
+    from clia.capture.hook import TOOLS
 
     if words[0] in TOOLS:
         return True

@@ -14,13 +14,13 @@ from urllib.parse import quote
 
 from clia import __version__
 from clia.cli.output import console, emit_json, one_line, plain, write
-from clia.triads.diagnostics import CODES, ERROR, INFO, WARNING
+from clia.identities.diagnostics import CODES, ERROR, INFO, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from clia.triads.diagnostics import Diagnostic
-    from clia.triads.lint import Watch
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.lint import Watch
 
 FORMATS = ("text", "json", "sarif", "github")
 _INDENT = " " * 11
@@ -56,7 +56,7 @@ def count(findings: Sequence[Diagnostic]) -> str:
 
 def emit(findings: Sequence[Diagnostic], form: str, base: str) -> None:
     """For forges: ``sarif`` or ``github``; paths relative to ``base``."""
-    from clia.app.checks import lines_of
+    from clia.identities.checks import lines_of
 
     lines = lines_of(findings)
     if form == "sarif":

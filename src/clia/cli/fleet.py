@@ -5,12 +5,12 @@ Invariant: whatever machines and workers call themselves stands in a cell, harml
 
 from __future__ import annotations
 
-from clia.app.fleet import ALIVE, NO_PROCESS, OFF
 from clia.cli.federation.tables import ROWS, show_rest, show_rows
 from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, space_of
+from clia.space.adoption import title_of
 from clia.space.model import as_json
-from clia.space.taking import title_of
+from clia.workers.fleet import ALIVE, NO_PROCESS, OFF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from clia.app.fleet import Depth, Fleet, HubStanding, Lease, Machine, Oldest, Process
+    from clia.workers.fleet import Depth, Fleet, HubStanding, Lease, Machine, Oldest, Process
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 

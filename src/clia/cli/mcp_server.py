@@ -12,16 +12,16 @@ import signal
 import sys
 
 from clia import __version__
-from clia.app.forge_mark import address_of
 from clia.cli.space.common import add_space, settings_of
 from clia.errors import InvalidInput
-from clia.kernel.refs import check_name
+from clia.facade.forge_address import address_of
+from clia.values.refs import check_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput(f"{path} is not a directory", code="not-a-directory", fields={"path": path})
     if agent is not None:
         check_name(agent)
-    from clia.app.spaces import open_space
+    from clia.facade.opening import open_space
     from clia.mcp.place import Place
     from clia.mcp.stdio import serve  # the protocol's package: a second
 

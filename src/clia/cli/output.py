@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from clia.errors import CliaError
-    from clia.triads.diagnostics import Diagnostic
+    from clia.identities.diagnostics import Diagnostic
 
 
 def emit_json(value: Any) -> None:

@@ -25,14 +25,14 @@ from clia.federation.statements import (
     read_statement,
     refusal,
 )
-from clia.kernel import refs as names
-from clia.kernel.types import BUILT_IN
+from clia.values import refs as names
+from clia.values.types import BUILT_IN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from clia.ports.signing import Verifier
+    from clia.federation.signing import Verifier
 
     Allowed = Callable[[str, str], bool]
 

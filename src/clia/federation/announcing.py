@@ -26,11 +26,11 @@ from clia.federation.statements import (
     part_of,
     read_statement,
 )
-from clia.kernel import refs as names
-from clia.kernel.canonical import text_digest
-from clia.kernel.messages import compose, parse
-from clia.kernel.types import BUILT_IN
-from clia.space.taking import KEYS_LOCK
+from clia.space.adoption import KEYS_LOCK
+from clia.values import refs as names
+from clia.values.canonical import text_digest
+from clia.values.commit_messages import compose, parse
+from clia.values.types import BUILT_IN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from clia.federation.keys import Keys
     from clia.federation.peers import Pinned
-    from clia.ports.repository import Commit, Graph
-    from clia.ports.signing import KeyRing, Verifier
-    from clia.ports.transport import Transport
+    from clia.federation.signing import KeyRing, Verifier
+    from clia.git.records import Commit, Graph
+    from clia.git.transport_records import Transport
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.registry import Registry

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from clia.errors import CliaError, InvalidInput
 from clia.federation.statements import Claim, refusal
-from clia.kernel import refs as names
-from clia.kernel.typed_objects import Behaviour, Briefing, as_typed, parse
-from clia.kernel.types import SPAWN
-from clia.ports.repository import EXECUTABLE, FILE
+from clia.git.records import EXECUTABLE, FILE
+from clia.values import refs as names
+from clia.values.typed_objects import Behaviour, Briefing, as_typed, parse
+from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.ports.repository import Entry
+    from clia.git.records import Entry
     from clia.space.core import Core
 
 _HEX = frozenset("0123456789abcdef")

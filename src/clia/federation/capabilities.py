@@ -12,16 +12,16 @@ from typing import NamedTuple
 from clia.errors import CapabilityDenied, InvalidInput, NotFound
 from clia.federation.model import Explained, Grant, Missing
 from clia.federation.statements import TRIGGERS
-from clia.kernel import refs as names
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.messages import check_count, check_flag, check_text, compose
-from clia.kernel.typed_objects import as_bytes
-from clia.kernel.types import is_type_name
-from clia.ports.gate import Facts, GrantFact, Question
-from clia.ports.repository import FILE, Entry
+from clia.git.records import FILE, Entry
+from clia.space.adoption import CAPABILITIES_LOCK
 from clia.space.events import read_events, revoked_by
 from clia.space.model import EVENT
-from clia.space.taking import CAPABILITIES_LOCK
+from clia.store.gate_interface import Facts, GrantFact, Question
+from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
+from clia.values.commit_messages import check_count, check_flag, check_text, compose
+from clia.values.typed_objects import as_bytes
+from clia.values.types import is_type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.federation.peers import Peers, Pinned
-    from clia.ports.store import Transaction
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.registry import Registry
+    from clia.store.interface import Transaction
 
 LOCK = CAPABILITIES_LOCK
 _COMPILED = "gate/compiled"

@@ -13,11 +13,11 @@ from clia.federation.announcing import ANNOUNCEMENT, payload_of
 from clia.federation.arrivals import Arrivals
 from clia.federation.capabilities import is_capability
 from clia.federation.statements import TOKEN_TYPE, TRIGGERS, claim_of, digest, read_statement, ref_at
-from clia.kernel import refs as names
-from clia.kernel.messages import parse
-from clia.ports.gate import Question
 from clia.space.checks import Finding
 from clia.space.events import event_of
+from clia.store.gate_interface import Question
+from clia.values import refs as names
+from clia.values.commit_messages import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from clia.federation.capabilities import Capabilities
     from clia.federation.keys import Keys
     from clia.federation.peers import Peers, Pinned
+    from clia.federation.signing import KeyRing, Verifier
     from clia.federation.statements import Statement
-    from clia.ports.gate import Facts
-    from clia.ports.repository import Commit
-    from clia.ports.signing import KeyRing, Verifier
+    from clia.git.records import Commit
     from clia.space.core import Core
+    from clia.store.gate_interface import Facts
 
 _BACK = "an earlier one is in its history: git update-ref {} COMMIT"
 _CUT = frozenset(("no-genesis", "missing-object"))

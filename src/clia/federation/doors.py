@@ -12,7 +12,7 @@ import json
 from clia.errors import UntrustedPeer
 from clia.federation.model import Share
 from clia.federation.statements import refusal
-from clia.kernel.canonical import canonical_bytes
+from clia.values.canonical import canonical_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from clia.federation.announcing import Announcing, Signing
     from clia.federation.peers import Peers, Pinned
-    from clia.ports.transport import Transport, Upload
+    from clia.git.transport_records import Transport, Upload
     from clia.space.core import Core
 
 PASS, KNOCK = "clia-pass", "clia-knock"

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from clia.errors import BadSignature, InvalidInput
 from clia.federation.statements import refusal
-from clia.kernel.canonical import canonical_bytes, text_digest
+from clia.values.canonical import canonical_bytes, text_digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.ports.signing import KeyRing, Verifier
+    from clia.federation.signing import KeyRing, Verifier
 
 TOKEN_TYPE = "clia-key"  # noqa: S105  # the type of a JWS
 PROOF_TYPE = "clia-key-proof"

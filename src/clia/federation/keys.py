@@ -11,16 +11,16 @@ from itertools import islice
 from clia.errors import CliaError, Conflict, Denied, NotFound
 from clia.federation.keychain import CHAIN_MAX, LINK_MAX, Identity, fingerprint, link, read_chain
 from clia.federation.model import Key
-from clia.kernel import refs as names
-from clia.kernel.messages import check_flag, compose, parse
-from clia.space.taking import KEYS_LOCK
+from clia.space.adoption import KEYS_LOCK
+from clia.values import refs as names
+from clia.values.commit_messages import check_flag, compose, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.ports.repository import Graph
-    from clia.ports.signing import KeyRing, Verifier
+    from clia.federation.signing import KeyRing, Verifier
+    from clia.git.records import Graph
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 

@@ -16,17 +16,17 @@ from clia.federation.acceptance import Position
 from clia.federation.keychain import fingerprint, read_identity
 from clia.federation.model import Peer, Share
 from clia.federation.statements import Claim, claim_of, ref_at
-from clia.kernel import refs as names
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.messages import check_flag, check_text
-from clia.ports.repository import FILE, Entry
+from clia.git.records import FILE, Entry
+from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
+from clia.values.commit_messages import check_flag, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.ports.signing import Verifier
+    from clia.federation.signing import Verifier
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 

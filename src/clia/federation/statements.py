@@ -14,9 +14,9 @@ import json
 from typing import NamedTuple
 
 from clia.errors import Denied, UnsupportedFormat
-from clia.kernel import refs as names
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.types import is_type_name
+from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
+from clia.values.types import is_type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from clia.federation.keys import tokens as key_tokens
 from clia.federation.model import Move, Refused, Synced
 from clia.federation.peers import lock_of
 from clia.federation.statements import TOKEN_MAX, TYPES_PLACE, define_cid, digest, peek, place_of
-from clia.kernel import refs as names
-from clia.ports.transport import Limits
+from clia.git.transport_records import Limits
+from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from clia.federation.capabilities import Capabilities
     from clia.federation.peers import Peers, Pinned
     from clia.federation.refusals import Refusals
+    from clia.federation.signing import Verifier
     from clia.federation.statements import Claim
-    from clia.ports.signing import Verifier
-    from clia.ports.transport import Quarantine, Transport
+    from clia.git.transport_records import Quarantine, Transport
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.registry import Registry

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from clia.errors import CapabilityDenied, NotFound
 from clia.federation.model import Remote, RemoteBehaviour
-from clia.kernel import refs as names
 from clia.space.model import agent_commit
+from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ lets a version run is a person's adoption: no tool here does it.
 
 from __future__ import annotations
 
-from clia.kernel import refs as names
+from clia.api.behaviour_records import BEHAVIOUR_STATS, BEHAVIOUR_VERSION, COMPARISON, SUGGESTION
+from clia.api.records import MAYBE_STRING, MAYBE_TEXT, STRINGS
+from clia.api.shapes import COUNT, FLAG, STRING, TEXT, WHOLE, Listed
+from clia.api.verbs import ADMIN, VIEWER
 from clia.mcp.behaviours import current, evidence_address, outline, summary
 from clia.mcp.shapes import Field, Told
 from clia.mcp.toolbox import AGENT, ONCE, Tool
-from clia.wire.behaviour_records import BEHAVIOUR_STATS, BEHAVIOUR_VERSION, COMPARISON, SUGGESTION
-from clia.wire.records import MAYBE_STRING, MAYBE_TEXT, STRINGS
-from clia.wire.shapes import COUNT, FLAG, STRING, TEXT, WHOLE, Listed
-from clia.wire.verbs import ADMIN, VIEWER
+from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

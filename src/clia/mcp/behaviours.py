@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from clia.api.behaviour_records import BEHAVIOUR_STATS, SUGGESTION
 from clia.behaviours.measures import MEASURES
 from clia.behaviours.model import CURRENT, PROPOSED, RETIRED
 from clia.behaviours.observing import REVERTED
 from clia.errors import CliaError
-from clia.kernel.typed_objects import PROMPT
 from clia.space.events import event_of
-from clia.wire.behaviour_records import BEHAVIOUR_STATS, SUGGESTION
+from clia.values.typed_objects import PROMPT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from clia.app.space import Space
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour
+    from clia.facade.space import Space
 
 BAD: dict[str, str] = {key: name for name, measure in MEASURES.items() for key in measure.bad} | {REVERTED: "kept"}
 """What was seen of work that went badly, and the measure that it counts against."""

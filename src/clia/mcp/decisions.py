@@ -15,15 +15,15 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from clia.api.records import MAYBE_STRING
+from clia.api.shapes import ANY, NUMBER, OBJECT, STRING, TEXT, Listed, Optional
+from clia.api.verbs import ADMIN, DECIDER, VIEWER
 from clia.errors import CliaError, InvalidAnswer, InvalidInput, NotFound, StaleRequest
 from clia.mcp.forms import ANSWER, answer_in, form_of
 from clia.mcp.shapes import Field, Told
 from clia.mcp.toolbox import AGENT, ONCE, Tool
 from clia.sessions.answers import schema_problem
 from clia.sessions.records import ASK
-from clia.wire.records import MAYBE_STRING
-from clia.wire.shapes import ANY, NUMBER, OBJECT, STRING, TEXT, Listed, Optional
-from clia.wire.verbs import ADMIN, DECIDER, VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

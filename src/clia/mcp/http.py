@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http import StreamableHTTPServerTransport
     from starlette.types import Receive, Scope, Send
 
-    from clia.app.users import User
     from clia.mcp.place import Place
+    from clia.users.service import User
 
 SESSIONS_MAX, SESSIONS_EACH = 256, 64
 IDLE_SECONDS = 15 * 60.0

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import os
 
-from clia.app.lineage import lineage
-from clia.app.writing import Where
-from clia.app.writing import journal as append
+from clia.api.records import BRIEFING, COMMIT, MAYBE_STRING, MAYBE_TEXT, REQUEST, SESSION, STRINGS
+from clia.api.shapes import ANY, COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Optional
+from clia.api.verbs import ADMIN, VIEWER
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NoSuchAgent
-from clia.kernel.names import is_slug
+from clia.identities.contexts import AGENDA
+from clia.identities.journal import Note
+from clia.identities.resolve import lineage
+from clia.identities.writing import Where
+from clia.identities.writing import journal as append
 from clia.mcp.shapes import Field, Told
 from clia.mcp.toolbox import ADDS, AGENT, Tool
-from clia.triads.contexts import AGENDA
-from clia.triads.journal import Note
-from clia.wire.records import BRIEFING, COMMIT, MAYBE_STRING, MAYBE_TEXT, REQUEST, SESSION, STRINGS
-from clia.wire.shapes import ANY, COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Optional
-from clia.wire.verbs import ADMIN, VIEWER
+from clia.values.names import is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.view import Lineage, MergedDocument
     from clia.mcp.place import Call
     from clia.sessions.model import Session
-    from clia.triads.diagnostics import Diagnostic
-    from clia.triads.view import Lineage, MergedDocument
 
 _DIAGNOSTIC = Told(severity=STRING, code=STRING, message=STRING, hint=STRING, path=MAYBE_STRING, pointer=MAYBE_STRING)
 _STANDING = Told(

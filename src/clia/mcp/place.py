@@ -12,16 +12,16 @@ from contextlib import contextmanager
 from typing import NamedTuple
 from urllib.parse import quote
 
-from clia.app import checks
 from clia.errors import CliaError, InvalidInput, NotAllowed
+from clia.identities import checks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-    from clia.app.space import Space
-    from clia.app.users import User
+    from clia.facade.space import Space
+    from clia.users.service import User
 
 _NO_SPACE = ("no-such-space", "no-such-repository")
 

@@ -10,13 +10,13 @@ from urllib.parse import quote, unquote
 
 from mcp_types import Completion, Resource, ResourceTemplate
 
-from clia.app import checks
+from clia.api.behaviour_records import BEHAVIOUR_VERSION
+from clia.api.records import BRIEFING, COMMIT, EDGE, REQUEST, SESSION, TRACE
 from clia.errors import InvalidInput, NoSuchObject
+from clia.identities import checks
+from clia.identities.contexts import AGENCY, AGENDA, AGENT
 from clia.mcp.behaviours import evidence
 from clia.mcp.lineage_tools import diagnostics, lineage_here
-from clia.triads.contexts import AGENCY, AGENDA, AGENT
-from clia.wire.behaviour_records import BEHAVIOUR_VERSION
-from clia.wire.records import BRIEFING, COMMIT, EDGE, REQUEST, SESSION, TRACE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

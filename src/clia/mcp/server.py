@@ -14,6 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary
 from mcp.shared.exceptions import MCPError
 
+from clia.api.verbs import VIEWER
 from clia.errors import CliaError
 from clia.mcp import prompts, resources
 from clia.mcp.exchange import Exchange
@@ -21,7 +22,6 @@ from clia.mcp.failures import broken, protocol_error, refused
 from clia.mcp.place import Call
 from clia.mcp.shapes import arguments, input_schema, output_schema
 from clia.mcp.tools import TOOLS
-from clia.wire.verbs import VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

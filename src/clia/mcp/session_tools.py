@@ -5,13 +5,13 @@ Invariant: a question to people is never answered here: only a decision of a per
 
 from __future__ import annotations
 
+from clia.api.records import FLOW, GIVEN, MAYBE_TEXT, REQUEST, RULE, SESSION
+from clia.api.shapes import ANY, FLAG, STRING, TEXT, Listed, Optional
+from clia.api.verbs import ADMIN, VIEWER
 from clia.errors import InvalidInput
 from clia.mcp.shapes import ABSENT, Field, Told
 from clia.mcp.toolbox import ADDS, AGENT, ENDS, Tool, agent_field
 from clia.sessions.questions import is_for_people, question_of
-from clia.wire.records import FLOW, GIVEN, MAYBE_TEXT, REQUEST, RULE, SESSION
-from clia.wire.shapes import ANY, FLAG, STRING, TEXT, Listed, Optional
-from clia.wire.verbs import ADMIN, VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

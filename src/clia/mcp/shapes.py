@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clia.api.records import EXTRA_SCHEMAS
+from clia.api.shapes import definitions
+from clia.api.verbs import REQUIRED
 from clia.errors import InvalidInput
-from clia.wire.records import EXTRA_SCHEMAS
-from clia.wire.shapes import definitions
-from clia.wire.verbs import REQUIRED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from clia.wire.shapes import Shape
+    from clia.api.shapes import Shape
 
 ABSENT: Any = object()
 """The default of what may be left out, where null says something else."""

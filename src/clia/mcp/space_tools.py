@@ -6,12 +6,7 @@ announces or syncs: whom a space trusts is for people to say, and an agent may h
 
 from __future__ import annotations
 
-from clia.errors import InvalidInput, NoSuchObject
-from clia.kernel.typed_objects import Briefing
-from clia.mcp.shapes import Field, Told
-from clia.mcp.toolbox import ADDS, AGENT, ONCE, Tool, agent_field
-from clia.space.model import File, Link, Submodule
-from clia.wire.records import (
+from clia.api.records import (
     CHANGE,
     CHANGES,
     COMMIT,
@@ -31,15 +26,20 @@ from clia.wire.records import (
     TRACE,
     TRACE_HIT,
 )
-from clia.wire.shapes import COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Mapped, Optional
-from clia.wire.verbs import ADMIN, VIEWER
+from clia.api.shapes import COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Mapped, Optional
+from clia.api.verbs import ADMIN, VIEWER
+from clia.errors import InvalidInput, NoSuchObject
+from clia.mcp.shapes import Field, Told
+from clia.mcp.toolbox import ADDS, AGENT, ONCE, Tool, agent_field
+from clia.space.model import File, Link, Submodule
+from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
     from clia.mcp.place import Call
     from clia.space.model import Content
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clia.api.records import MAYBE_TEXT
 from clia.mcp.shapes import Field
-from clia.wire.records import MAYBE_TEXT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
+    from clia.api.shapes import Shape
     from clia.mcp.shapes import Told
-    from clia.wire.shapes import Shape
 
 
 class Effect(NamedTuple):

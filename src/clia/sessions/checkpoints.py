@@ -10,9 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import CorruptJournal, NotFound
-from clia.kernel import refs as names
-from clia.kernel.typed_objects import as_bytes, parse
-from clia.kernel.types import DECISION
 from clia.sessions import records
 from clia.sessions.model import FAILED, FINISHED
 from clia.sessions.records import (
@@ -28,18 +25,21 @@ from clia.sessions.records import (
     resumed_json,
     sound_rows,
 )
-from clia.space.companion import Beside
 from clia.space.envelope import Binding
 from clia.space.events import read_events
+from clia.space.session_link import Beside
+from clia.values import refs as names
+from clia.values.typed_objects import as_bytes, parse
+from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.ports.store import Transaction
     from clia.sessions.records import Origin
     from clia.space.core import Core
+    from clia.store.interface import Transaction
 
 CHAIN = 50
 """How many deltas may follow one another."""

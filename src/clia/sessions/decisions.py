@@ -10,15 +10,15 @@ import re
 from contextlib import suppress
 
 from clia.errors import InvalidInput
-from clia.kernel import refs as names
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.types import DECISION
 from clia.sessions.lifecycle import brief
 from clia.sessions.model import Decision
 from clia.sessions.questions import question_in
 from clia.sessions.records import Resumed, asked
 from clia.space.core import Person
 from clia.space.model import BY, META, REQUEST, TAG, VALUE
+from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
+from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

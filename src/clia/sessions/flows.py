@@ -8,16 +8,16 @@ from __future__ import annotations
 from functools import cache
 
 from clia.errors import AlreadyExists, InvalidFlow, InvalidInput, NoSuchObject, NotFound
-from clia.kernel import refs as names
-from clia.kernel.messages import check_text
-from clia.kernel.messages import parse as parse_message
-from clia.kernel.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 from clia.sessions.model import Flow
 from clia.space.behaviour_chains import ADOPT, DEFINE, Change, read_behaviour
+from clia.values import refs as names
+from clia.values.commit_messages import check_text
+from clia.values.commit_messages import parse as parse_message
+from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.ports.engine import Engine, Problem
+    from clia.engine.interface import Engine, Problem
     from clia.space.behaviour_chains import BehaviourChains, State
     from clia.space.core import Core
 

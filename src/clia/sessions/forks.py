@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clia.engine.interface import Turn
 from clia.errors import InvalidInput
-from clia.kernel import refs as names
-from clia.ports.engine import Turn
 from clia.sessions import records
 from clia.sessions.checkpoints import Found, kept, live_row, whole
 from clia.sessions.lifecycle import no_session
@@ -21,13 +20,14 @@ from clia.sessions.transitions import NOWHERE, first_row, told
 from clia.space.envelope import Append, Intent
 from clia.space.model import FORKED
 from clia.space.traces import stream as trace_stream
+from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from clia.ports.engine import Call
+    from clia.engine.interface import Call
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.lifecycle import Lifecycle
     from clia.sessions.model import Session

@@ -11,8 +11,6 @@ import json
 from typing import NamedTuple
 
 from clia.errors import CliaError, Nondeterminism, NoSuchAgent
-from clia.kernel import refs as names
-from clia.kernel.types import DECISION
 from clia.sessions import records
 from clia.sessions.checkpoints import counts_of
 from clia.sessions.model import DIVERGED
@@ -33,14 +31,15 @@ from clia.sessions.records import (
 from clia.sessions.replay import Standing, read_way
 from clia.sessions.transitions import Said, first_row, told
 from clia.space.events import read_events
+from clia.values import refs as names
+from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.ports.engine import Turn
-    from clia.ports.store import StreamEntry, Transaction
+    from clia.engine.interface import Turn
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.records import Origin
     from clia.sessions.replay import Replay
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.store.interface import StreamEntry, Transaction
 
 REOPENED = "reopened"
 

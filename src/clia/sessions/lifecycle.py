@@ -21,27 +21,27 @@ from clia.errors import (
     NotFound,
     StaleRequest,
 )
-from clia.kernel import refs as names
-from clia.kernel.json_values import CannotCross, crossing, inward
-from clia.kernel.messages import check_text
 from clia.sessions import records
 from clia.sessions.checkpoints import counts_of, damaged, last_ask, last_number, live_row
 from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, all_requests, is_human, requests_of
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, is_sound, row_from, sound_rows
 from clia.sessions.replay import Standing
+from clia.values import refs as names
+from clia.values.commit_messages import check_text
+from clia.values.json_values import CannotCross, crossing, inward
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.ports.engine import Answer, Call
-    from clia.ports.store import Transaction
+    from clia.engine.interface import Answer, Call
     from clia.sessions.flows import Flows
     from clia.sessions.replay import Replay
     from clia.sessions.transitions import Step, Transitions
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.store.interface import Transaction
 
 
 class Asked(NamedTuple):

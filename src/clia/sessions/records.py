@@ -10,15 +10,15 @@ import hashlib
 import json
 from typing import NamedTuple
 
+from clia.engine.interface import Answer, Call, Program
 from clia.errors import CorruptJournal
-from clia.ports.engine import Answer, Call, Program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from clia.ports.store import StreamEntry, Transaction
+    from clia.store.interface import StreamEntry, Transaction
 
 LIVE, ENDED, COUNTS, SNAPSHOT, CHECKPOINT = "live/", "ended/", "sessions/", "snapshot/", "checkpoint/"
 STARTED, COPIED, RESUMED, OVER = "started", "copied", "resumed", "ended"

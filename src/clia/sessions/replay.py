@@ -12,10 +12,10 @@ import hashlib
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from clia.engine.interface import INHERITED, LIMIT, LOST, Failure, Turn
 from clia.errors import EngineError, Nondeterminism
-from clia.ports.engine import INHERITED, LIMIT, LOST, Failure, Turn
 from clia.sessions import records
-from clia.sessions.held import Key, release
+from clia.sessions.kept_runs import Key, release
 from clia.sessions.records import Journal, Snapshot, asked, asked_all, row_from, snapshot_from
 
 TYPE_CHECKING = False
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.ports.engine import Answer, Engine, Program, Run
-    from clia.ports.store import Store, Transaction
-    from clia.sessions.held import Shelf
+    from clia.engine.interface import Answer, Engine, Program, Run
+    from clia.sessions.kept_runs import Shelf
     from clia.sessions.records import Origin, Resumed, Row
+    from clia.store.interface import Store, Transaction
 
 EVERY = 4
 """A snapshot each so many resumes: replaying fewer costs about as much as loading one."""

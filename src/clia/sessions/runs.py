@@ -13,9 +13,9 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from clia.kernel.types import SPAWN
 from clia.sessions.model import RUNNING, SUSPENDED
 from clia.sessions.records import ASK
+from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

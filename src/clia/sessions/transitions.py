@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from clia.engine.interface import LIMIT
 from clia.errors import StaleRef
-from clia.kernel import refs as names
-from clia.kernel.clock import timestamp
-from clia.ports.engine import LIMIT
-from clia.ports.feed import FEED
 from clia.sessions import records
 from clia.sessions.model import FAILED, FINISHED, SUSPENDED
 from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, Row, resumed_event
 from clia.space.envelope import Append, Intent, RefMove, settle
 from clia.space.events import write_event
 from clia.space.traces import stream as trace_stream
+from clia.store.feed_interface import FEED
+from clia.values import refs as names
+from clia.values.clock import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from clia.ports.engine import Failure, Turn
+    from clia.engine.interface import Failure, Turn
     from clia.sessions.records import Origin, Resumed
     from clia.sessions.replay import Standing
     from clia.space.core import Core

@@ -6,22 +6,22 @@ Invariant: an agent has a record and a branch, or neither. A name is used once, 
 from __future__ import annotations
 
 from clia.errors import AlreadyExists, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
-from clia.kernel import refs as names
-from clia.kernel.messages import check_count, check_text
-from clia.kernel.typed_objects import Briefing, as_bytes, as_object, as_typed, invalid, parse
-from clia.kernel.types import SPAWN
-from clia.ports.repository import FILE, Entry
+from clia.git.records import FILE, Entry
 from clia.space.envelope import Intent, RefMove
 from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, Spawned
+from clia.values import refs as names
+from clia.values.commit_messages import check_count, check_text
+from clia.values.typed_objects import Briefing, as_bytes, as_object, as_typed, invalid, parse
+from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.space.companion import Companion
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.space.session_link import Companion
 
     Along = Callable[[str], Intent]
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import NoSuchObject, StaleRef
-from clia.kernel import refs as names
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.messages import compose
-from clia.kernel.messages import parse as parse_message
-from clia.kernel.typed_objects import Behaviour, as_typed, parse
-from clia.ports.repository import FILE, Entry
+from clia.git.records import FILE, Entry
 from clia.space.events import event_of
 from clia.space.model import BEHAVIOUR, EVENT
+from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
+from clia.values.commit_messages import compose
+from clia.values.commit_messages import parse as parse_message
+from clia.values.typed_objects import Behaviour, as_typed, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.ports.repository import Objects, Stamp
+    from clia.git.records import Objects, Stamp
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 

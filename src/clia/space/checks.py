@@ -9,24 +9,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import CliaError, FileError, GitError, NoSuchObject
-from clia.kernel import refs as names
-from clia.kernel.typed_objects import parse
-from clia.kernel.types import AGENT_COMMIT, DECISION, SPAWN
 from clia.space.behaviour_chains import VERSIONS, read_behaviour, read_state
 from clia.space.events import event_of
 from clia.space.relations import retracted, stated
+from clia.values import refs as names
+from clia.values.typed_objects import parse
+from clia.values.types import AGENT_COMMIT, DECISION, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from clia.kernel.types import Types
-    from clia.ports.workbench import Workbench
+    from clia.git.workbench_records import Workbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit
     from clia.space.relations import Relations
+    from clia.values.types import Types
 
     Say = Callable[[str], None]
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from clia.errors import InvalidInput, StaleRef
-from clia.kernel import refs as names
-from clia.kernel.typed_objects import Briefing, as_typed, parse
 from clia.space.envelope import Binding, Intent, RefMove
 from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PROFILE, TYPE
 from clia.space.snapshots import Snapshots
+from clia.values import refs as names
+from clia.values.typed_objects import Briefing, as_typed, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clia.space.companion import Companion
     from clia.space.core import Core, Words
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
     from clia.space.registry import Registry
+    from clia.space.session_link import Companion
     from clia.space.traces import Traces
 
     Worktree = Callable[[str], str]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, TypeVar
 
 from clia.errors import InvalidInput, NoSuchAgent, NoSuchObject, NotAllowed
-from clia.kernel import refs as names
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.documents import MAX_DEPTH
-from clia.kernel.messages import check_text, compose
-from clia.ports.repository import EXECUTABLE, LINK, SUBMODULE, Stamp
+from clia.git.records import EXECUTABLE, LINK, SUBMODULE, Stamp
 from clia.space.model import META, File, Link, Submodule, agent_commit
+from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
+from clia.values.commit_messages import check_text, compose
+from clia.values.documents import MAX_DEPTH
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.errors import CliaError
-    from clia.kernel.clock import Clock
-    from clia.ports.locks import Locks
-    from clia.ports.repository import Entry, Graph, Notes, Objects, Refs
-    from clia.ports.store import Store
+    from clia.git.records import Entry, Graph, Notes, Objects, Refs
     from clia.space.model import AgentCommit, Content
+    from clia.store.interface import Store
+    from clia.store.lock_interface import Locks
+    from clia.values.clock import Clock
 
 T = TypeVar("T")
 FOREIGN = "foreign/"

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.ports.store import Transaction, Versioned
-    from clia.ports.workbench import Workbench
+    from clia.git.workbench_records import Workbench
     from clia.space.core import Core
+    from clia.store.interface import Transaction, Versioned
 
 SPACE_LOCK, GATE = "@space", "@gate"
 INTENT = "intent/"

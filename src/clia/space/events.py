@@ -10,16 +10,16 @@ import json
 from typing import NamedTuple
 
 from clia.errors import StaleRef
-from clia.kernel.canonical import canonical_bytes
-from clia.kernel.messages import compose, parse
 from clia.space.model import EVENT
+from clia.values.canonical import canonical_bytes
+from clia.values.commit_messages import compose, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from clia.ports.repository import Commit, Stamp
+    from clia.git.records import Commit, Stamp
     from clia.space.core import Core
 
 

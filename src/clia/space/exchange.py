@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import NotFound, StaleRef
-from clia.kernel import refs as names
-from clia.space.taking import DIVERGED, Taking, lock_of
+from clia.space.adoption import DIVERGED, Taking, lock_of
+from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clia.ports.workbench import Pushed, Workbench
+    from clia.git.workbench_records import Pushed, Workbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 

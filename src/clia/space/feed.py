@@ -13,18 +13,18 @@ import zlib
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict
-from clia.kernel import refs as names
-from clia.kernel.clock import timestamp
-from clia.ports.feed import FEED
-from clia.ports.store import ABSENT
+from clia.store.feed_interface import FEED
+from clia.store.interface import ABSENT
+from clia.values import refs as names
+from clia.values.clock import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Any
 
-    from clia.ports.store import Store, Transaction, Versioned
     from clia.space.core import Core
+    from clia.store.interface import Store, Transaction, Versioned
 
 SEEN = "feed/refs"
 """Which version each bucket has. It changes with every look that found something, and so is what lookers race for."""

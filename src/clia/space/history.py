@@ -7,15 +7,15 @@ from heapq import nlargest
 from itertools import islice
 
 from clia.errors import Ambiguous, InvalidInput, NoSuchObject
-from clia.kernel import refs as names
-from clia.kernel.messages import check_count, check_text
 from clia.space.model import BlamedLine, agent_commit
+from clia.values import refs as names
+from clia.values.commit_messages import check_count, check_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clia.ports.workbench import FileChange, LineOrigin, Workbench
+    from clia.git.workbench_records import FileChange, LineOrigin, Workbench
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.model import AgentCommit, Content

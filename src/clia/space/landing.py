@@ -8,12 +8,12 @@ as in a fast-forward merge, and uncommitted work in its way stops the landing.
 from __future__ import annotations
 
 from clia.errors import Conflict, InvalidInput, NotFound
-from clia.kernel import refs as names
-from clia.kernel.types import DECISION
 from clia.space.envelope import Intent, RefMove
 from clia.space.events import read_events, write_event
 from clia.space.model import BRIEFING, LANDED, PROFILE, RANGE, Conflicts, Landed, UpToDate, agent_commit
 from clia.space.model import DECISION as DECISION_TRAILER
+from clia.values import refs as names
+from clia.values.types import DECISION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

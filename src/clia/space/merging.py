@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import InvalidInput
-from clia.kernel import refs as names
-from clia.kernel.messages import check_text
-from clia.kernel.types import SESSION_MERGE
 from clia.space.commits import stale
 from clia.space.events import append_event, read_events
 from clia.space.model import MERGED, ConflictPath, Conflicts, Merged, UpToDate
 from clia.space.snapshots import Snapshots
+from clia.values import refs as names
+from clia.values.commit_messages import check_text
+from clia.values.types import SESSION_MERGE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clia.ports.repository import TreeMerge
+    from clia.git.records import TreeMerge
     from clia.space.commits import Commits
     from clia.space.core import Core, Words
     from clia.space.envelope import Envelope

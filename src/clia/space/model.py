@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
-from clia.kernel import messages
+from clia.values import commit_messages as messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.kernel.typed_objects import ConsoleTrace
-    from clia.ports.repository import Commit, Stamp
+    from clia.git.records import Commit, Stamp
+    from clia.values.typed_objects import ConsoleTrace
 
 AGENT, TYPE, BRIEFING, PROFILE, BEHAVIOUR = "Clia-Agent", "Clia-Type", "Clia-Briefing", "Clia-Profile", "Clia-Behaviour"
 PARENT, MERGED, META, EVENT = "Clia-Parent", "Clia-Merged", "Clia-Meta", "Clia-Event"

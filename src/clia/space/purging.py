@@ -10,18 +10,18 @@ import json
 from typing import NamedTuple
 
 from clia.errors import InvalidInput
-from clia.kernel import refs as names
-from clia.kernel.messages import check_text
-from clia.kernel.typed_objects import as_bytes, parse
 from clia.space.events import PURGED, append_event
 from clia.space.traces import redaction, stream
+from clia.values import refs as names
+from clia.values.commit_messages import check_text
+from clia.values.typed_objects import as_bytes, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from clia.ports.workbench import Workbench
+    from clia.git.workbench_records import Workbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 

@@ -7,21 +7,21 @@ written is kept alive by a tree that a ref reaches.
 from __future__ import annotations
 
 from clia.errors import Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef, UnknownKind
-from clia.kernel import refs as names
-from clia.kernel.messages import check_text
-from clia.kernel.typed_objects import as_bytes, as_object, as_typed, parse
-from clia.kernel.types import AGENT_COMMIT, RESERVED, Types
-from clia.ports.repository import FILE, Entry
+from clia.git.records import FILE, Entry
 from clia.space.events import append_event, read_events
+from clia.values import refs as names
+from clia.values.commit_messages import check_text
+from clia.values.typed_objects import as_bytes, as_object, as_typed, parse
+from clia.values.types import AGENT_COMMIT, RESERVED, Types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from clia.kernel.typed_objects import TypedObject
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.values.typed_objects import TypedObject
 
 TYPES_LOCK, OBJECTS_LOCK = "@types", "@objects"
 

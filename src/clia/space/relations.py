@@ -13,22 +13,22 @@ from contextlib import ExitStack, suppress
 from itertools import islice
 
 from clia.errors import InvalidInput, NoSuchObject, NotFound, StoreError
-from clia.kernel import refs as names
-from clia.kernel.messages import check_text
-from clia.kernel.types import SESSION_MERGE, SPAWN
-from clia.ports.store import Edge
-from clia.space import newest
+from clia.space import recency as newest
 from clia.space.events import append_event, read_events
+from clia.store.interface import Edge
+from clia.values import refs as names
+from clia.values.commit_messages import check_text
+from clia.values.types import SESSION_MERGE, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.ports.store import Transaction
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.newest import Newest
+    from clia.space.recency import Newest
+    from clia.store.interface import Transaction
 
 SUB_AGENT, REVIEWS, MERGES = "sub-agent-of", "reviews", "merges"
 _KIND = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.kernel import refs as names
-from clia.kernel.typed_objects import parse
 from clia.space.model import agent_commit
+from clia.values import refs as names
+from clia.values.typed_objects import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clia.ports.workbench import Workbench
+    from clia.git.workbench_records import Workbench
     from clia.space.core import Core
     from clia.space.model import AgentCommit
     from clia.space.traces import Traces

@@ -10,15 +10,15 @@ from collections import OrderedDict
 from threading import Lock
 
 from clia.errors import InvalidInput, UnsafePath
-from clia.kernel import paths
-from clia.ports.repository import EXECUTABLE, FILE, LINK, SUBMODULE, Entry
+from clia.git.records import EXECUTABLE, FILE, LINK, SUBMODULE, Entry
 from clia.space.model import File, Link, Submodule
+from clia.values import paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clia.ports.repository import Objects
+    from clia.git.records import Objects
     from clia.space.model import Content
 
 _REMEMBERED = 4

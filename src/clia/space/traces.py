@@ -11,21 +11,21 @@ import re
 from collections.abc import Iterable
 
 from clia.errors import InvalidInput
-from clia.kernel import refs as names
-from clia.kernel.clock import timestamp
-from clia.kernel.messages import check_text
-from clia.kernel.typed_objects import ConsoleTrace, as_bytes, parse
 from clia.space.model import BoundTrace, TraceChange, TraceHit, agent_commit
+from clia.values import refs as names
+from clia.values.clock import timestamp
+from clia.values.commit_messages import check_text
+from clia.values.typed_objects import ConsoleTrace, as_bytes, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.ports.store import StreamEntry
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit
+    from clia.store.interface import StreamEntry
 
     Chunks = Callable[[str, Sequence[str] | None], tuple[str, int, Sequence[str]]]
 

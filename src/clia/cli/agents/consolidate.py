@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.writing import consolidate
+    from clia.identities.writing import consolidate
 
     planned = consolidate(args.slug, args.into, where(args), apply=args.apply)
     if args.json:

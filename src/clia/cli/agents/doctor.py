@@ -7,13 +7,13 @@ import os
 from clia.cli.arguments import add_json, add_path
 from clia.cli.findings import count, show
 from clia.cli.output import console, counted, emit_json, plain, write
-from clia.triads.diagnostics import has_errors
+from clia.identities.diagnostics import has_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.triads.lint.doctor import DoctorReport, Examined
+    from clia.identities.lint.doctor import DoctorReport, Examined
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 1 where there is an error."""
-    from clia.app.checks import doctor
+    from clia.identities.checks import doctor
 
     report = doctor(args.path, environment=os.environ, ceiling=args.ceiling)
     if args.json:

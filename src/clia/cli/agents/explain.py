@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from clia.cli.arguments import add_lineage, lineage_of
 from clia.cli.output import emit_json, show_diagnostics
-from clia.triads.contexts import AGENT, KINDS
-from clia.triads.diagnostics import has_errors
+from clia.identities.contexts import AGENT, KINDS
+from clia.identities.diagnostics import has_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.triads.exports.plan import Plan
+    from clia.identities.exports.plan import Plan
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
-    from clia.triads.exports.formats import ALL, FORMATS  # help and completion list them
+    from clia.identities.exports.formats import ALL, FORMATS  # help and completion list them
 
     parser.add_argument(
         "--to", action="append", required=True, choices=[*FORMATS, ALL], metavar="FORMAT", help=f"{', '.join(FORMATS)} or {ALL}"
@@ -31,8 +31,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """With --check exit 1 where any copy is not fresh; with --dry-run where writing would be refused."""
-    from clia.app.exports import export
-    from clia.triads.exports.formats import Wishes
+    from clia.identities.exporting import export
+    from clia.identities.exports.formats import Wishes
 
     tools = () if args.tools is None else tuple(each.strip() for each in args.tools.split(","))
     wishes = Wishes(tuple(args.to), args.url, tools, args.model)

@@ -25,8 +25,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.writing import init
-    from clia.triads.scaffold import Wishes
+    from clia.identities.scaffold import Wishes
+    from clia.identities.writing import init
 
     wishes = Wishes(args.title, args.role, args.purpose, args.guardrail, args.inherits, args.operator)
     created = init(args.slug, wishes, where(args))

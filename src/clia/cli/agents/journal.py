@@ -24,8 +24,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.writing import journal
-    from clia.triads.journal import Note
+    from clia.identities.journal import Note
+    from clia.identities.writing import journal
 
     tags = [tag for word in args.tags for tag in word.split(",")]
     note = Note(args.note, tags, args.signature, args.dirs_touched, args.idempotency_key)

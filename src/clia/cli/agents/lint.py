@@ -7,7 +7,7 @@ import os
 from clia.cli.arguments import add_json, add_path
 from clia.cli.findings import FORMATS, count, emit, progress, show
 from clia.cli.output import emit_json, write
-from clia.triads.diagnostics import ERROR, WARNING
+from clia.identities.diagnostics import ERROR, WARNING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 1 on errors, and with --strict on warnings."""
-    from clia.app.checks import lint
+    from clia.identities.checks import lint
 
     form = args.format or ("json" if args.json else "text")
     with progress("Checking agents", wanted=form == "text") as watch:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from clia.cli.arguments import add_json, add_path
 from clia.cli.output import console, emit_json, plain, show_diagnostics, write
-from clia.triads.diagnostics import ERROR
+from clia.identities.diagnostics import ERROR
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.triads.roster import Roster
+    from clia.identities.roster import Roster
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 2 where a document could not be used, as in every read; a directory that is no agent is only mentioned."""
-    from clia.app.checks import roster
+    from clia.identities.checks import roster
 
     found = roster(args.path, ceiling=args.ceiling, everything=args.all)
     if args.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clia.cli.arguments import add_json
 from clia.cli.output import emit_json
-from clia.triads.contexts import KINDS
+from clia.identities.contexts import KINDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.checks import schemas
+    from clia.identities.checks import schemas
 
     found = schemas()
     emit_json(found[args.document] if args.document else found)

@@ -7,14 +7,14 @@ import os
 from clia.cli.arguments import add_json, add_path
 from clia.cli.findings import count, progress, relative, show
 from clia.cli.output import console, emit_json, one_line, write
-from clia.triads.diagnostics import has_errors
+from clia.identities.diagnostics import has_errors
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.triads.lint.report import Report
-    from clia.triads.lint.smoke import Resolved
+    from clia.identities.lint.report import Report
+    from clia.identities.lint.smoke import Resolved
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Exit 1 where any agent does not resolve as it should."""
-    from clia.app.checks import smoke
+    from clia.identities.checks import smoke
 
     with progress("Resolving agents", wanted=not args.json) as watch:
         report = smoke(args.path, environment=os.environ, ceiling=args.ceiling, watch=watch)

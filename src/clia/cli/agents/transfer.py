@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.writing import transfer
+    from clia.identities.writing import transfer
 
     planned, copied = transfer(args.slug, args.to, args.entries, where(args), apply=args.apply)
     if args.json:

@@ -23,15 +23,15 @@ from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.sessions.common import add_why
 from clia.cli.space.common import add_space, message_of, require_person, short, space_of
 from clia.errors import CliaError, InvalidInput
-from clia.kernel.typed_objects import SESSION_FLOW
+from clia.values.typed_objects import SESSION_FLOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.space import Space
     from clia.behaviours.model import BehaviourVersion, Suggestion
+    from clia.facade.space import Space
 
 
 class Choice(NamedTuple):

@@ -16,10 +16,10 @@ from clia.cli.output import one_line, write
 from clia.cli.sessions.common import source_text
 from clia.cli.sessions.problems import show_problems
 from clia.cli.space.common import message_of, short
+from clia.engine.interface import Problem
 from clia.errors import Conflict, InvalidFlow, InvalidInput, NotFound
-from clia.kernel.typed_objects import PROMPT, SESSION_FLOW
-from clia.ports.engine import Problem
 from clia.space.model import as_json
+from clia.values.typed_objects import PROMPT, SESSION_FLOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from clia.app.space import Space
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate
+    from clia.facade.space import Space
 
 STYLES = {CURRENT: "green", TRIAL: "cyan", FORMER: "cyan", PROPOSED: "yellow", RETIRED: "bright_black", FOREIGN: "magenta"}
 _KINDS = {".py": SESSION_FLOW, ".md": PROMPT, ".txt": PROMPT}

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.space import Space
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour
+    from clia.facade.space import Space
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan", "\\": "dim"}
 _HEAD = 2  # lines that name the two versions

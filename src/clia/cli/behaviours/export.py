@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import argparse
 
     from clia.behaviours.model import BehaviourVersion
-    from clia.triads.exports.plan import Plan
+    from clia.identities.exports.plan import Plan
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """With --check exit 1 where the copy is not fresh; with --dry-run where writing would be refused."""
-    from clia.app.exports import export_prompt
+    from clia.identities.exporting import export_prompt
 
     write = not (args.check or args.dry_run)
     with space_of(args) as space:

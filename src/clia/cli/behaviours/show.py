@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.space import Space
     from clia.behaviours.model import BehaviourEvent, BehaviourVersion, KnownBehaviour
+    from clia.facade.space import Space
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
 
-    from clia.app.space import Space
     from clia.behaviours.model import BehaviourStats
+    from clia.facade.space import Space
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 

@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
     from clia.federation.model import Announced
 
 

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
 
 _ID_MIN = 4
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
     from clia.federation.model import Synced
 
 _SERIOUS = frozenset(("key-not-continued", "malformed-key-chain", "chain-forked", "bad-signature"))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.web.extras import Extra, Made
-    from clia.web.forge import Forge, Site
-    from clia.web.server import Served
+    from clia.forge.extras import Extra, Made
+    from clia.forge.forge import Forge, Site
+    from clia.forge.server import Served
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.web.server import Wishes, log_to, serve  # the web's packages: a third of a second
+    from clia.forge.server import Wishes, log_to, serve  # the web's packages: a third of a second
 
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if args.quiet:
@@ -53,16 +53,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _extras(forge: Forge) -> Sequence[Extra]:
     """The forge's spaces over the Model Context Protocol. The web and the protocol do not know each other."""
-    from clia.web.extras import Extra
+    from clia.forge.extras import Extra
 
     return [Extra("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp(forge))]
 
 
 def _mcp(forge: Forge) -> Made:
+    from clia.forge.extras import Made
+    from clia.forge.lineages import Paths as Said
     from clia.mcp.http import Endpoint, Wishes  # the protocol's package: a second, when the first agent asks
     from clia.mcp.place import Paths, Place, Waits
-    from clia.web.extras import Made
-    from clia.web.lineages import Paths as Said
 
     def place(site: Site) -> Place:
         said, address = Said(site.path), f"{forge.options.address}/s/{site.name}"

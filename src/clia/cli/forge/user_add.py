@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clia.app.users import ROLES, VIEWER, users_of
 from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, space_of
 from clia.space.model import as_json
+from clia.users.service import ROLES, VIEWER, users_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clia.app.users import ROLES, users_of
 from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, space_of
 from clia.errors import InvalidInput
 from clia.space.model import as_json
+from clia.users.service import ROLES, users_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from clia.app.users import users_of
 from clia.cli.output import emit_json, write
 from clia.cli.space.common import add_space, positive, space_of
+from clia.users.service import users_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

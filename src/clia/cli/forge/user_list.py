@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from clia.app.users import users_of
 from clia.cli.output import console, emit_json, write
 from clia.cli.sessions.common import when
 from clia.cli.space.common import add_space, show_table, space_of
 from clia.space.model import as_json
+from clia.users.service import users_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.users import UserInfo
+    from clia.users.service import UserInfo
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import sys
 
-from clia.app.users import ROLES, users_of
 from clia.cli.output import emit_json, write
 from clia.cli.space.common import add_space, positive, space_of
 from clia.errors import InvalidInput
+from clia.users.service import ROLES, users_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.users import Users
+    from clia.users.service import Users
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:

@@ -13,15 +13,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.hook_settings import Plan
-    from clia.app.hook_tools import Program
+    from clia.capture.hook_settings import Plan
+    from clia.capture.hook_tools import Program
 
 _DONE = {"create": "made", "edit": "changed", "remove": "removed"}
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def add_hooks(parser: argparse.ArgumentParser, which: str) -> None:
-    from clia.app.hook_tools import SCOPES, TOOLS
+    from clia.capture.hook_tools import SCOPES, TOOLS
 
     # No choices: argparse would hold them against an empty list too.
     parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"{', '.join(TOOLS)} (default: {which})")
@@ -41,7 +41,7 @@ def this_program() -> Program:
     """The clia that runs, and the one that the name ``clia`` finds."""
     import shutil
 
-    from clia.app.hook_tools import Program
+    from clia.capture.hook_tools import Program
 
     found = shutil.which("clia")
     started = os.path.abspath(sys.argv[0])
@@ -52,7 +52,7 @@ def this_program() -> Program:
 
 def carry_out(args: argparse.Namespace, plan: Plan, nothing: str) -> int:
     """Shows the change, asks, writes. Exit 1 where it was not confirmed: then nothing is written."""
-    from clia.app.hook_settings import apply
+    from clia.capture.hook_settings import apply
 
     ready = args.yes and not args.dry_run
     if args.json:

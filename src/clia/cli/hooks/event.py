@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.hooks.main import record
+    from clia.capture.hook import record
 
     record(args.tool)
     return 0

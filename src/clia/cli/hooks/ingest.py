@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.capturing import Done
+    from clia.capture.recording import Done
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -24,8 +24,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.ingest import ingest  # with git and the store: a tenth of a second
-    from clia.app.spaces import open_space
+    from clia.capture.ingest import ingest  # with git and the store: a tenth of a second
+    from clia.facade.opening import open_space
 
     settings = settings_of(args)
     with open_space(args.path, settings=settings) as space:

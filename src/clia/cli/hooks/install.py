@@ -14,8 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.hook_settings import Target
-    from clia.app.hook_tools import Tool
+    from clia.capture.hook_settings import Target
+    from clia.capture.hook_tools import Tool
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -25,8 +25,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.hook_settings import install, target
-    from clia.app.hook_tools import tool_named
+    from clia.capture.hook_settings import install, target
+    from clia.capture.hook_tools import tool_named
 
     where = target(args.scope, args.path, os.environ)
     tools = [tool_named(name) for name in dict.fromkeys(args.tools)] or _found(where)
@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
 def _found(where: Target) -> list[Tool]:
     import shutil
 
-    from clia.app.hook_settings import tools_here
-    from clia.app.hook_tools import TOOLS
+    from clia.capture.hook_settings import tools_here
+    from clia.capture.hook_tools import TOOLS
 
     found = tools_here(where, [each.program for each in TOOLS.values() if shutil.which(each.program)])
     if not found:

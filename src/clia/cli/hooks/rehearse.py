@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.hooks.rehearsal import Setting
-    from clia.hooks.rehearsal.script import Step
+    from clia.capture.rehearsal import Setting
+    from clia.capture.rehearsal.script import Step
 
 _TOOLS = ("claude-code", "codex", "gemini")
 _STORY = "durations"
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.hooks.rehearsal import ScriptError, play
+    from clia.capture.rehearsal import ScriptError, play
 
     script = _script_of(args)
     setting = _setting_of(args, script)
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _script_of(args: argparse.Namespace) -> Sequence[Step] | None:
     """The script that was given; none: the story."""
-    from clia.hooks.rehearsal import ScriptError, parse
+    from clia.capture.rehearsal import ScriptError, parse
 
     if args.script is None:
         return None
@@ -82,15 +82,15 @@ def _bad_script(args: argparse.Namespace, err: Any) -> InvalidDocument:
 
 
 def _story(setting: Setting) -> Sequence[Step]:
-    from clia.hooks.rehearsal import parse, story
-    from clia.hooks.rehearsal.surroundings import free_directory
+    from clia.capture.rehearsal import parse, story
+    from clia.capture.rehearsal.surroundings import free_directory
 
     return parse(story(free_directory(setting.directory, _STORY)))
 
 
 def _setting_of(args: argparse.Namespace, script: Sequence[Step] | None) -> Setting:
-    from clia.hooks.rehearsal import Setting
-    from clia.hooks.rehearsal import surroundings as around
+    from clia.capture.rehearsal import Setting
+    from clia.capture.rehearsal import surroundings as around
 
     directory, environment = os.path.realpath(args.path), dict(os.environ)
     if not os.path.isdir(directory):
@@ -120,7 +120,7 @@ def _setting_of(args: argparse.Namespace, script: Sequence[Step] | None) -> Sett
 
 def _seed_of(args: argparse.Namespace, setting: Setting, *, goes_on: bool) -> int:
     """The seed: who goes on takes the last one played here, and who begins one that was not."""
-    from clia.hooks.rehearsal import rehearsed
+    from clia.capture.rehearsal import rehearsed
 
     if args.seed is not None:
         if not goes_on and rehearsed(setting._replace(seed=args.seed)):

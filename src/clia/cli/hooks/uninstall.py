@@ -17,8 +17,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.hook_settings import target, uninstall
-    from clia.app.hook_tools import TOOLS, tool_named
+    from clia.capture.hook_settings import target, uninstall
+    from clia.capture.hook_tools import TOOLS, tool_named
 
     where = target(args.scope, args.path, os.environ)
     every = [each for each in TOOLS.values() if args.scope in each.files]

@@ -14,16 +14,16 @@ from clia.cli.federation.tables import ROWS, show_rest, show_rows
 from clia.cli.fleet import span
 from clia.cli.output import counted, one_line, write
 from clia.cli.space.common import short
-from clia.kernel import refs as names
-from clia.space.taking import lock_of, owner_of, title_of
+from clia.space.adoption import lock_of, owner_of, title_of
+from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from clia.space.hub_records import Fork, HubStatus
-    from clia.space.ledger import Elsewhere
+    from clia.hub.ledger import Elsewhere
+    from clia.hub.records import Fork, HubStatus
 
 HEADS = {"branches": "as branches", "published": "apart from branches"}
 

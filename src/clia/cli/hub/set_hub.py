@@ -34,9 +34,9 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.hub_look import address_at
-    from clia.app.joining import HubWish
-    from clia.app.spaces import set_hub
+    from clia.facade.joining import HubWish
+    from clia.facade.opening import set_hub
+    from clia.workers.hub_inspection import address_at
 
     settings = settings_of(args)
     before = address_at(args.path, settings)

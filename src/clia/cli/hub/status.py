@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     """Exit 0 however things stand: that is the answer."""
     with space_of(args) as space:
         if args.fetch and space.has_hub:
-            from clia.app.hub_look import ask_hub
+            from clia.workers.hub_inspection import ask_hub
 
             with working(args, "Asking the hub"):
                 ask_hub(args.path, settings_of(args))

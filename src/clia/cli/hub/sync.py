@@ -8,25 +8,25 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.app.hub_look import worktree_of
 from clia.cli.federation.common import bar, show_hints
 from clia.cli.federation.tables import ROWS, show_rest, show_rows
 from clia.cli.hub.common import hub_words, show_elsewhere, show_forks, standing
 from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, require_person, short, space_of
 from clia.errors import InvalidInput, NotFound
-from clia.kernel import refs as names
-from clia.space.hub_records import ELSEWHERE, PUBLISHED, REMOVED
+from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
+from clia.space.adoption import AHEAD, NEW, REFUSED, UNITED
 from clia.space.model import as_json
-from clia.space.taking import AHEAD, NEW, REFUSED, UNITED
+from clia.values import refs as names
+from clia.workers.hub_inspection import worktree_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.space import Space
-    from clia.space.hub_records import HubStatus, Synced
+    from clia.facade.space import Space
+    from clia.hub.records import HubStatus, Synced
 
 _FINE = (NEW, AHEAD, UNITED, PUBLISHED, REMOVED)
 _LEFT = (ELSEWHERE, REFUSED)  # to another machine; and what was purged here goes there as it is here

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
     from clia.sessions.model import Request, Session
 
 NOT_ANSWERED = 3

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from clia.ports.queue import Waiting
     from clia.sessions.answers import Rule
     from clia.sessions.model import Request, Session
+    from clia.store.queue_interface import Waiting
 
 STYLES = {
     RUNNING: "cyan",

@@ -21,7 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
     from clia.sessions.model import Decision, Request
 
 

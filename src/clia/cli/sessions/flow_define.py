@@ -6,14 +6,14 @@ from clia.cli.output import console, emit_json, one_line
 from clia.cli.sessions.common import add_why, source_text
 from clia.cli.sessions.problems import show_problems
 from clia.cli.space.common import add_space, message_of, require_person, short, space_of
+from clia.engine.interface import Problem
 from clia.errors import InvalidFlow, InvalidInput, NotFound
-from clia.ports.engine import Problem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
     from clia.sessions.model import Flow
 
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.ports.queue import Waiting
     from clia.sessions.answers import Rule
     from clia.sessions.model import Request
+    from clia.store.queue_interface import Waiting
 
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 

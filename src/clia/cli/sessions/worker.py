@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from clia.app.worker import Doing, Status, Worker
+    from clia.workers.worker import Doing, Status, Worker
 
     Tell = Callable[[Status], None]
 
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.working import Wishes, open_worker  # a hundred milliseconds, with the effects
+    from clia.workers.setup import Wishes, open_worker  # a hundred milliseconds, with the effects
 
     wishes = Wishes(args.name, _kinds(args), args.concurrency)
     with _telling(args) as tell, open_worker(args.path, settings_of(args), wishes, tell, environment=os.environ) as worker:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
     from clia.space.model import Content
 
 SHORT = 10
@@ -51,7 +51,7 @@ def add_meta(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def space_of(args: argparse.Namespace) -> Iterator[Space]:
     """The space that the options name; where it has a hub, whoever misses something or owes something is told of that."""
-    from clia.app.spaces import open_space
+    from clia.facade.opening import open_space
 
     with open_space(args.path, settings=settings_of(args)) as space:
         try:
@@ -65,7 +65,7 @@ def space_of(args: argparse.Namespace) -> Iterator[Space]:
 
 
 def _tell_of_debt(space: Space) -> None:
-    from clia.app.hub_look import left_owing
+    from clia.workers.hub_inspection import left_owing
 
     if left_owing(space):
         console(stderr=True).print(_OWING, style="dim", soft_wrap=True)
@@ -78,7 +78,7 @@ def nobody_yet(space: Space) -> str:
 
 
 def settings_of(args: argparse.Namespace) -> Any:
-    from clia.app.settings import Settings, check_address
+    from clia.facade.settings import Settings, check_address
 
     check_address(args.store)  # an empty variable is one that is not set; an empty option is a mistake
     store = args.store or os.environ.get("CLIA_STORE") or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.space.common import add_space, nobody_yet, only_ascii, positive, short, space_of
-from clia.kernel.lanes import Node, layout
+from clia.values.graph_lanes import Node, layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from clia.kernel.lanes import Row
     from clia.space.model import AgentCommit
+    from clia.values.graph_lanes import Row
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:

@@ -13,21 +13,21 @@ from clia.cli.hub.common import add_heads, hub_words, restart_hints, show_elsewh
 from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.space.common import settings_of, short
 from clia.errors import InvalidInput, NotFound, TransportError
-from clia.kernel import refs as names
+from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
+from clia.space.adoption import AHEAD, NEW, UNITED
 from clia.space.exchange import Adopted
-from clia.space.hub_records import ELSEWHERE, PUBLISHED, REMOVED
 from clia.space.model import as_json
-from clia.space.taking import AHEAD, NEW, UNITED
+from clia.values import refs as names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.app.joining import HubWish
-    from clia.app.moving_store import Moved
-    from clia.app.space import Space
-    from clia.space.hub_records import HubStatus, Synced
+    from clia.facade.joining import HubWish
+    from clia.facade.space import Space
+    from clia.facade.store_migration import Moved
+    from clia.hub.records import HubStatus, Synced
 
 
 _TAKEN = (NEW, AHEAD, UNITED, REMOVED)
@@ -118,8 +118,8 @@ def _check_store(store: str) -> None:
 
 def _init(args: argparse.Namespace) -> tuple[_Made, list[str]]:
     """What was done, and what is to be done then."""
-    from clia.app.joining import HubWish, check
-    from clia.app.spaces import move_store, set_up
+    from clia.facade.joining import HubWish, check
+    from clia.facade.opening import move_store, set_up
 
     settings, adopt = settings_of(args), not args.no_adopt
     wish = None if args.hub is None else HubWish(args.hub, args.heads)
@@ -150,8 +150,8 @@ def _init(args: argparse.Namespace) -> tuple[_Made, list[str]]:
 
 def _has_now(args: argparse.Namespace, wish: HubWish) -> list[str] | None:
     """Gives the space that is there a hub, and tells what is to be done then; None where there is no space yet."""
-    from clia.app.hub_look import address_at
-    from clia.app.spaces import set_hub
+    from clia.facade.opening import set_hub
+    from clia.workers.hub_inspection import address_at
 
     settings = settings_of(args)
     before = address_at(args.directory, settings)

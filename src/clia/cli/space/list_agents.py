@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.app.space import Space
-    from clia.space.upkeep import AgentState
+    from clia.facade.space import Space
+    from clia.space.maintenance import AgentState
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _archived(space: Space, page: Mapping[str, Any]) -> list[AgentState]:
-    from clia.space.upkeep import AgentState
+    from clia.space.maintenance import AgentState
 
     found = []
     for name in space.agents(archived=True, **page):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
     from clia.space.model import AgentCommit
 
 

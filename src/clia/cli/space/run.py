@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from clia.app.run_program import RunReport, Wishes
+    from clia.capture.run_program import RunReport, Wishes
     from clia.errors import CliaError
 
     Hearing = Callable[[Callable[[int], None]], AbstractContextManager[None]]
@@ -59,8 +59,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.app.run_program import World, run_program  # with all that a space needs
-    from clia.ports.programs import User
+    from clia.capture.run_program import World, run_program  # with all that a space needs
+    from clia.programs.interface import User
 
     if args.program:
         hints = ["clia run AGENT -- PROGRAM ARGS"]
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _wishes(args: argparse.Namespace) -> Wishes:
-    from clia.app.run_program import Birth, Wishes
+    from clia.capture.run_program import Birth, Wishes
 
     birth = Birth(args.title, args.briefing, args.at, args.empty, args.parent, args.slug)
     return Wishes(args.agent, args.behind_dashes, args.kind, args.message, args.dir, birth)

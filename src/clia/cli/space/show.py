@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from clia.app.space import Space
-    from clia.kernel.typed_objects import Briefing
-    from clia.ports.repository import Stamp
-    from clia.ports.workbench import FileChange
+    from clia.facade.space import Space
+    from clia.git.records import Stamp
+    from clia.git.workbench_records import FileChange
     from clia.sessions.model import Request
     from clia.space.model import AgentCommit
+    from clia.values.typed_objects import Briefing
 
 
 class _Agent(NamedTuple):
@@ -128,7 +128,7 @@ def _show_profile(profile: dict[str, Any]) -> None:
     """Whose profile it works under; its guardrails come before everything else."""
     from rich.text import Text
 
-    from clia.triads.projection import text
+    from clia.identities.projection import text
 
     terminal = console()
     document = profile.get("document")

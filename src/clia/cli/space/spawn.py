@@ -11,9 +11,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.space import Space
-    from clia.kernel.typed_objects import Briefing
+    from clia.facade.space import Space
     from clia.space.model import Spawned
+    from clia.values.typed_objects import Briefing
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _briefing(space: Space, args: argparse.Namespace, text: str) -> Briefing:
     """The text itself, or what a prompt makes of it."""
-    from clia.kernel.typed_objects import Briefing
+    from clia.values.typed_objects import Briefing
 
     if args.behaviour is None:
         return Briefing(args.title, text)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from clia.app.space import Space
-    from clia.app.telemetry import Chosen, Exported
+    from clia.facade.space import Space
+    from clia.telemetry.export import Chosen, Exported
 
 _VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -54,14 +54,14 @@ def run(args: argparse.Namespace) -> int:
     since = None if args.since is None else _since(args.since)
     headers = _headers(args.header)
     with space_of(args) as space:
-        from clia.app.telemetry import Chosen
+        from clia.telemetry.export import Chosen
 
         chosen = Chosen(args.agents, since, args.content)
         return _print(space, chosen) if args.otlp is None else _send(space, chosen, args, headers)
 
 
 def _print(space: Space, chosen: Chosen) -> int:
-    from clia.app.telemetry import as_otlp_json, resource_of, trees_of
+    from clia.telemetry.export import as_otlp_json, resource_of, trees_of
 
     resource = resource_of(space, __version__)
     for tree in trees_of(space, chosen):
@@ -70,7 +70,7 @@ def _print(space: Space, chosen: Chosen) -> int:
 
 
 def _send(space: Space, chosen: Chosen, args: argparse.Namespace, headers: dict[str, str]) -> int:
-    from clia.app.telemetry import resource_of, send, sender_of, trees_of
+    from clia.telemetry.export import resource_of, send, sender_of, trees_of
 
     sender = sender_of(args.otlp, headers, resource_of(space, __version__), seconds=args.timeout)
     with closing(sender), _progress() as progress:

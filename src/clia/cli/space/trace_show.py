@@ -11,8 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.app.space import Space
-    from clia.kernel.typed_objects import ConsoleTrace
+    from clia.facade.space import Space
+    from clia.values.typed_objects import ConsoleTrace
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from clia.app.space import Space
+    from clia.facade.space import Space
 
 _EDGE = "sub-agent-of"
 

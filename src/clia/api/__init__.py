@@ -1,0 +1,1 @@
+"""The API: verbs, their JSON shapes, and the remote client."""

@@ -1,0 +1,119 @@
+"""What a verb is asked with, as the wire has it.
+
+Invariant: what cannot be sent is refused here with the code that the library gives it on its own machine, and nothing was sent.
+Everything else is left for the forge to judge.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote, urlencode
+
+from clia.api.records import CHANGES, FILES, MAYBE_TEXT
+from clia.api.shapes import ANY, TEXT, Listed, Optional
+from clia.api.verbs import PATH, QUERY
+from clia.errors import InvalidAnswer, InvalidInput
+from clia.values import paths
+from clia.values.commit_messages import check_text
+from clia.values.json_values import CannotCross, copied, crossing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from clia.api.shapes import Shape
+    from clia.api.verbs import Param, Verb
+
+TARGET_MAX = 60_000
+"""Characters of an address; servers take little more."""
+_CODES = {
+    "briefing": "invalid-object",
+    "thing": "invalid-object",
+    "request": "invalid-request",
+    "files": "invalid-content",
+    "changes": "invalid-content",
+    "meta": "invalid-meta",
+    "data": "invalid-entry",
+    "entries": "invalid-entry",
+    "input": "invalid-json",
+    "payload": "invalid-json",
+    "evidence": "invalid-evidence",
+}
+
+
+class Question(NamedTuple):
+    """One request for a verb, below the space's address."""
+
+    target: str
+    body: dict[str, Any]
+
+
+def question(verb: Verb, given: Mapping[str, Any], pages: Mapping[str, str | int] | None = None) -> Question:
+    """A verb with its arguments, by the library's names."""
+    path, query, body = verb.path, [], {}
+    for param in verb.params:
+        value = given[param.name]
+        if param.where == PATH:
+            text = check_text(value, param.key, nul=True)
+            path = path.replace("{" + param.key + "}", quote(text, safe=""))
+        elif value is param.default or (not param.required and value == param.default and type(value) is type(param.default)):
+            continue
+        elif param.where == QUERY:
+            query += _words(param, value)
+        else:
+            body[param.key] = _sendable(param, value)
+    target = path + (f"?{urlencode([*query, *(pages or {}).items()])}" if query or pages else "")
+    if len(target) > TARGET_MAX:
+        raise InvalidInput("what is asked for is too long for an address", code="too-long", fields={"most": TARGET_MAX})
+    return Question(target, body)
+
+
+def _words(param: Param, value: Any) -> list[tuple[str, str]]:
+    """As the query of an address has it."""
+    if isinstance(param.shape, Listed):
+        values = [value] if isinstance(value, str) else list(value)
+        return [(param.key, check_text(each, param.key, nul=True)) for each in values]
+    if _is_text(param.shape):
+        return [(param.key, check_text(value, param.key, nul=True))]
+    return [(param.key, {True: "true", False: "false"}[value] if type(value) is bool else str(value))]
+
+
+def _is_text(shape: Shape) -> bool:
+    return shape is TEXT or shape is MAYBE_TEXT
+
+
+def _sendable(param: Param, value: Any) -> Any:
+    """As the body of a request has it."""
+    if _is_text(param.shape):
+        return check_text(value, param.key, nul=True)
+    inner = param.shape.inner if isinstance(param.shape, Optional) else param.shape
+    if isinstance(inner, Listed) and isinstance(value, (str, bytes)):
+        raise _refused(param, f"{param.key} is a list, and no text")  # else each of its letters would be sent
+    if inner is FILES or inner is CHANGES:
+        _check_paths(value)
+    try:
+        # What goes into a session has its bounds; the rest has those of the verb.
+        return crossing(value, param.key) if inner is ANY else copied(param.shape.encode(value), param.key)
+    except CannotCross as err:
+        raise _refused(param, str(err)) from None
+    except (InvalidInput, TypeError, ValueError, AttributeError, KeyError) as err:
+        code = getattr(err, "code", None)
+        if code not in (None, "invalid-field"):
+            raise
+        raise _refused(param, f"{param.key} cannot be sent: {err}") from None
+
+
+def _check_paths(files: Any) -> None:
+    """Any path may stand in a tree already, but only text can be sent."""
+    for path in files if isinstance(files, dict) else ():
+        try:
+            check_text(path, "path", nul=True)
+        except InvalidInput:
+            paths.check(path)
+
+
+def _refused(param: Param, problem: str) -> InvalidInput:
+    if param.name == "value":
+        return InvalidAnswer(problem, fields={"field": param.key})
+    return InvalidInput(problem, code=_CODES.get(param.key, "invalid-field"), fields={"field": param.key})

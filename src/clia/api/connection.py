@@ -1,0 +1,142 @@
+"""The line to a forge: one question, one answer, and what to do when the line breaks.
+
+Invariant: a change is made at most once. Each has a key of its own, and who asks again after a lost connection asks with the
+same key, so that the forge answers as it did the first time. What the forge refuses is raised as the library raises it; the
+token is in no error and in no ``repr``.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from secrets import token_hex
+
+from clia import errors
+from clia.errors import CliaError, InvalidInput, TransportError
+from clia.http_interface import TOO_SLOW
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from clia.http_interface import HttpAnswer, HttpChannel
+
+ANSWER_MAX = 1024 * 1024 * 1024
+_PAUSES = (0.05, 0.5)  # seconds before each of the attempts after the first
+_PROBLEM = "application/problem+json"
+_IN_PROGRESS = "idempotency-in-progress"
+_KINDS = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CliaError)}
+# What a kind means that only the forge knows.
+_BY_STATUS: Mapping[int, type[CliaError]] = {
+    400: errors.InvalidInput,
+    401: errors.Denied,
+    403: errors.Denied,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    412: errors.Conflict,
+    413: errors.InvalidInput,
+    415: errors.InvalidInput,
+    422: errors.InvalidInput,
+    503: errors.BackendError,
+}
+
+
+class Line:
+    """Threads may share it."""
+
+    def __init__(self, channel: HttpChannel, token: str, seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
+        self.channel = channel
+        self.seconds = seconds
+        self.pause = pause
+        self._token = token
+
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+
+    def get(self, target: str) -> Any:
+        return self._read(self._sent("GET", target, self.headers(), None))
+
+    def change(self, method: str, target: str, body: Mapping[str, Any]) -> Any:
+        """What was made; asked for as often as it takes, it is made once."""
+        headers = {**self.headers(), "Idempotency-Key": token_hex(16)}
+        data = None
+        if body:
+            data = json.dumps(body, separators=(",", ":"), allow_nan=False).encode("ascii")
+            headers["Content-Type"] = "application/json"
+        return self._read(self._sent(method, target, headers, data))
+
+    def _sent(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
+        attempt = 0
+        while True:
+            try:
+                answer = self.channel.request(method, target, headers, body, seconds=self.seconds, limit=ANSWER_MAX)
+            except TransportError as err:
+                if attempt == len(_PAUSES) or not was_lost(err):
+                    raise
+            else:
+                # After a lost connection the first request may run on; then it is waited for.
+                if not attempt or attempt == len(_PAUSES) or not _is_in_progress(answer):
+                    return answer
+            self.pause(_PAUSES[attempt])
+            attempt += 1
+
+    def _read(self, answer: HttpAnswer) -> Any:
+        if answer.status == 204:
+            return None
+        if answer.status != 200:
+            raise error_of(answer)
+        try:
+            return json.loads(answer.body)
+        except (ValueError, RecursionError):
+            raise not_a_forge(answer.status) from None
+
+    def __repr__(self) -> str:
+        return "Line()"
+
+
+def was_lost(err: TransportError) -> bool:
+    """Whether asking again can help: not where the server was too slow, and may be at it still."""
+    return err.retryable and err.fields.get("reason") != TOO_SLOW
+
+
+def _is_in_progress(answer: HttpAnswer) -> bool:
+    return answer.status == 409 and error_of(answer).code == _IN_PROGRESS
+
+
+def error_of(answer: HttpAnswer) -> CliaError:
+    """The library's error that an answer tells of."""
+    try:
+        made = json.loads(answer.body)
+        code, message, hints, fields = made["code"], made["detail"], made["hints"], made["fields"]
+        kind = _KINDS.get(made["kind"]) if made["kind"] != CliaError.code else None
+        sound = isinstance(code, str) and isinstance(message, str) and isinstance(fields, dict) and isinstance(hints, list)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return not_a_forge(answer.status)
+    if not sound or not answer.headers.get("content-type", "").startswith(_PROBLEM):
+        return not_a_forge(answer.status)
+    kind = kind or (_BY_STATUS.get(answer.status, CliaError) if made["kind"] != CliaError.code else CliaError)
+    return kind(message, hints=[str(each) for each in hints], fields=fields, code=code)
+
+
+def not_a_forge(status: int) -> TransportError:
+    error = TransportError(
+        f"what answers there (with status {status}) is no forge, or something on the way spoke for it",
+        code="not-a-forge",
+        hints=["the address is the one that clia serve prints"],
+        fields={"status": status},
+    )
+    error.retryable = False
+    return error
+
+
+def check_token(token: object) -> str:
+    """As headers can carry it; it is not repeated."""
+    if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise InvalidInput(
+            "the token is not one of a forge",
+            code="invalid-token",
+            hints=["clia user token NAME makes one"],
+            fields={"field": "token"},
+        )
+    return token

@@ -1,1 +1,0 @@
-"""The composition root: use cases wired to real backends. The only package that adapters call."""

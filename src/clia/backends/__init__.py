@@ -1,1 +1,0 @@
-"""Implementations of the ports. They import no domain package; ``clia.app`` wires them."""

@@ -1,0 +1,225 @@
+"""Who is at work: the agents of captured sessions and of their sub-agents.
+
+Invariant: a session has one agent for good. It is that of the checkout that it works in, or the one that its tool was told to
+be, or one that is spawned for it; what says so is the agent's own record, so that a second look finds the same.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from clia.capture.events import NOTE, Event, digest, time_field
+from clia.capture.service import Captured, row_key
+from clia.capture.transcript_files import bytes_from, first_lines, sub_transcript
+from clia.capture.transcripts import Standing, restarted
+from clia.errors import Conflict, InvalidInput
+from clia.values.refs import is_name
+from clia.values.typed_objects import Briefing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from clia.capture.events import Told
+    from clia.capture.spool_reader import Record
+    from clia.capture.tools import Tool
+    from clia.facade.space import Space
+
+
+class Hook(NamedTuple):
+    """One event that a hook told, on its way."""
+
+    tool: Tool
+    told: Told
+    record: Record
+    undisturbed: Callable[[], bool] = lambda: True
+    """Whether the directory is still as the event left it: a tool of the session that is called puts an event down first."""
+    later: Callable[[], frozenset[str]] = frozenset
+    """The files that calls of the session name that came after the event: what they hold now may be another's work."""
+
+
+class Live:
+    """A session or sub-agent in this pass: what is known of it, and what is to be traced."""
+
+    def __init__(self, tool: Tool, known: Captured) -> None:
+        self.tool = tool
+        self.known = known
+        self.queue: list[tuple[Event, str]] = []  # with the record that told it
+        self.records: list[Record] = []  # to be removed once the queue is recorded
+
+    @property
+    def agent(self) -> str:
+        return self.known.agent
+
+
+class Lives:
+    """The sessions and sub-agents that a pass has to do with."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._captures = space.captures
+        self._lives: dict[str, Live] = {}
+        self.spawned = self.spawned_subs = 0
+
+    def all(self) -> list[Live]:
+        return list(self._lives.values())
+
+    def session(self, hook: Hook, event: Event) -> Live:
+        told = hook.told
+        live = self.known(hook.tool, told.session, "") or self._begin(hook, event)
+        if told.transcript and told.transcript != live.known.transcript:
+            live.known = moved(live.known, told.transcript)
+        return live
+
+    def known(self, tool: Tool, session: str, sub: str) -> Live | None:
+        key = row_key(tool.name, session, sub)
+        if key not in self._lives:
+            found = self._captures.get(tool.name, session, sub)
+            if found is None or not self._at_work(found.agent):
+                return None
+            self._lives[key] = Live(tool, found)
+        return self._lives[key]
+
+    def _at_work(self, agent: str) -> bool:
+        """Whether an agent can go on: one that was archived is at work again."""
+        if self._captures.is_archived(agent):
+            self._space.restore(agent)
+        return self._captures.is_ours(agent)
+
+    def _enter(self, tool: Tool, known: Captured) -> Live:
+        self._captures.keep(known)
+        live = self._lives[known.key] = Live(tool, known)
+        return live
+
+    def _begin(self, hook: Hook, event: Event) -> Live:
+        """The agent of a session that is new here: its checkout's, the one it is told to be, or one of its own."""
+        tool, session = hook.tool, hook.told.session
+        place = self._place(hook)
+        forked, since = self._forked_from(hook)
+        name = self._joined(place, hook.record.agent)
+        if name is None:
+            name = self._named(tool, session, hook.record.agent)
+            if self._captures.is_free(name):
+                self._spawn(name, tool, session, place, forked, event)
+        known = Captured(tool.name, session, "", name, place, started=hook.record.at, last=hook.record.at)
+        known = known._replace(tree=self._captures.tree_of(name), since=since)
+        live = self._enter(tool, known)
+        if hook.record.agent and not is_name(hook.record.agent):
+            text = f"CLIA_AGENT is {hook.record.agent!r}, which is no name of an agent: {name} was taken instead"
+            live.queue.append((Event(NOTE, text, f"no-name:{hook.record.id}", at=hook.record.at), hook.record.id))
+        return live
+
+    def _place(self, hook: Hook) -> str:
+        for each in (hook.told.cwd, hook.record.cwd):
+            found = self._captures.top_of(each) if each and os.path.isabs(each) else None
+            if found is not None:
+                return found
+        where = hook.record.cwd
+        if os.path.isabs(where) and not os.path.lexists(where):
+            return where  # a worktree that was removed since: its files are gone, what was said in it is not
+        raise InvalidInput(
+            "the event is of no directory of this repository",
+            code="foreign-event",
+            fields={"cwd": hook.told.cwd or where},
+        )
+
+    def _joined(self, place: str, wanted: str) -> str | None:
+        """An agent that is there already: whose checkout the place is, or which the tool was told to be."""
+        checkout = self._space.checkout_at(place)
+        if checkout is not None and self._captures.is_ours(checkout.agent):
+            return checkout.agent
+        return wanted if is_name(wanted) and self._at_work(wanted) else None
+
+    def _named(self, tool: Tool, session: str, wanted: str) -> str:
+        own = [f"{tool.prefix}-{_brief(session, size)}" for size in (8, 16)] + [f"{tool.prefix}-{digest(session)}"]
+        for name in ([wanted] if is_name(wanted) else []) + own:
+            if self._usable(name, tool.name, session):
+                return name
+        raise Conflict(f"no name is left for the session {session}", code="no-name-left", fields={"session": session})
+
+    def _usable(self, name: str, tool: str, session: str, sub: str = "") -> bool:
+        return self._captures.is_free(name) or self._captures.spawned_for(name, tool, session, sub)
+
+    def _spawn(self, name: str, tool: Tool, session: str, place: str, forked: Captured | None, event: Event) -> None:
+        meta: dict[str, Any] = {key: event.data[key] for key in ("model",) if key in event.data}
+        if forked is not None:
+            meta["forked"] = forked.session
+        briefing = Briefing(f"{tool.name} session {session[:8]}", meta={"tool": tool.name, "session": session, **meta})
+        head = self._captures.head_at(place)
+        if forked is not None:
+            self._space.spawn_from(name, briefing, forked.agent)
+        elif head is not None:
+            self._space.spawn_at(name, briefing, head)
+        else:
+            self._space.spawn(name, briefing)
+        self.spawned += 1
+
+    def _forked_from(self, hook: Hook) -> tuple[Captured | None, str]:
+        """The session that a fork's transcript was copied from, and when, where the copied lines do not say that they are."""
+        since = ""
+        for line in first_lines(hook.told.transcript or "", 1 << 20)[:50]:
+            claude, codex = line.get("forkedFrom"), line.get("payload")
+            for said, name in ((claude, "sessionId"), (codex, "forked_from_id")):
+                other = said.get(name) if isinstance(said, dict) else None
+                if isinstance(other, str) and other != hook.told.session:
+                    since = (time_field(line, "timestamp") or hook.record.at) if said is codex else ""
+                    found = self._captures.get(hook.tool.name, other)
+                    if found is not None and found.agent in self._space.agents():
+                        return found, since
+        return None, since
+
+    def begin_sub(self, session: Live, sub: str, kind: str, hook: Hook | None) -> Live:
+        """A sub-agent, at the head of the agent that started it."""
+        tool, known = session.tool, session.known
+        kind = "".join(each for each in self._captures.clean(kind) if each.isprintable())[:60]
+        label = "-".join("".join(each if each.isascii() and each.isalnum() else " " for each in kind.lower()).split()) or "agent"
+        start = f"{known.agent[:50].rstrip('-')}-{label[:20].rstrip('-')}"
+        names = [f"{start}-{_brief(sub, 6)}", f"{start}-{_brief(sub, 12)}", f"{start}-{digest(sub)}"]
+        # One that was spawned for it goes on, whatever it was called: who tells of it may not know its type.
+        there = [
+            each for each in self._space.sub_agents(known.agent) if self._captures.spawned_for(each, tool.name, known.session, sub)
+        ]
+        name = next((each for each in (*there, *names) if self._usable(each, tool.name, known.session, sub)), None)
+        if name is None:
+            raise Conflict(f"no name is left for the sub-agent {sub}", code="no-name-left", fields={"sub": sub})
+        place = known.place if hook is None else self._place(hook)
+        if self._captures.is_free(name):
+            meta = {"tool": tool.name, "session": known.session, "sub": sub, **({"kind": kind} if kind else {})}
+            self._space.spawn_from(name, Briefing(f"{kind or 'sub-agent'} of {known.agent}", meta=meta), known.agent)
+            self.spawned_subs += 1
+        at = hook.record.at if hook is not None else known.last
+        made = Captured(
+            tool.name, known.session, sub, name, place, started=at, last=at, transcript=sub_transcript(known.transcript, sub)
+        )
+        others = [each for each in self.subs(known) if each.open and each.place == place and each.sub != sub]
+        for each in others:
+            other = self.known(tool, known.session, each.sub)
+            if other is not None:
+                other.known = other.known._replace(shared=True)
+                self._captures.keep(other.known)
+        return self._enter(tool, made._replace(tree=self._captures.tree_of(name), shared=bool(others) or hook is None))
+
+    def subs(self, known: Captured) -> list[Captured]:
+        """The sub-agents of a session, as this pass knows them."""
+        stored = self._captures.subs(known.tool, known.session)
+        lives = (self._lives.get(each.key) for each in stored)
+        return [live.known if live is not None else each for live, each in zip(lives, stored, strict=True)]
+
+
+def moved(known: Captured, transcript: str) -> Captured:
+    """A session whose transcript is another file from now on."""
+    standing = standing_of(known)
+    return known._replace(transcript=transcript, standing=restarted(standing, bytes_from(transcript, 0, 1 << 20) or b"")._asdict())
+
+
+def standing_of(known: Captured) -> Standing:
+    said: Mapping[str, Any] = known.standing
+    return Standing(**said)._replace(parts=tuple(said.get("parts", ()))) if said else Standing()
+
+
+def _brief(given: str, size: int) -> str:
+    """An id in a few letters. One that starts with the time (UUID version 7) says most at its end."""
+    plain = "".join(each for each in given.lower() if each.isascii() and each.isalnum()) or digest(given)
+    return plain[-size:] if len(plain) == 32 and plain[12] == "7" else plain[:size]

@@ -1,0 +1,362 @@
+"""Whether what tools do arrives here, and where it does not, why.
+
+Invariant: only looks. Whatever is found has a code, one sentence, and what to do about it; a file that cannot be read is a finding,
+never a failure. What was captured is handed in, since the space knows that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple, Protocol
+
+from clia.capture import spool_reader as spool
+from clia.capture.hook_switches import settings_in, switched_off
+from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in
+from clia.errors import CliaError
+from clia.facade.settings import Settings, clock_of
+from clia.git.handle import find_repository
+from clia.identities.files import LocalFiles
+from clia.values import documents
+from clia.values.clock import timestamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from clia.capture.hook_tools import Placed, Program, Tool
+
+ERROR, WARNING, INFO = "error", "warning", "info"
+PLUGIN = "plug-in"
+PATIENCE = timedelta(minutes=10)
+"""How long events may wait: ingest is started whenever something ends."""
+_SETTLING, _LONG_STEP = timedelta(minutes=1), timedelta(hours=1)
+_HEAD = 1 << 16
+_LOOKED_AT = 1000  # of the newest events, for the tool that each is of
+
+
+class Session(Protocol):
+    """A session of a tool that was captured."""
+
+    @property
+    def tool(self) -> str: ...
+    @property
+    def sub(self) -> str: ...  # a sub-agent of that session; empty: the session itself
+    @property
+    def last(self) -> str: ...
+
+
+class Finding(NamedTuple):
+    code: str
+    severity: str
+    tool: str | None  # None: it is about no one tool
+    message: str
+    hint: str
+
+
+class Place(NamedTuple):
+    """Where hooks of a tool are installed. ``scope`` may also be a plug-in of Claude Code."""
+
+    scope: str
+    path: str
+    events: tuple[str, ...]
+    missing: tuple[str, ...]  # events that we use, and that run nothing of ours
+    commands: tuple[str, ...]  # the programs that they run
+
+
+class ToolHealth(NamedTuple):
+    tool: str
+    places: tuple[Place, ...]
+    last: str | None  # when something arrived last
+    sessions: int  # that were captured
+
+
+class Spool(NamedTuple):
+    """What lies in the spools of a repository."""
+
+    waiting: int = 0
+    oldest: str | None = None
+    rejected: int = 0
+    elsewhere: int = 0  # of those that wait, how many are in the account's own folder
+
+
+class HooksHealth(NamedTuple):
+    tools: tuple[ToolHealth, ...]  # those with hooks installed, or of which something came
+    spool: Spool | None  # None: no space, so there is none
+    findings: tuple[Finding, ...]
+
+    @property
+    def sound(self) -> bool:
+        return all(each.severity != ERROR for each in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        tools = [{**each._asdict(), "places": [place._asdict() for place in each.places]} for each in self.tools]
+        return {
+            "tools": tools,
+            "spool": None if self.spool is None else self.spool._asdict(),
+            "findings": [each._asdict() for each in self.findings],
+        }
+
+
+class Looked(NamedTuple):
+    """From where and with what eyes: what a finding may depend on."""
+
+    root: str | None
+    common: str | None  # the git directory, where it is a space's
+    environment: Mapping[str, str]
+    program: Program
+    now: datetime
+
+
+def examine(
+    path: str,
+    *,
+    environment: Mapping[str, str],
+    program: Program,
+    captured: Sequence[Session] = (),
+    now: datetime | None = None,
+) -> HooksHealth:
+    root = find_repository(path)
+    common = common_dir(root) if root is not None and is_space(root) else None
+    looked = Looked(root, common, environment, program, now or clock_of(Settings())())
+    findings: list[Finding] = []
+    arrived = _arrived(looked, captured)
+    tools = []
+    for tool in TOOLS.values():
+        places = _places(tool, looked, findings)
+        sessions = sum(each.tool == tool.name and not each.sub for each in captured)
+        if places or sessions or tool.name in arrived:
+            last = arrived.get(tool.name)
+            tools.append(ToolHealth(tool.name, tuple(places), None if last is None else timestamp(last), sessions))
+        if places:
+            findings += _tool_findings(tool, places, looked, arrived.get(tool.name))
+    state = None
+    if common is not None:
+        state, found = _spool(looked, installed=any(each.places for each in tools))
+        findings += found
+    return HooksHealth(tuple(tools), state, tuple(findings))
+
+
+def captured_in(path: str, settings: Settings) -> tuple[Session, ...]:
+    """What the space at a path has captured; nothing where it cannot be opened, which is told elsewhere."""
+    from clia.facade.opening import open_space  # libgit2 and a store
+
+    try:
+        with open_space(path, settings=settings) as space:
+            return tuple(space.captures.sessions())
+    except CliaError:
+        return ()
+
+
+def _places(tool: Tool, looked: Looked, findings: list[Finding]) -> list[Place]:
+    found = []
+    seen: set[str] = set()
+    for scope in SCOPES:
+        path = tool.file(scope, looked.root, looked.environment)
+        if path is None or path in seen:  # a home that is a repository has one file for two scopes
+            continue
+        seen.add(path)
+        try:
+            settings = settings_in(path) or {}
+        except CliaError as err:
+            if _speaks_of_us(path):  # else it is none of our business
+                hint = f"{tool.title} may read it all the same; clia installs and checks hooks in plain JSON only"
+                findings.append(Finding("unreadable-settings", WARNING, tool.name, err.message, hint))
+            continue
+        hooks = [each for each in placed_in(settings) if each.hook.tool == tool.name]
+        if hooks:
+            found.append(_place(tool, scope, path, hooks))
+        if tool.name == "claude-code" and _has_plugin(settings):
+            found.append(Place(PLUGIN, path, tuple(tool.events), (), (SERVER,)))
+    return found
+
+
+def _speaks_of_us(path: str) -> bool:
+    try:
+        return b"clia" in (LocalFiles().read(path, documents.MAX_BYTES) or b"")
+    except CliaError:
+        return True  # nobody can say
+
+
+def _place(tool: Tool, scope: str, path: str, hooks: Iterable[Placed]) -> Place:
+    whole = {each.event for each in hooks if each.matches_all}
+    events = tuple(event for event in tool.events if event in whole)
+    missing = tuple(event for event in tool.events if event not in whole)
+    return Place(scope, path, events, missing, tuple(dict.fromkeys(each.hook.program for each in hooks)))
+
+
+def _has_plugin(settings: Mapping[str, Any]) -> bool:
+    """Whether our plug-in is switched on, from whatever marketplace it came."""
+    enabled = settings.get("enabledPlugins")
+    return isinstance(enabled, dict) and any(on and name.partition("@")[0] == SERVER for name, on in enabled.items())
+
+
+def _arrived(looked: Looked, captured: Sequence[Session]) -> dict[str, datetime]:
+    """When the newest event of each tool came: of those captured, and of those that still wait."""
+    found: dict[str, datetime] = {}
+    times = [(each.tool, each.last) for each in captured if each.last]
+    for directory in spool.spools(looked.common, looked.environment) if looked.common else ():
+        times += _waiting_tools(directory)
+    for tool, text in times:
+        at = datetime.fromisoformat(text)
+        found[tool] = max(at, found.get(tool, at))
+    return found
+
+
+def _waiting_tools(directory: str) -> Iterator[tuple[str, str]]:
+    for folder in (spool.NEW, spool.REJECTED):
+        for name in _names(os.path.join(directory, folder))[-_LOOKED_AT:]:
+            try:
+                header, _ = spool.parse(spool.content(os.path.join(directory, folder, name), _HEAD))
+            except (OSError, CliaError):  # taken meanwhile, or no event: counted elsewhere
+                continue
+            yield header.get("tool", ""), spool.time_of(name)
+
+
+def _tool_findings(tool: Tool, places: Sequence[Place], looked: Looked, last: datetime | None) -> Iterator[Finding]:
+    """Why nothing of a tool may arrive, though hooks are installed."""
+    yield from _program_findings(tool, places, looked)
+    for off in switched_off(tool, looked.root, looked.environment):
+        hint = f"take that out, or {tool.title} runs no hooks"
+        yield Finding("hooks-switched-off", ERROR, tool.name, f"the hooks of {tool.title} are installed, but {off}", hint)
+    for place in places:
+        if place.missing:
+            message = f"{place.path} runs clia for some events of {tool.title} only; missing: {', '.join(place.missing)}"
+            hint = f"clia hook install {tool.name} --scope {place.scope}"
+            yield Finding("events-missing", WARNING, tool.name, message, hint)
+    if len(places) > 1:
+        listed = " and ".join(f"{each.path} ({each.scope})" for each in places)
+        hint = "take one of them out: clia hook uninstall --scope …, or switch the plug-in off"
+        yield Finding("installed-twice", WARNING, tool.name, f"the hooks of {tool.title} are installed in {listed}", hint)
+    if looked.common is None:
+        severity = INFO if all(each.scope in (USER, PLUGIN) for each in places) else WARNING
+        message = f"the hooks of {tool.title} are installed, but this is no space: hooks record nothing here"
+        yield Finding("no-space", severity, tool.name, message, "clia init makes the repository a space")
+    else:
+        yield from _silence(tool, places, looked, last)
+
+
+def _program_findings(tool: Tool, places: Sequence[Place], looked: Looked) -> Iterator[Finding]:
+    program = looked.program
+    for command in dict.fromkeys(command for place in places for command in place.commands):
+        if os.path.isabs(command):
+            if not os.access(command, os.X_OK):
+                message = f"the hooks of {tool.title} run {command}, which is not there, or no program"
+                yield Finding("clia-gone", ERROR, tool.name, message, "clia hook install again writes where clia is now")
+        elif program.found is None:
+            message = f"the hooks of {tool.title} run clia, which is not on PATH: no event can arrive"
+            hint = f"put the folder of {program.own} on the PATH of whoever starts {tool.title}"
+            yield Finding("clia-not-on-path", ERROR, tool.name, message, hint)
+        elif not program.is_found:
+            message = f"the hooks of {tool.title} run the clia on PATH, which is {program.found}, and not this one, {program.own}"
+            yield Finding("other-clia", WARNING, tool.name, message, "leave one of the two, or put the right one first on PATH")
+
+
+def _silence(tool: Tool, places: Sequence[Place], looked: Looked, last: datetime | None) -> Iterator[Finding]:
+    """Nothing came, ever or of late: an error where we see that the tool was at work all the same."""
+    worked = _worked(tool, looked)
+    # Where events did come, a tool may be busy with one step for long, and write about it.
+    known = _installed_at(places, looked) + _SETTLING if last is None else last + _LONG_STEP
+    if worked is not None and worked > known:
+        since = "ever" if last is None else f"since {timestamp(last)}"
+        message = f"{tool.title} worked here at {timestamp(worked)}, with hooks installed, and no event arrived {since}"
+        hint = f"start {tool.title} anew, since it may read its settings at its start; its own /hooks shows what it runs"
+        yield Finding("nothing-arrives", ERROR, tool.name, message, hint)
+    elif last is None:
+        message = f"the hooks of {tool.title} are installed, and no event ever arrived here"
+        first = {"codex": "start Codex here once, and trust the hooks there: /hooks"}.get(
+            tool.name, f"start {tool.title} here once"
+        )
+        yield Finding("nothing-arrived", WARNING, tool.name, message, f"{first}; then ask again")
+
+
+def _installed_at(places: Sequence[Place], looked: Looked) -> datetime:
+    """When the settings were written last; of several files the oldest."""
+    times = [at for each in places if (at := _written(each.path)) is not None]
+    return min(times, default=looked.now)
+
+
+def _worked(tool: Tool, looked: Looked) -> datetime | None:
+    """When the tool wrote last about work in this directory; only Claude Code names transcripts after it."""
+    if tool.name != "claude-code" or looked.root is None:
+        return None
+    name = "".join(char if char.isascii() and char.isalnum() else "-" for char in looked.root)
+    folder = os.path.join(tool.user_folder(looked.environment), "projects", name)
+    times = [at for each in _names(folder) if (at := _written(os.path.join(folder, each))) is not None]
+    return max(times, default=None)
+
+
+def _written(path: str) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
+    except OSError:
+        return None
+
+
+def _spool(looked: Looked, *, installed: bool) -> tuple[Spool, list[Finding]]:
+    findings: list[Finding] = []
+    own, *others = spool.spools(looked.common or "", looked.environment)
+    waiting = {directory: _names(os.path.join(directory, spool.NEW)) for directory in (own, *others)}
+    every = sorted(name for names in waiting.values() for name in names)
+    elsewhere = len(every) - len(waiting[own])
+    oldest = spool.time_of(every[0]) if every else None
+    late = oldest is not None and oldest < timestamp(looked.now - PATIENCE, "milliseconds")
+    if late:
+        message = f"{_events(len(every))} in the spool, the oldest since {oldest}: nobody ingests"
+        findings.append(Finding("events-wait", WARNING, None, message, "clia ingest, or a clia worker that runs all the time"))
+    rejected = [each for directory in waiting for each in _rejected(directory)]
+    if rejected:
+        counts = Counter(each.code for each in rejected)
+        reasons = ", ".join(f"{code}: {number}" for code, number in sorted(counts.items()))
+        message = f"ingest put {_events(len(rejected))} aside ({reasons}); the newest: {rejected[-1].message}"
+        hint = f"they are kept in {os.path.join(own, spool.REJECTED)}, each with its reason beside it"
+        findings.append(Finding("events-rejected", WARNING, None, message, hint))
+    if elsewhere:
+        message = f"{_events(elsewhere)} had to be put outside of the repository, into {others[0]}"
+        findings.append(Finding("events-elsewhere", WARNING, None, message, f"make {own} writable; clia ingest reads both"))
+    findings += _ingest_error([own, *others], late=late)
+    if installed and not _writable(own):
+        message = f"hooks cannot write to {own}"
+        hint = "let whoever starts the tools write there; until then events go to the account's own folder"
+        findings.append(Finding("spool-not-writable", ERROR, None, message, hint))
+    return Spool(len(every), oldest, len(rejected), elsewhere), findings
+
+
+def _ingest_error(directories: Sequence[str], *, late: bool) -> Iterator[Finding]:
+    for directory in directories:
+        try:
+            said = json.loads(spool.content(os.path.join(directory, spool.LAST_ERROR), _HEAD))
+            at, code, message = (str(said[key]) for key in ("at", "code", "message"))
+        except (OSError, CliaError, ValueError, KeyError, TypeError):
+            continue
+        severity = ERROR if late else WARNING
+        yield Finding("ingest-failed", severity, None, f"clia ingest failed at {at}: {code}: {message}", "clia ingest tries again")
+
+
+def _rejected(directory: str) -> list[spool.Rejected]:
+    try:
+        return spool.rejected(directory)
+    except CliaError:
+        return []
+
+
+def _writable(directory: str) -> bool:
+    """Whether hooks can put an event there; a spool that is not made yet is made by the first."""
+    inside = os.path.join(directory, spool.NEW)
+    while not os.path.lexists(inside):
+        inside = os.path.dirname(inside)
+    return os.path.isdir(inside) and os.access(inside, os.W_OK | os.X_OK)
+
+
+def _events(number: int) -> str:
+    return "1 event" if number == 1 else f"{number} events"
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

@@ -1,0 +1,405 @@
+"""Writing hooks into the settings of the tools people run, and taking them out again.
+
+Invariant: what somebody else wrote stays byte for byte, their hooks on the same events too. All changes are worked out and shown
+before the first is written; settings that cannot be read as they are meant stop everything. A file is swapped whole, keeps its
+mode, and is written only if it still is what the change was worked out from. Nothing outside the place that a scope names is
+written, wherever links lead.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import NamedTuple
+
+from clia.capture.hook_switches import codex_has_server, installed_in, switched_off
+from clia.capture.hook_tools import PROJECT, SCOPES, SERVER, TOOLS, USER, command_of, home, is_space, placed_in, runs_server
+from clia.errors import AlreadyExists, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
+from clia.git.handle import find_repository
+from clia.identities.file_interface import LINK, MISSING
+from clia.identities.files import WritableLocalFiles
+from clia.values import documents
+from clia.values import json_edits as edits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from clia.capture.hook_tools import Placed, Program, Tool
+
+_BOM = b"\xef\xbb\xbf"
+_NEW = "{\n}\n"
+
+
+class Target(NamedTuple):
+    """Whose settings are meant, and where."""
+
+    scope: str
+    root: str | None  # the repository; None: outside every one
+    environment: Mapping[str, str]
+
+    def holds(self, path: str) -> bool:
+        """Whether a path with all links resolved lies where the scope says."""
+        tops = [self.root] if self.scope != USER else [home(self.environment), *self._user_folders()]
+        return any(_below(path, os.path.realpath(top)) for top in tops if top)
+
+    def _user_folders(self) -> list[str]:
+        return [each.user_folder(self.environment) for each in TOOLS.values()]
+
+
+class Change(NamedTuple):
+    """What becomes of one file. ``after`` None: it goes, since nothing of anybody else is in it."""
+
+    tool: str
+    path: str
+    real: str
+    before: bytes | None
+    after: bytes | None
+    what: tuple[str, ...]  # events, and the server
+
+    @property
+    def kind(self) -> str:
+        if self.before == self.after:
+            return "none"
+        return "remove" if self.after is None else "create" if self.before is None else "edit"
+
+    def diff(self, name: str | None = None) -> str:
+        """The change as ``diff -u`` shows it; ``name``: what the file is called in it."""
+        old, new = (_text(each).splitlines(keepends=True) for each in (self.before, self.after))
+        was, becomes = ("/dev/null" if each is None else name or self.path for each in (self.before, self.after))
+        found = difflib.unified_diff(old, new, was, becomes)
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in found)
+
+
+class Plan(NamedTuple):
+    """All that will be done, and what people must know or do themselves."""
+
+    scope: str
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return all(each.kind == "none" for each in self.changes)
+
+    def to_json(self) -> dict[str, Any]:
+        changes = [
+            {"tool": each.tool, "path": each.path, "change": each.kind, "what": list(each.what), "diff": each.diff()}
+            for each in self.changes
+        ]
+        return {"scope": self.scope, "changes": changes, "notes": list(self.notes)}
+
+
+def target(scope: str, path: str, environment: Mapping[str, str]) -> Target:
+    """``NotFound`` where the scope is one of a repository and the path lies in none."""
+    root = find_repository(path)
+    if root is None and scope != USER:
+        raise NotFound(
+            f"{os.path.abspath(path)} is in no git repository",
+            code="no-such-repository",
+            hints=["--scope user installs for every repository of yours"],
+            fields={"path": os.path.abspath(path)},
+        )
+    if root is not None and scope != USER and not os.path.lexists(os.path.join(root, ".git")):
+        raise InvalidInput(
+            f"{root} is a repository without files: no tool works in it",
+            code="bare-repository",
+            hints=["--scope user installs for every repository of yours"],
+            fields={"path": root},
+        )
+    return Target(scope, root, environment)
+
+
+def tools_here(where: Target, on_path: Iterable[str]) -> list[Tool]:
+    """The tools that somebody uses here: their folder is there, or their program. Those without the scope are left out."""
+    programs = set(on_path)
+    found = []
+    for tool in TOOLS.values():
+        folders = [tool.user_folder(where.environment), *([os.path.join(where.root, tool.folder)] if where.root else [])]
+        if where.scope in tool.files and (tool.program in programs or any(os.path.isdir(each) for each in folders)):
+            found.append(tool)
+    return found
+
+
+def install(tools: Sequence[Tool], where: Target, program: Program, *, mcp: bool = False) -> Plan:
+    """What makes each event of the tools run ``clia hook``; ``mcp``: and gives them our MCP server."""
+    word = program.word(where.scope)
+    changes, notes = [], _program_notes(where, program)
+    for tool in tools:
+        file = _file(tool, where)
+        file.install_hooks(word)
+        if mcp and tool.name == "gemini":
+            file.install_server({"command": word, "args": ["mcp"]})
+        changes.append(file.change())
+        notes += _tool_notes(tool, where)
+        if mcp and tool.name == "claude-code" and where.scope == PROJECT:
+            servers = _servers(tool, where)
+            servers.install_server({"type": "stdio", "command": word, "args": ["mcp"]})
+            changes.append(servers.change())
+        elif mcp and tool.name != "gemini":
+            notes.append(_server_note(tool, where, word))
+    return Plan(where.scope, tuple(changes), tuple(notes))
+
+
+def uninstall(tools: Sequence[Tool], where: Target) -> Plan:
+    """What takes out all that ``install`` puts in, in whatever form it stands there by now."""
+    changes, notes = [], []
+    for tool in tools:
+        files = [_file(tool, where)]
+        if tool.name == "claude-code" and where.scope == PROJECT:
+            files.append(_servers(tool, where))
+        for file in files:
+            notes += file.take_out()
+            changes.append(file.change())
+        config = os.path.join(os.path.dirname(files[0].path), "config.toml")
+        if tool.name == "codex" and codex_has_server(config):
+            notes.append(f"the MCP server in {config} stays: take [mcp_servers.clia] out of it, or codex mcp remove clia")
+        notes += [f"hooks of {tool.title} stay in {each}" for each in _elsewhere(tool, where)]
+    return Plan(where.scope, tuple(changes), tuple(notes))
+
+
+def apply(plan: Plan) -> None:
+    files = WritableLocalFiles()
+    todo = [each for each in plan.changes if each.kind != "none"]
+    for each in todo:
+        _check_unchanged(files, each)
+    for each in todo:
+        directory = os.path.dirname(each.real)
+        files.make_directory(directory)
+        with files.exclusive(directory):
+            _check_unchanged(files, each)
+            if each.after is None:
+                _remove(each.real, TOOLS[each.tool].folder if plan.scope != USER else None)
+            else:
+                (files.create if each.before is None else files.replace)(each.real, each.after)
+
+
+class _File:
+    """One settings file while changes to it are worked out."""
+
+    def __init__(self, tool: Tool, where: Target, path: str) -> None:
+        files = WritableLocalFiles()
+        self.tool, self.path, self.real = tool, path, _real(files, where, path)
+        self.before = files.read(self.real, documents.MAX_BYTES)
+        said = None if self.before is None else documents.decode(self.before, path)
+        self.text = _NEW if said is None or not said.strip() else said  # a file that was only touched says nothing
+        self.what: list[str] = []
+        self._read()
+
+    def _read(self) -> dict[str, Any]:
+        return documents.parse(self.text.encode(), self.path)
+
+    def install_hooks(self, word: str) -> None:
+        settings = self._read()
+        if "hooks" not in settings:
+            self.text = edits.add(self.text, (), self.tool.hooks(command_of(self.tool, word)), "hooks")
+            self.what += self.tool.events
+            return
+        self._check_shape(settings)
+        for event in self.tool.events:
+            self._install_event(event, word)
+
+    def _install_event(self, event: str, word: str) -> None:
+        settings = self._read()
+        mine = [each for each in placed_in(settings) if each.event == event]
+        serving = [each for each in mine if self._serves(each, word)]
+        kept = next((each for each in serving if not each.hook.ours), serving[0] if serving else None)
+        self._drop([each for each in mine if each.hook.ours and each is not kept], keep_event=kept is None)
+        if kept is not None:
+            return
+        group = {"hooks": [self.tool.handler(event, command_of(self.tool, word))]}
+        if event in self._read().get("hooks", {}):
+            self.text = edits.add(self.text, ("hooks", event), group)
+        else:
+            self.text = edits.add(self.text, ("hooks",), [group], event)
+        self.what.append(event)
+
+    def _serves(self, placed: Placed, word: str) -> bool:
+        """Whether it already does what we would add. What people changed in it is theirs to change."""
+        hook = placed.hook
+        return placed.matches_all and hook.tool == self.tool.name and (hook.changed or hook.program == word)
+
+    def install_server(self, server: dict[str, Any]) -> None:
+        settings = self._read()
+        servers = settings.get("mcpServers", {})
+        self._expect(servers, dict, "/mcpServers")
+        known = servers.get(SERVER)
+        if known is not None and not runs_server(known):
+            raise AlreadyExists(
+                f"{self.path}: /mcpServers/{SERVER} is there already, and is another server",
+                hints=["give that one another name"],
+                fields={"path": self.path, "pointer": f"/mcpServers/{SERVER}"},
+            )
+        if known is not None and known["command"] == server["command"]:
+            return
+        if known is not None:
+            self.text = edits.remove(self.text, ("mcpServers", SERVER))
+        if "mcpServers" in settings:
+            self.text = edits.add(self.text, ("mcpServers",), server, SERVER)
+        else:
+            self.text = edits.add(self.text, (), {SERVER: server}, "mcpServers")
+        self.what.append("mcp")
+
+    def take_out(self) -> list[str]:
+        """What is left in and why, in words."""
+        settings = self._read()
+        if "hooks" in settings:
+            self._expect(settings["hooks"], dict, "/hooks")
+        mine = list(placed_in(settings))
+        self.what += dict.fromkeys(each.event for each in mine if each.hook.ours)
+        self._drop([each for each in mine if each.hook.ours])
+        servers = settings.get("mcpServers")
+        if isinstance(servers, dict) and runs_server(servers.get(SERVER)):
+            self.what.append("mcp")
+            self.text = edits.remove(self.text, ("mcpServers",) if len(servers) == 1 else ("mcpServers", SERVER))
+        left = [each.event for each in mine if not each.hook.ours]
+        return [f"{self.path}: the hook of {event} runs clia among other commands, and stays" for event in left]
+
+    def _drop(self, hooks: Sequence[Placed], *, keep_event: bool = False) -> None:
+        """Removes hooks, and what holds nothing else."""
+        for each in reversed(hooks):  # from the end, so that the numbers of those before stay right
+            found = self._read()["hooks"]
+            path: list[str | int] = ["hooks", each.event, each.group, "hooks", each.item]
+            if len(found[each.event][each.group]["hooks"]) == 1:
+                path = path[:3]
+                if len(found[each.event]) == 1 and not keep_event:
+                    path = path[: 1 if len(found) == 1 else 2]
+            self.text = edits.remove(self.text, path)
+
+    def _check_shape(self, settings: dict[str, Any]) -> None:
+        hooks = settings["hooks"]
+        self._expect(hooks, dict, "/hooks")
+        for event in self.tool.events:
+            groups = hooks.get(event, [])
+            self._expect(groups, list, f"/hooks/{event}")
+            for number, group in enumerate(groups):
+                self._expect(group, dict, f"/hooks/{event}/{number}")
+                self._expect(group.get("hooks", []), list, f"/hooks/{event}/{number}/hooks")
+
+    def _expect(self, value: Any, kind: type, pointer: str) -> None:
+        if isinstance(value, kind):
+            return
+        wanted = "an object" if kind is dict else "an array"
+        raise InvalidDocument(
+            f"{self.path}: {pointer} must be {wanted}, not {documents.type_name(value)}",
+            code="unexpected-settings",
+            hints=[f"put it right first: {self.tool.title} {self.tool.version} reads it otherwise"],
+            fields={"path": self.path, "pointer": pointer},
+        )
+
+    def change(self) -> Change:
+        after: bytes | None = self.text.encode()
+        if not self.what:
+            after = self.before  # also where it is blank, or not there
+        elif not self._read() and self.path == self.real:
+            after = None  # nothing of anybody is in it any more
+        elif self.before is not None and self.before.startswith(_BOM):
+            after = _BOM + self.text.encode()
+        return Change(self.tool.name, self.path, self.real, self.before, after, tuple(self.what))
+
+
+def _file(tool: Tool, where: Target) -> _File:
+    path = tool.file(where.scope, where.root, where.environment)
+    if path is None:
+        raise InvalidInput(
+            f"{tool.title} has no settings of scope {where.scope!r}",
+            code="no-such-scope",
+            hints=[f"one of {', '.join(tool.files)}"],
+            fields={"tool": tool.name, "scope": where.scope},
+        )
+    return _File(tool, where, path)
+
+
+def _servers(tool: Tool, where: Target) -> _File:
+    """The file of a project's MCP servers, which Claude Code keeps apart."""
+    return _File(tool, where, os.path.join(where.root or "", ".mcp.json"))
+
+
+def _real(files: WritableLocalFiles, where: Target, path: str) -> str:
+    real = files.real(path)
+    if not where.holds(real):
+        raise UnsafePath(
+            f"{path} leads to {real}, outside of what the scope {where.scope!r} is about",
+            hints=["put a file of its own there, or edit the other one by hand"],
+            fields={"path": path, "real": real, "scope": where.scope},
+        )
+    if files.kind(path) == LINK and files.kind(real) == MISSING:
+        raise FileError(f"{path} is a link that leads nowhere", fields={"path": path, "reason": "a link that leads nowhere"})
+    return real
+
+
+def _check_unchanged(files: WritableLocalFiles, change: Change) -> None:
+    if files.read(change.real, documents.MAX_BYTES) != change.before:
+        raise Conflict(
+            f"{change.path} was changed by somebody else meanwhile; nothing was written to it",
+            code="settings-changed",
+            hints=["run the command again"],
+            fields={"path": change.path},
+        )
+
+
+def _remove(path: str, folder: str | None) -> None:
+    """Removes a file, and the folder of that name that held nothing else."""
+    try:
+        os.unlink(path)
+        above = os.path.dirname(path)
+        if os.path.basename(above) == folder and not os.listdir(above):
+            os.rmdir(above)
+    except OSError as err:
+        raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
+
+
+def _program_notes(where: Target, program: Program) -> list[str]:
+    notes = []
+    if where.scope != USER and where.root is not None and not is_space(where.root):
+        notes.append(f"{where.root} is no space, and hooks record in a space only: clia init makes it one")
+    if where.scope == PROJECT and program.found is None:
+        notes.append("clia is not on PATH: until it is, for everybody who works on this repository, nothing is recorded")
+    elif where.scope == PROJECT and not program.is_found:
+        notes.append(f"the clia on PATH is {program.found}, not this one: the hooks run that")
+    elif not program.is_found:
+        why = f"the clia on PATH is {program.found}" if program.found else "clia is not on PATH"
+        notes.append(f"{why}, so the hooks name {program.own}")
+    return notes
+
+
+def _tool_notes(tool: Tool, where: Target) -> list[str]:
+    notes = [
+        f"{off}: {tool.title} runs no hooks until you change that" for off in switched_off(tool, where.root, where.environment)
+    ]
+    if tool.name == "codex":
+        notes.append("Codex runs hooks only after you have looked at them and trusted them: type /hooks in Codex")
+    if tool.name == "gemini" and where.scope == PROJECT:
+        notes.append("Gemini CLI runs hooks only in folders that you trust, where it asks about that")
+    for each in _elsewhere(tool, where):
+        notes.append(f"the hooks of {tool.title} are in {each} too: an event would come twice; take one of them out")
+    return notes
+
+
+def _elsewhere(tool: Tool, where: Target) -> list[str]:
+    """Settings of other scopes that have hooks of ours too."""
+    mine = tool.file(where.scope, where.root, where.environment)
+    paths = (tool.file(scope, where.root, where.environment) for scope in SCOPES)
+    return [each for each in dict.fromkeys(paths) if each is not None and each != mine and installed_in(each)]
+
+
+def _server_note(tool: Tool, where: Target, word: str) -> str:
+    if tool.name == "codex" and where.scope == PROJECT:
+        path = os.path.join(where.root or "", tool.folder, "config.toml")
+        return f'for the MCP server put into {path}: [mcp_servers.clia] with command = {_toml(word)} and args = ["mcp"]'
+    if tool.name == "codex":
+        return f"for the MCP server run: codex mcp add clia -- {word} mcp"
+    return f"for the MCP server run: claude mcp add --scope {where.scope} clia -- {word} mcp"
+
+
+def _toml(word: str) -> str:
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _below(path: str, top: str) -> bool:
+    return path == top or path.startswith(top.rstrip("/") + "/")
+
+
+def _text(data: bytes | None) -> str:
+    return "" if data is None else data.decode("utf-8", "replace")

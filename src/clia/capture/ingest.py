@@ -1,0 +1,241 @@
+"""``ingest``: what hooks put down becomes the record of a space.
+
+Invariant: one process at a time works on a repository's spool. An event is removed from it after what it says is recorded; one that
+says nothing that could be recorded goes to ``rejected/`` with the reason. Where a session's event cannot be recorded now, it and
+those after it stay, and the other sessions go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import NamedTuple
+
+from clia.capture import spool_reader as spool
+from clia.capture.agents import Hook
+from clia.capture.events import CALL
+from clia.capture.recording import Capturing, Done
+from clia.capture.tools import tool_of
+from clia.errors import CliaError, InvalidInput
+from clia.facade.settings import clock_of
+from clia.store.file_locks import FileLocks
+from clia.values.clock import timestamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from clia.capture.agents import Live
+    from clia.facade.settings import Settings
+    from clia.facade.space import Space
+
+    Progress = Callable[[int, int], None]
+
+_AT_ONCE = 500
+_PASSES, _ROUNDS = 1000, 5
+_TRIES, _INSTANT = 5, 0.01
+
+
+class Ingested(NamedTuple):
+    """What was done, and why something waits still; ``busy``: another process was at it already."""
+
+    done: Done
+    trouble: tuple[CliaError, ...] = ()
+    busy: bool = False
+
+
+def ingest(
+    space: Space,
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    wait: bool = True,
+    progress: Progress | None = None,
+) -> Ingested:
+    """Records all that waits. ``wait``: for another process that is at it; else nothing is done then."""
+    places = _spools(space, environment)
+    done, left = Done(), set[str]()
+    made = Ingested(done, busy=True)
+    for _ in range(_ROUNDS):
+        with _alone(places[0], wait=wait) as ours:
+            if not ours:
+                break
+            work = _Ingest(space, settings, places, progress, left)  # anew: another process may have been at it
+            made = work.run()
+            done = Done(*(before + now for before, now in zip(done, made.done, strict=True)))
+        if not work.fresh():  # an event that came just before the lock was free again has started nobody
+            break
+    return made._replace(done=done._replace(left=len(left)))
+
+
+def has_events(space: Space, environment: Mapping[str, str]) -> bool:
+    """Whether anything waits in the spool."""
+    return any(spool.waiting(place) for place in _spools(space, environment))
+
+
+def _spools(space: Space, environment: Mapping[str, str]) -> list[str]:
+    return spool.spools(os.path.dirname(os.path.dirname(space.running.workplace)), environment)
+
+
+@contextmanager
+def _alone(place: str, *, wait: bool) -> Iterator[bool]:
+    locks = FileLocks(place)
+    if wait:
+        with locks.hold(spool.LOCK):
+            yield True
+    else:
+        with ExitStack() as stack:
+            free = False
+            for _ in range(_TRIES):  # a hook holds it for an instant, to see whether anybody is at it
+                attempt = locks.attempt(spool.LOCK)
+                free = attempt.__enter__()
+                stack.push(attempt)
+                if free:
+                    break
+                time.sleep(_INSTANT)
+            yield free
+
+
+class _Call(NamedTuple):
+    """A tool that is called: in whose session, and which files it says it writes."""
+
+    whose: tuple[str, str]
+    paths: tuple[str, ...]
+
+
+class _Ingest:
+    def __init__(self, space: Space, settings: Settings, places: Sequence[str], progress: Progress | None, left: set[str]) -> None:
+        self._space = space
+        self._clock = clock_of(settings)
+        self._places = places
+        self._progress = progress or _silently
+        self._rejected = 0
+        self._stuck: dict[tuple[str, str], CliaError] = {}  # sessions whose events cannot be recorded now
+        self._left = left
+        self._called: dict[str, _Call | None] = {}
+        self._capturing = Capturing(space, spool.remove)
+
+    def run(self) -> Ingested:
+        now = self._clock().timestamp()
+        for place in self._places:
+            self._rejected += spool.clear_drafts(place, now)
+        for _ in range(_PASSES):  # hooks go on while we work
+            names = self.fresh()
+            if not names:
+                break
+            self._pass(names[:_AT_ONCE])
+        for live in self._capturing.unread():
+            self._settle(partial(self._capturing.catch_up, live), _known_by(live))
+        self._record_all()
+        done = self._capturing.done._replace(rejected=self._rejected, left=len(self._left))
+        self._leave_word()
+        return Ingested(done, tuple(self._stuck.values()))
+
+    def fresh(self) -> list[tuple[str, str]]:
+        """The events that wait and were not tried, oldest first, each with its spool."""
+        return sorted((name, place) for place in self._places for name in spool.waiting(place) if name not in self._left)
+
+    def _pass(self, names: Sequence[tuple[str, str]]) -> None:
+        hooks = [hook for name, place in names if (hook := self._read(place, name)) is not None]
+        for number, hook in enumerate(hooks):
+            self._progress(number, len(hooks))
+            if _whose(hook) in self._stuck:
+                self._left.add(hook.record.id)
+                continue
+            going = hook._replace(undisturbed=partial(self._is_undisturbed, hook), later=partial(self._named_since, hook))
+            self._settle(partial(self._capturing.take, going), _whose(hook), hook)
+        self._record_all()
+        self._progress(len(hooks), len(hooks))
+
+    def _record_all(self) -> None:
+        for live in self._capturing.unrecorded():
+            self._settle(partial(self._capturing.flush, live, None), _known_by(live))
+
+    def _is_undisturbed(self, hook: Hook) -> bool:
+        """Whether no tool of the session was called since an event, up to this moment."""
+        return not self._calls_since(hook)
+
+    def _named_since(self, hook: Hook) -> frozenset[str]:
+        return frozenset(path for each in self._calls_since(hook) for path in each.paths)
+
+    def _calls_since(self, hook: Hook) -> list[_Call]:
+        """The calls of tools that wait in the spool and came after an event of the same session."""
+        found = (self._call(place, name) for name, place in self.fresh() if name > hook.record.id)
+        return [each for each in found if each is not None and each.whose == _whose(hook)]
+
+    def _call(self, place: str, name: str) -> _Call | None:
+        """The call that an event tells of; None for any other event."""
+        if name not in self._called:
+            found = None
+            with suppress(CliaError):
+                hook = _understood(place, name)
+                calls = [each for each in hook.told.events if each.what == CALL] if hook is not None else []
+                if hook is not None and calls:
+                    found = _Call(_whose(hook), tuple(path for each in calls for path in each.paths))
+            self._called[name] = found
+        return self._called[name]
+
+    def _read(self, place: str, name: str) -> Hook | None:
+        """An event that can be understood; any other is put aside."""
+        try:
+            return _understood(place, name)
+        except InvalidInput as err:
+            spool.reject(place, name, err.code, str(err))
+            self._rejected += 1
+        except CliaError as err:
+            self._left.add(name)
+            self._stuck[place, name] = err
+        return None
+
+    def _settle(self, act: Callable[[], None], whose: tuple[str, str], hook: Hook | None = None) -> None:
+        """Does a step of a session; an event that never can be recorded is put aside, what cannot be done now waits."""
+        try:
+            act()
+        except Exception as raised:  # noqa: BLE001  # what we did not foresee in one session is not in the way of the others
+            err = raised if isinstance(raised, CliaError) else InvalidInput(f"a bug in clia: {raised!r}", code="bug")
+            if hook is not None and isinstance(err, InvalidInput):
+                spool.reject(hook.record.spool, hook.record.id, err.code, str(err))
+                self._rejected += 1
+                return
+            self._stuck[whose] = err
+            if hook is not None:
+                self._left.add(hook.record.id)
+
+    def _leave_word(self) -> None:
+        home = self._places[0]
+        if self._stuck:
+            err = next(iter(self._stuck.values()))
+            spool.note_error(home, timestamp(self._clock()), err.code, str(err))
+        else:
+            spool.forget_error(home)
+
+
+def _silently(done: int, total: int) -> None:
+    del done, total
+
+
+def _whose(hook: Hook) -> tuple[str, str]:
+    return hook.tool.name, hook.told.session
+
+
+def _known_by(live: Live) -> tuple[str, str]:
+    return live.tool.name, live.known.session
+
+
+def _understood(place: str, name: str) -> Hook | None:
+    record = spool.read(place, name)
+    if record is None:
+        return None
+    tool = tool_of(record.tool)
+    told = tool.from_hook(_json(record.payload))
+    return Hook(tool, told, record._replace(payload=b""))  # what was said is in the events, and shorter
+
+
+def _json(payload: bytes) -> object:
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError) as err:
+        raise InvalidInput(f"the event is no JSON: {err}", code="invalid-event", fields={"field": ""}) from None

@@ -1,0 +1,471 @@
+"""One pass over what tools told: events become agents, entries of traces, sub-agents, commits and merges.
+
+Invariant: whatever is done twice is done once. An entry counts by its key; an agent is known by its record; a commit names the
+event that ended its turn; a merge that was made is up to date. So a pass that died is simply begun again. The order of a session's
+events is kept: where one cannot be recorded, those after it wait. Only what the directory holds is read there, nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+from clia.capture.agents import Lives, moved, standing_of
+from clia.capture.events import (
+    BOUNDS,
+    CALL,
+    END,
+    NOTE,
+    PROMPT,
+    SAID,
+    START,
+    SUB_START,
+    SUB_STOP,
+    TURN_END,
+    Event,
+    digest,
+    is_id,
+    time_field,
+)
+from clia.capture.service import MARK, Seen
+from clia.capture.tools import TOOLS
+from clia.capture.transcript_files import AT_ONCE, bytes_from, first_lines, has_grown, names_in, sub_transcript
+from clia.capture.transcripts import Reading, Standing, hook_key, read_on, restarted
+from clia.errors import CliaError, InvalidInput, NotFound
+from clia.space.core import Words
+from clia.space.model import Conflicts, Merged
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from clia.capture.agents import Hook, Live
+    from clia.capture.spool_reader import Record
+    from clia.facade.space import Space
+
+OFFERS = "offers-merge"
+"""The edge from a sub-agent to whoever started it, while its work is not merged."""
+_SUBJECT, _BODY = 72, 4000
+_PIECE = 1 << 20
+
+
+class Done(NamedTuple):
+    """What a pass did."""
+
+    events: int = 0
+    entries: int = 0
+    agents: int = 0
+    sub_agents: int = 0
+    commits: int = 0
+    merges: int = 0
+    rejected: int = 0
+    left: int = 0  # events that wait, because one before them could not be recorded
+    unreadable: int = 0  # lines of transcripts
+
+
+class Capturing:
+    def __init__(self, space: Space, remove: Callable[[Record], None]) -> None:
+        self._space = space
+        self._captures = space.captures
+        self._remove = remove
+        self._lives = Lives(space)
+        self._counts = dict.fromkeys(Done._fields, 0)
+
+    @property
+    def done(self) -> Done:
+        return Done(**self._counts | {"agents": self._lives.spawned, "sub_agents": self._lives.spawned_subs})
+
+    # Events, in the order in which they came
+
+    def take(self, hook: Hook) -> None:
+        """Records what a hook told, or queues it until something ends."""
+        queued: Live | None = None
+        for event in hook.told.events:
+            live = self._live(hook, event)
+            if event.what in BOUNDS:
+                self._bound(hook, live, event)
+                queued = None
+            else:
+                self._queue(live, event, hook.record)
+                queued = live
+        self._counts["events"] += 1
+        if queued is None:
+            self._remove(hook.record)
+        else:
+            queued.records.append(hook.record)
+
+    def _bound(self, hook: Hook, live: Live, event: Event) -> None:
+        acts = {
+            START: self._started,
+            SUB_START: self._sub_started,
+            SUB_STOP: self._sub_stopped,
+            TURN_END: self._turn_ended,
+            END: self._ended,
+        }
+        self.flush(live, hook.record.at)
+        acts[event.what](hook, live, event)
+        self._captures.keep(live.known)
+        self._captures.reached("event-recorded")
+
+    def _queue(self, live: Live, event: Event, record: Record) -> None:
+        live.queue.append((event._replace(at=event.at or record.at), record.id))
+        live.known = live.known._replace(last=max(live.known.last, record.at))
+
+    # Who it is of
+
+    def _live(self, hook: Hook, event: Event) -> Live:
+        session = self._lives.session(hook, event)
+        if not event.sub:
+            return session
+        live = self._lives.known(hook.tool, hook.told.session, event.sub)
+        if live is None:
+            clean = False
+            if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.known)):
+                words = Words("the files as a sub-agent finds them", self._meta(hook))
+                self.flush(session, hook.record.at)
+                self._accept(session)  # first, or what others offer would be the session's own
+                # What was there before is not the sub-agent's work; where that could not be told, only what it names is.
+                clean = self._commit(hook, session, words, trace_alone=False)
+            live = self._lives.begin_sub(session, event.sub, hook.told.sub_kind, hook)
+            if not clean:
+                live.known = live.known._replace(shared=True)
+                self._captures.keep(live.known)
+        path = hook.told.sub_transcript
+        if path and path != live.known.transcript:
+            live.known = moved(live.known, path)
+        return live
+
+    # What begins and ends
+
+    def _started(self, hook: Hook, live: Live, event: Event) -> None:
+        live.known = live.known._replace(open=True)
+        if event.data.get("source") == "compact":
+            self._queue(live, event._replace(what=NOTE), hook.record)
+            self.flush(live, hook.record.at)
+            return
+        # What is there before the session has done anything is not its work; what an interrupted one left, is.
+        first = live.known.started == hook.record.at
+        words = "the files as the session found them" if first else "left when the session was interrupted"
+        self._accept(live)
+        self._commit(hook, live, Words(words, self._meta(hook)), trace_alone=False)
+        self._queue(live, event._replace(what=NOTE), hook.record)
+        self.flush(live, hook.record.at)
+
+    def _sub_started(self, hook: Hook, live: Live, event: Event) -> None:
+        session = self._lives.session(hook, event)
+        self._queue(session, Event(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}"), hook.record)
+        self.flush(session, hook.record.at)
+        self._captures.keep(session.known)
+
+    def _sub_stopped(self, hook: Hook, live: Live, event: Event) -> None:
+        session = self._lives.session(hook, event)
+        self._said(hook, live, event)
+        self._finish_sub(hook, session, live)
+        note = Event(NOTE, f"sub-agent {live.agent} ended", f"sub-stop:{hook.record.id}")
+        self._queue(session, note, hook.record)
+        self.flush(session, hook.record.at)
+        self._captures.keep(session.known)
+
+    def _finish_sub(self, hook: Hook, session: Live, live: Live) -> None:
+        """What a sub-agent did is committed and offered. Where others worked beside it or since, it is the files that it named."""
+        words = Words(_subject(live.known.prompt, f"{live.agent}: work done"), self._meta(hook))
+        # Files that the session itself wrote, and has not committed yet, hold its lines too.
+        own = [each for each in live.known.paths if each not in session.known.paths]
+        self._commit(hook, live, words, named=own)
+        offered = self._captures.offers(live.agent)
+        if offered:
+            self._space.relate(live.agent, OFFERS, session.agent)
+        live.known = live.known._replace(open=False, offered=offered, paths=())
+
+    def _turn_ended(self, hook: Hook, live: Live, event: Event) -> None:
+        said = self._said(hook, live, event)
+        self._accept(live)
+        text = _subject(live.known.prompt, "a turn")
+        body = self._captures.clean(said).strip()[:_BODY]
+        self._commit(hook, live, Words(f"{text}\n\n{body}" if body else text, self._meta(hook)))
+
+    def _ended(self, hook: Hook, live: Live, event: Event) -> None:
+        self._discover(live, hook.record.at)
+        for each in self._lives.subs(live.known):
+            sub = self._lives.known(hook.tool, each.session, each.sub) if each.open else None
+            if sub is not None:
+                self.flush(sub, hook.record.at)
+                self._finish_sub(hook, live, sub)
+                self._captures.keep(sub.known)
+        self._accept(live)
+        self._commit(hook, live, Words(f"the end of the session: {self._captures.clean(event.text)}", self._meta(hook)))
+        live.known = live.known._replace(open=False)
+
+    def _said(self, hook: Hook, live: Live, event: Event) -> str:
+        """What the hook says was said last goes to the trace, unless the transcript has told it."""
+        if event.text.strip():
+            self._queue(live, Event(SAID, event.text, counted=event.counted), hook.record)
+            self.flush(live, hook.record.at)
+        return event.text
+
+    def _accept(self, live: Live) -> None:
+        """Takes in what sub-agents offered, where it merges: the directory has it already."""
+        for each in self._lives.subs(live.known):
+            ready = each.offered and not each.open and each.agent in self._space.agents()
+            sub = self._lives.known(live.tool, each.session, each.sub) if ready else None
+            if sub is not None and self._merge(live.agent, sub.agent):
+                with suppress(NotFound):
+                    self._space.unrelate(sub.agent, OFFERS, live.agent)
+                sub.known = sub.known._replace(offered=False)
+                self._captures.keep(sub.known)
+
+    def _merge(self, into: str, from_: str) -> bool:
+        """Whether all of it is in; that it was refused is recorded once, not at the end of every turn."""
+        refused = self._space.last_refused(into, from_) is not None
+        if refused and self._space.conflicts(into, from_) is not None:
+            return False
+        made = self._space.merge(into, from_, message=f"merge the work of {from_}")
+        self._counts["merges"] += isinstance(made, Merged)
+        return not isinstance(made, Conflicts)
+
+    def _commit(
+        self, hook: Hook, live: Live, words: Words, *, named: Sequence[str] | None = None, trace_alone: bool = True
+    ) -> bool:
+        """A commit of the agent, unless this very event has made it before; where the files cannot be taken, the trace is.
+
+        ``named``: of files that others may have changed too, just these. Whether all of the directory is in it.
+        """
+        if self._captures.has_recorded(live.agent, hook.record.id):
+            return True
+        known = live.known
+        seen = self._seen(hook, live, named)
+        try:
+            made = self._captures.record(known, words, seen, trace_alone=trace_alone)
+        except InvalidInput as err:
+            self._queue(live, Event(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}"), hook.record)
+            self.flush(live, hook.record.at)
+            made = self._captures.record(known, words, Seen(None))
+        self._captures.reached("turn-recorded")
+        self._counts["commits"] += made is not None
+        if seen.now is None or seen.only is not None:
+            return False
+        live.known = live.known._replace(tree=seen.now, paths=())
+        return True
+
+    def _seen(self, hook: Hook, live: Live, named: Sequence[str] | None) -> Seen:
+        """What the directory holds now, as far as it is this agent's work."""
+        now = self._look(hook, live)
+        if now is None:
+            return Seen(None)
+        # Asked after the look: a call that comes later than the look is no matter.
+        alone = not live.known.shared and hook.undisturbed() and not self._has_called_since(live, hook.record.at)
+        if not alone and named is None:
+            return Seen(None)  # the next end of a turn takes them
+        if alone or named is None:
+            return Seen(now, live.known.tree)
+        others = set(self._inside(live.known.place, sorted(hook.later())))
+        return Seen(now, live.known.tree, tuple(each for each in named if each not in others))
+
+    def _has_called_since(self, live: Live, at: str) -> bool:
+        """Whether the transcript tells of a tool's call after a time: its hook may have been missed."""
+        known, standing = live.known, standing_of(live.known)
+        data = bytes_from(known.transcript, standing.offset, _PIECE) if known.transcript else None
+        ahead = read_on(data or b"", standing, live.tool.from_line, None, known.since).events
+        return any(each.what == CALL and (each.at or "") > at for each in ahead)
+
+    def _look(self, hook: Hook, live: Live) -> str | None:
+        if self._captures.top_of(live.known.place) is None:
+            return None  # the directory is gone: its files cannot be asked any more
+        try:
+            return self._captures.look(live.known)
+        except CliaError as err:  # a nested repository, a filter that is missing: what was said is recorded all the same
+            self._queue(live, Event(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}"), hook.record)
+            self.flush(live, hook.record.at)
+            return None
+
+    def _meta(self, hook: Hook) -> dict[str, Any]:
+        return {MARK: {"tool": hook.tool.name, "session": hook.told.session, "event": hook.record.id}}
+
+    # Entries
+
+    def flush(self, live: Live, upto: str | None) -> None:
+        """Records what is queued, and what the transcript tells up to a time, in the order of their times."""
+        before = live.known
+        try:
+            self._trace(live, upto)
+            if live.queue or live.known != before:
+                self._captures.keep(live.known)
+        except BaseException:
+            live.known = before  # nobody may believe that what was read is recorded
+            raise
+        live.queue.clear()
+        for record in live.records:
+            self._remove(record)
+        live.records.clear()
+
+    def _trace(self, live: Live, upto: str | None) -> None:
+        read, subs = self._transcribed(live, upto)
+        for sub in subs:  # before it is kept how far the transcript was read
+            self.flush(sub, upto)
+        events = [(each, _key_of(live, each, each.key)) for each in read]
+        keyed = self._keyed(live)
+        # Where both tell of one thing, the hook says more: it comes first among equals.
+        merged = sorted([*keyed, *events], key=lambda pair: pair[0].at or "")
+        entries = [_entry(event, key) for event, key in merged]
+        if entries:
+            self._captures.reached("entries-made")
+            self._counts["entries"] += self._recorded(live, _hooks_first(entries, keyed))
+        self._captures.reached("entries-recorded")
+        self._learn(live, read, [event for event, _ in keyed])
+
+    def _recorded(self, live: Live, entries: Sequence[dict[str, Any]]) -> int:
+        """How many entries are new. One that cannot be kept is not in the way of the others: what it was is said in its place."""
+        try:
+            return self._space.trace_once(live.agent, entries)
+        except InvalidInput:
+            if len(entries) == 1:
+                entry = entries[0]
+                text = f"a {entry['kind']} could not be recorded"
+                return self._space.trace_once(live.agent, [{"kind": NOTE, "text": text, "key": f"odd:{digest(str(entry['key']))}"}])
+        return sum(self._recorded(live, [each]) for each in entries)
+
+    def _keyed(self, live: Live) -> list[tuple[Event, str]]:
+        """What hooks told, with the keys that the transcript gives it, or will give it."""
+        known = live.known
+        if known.transcript and os.path.isfile(known.transcript):
+            counts = standing_of(known).counts
+            keyed = ((each, hook_key(each, counts, record)) for each, record in live.queue)
+            return [(each, _key_of(live, each, key)) for each, key in keyed if key is not None]
+        heard = {text: list(records) for text, records in known.heard.items()}
+        found: list[tuple[Event, str]] = []
+        for each, record in live.queue:
+            key = hook_key(each, {each.counted or "": _nth(heard, each.counted, record)}, record)
+            found += [] if key is None else [(each, _key_of(live, each, key))]
+        live.known = known._replace(heard=heard)
+        return found
+
+    def _learn(self, live: Live, read: Sequence[Event], told: Sequence[Event]) -> None:
+        """What it works on; a hook tells of now, while a line may come late."""
+        prompts = [event.text for events in (read, told) for event in events if event.what == PROMPT]
+        paths = [path for event in (*read, *told) if event.what == CALL for path in self._inside(live.known.place, event.paths)]
+        known = live.known
+        live.known = known._replace(
+            prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else known.prompt,
+            paths=tuple(dict.fromkeys((*known.paths, *paths))),
+        )
+
+    def _inside(self, place: str, paths: Sequence[str]) -> list[str]:
+        """Paths as the worktree knows them; those outside of it are nobody's work here."""
+        found = (os.path.relpath(os.path.realpath(os.path.join(place, each)), place) for each in paths if "\0" not in each)
+        return [each for each in found if each.partition("/")[0] not in ("..", ".")]
+
+    def _transcribed(self, live: Live, upto: str | None) -> tuple[list[Event], list[Live]]:
+        """What the transcript tells of this agent since it was last read, and the sub-agents of which it tells something too."""
+        known, standing = live.known, standing_of(live.known)
+        if not known.transcript:
+            return [], []
+        if bytes_from(known.transcript, standing.offset, 0) is None:  # it is shorter than it was: another file
+            standing = restarted(standing, bytes_from(known.transcript, 0, _PIECE) or b"")
+        reading = self._read_all(live, standing, upto)
+        self._counts["unreadable"] += reading.unreadable
+        live.known = known._replace(standing=reading.standing._asdict())
+        # Lines of sub-agents in their session's transcript, as older versions write them.
+        others = [each for each in reading.events if each.sub and each.sub != known.sub and not known.sub]
+        subs = {sub.known.key: sub for sub in [self._tell_sub(live, each) for each in others]}
+        return [each for each in reading.events if each.sub in ("", known.sub)], list(subs.values())
+
+    def _read_all(self, live: Live, standing: Standing, upto: str | None) -> Reading:
+        """To a transcript's end, or up to a time; in pieces, so that what comes later is not gone through again and again."""
+        known, size = live.known, _PIECE
+        events: list[Event] = []
+        unreadable = 0
+        while True:
+            data = bytes_from(known.transcript, standing.offset, size) or b""
+            reading = read_on(data, standing, live.tool.from_line, upto, known.since)
+            on = reading.standing.offset - standing.offset
+            events += reading.events
+            standing, unreadable = reading.standing, unreadable + reading.unreadable
+            if len(data) < size or (on < data.rfind(b"\n") + 1):
+                return Reading(tuple(events), standing, unreadable)
+            if not on and size >= AT_ONCE:
+                standing, unreadable = standing._replace(offset=standing.offset + size), unreadable + 1
+            size = _PIECE if on else min(2 * size, AT_ONCE)  # a line that is longer than a piece
+
+    def _tell_sub(self, session: Live, event: Event) -> Live:
+        live = self._lives.known(session.tool, session.known.session, event.sub)
+        if live is None:
+            live = self._lives.begin_sub(session, event.sub, "", None)
+        live.queue.append((event, event.key or ""))
+        return live
+
+    # Sessions that told nothing now
+
+    def unrecorded(self) -> list[Live]:
+        """Those of whom something is queued."""
+        return [live for live in self._lives.all() if live.queue or live.records]
+
+    def unread(self) -> list[Live]:
+        """Those that are not over, and those whose transcripts have told more since."""
+        agents = set(self._space.agents())
+        found = []
+        for known in self._captures.sessions():
+            tool = TOOLS.get(known.tool)
+            if tool is None or known.agent not in agents:
+                continue
+            if known.open or has_grown(known.transcript, standing_of(known).offset):
+                live = self._lives.known(tool, known.session, known.sub)
+                found += [] if live is None else [live]
+        return found
+
+    def catch_up(self, live: Live) -> None:
+        """Reads on in a transcript to its end, and finds sub-agents that no hook told of."""
+        offset = -1
+        while offset < (offset := standing_of(live.known).offset):
+            self.flush(live, None)
+        if live.known.open:
+            self._discover(live, None)
+            return
+        mark = {MARK: {"tool": live.tool.name, "session": live.known.session}}
+        made = self._captures.record(live.known, Words("what the transcript told after the end", mark), Seen(None))
+        self._counts["commits"] += made is not None
+
+    def _discover(self, live: Live, upto: str | None) -> None:
+        """Sub-agents that only a transcript tells of; one that began after a time is not looked at yet."""
+        known = live.known
+        folder = os.path.dirname(sub_transcript(known.transcript, "x")) if not known.sub else ""
+        for name in names_in(folder) if folder else ():
+            sub = name.removeprefix("agent-").removesuffix(".jsonl")
+            if name == f"agent-{sub}.jsonl" and is_id(sub) and self._lives.known(live.tool, known.session, sub) is None:
+                begun = next((time_field(line, "timestamp") for line in first_lines(os.path.join(folder, name), 1 << 16)), None)
+                if upto is None or begun is None or begun <= upto:
+                    self.flush(self._lives.begin_sub(live, sub, "", None), upto)
+
+
+def _key_of(live: Live, event: Event, key: str | None) -> str:
+    """A key for the agent, who may have several sessions: a text that has no id is counted in its own one."""
+    return f"{key}@{digest(live.known.session)[:8]}" if event.counted is not None else str(key)
+
+
+def _nth(heard: dict[str, list[str]], text: str | None, record: str) -> int:
+    """How often a text was told, up to an event; one that is gone through again is not another."""
+    told = heard.setdefault(text, []) if text is not None else []
+    if record not in told:
+        told.append(record)
+    return told.index(record) + 1
+
+
+def _entry(event: Event, key: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": event.what, "text": event.text, "key": key}
+    if event.at:
+        made["at"] = event.at
+    if event.data:
+        made["data"] = dict(event.data)
+    return made
+
+
+def _hooks_first(entries: list[dict[str, Any]], keyed: Sequence[tuple[Event, str]]) -> list[dict[str, Any]]:
+    """Each key once, with the hook's words where it has some, at the first of its places."""
+    told = {key: _entry(event, key) for event, key in reversed(keyed)}
+    return [told.get(each["key"], each) for each in entries]
+
+
+def _subject(prompt: str, otherwise: str) -> str:
+    line = next((each.strip() for each in prompt.splitlines() if each.strip()), otherwise)
+    return line if len(line) <= _SUBJECT else f"{line[: _SUBJECT - 1]}…"

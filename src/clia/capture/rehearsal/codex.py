@@ -1,0 +1,250 @@
+"""Codex, as its hooks and rollout files show it (the sources of summer 2026, 0.150).
+
+Invariant: hook payloads have the fields of the vendor's generated schemas, and rollout lines those of its ``RolloutLine``.
+Codex knows no event for a tool that failed: a command's code stands in the rollout, and a patch that failed runs no second hook.
+Its ids are UUIDs of version 7, so those made at about the same time begin alike, as they do here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from clia.capture.rehearsal.stage import stamp_of, uuid_of
+from clia.capture.rehearsal.tool import Tool, Use, Who, earlier, lines_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from clia.capture.rehearsal.stage import Line
+    from clia.capture.rehearsal.work import Job, Outcome
+
+MODEL = "gpt-5.2-codex"
+_BEGIN = 1_777_600_000_000  # milliseconds: ids carry a time, and it must be the same every time
+_APART = 100_000  # of two seeds
+
+
+class Codex(Tool):
+    version = "0.150.0"
+    turn = ""
+
+    def name_session(self) -> str:
+        return self._id("session", self.stage.run)
+
+    def _id(self, *names: object) -> str:
+        stage = self.stage
+        moment = _BEGIN + stage.setting.seed % 2**31 * _APART + int(stage.digest("ms", *names)[:3], 16)
+        return uuid_of(f"{moment:012x}" + stage.digest(*names)[:20], "7")
+
+    def transcript_of(self, session: str) -> str:
+        folder = f"{self.stage.setting.home}/sessions"
+        begun = self.stage.setting.start
+        new = f"{folder}/{begun:%Y/%m/%d}/rollout-{begun:%Y-%m-%dT%H-%M-%S}-{session}.jsonl"
+        return earlier(f"{_literal(folder)}/*/*/*/rollout-*-{session}.jsonl") or new
+
+    # The session.
+
+    def start(self, source: str) -> None:
+        lines = [self._meta(self.main)] if source == "startup" else []
+        hook = {**self._base_of(self.main, "SessionStart", turn=False), "source": source}
+        self.stage.happen("start", text=source, lines=lines, hook=hook, session=self.session)
+
+    def _meta(self, who: Who, **more: Any) -> Line:
+        known = {"session_id": self.session, "id": who.id or self.session, **more, "timestamp": stamp_of(self.stage.setting.start)}
+        known |= {"cwd": self.stage.setting.directory, "originator": "codex_cli_rs", "cli_version": self.version}
+        source: Any = "cli"
+        if who.id:
+            spawned = {"parent_thread_id": self.session, "depth": 1, "agent_nickname": None, "agent_role": who.type}
+            source = {"subagent": {"thread_spawn": spawned}}
+        known |= {"source": source, "model_provider": "openai", "base_instructions": None, "history_mode": "legacy"}
+        return self._line(who, "session_meta", known | {"git": {"branch": self.stage.setting.branch}})
+
+    def resumed(self) -> None:
+        super().resumed()
+        self.turn = ""
+
+    def fork(self) -> None:
+        old, source = self.session, self.main.transcript
+        self.new_session()
+        copied: list[Line] = [self._meta(self.main, forked_from_id=old)]
+        copied += [(self.main.transcript, line) for line in lines_of(source)[1:]]
+        self.stage.happen("line", text="fork", lines=copied, session=self.session)
+        hook = {**self._base_of(self.main, "SessionStart", turn=False), "source": "startup"}
+        self.stage.happen("start", text="startup", hook=hook, session=self.session)
+
+    def prompt(self, text: str) -> None:
+        self.turn, self.prompt_text = self._id(self.stage.fresh("turn")), text
+        self._ask(self.main, text)
+
+    def _ask(self, who: Who, text: str) -> None:
+        started = {
+            "type": "task_started",
+            "turn_id": self.turn,
+            "model_context_window": 272000,
+            "collaboration_mode_kind": "default",
+        }
+        context: dict[str, Any] = {"turn_id": self.turn, "cwd": self.stage.setting.directory, "approval_policy": "on-request"}
+        context |= {"sandbox_policy": {"type": "workspace-write"}, "model": MODEL, "effort": "medium", "summary": "auto"}
+        item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+        said = {"type": "user_message", "message": text, "images": [], "local_images": [], "text_elements": []}
+        lines = [self._line(who, "event_msg", started), self._line(who, "turn_context", context)]
+        lines += [self._line(who, "response_item", item), self._line(who, "event_msg", said)]
+        hook = {**self._base_of(who, "UserPromptSubmit"), "prompt": text}
+        self._happen("prompt", who, text=text, lines=lines, hook=hook)
+
+    def stop(self, error: str = "") -> None:
+        said = self.main.said or None
+        done: dict[str, Any] = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": said}
+        if error:
+            done["error"] = {"message": error, "codex_error_info": "other"}
+        hook = {**self._base_of(self.main, "Stop"), "stop_hook_active": False, "last_assistant_message": said}
+        line = self._line(self.main, "event_msg", done)
+        more = {"error": error} if error else {"hook": hook}
+        self._happen("turn-end", self.main, text=self.main.said, lines=[line], **more)
+        self.main.said = ""
+
+    def compact(self, trigger: str, summary: str) -> None:
+        told = {"trigger": trigger}
+        self._happen("note", self.main, text=f"compact: {trigger}", hook={**self._without_mode("PreCompact"), **told})
+        lines = [self._line(self.main, "compacted", {"message": summary})]
+        lines += [self._line(self.main, "event_msg", {"type": "context_compacted"})]
+        self._happen("note", self.main, text=summary, lines=lines, hook={**self._without_mode("PostCompact"), **told})
+        self.start("compact")
+
+    def end(self, reason: str) -> None:
+        del reason  # Codex knows only one
+        hook = {**self._root(self.main, "SessionEnd"), "reason": "other"}
+        self._happen("end", self.main, text="other", hook=hook)
+
+    # What the model says and does.
+
+    def say(self, who: Who, text: str) -> None:
+        item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+        event = {"type": "agent_message", "message": text, "phase": None, "memory_citation": None}
+        lines = [self._line(who, "event_msg", event), self._line(who, "response_item", item)]
+        self._happen("said", who, text=text, lines=lines)
+        who.said = text
+
+    def think(self, who: Who, text: str) -> None:
+        item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}], "encrypted_content": None}
+        lines = [self._line(who, "event_msg", {"type": "agent_reasoning", "text": text}), self._line(who, "response_item", item)]
+        self._happen("thinking", who, text=text, lines=lines)
+
+    def call(self, who: Who, job: Job) -> Use:
+        if job.kind in ("write", "edit"):
+            patch = _patch(job)
+            item = {"type": "custom_tool_call", "status": "completed", "name": "apply_patch", "input": patch}
+            return self._call(who, "apply_patch", {"command": patch}, item)
+        command = job.command or f"cat {job.name}"
+        item = {"type": "function_call", "name": "exec_command", "arguments": json.dumps({"cmd": command})}
+        return self._call(who, "Bash", {"command": command}, item)
+
+    def _call(self, who: Who, name: str, given: Mapping[str, Any], item: Mapping[str, Any]) -> Use:
+        use = f"call_{self.stage.word('use', 24)}"
+        hook = {**self._base_of(who, "PreToolUse"), "tool_name": name, "tool_input": given, "tool_use_id": use}
+        lines = [self._line(who, "response_item", {**item, "call_id": use})]
+        self._happen("tool-call", who, text=name, lines=lines, hook=hook, tool=name, input=given, tool_use_id=use)
+        who.uses += 1
+        return Use(use, name, given)
+
+    def result(self, who: Who, use: Use, job: Job, outcome: Outcome) -> None:
+        if use.name == "Bash":
+            output = outcome.output if job.kind == "bash" or outcome.ok else f"cat: {job.name}: No such file or directory"
+            code = outcome.code if job.kind == "bash" else int(not outcome.ok)
+            header = f"Chunk ID: {self.stage.fresh('chunk')[:6]}\nWall time: 0.0312 seconds\nProcess exited with code {code}"
+            full = f"{header}\nOriginal token count: {len(output) // 4}\nOutput:\n{output}"
+            self._return(who, use, full, output, kind="function_call_output", exit_code=code)
+        elif outcome.ok:
+            said = f"Success. Updated the following files:\n{'A' if outcome.before is None else 'M'} {job.name}\n"
+            self._return(who, use, said, said, kind="custom_tool_call_output")
+        else:
+            failed = f"apply_patch verification failed: {outcome.output}"
+            line = self._line(who, "response_item", {"type": "custom_tool_call_output", "call_id": use.id, "output": failed})
+            self._happen("tool-failure", who, text=failed, lines=[line], tool=use.name, tool_use_id=use.id)
+
+    def _return(self, who: Who, use: Use, full: str, shown: Any, *, kind: str, **more: Any) -> None:
+        line = self._line(who, "response_item", {"type": kind, "call_id": use.id, "output": full})
+        hook = {**self._base_of(who, "PostToolUse"), "tool_name": use.name, "tool_input": use.input}
+        hook |= {"tool_response": shown, "tool_use_id": use.id}
+        text = shown if isinstance(shown, str) else full
+        self._happen("tool-result", who, text=text, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id, **more)
+
+    # Sub-agents: threads of their own, asked for and waited for by tools.
+
+    def delegate(self, kind: str, task: str, about: str) -> tuple[Use, Who]:
+        del about
+        given = {"message": task, "agent_type": kind}
+        item = {"type": "function_call", "name": "spawn_agent", "arguments": json.dumps(given)}
+        use = self._call(self.main, "spawn_agent", given, item)
+        name = self._id("agent", self.stage.fresh("agent"))
+        child = Who(self.transcript_of(name), name, kind)
+        self.agents.append(child)
+        answer = {"agent_id": name, "nickname": None}
+        self._return(self.main, use, json.dumps(answer), json.dumps(answer), kind="function_call_output")
+        return use._replace(report=task), child
+
+    def launch(self, use: Use, child: Who) -> None:
+        line = self._meta(child, parent_thread_id=self.session, agent_role=child.type)
+        hook = self._base_of(child, "SubagentStart")
+        self._happen("sub-start", child, text=child.type, lines=[line], hook=hook, agent_type=child.type, tool_use_id=use.id)
+        self._ask(child, use.report)
+
+    def settle(self, use: Use, child: Who) -> None:
+        del use
+        done = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": child.said or None}
+        hook = {**self._base_of(child, "SubagentStop"), "transcript_path": self.main.transcript, "stop_hook_active": False}
+        hook |= {"agent_transcript_path": child.transcript, "last_assistant_message": child.said or None}
+        lines = [self._line(child, "event_msg", done)]
+        self._happen("sub-stop", child, text=child.said, lines=lines, hook=hook, agent_type=child.type)
+
+    def gather(self, done: Sequence[Who]) -> None:
+        given = {"targets": [child.id for child in done]}
+        use = self._call(
+            self.main, "wait_agent", given, {"type": "function_call", "name": "wait_agent", "arguments": json.dumps(given)}
+        )
+        answer = json.dumps({"status": {child.id: {"completed": child.said} for child in done}, "timed_out": False})
+        self._return(self.main, use, answer, answer, kind="function_call_output")
+
+    # Hooks and lines.
+
+    def base(self, name: str) -> dict[str, Any]:
+        return self._base_of(self.main, name, turn=False)
+
+    def _root(self, who: Who, name: str) -> dict[str, Any]:
+        known = {"session_id": self.session, "transcript_path": who.transcript, "cwd": self.stage.setting.directory}
+        return {**known, "hook_event_name": name}
+
+    def _without_mode(self, name: str) -> dict[str, Any]:
+        return {**self._root(self.main, name), "turn_id": self.turn, "model": MODEL}
+
+    def _base_of(self, who: Who, name: str, *, turn: bool = True) -> dict[str, Any]:
+        known = {**self._root(who, name), "model": MODEL, "permission_mode": "default"}
+        if turn:
+            known["turn_id"] = self.turn
+        if who.id:
+            known |= {"agent_id": who.id, "agent_type": who.type}
+        return known
+
+    def _happen(self, kind: str, who: Who, **more: Any) -> None:
+        self.stage.happen(kind, who.id, **more, turn_id=self.turn, session=self.session)
+
+    def _line(self, who: Who, kind: str, payload: Mapping[str, Any]) -> Line:
+        return who.transcript, {"timestamp": self.stage.stamp(), "type": kind, "payload": payload}
+
+
+def _patch(job: Job) -> str:
+    if job.kind == "write":
+        lines = [f"*** Add File: {job.name}", *(f"+{line}" for line in job.new.splitlines())]
+    else:
+        lines = [f"*** Update File: {job.name}", "@@", *(f"-{line}" for line in job.old.splitlines())]
+        lines += [f"+{line}" for line in job.new.splitlines()]
+    return "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
+
+
+def _literal(path: str) -> str:
+    """A directory's name for a pattern: nothing in it is one."""
+    import glob
+
+    return glob.escape(os.path.abspath(path))

@@ -1,0 +1,193 @@
+"""Gemini CLI 0.61.0, as its hooks and chat files show it.
+
+Invariant: hook payloads have the fields of the vendor's types: tool calls have no id there, and sub-agents' calls look like the
+session's own. The chat file is appended to: a message that changes is written again whole, under the same id.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+
+from clia.capture.rehearsal.stage import uuid_of
+from clia.capture.rehearsal.tool import Tool, Use, Who, earlier
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from clia.capture.rehearsal.stage import Line
+    from clia.capture.rehearsal.work import Job, Outcome
+
+MODEL = "gemini-3-pro-preview"
+_NAMES = {"read": "read_file", "write": "write_file", "edit": "replace", "bash": "run_shell_command"}
+_SHOWN = {"read_file": "ReadFile", "write_file": "WriteFile", "replace": "Edit", "run_shell_command": "Shell"}
+_ERRORS = {"read": "file_not_found", "write": "file_write_failure", "edit": "edit_no_occurrence_found"}
+_TOKENS = {"input": 9120, "output": 84, "cached": 0, "thoughts": 31, "tool": 0, "total": 9235}
+
+
+class Gemini(Tool):
+    version = "0.61.0"
+    forks = False
+
+    def transcript_of(self, session: str) -> str:
+        name = re.sub(r"[^a-z0-9]+", "-", os.path.basename(self.stage.setting.directory).lower()).strip("-") or "project"
+        chats = os.path.join(self.stage.setting.home, "tmp", name, "chats")
+        known = earlier(f"{glob.escape(chats)}/session-*-{session[:8]}.jsonl")
+        return known or f"{chats}/session-{self.stage.setting.start:%Y-%m-%dT%H-%M}-{session[:8]}.jsonl"
+
+    # The session.
+
+    def start(self, source: str) -> None:
+        lines = [self._first(self.main, "main")] if source == "startup" else []
+        if source == "resume":
+            lines = [(self.main.transcript, {"$set": {"sessionId": self.session}})]
+        self.stage.happen(
+            "start", text=source, lines=lines, hook={**self.base("SessionStart"), "source": source}, session=self.session
+        )
+
+    def _first(self, who: Who, kind: str) -> Line:
+        now, directory = self.stage.stamp(), self.stage.setting.directory
+        known = {"sessionId": who.id or self.session, "projectHash": hashlib.sha256(directory.encode()).hexdigest()}
+        known |= {"startTime": now, "lastUpdated": now, "kind": kind}
+        return who.transcript, known if kind == "main" else {**known, "directories": [directory]}
+
+    def fork(self) -> None:
+        raise NotImplementedError  # ``forks`` says so
+
+    def prompt(self, text: str) -> None:
+        self.prompt_text = text
+        lines = self._user(self.main, text)
+        self._happen("prompt", self.main, text=text, lines=lines, hook={**self.base("BeforeAgent"), "prompt": text})
+
+    def _user(self, who: Who, text: str) -> list[Line]:
+        who.message = None
+        return self._message(who, {"id": self.stage.uuid("line"), "type": "user", "content": [{"text": text}]})
+
+    def stop(self, error: str = "") -> None:
+        told = {"prompt": self.prompt_text, "prompt_response": self.main.said, "stop_hook_active": False}
+        lines: list[Line] = []
+        if error:
+            lines = self._message(self.main, {"id": self.stage.uuid("line"), "type": "error", "content": error})
+        more = {"error": error} if error else {"hook": {**self.base("AfterAgent"), **told}}
+        self._happen("turn-end", self.main, text=self.main.said, lines=lines, **more)
+        self.main.message, self.main.said = None, ""
+
+    def compact(self, trigger: str, summary: str) -> None:
+        kept = {"id": self.stage.uuid("line"), "timestamp": self.stage.stamp(), "type": "user", "content": [{"text": summary}]}
+        lines = [(self.main.transcript, {"$set": {"messages": [kept], "lastUpdated": self.stage.stamp()}})]
+        hook = {**self.base("PreCompress"), "trigger": trigger}
+        self._happen("note", self.main, text=f"compact: {trigger}", lines=lines, hook=hook)
+        self.main.message = None
+
+    def end(self, reason: str) -> None:
+        self._happen("end", self.main, text=reason, hook={**self.base("SessionEnd"), "reason": reason})
+
+    # What the model says and does.
+
+    def say(self, who: Who, text: str) -> None:
+        self._open(who)["content"] = text
+        self._happen("said", who, text=text, lines=self._message(who, who.message))
+        who.said = text
+
+    def think(self, who: Who, text: str) -> None:
+        thought = {"subject": text.partition(".")[0][:60], "description": text, "timestamp": self.stage.stamp()}
+        self._open(who)["thoughts"].append(thought)
+        self._happen("thinking", who, text=text, lines=self._message(who, who.message))
+
+    def _open(self, who: Who) -> dict[str, Any]:
+        """The message that the model is writing; one that has said something is closed by whatever is said next."""
+        if who.message is None or who.message["content"] or who.message.get("toolCalls"):
+            who.message = {"id": self.stage.uuid("line"), "type": "gemini", "content": "", "thoughts": []}
+            who.message |= {"tokens": _TOKENS, "model": MODEL}
+        found: dict[str, Any] = who.message
+        return found
+
+    def call(self, who: Who, job: Job) -> Use:
+        return self._call(who, _NAMES[job.kind], _input_of(job))
+
+    def _call(self, who: Who, name: str, given: dict[str, Any]) -> Use:
+        use = f"{name}_{self.stage.number('use', 10**13):013d}_{who.uses}"
+        hook = {**self.base("BeforeTool"), "tool_name": name, "tool_input": given}
+        self._happen("tool-call", who, text=name, hook=hook, tool=name, input=given, tool_use_id=use)
+        who.uses += 1
+        return Use(use, name, given)
+
+    def result(self, who: Who, use: Use, job: Job, outcome: Outcome) -> None:
+        if outcome.ok or job.kind == "bash":
+            code = {"exit_code": outcome.code} if job.kind == "bash" else {}
+            shown = _shown(job, outcome)
+            self._return(who, use, {"llmContent": shown, "returnDisplay": outcome.output or shown}, **code)
+        else:
+            error = {"message": outcome.output, "type": _ERRORS[job.kind]}
+            self._return(who, use, {"llmContent": outcome.output, "returnDisplay": f"Error: {outcome.output}", "error": error})
+
+    def _return(self, who: Who, use: Use, response: dict[str, Any], **more: Any) -> None:
+        failed = "error" in response
+        hook = {**self.base("AfterTool"), "tool_name": use.name, "tool_input": use.input, "tool_response": response}
+        answer = {"error" if failed else "output": response["llmContent"]}
+        record = {"id": use.id, "name": use.name, "args": use.input, "status": "error" if failed else "success"}
+        record["result"] = [{"functionResponse": {"id": use.id, "name": use.name, "response": answer}}]
+        record |= {"timestamp": self.stage.stamp(), "resultDisplay": response["returnDisplay"]}
+        record |= {"displayName": _SHOWN.get(use.name, use.name), "description": "", "renderOutputAsMarkdown": False}
+        if who.message is None:
+            self._open(who)
+        who.message.setdefault("toolCalls", []).append(record)
+        lines = self._message(who, who.message)[:1]
+        kind, text = ("tool-failure" if failed else "tool-result"), response["llmContent"]
+        self._happen(kind, who, text=text, lines=lines, hook=hook, tool=use.name, tool_use_id=use.id, **more)
+
+    # Sub-agents: Gemini has no hooks for them.
+
+    def delegate(self, kind: str, task: str, about: str) -> tuple[Use, Who]:
+        del about
+        use = self._call(self.main, "invoke_agent", {"agent_name": kind, "prompt": task})
+        name = uuid_of(self.stage.fresh("agent"))
+        child = Who(f"{os.path.dirname(self.main.transcript)}/{self.session}/{name}.jsonl", name, kind)
+        self.agents.append(child)
+        return use._replace(report=task), child
+
+    def launch(self, use: Use, child: Who) -> None:
+        lines = [self._first(child, "subagent"), *self._user(child, use.report)]
+        self._happen("prompt", child, text=use.report, lines=lines, agent_type=child.type, tool_use_id=use.id)
+
+    def settle(self, use: Use, child: Who) -> None:
+        self._return(self.main, use, {"llmContent": child.said, "returnDisplay": child.said})
+
+    # Hooks and lines.
+
+    def base(self, name: str) -> dict[str, Any]:
+        known = {"session_id": self.session, "transcript_path": self.main.transcript, "cwd": self.stage.setting.directory}
+        return {**known, "hook_event_name": name, "timestamp": self.stage.stamp()}
+
+    def _happen(self, kind: str, who: Who, **more: Any) -> None:
+        told = [record["id"] for _, record in more.get("lines", ()) if "id" in record]
+        self.stage.happen(kind, who.id, **more, **({"uuid": told[0]} if told else {}), session=self.session)
+
+    def _message(self, who: Who, record: dict[str, Any]) -> list[Line]:
+        """A message, as it is now, and when the chat was changed last."""
+        record.setdefault("timestamp", self.stage.stamp())
+        return [(who.transcript, {**record}), (who.transcript, {"$set": {"lastUpdated": self.stage.stamp()}})]
+
+
+def _input_of(job: Job) -> dict[str, Any]:
+    if job.kind == "bash":
+        return {"command": job.command, "description": job.about}
+    if job.kind == "write":
+        return {"file_path": job.path, "content": job.new}
+    if job.kind == "edit":
+        return {"file_path": job.path, "instruction": "Change it", "old_string": job.old, "new_string": job.new}
+    return {"file_path": job.path}
+
+
+def _shown(job: Job, outcome: Outcome) -> str:
+    """What the model sees of a result."""
+    if job.kind == "bash":
+        return f"Output: {outcome.output or '(empty)'}" + (f"\nExit Code: {outcome.code}" if outcome.code else "")
+    if job.kind == "read":
+        return outcome.output
+    if job.kind == "write":
+        return f"Successfully {'created and wrote to new' if outcome.before is None else 'overwrote'} file: {job.path}."
+    return f"Successfully modified file: {job.path} (1 replacements)."

@@ -1,0 +1,387 @@
+"""Running any program as an agent: in the agent's own worktree, with its console in the trace.
+
+Invariant: a program that was started ends in one commit of the agent, with what it changed, what it printed and its exit
+code. What a run left that did not end is committed before the next one starts. Before the program starts everything that
+the commit needs has been checked; what cannot be recorded afterwards stays in the worktree and in the store, and is said.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from clia.errors import CliaError, Conflict, FileError, GitError, InvalidInput, NoSuchObject, StaleRef
+from clia.programs.interface import Order
+from clia.programs.output import Output
+from clia.programs.workplace import Workplace
+from clia.redaction import secrets
+from clia.values.commit_messages import check_text
+from clia.values.refs import check_name
+from clia.values.retry import retry_while_unavailable
+from clia.values.typed_objects import Briefing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from clia.facade.space import Space
+    from clia.git.workbench_records import Checkout
+    from clia.programs.interface import Programs, User
+    from clia.redaction.secrets import State
+
+RUN = "run"
+_KINDS = {"terminal": "console", "stdout": "console", "stderr": "console-error"}
+_SUBJECT = 100
+_LOOKS = 10  # for the place of a run that was just killed, and whose program is about to end
+# Which repository, index or objects are meant is for git to find in the worktree.
+_ELSEWHERE = frozenset(
+    (
+        *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY"),
+        *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH", "GIT_GRAFT_FILE", "GIT_SHALLOW_FILE"),
+        "GIT_IMPLICIT_WORK_TREE",
+    )
+)
+
+
+class Birth(NamedTuple):
+    """How an agent is spawned that does not exist yet. It starts at the commit, else with its parent, else where HEAD is."""
+
+    title: str | None = None  # None: the command line
+    text: str = ""
+    at: str | None = None
+    empty: bool = False
+    parent: str | None = None
+    slug: str | None = None
+
+
+class Wishes(NamedTuple):
+    """What is to be run, as whom, and how it is recorded."""
+
+    agent: str
+    words: Sequence[str]
+    kind: str = "finding"
+    message: str = ""  # empty: the command line
+    directory: str | None = None  # None: one of the agent's own, in the git directory
+    birth: Birth = Birth()
+
+
+class World(NamedTuple):
+    """Through what a run reaches the world."""
+
+    user: User
+    environment: Mapping[str, str]
+    tell: Callable[[str], None]  # a line to the user, before the program starts
+    redact: bool = True
+
+
+class RunReport(NamedTuple):
+    """What became of a run. ``problem``: why the commit is not there; the work is."""
+
+    agent: str
+    spawned: bool
+    directory: str
+    program: str
+    exit_code: int
+    commit: str | None
+    files: int  # that it changed
+    traced: int  # entries
+    left: str | None  # the commit of what a run before had left
+    problem: CliaError | None = None
+
+
+def run_program(space: Space, wishes: Wishes, world: World, programs: Programs | None = None) -> RunReport:
+    """Runs a program as an agent, which is spawned where there is none; ``Conflict`` where one runs already."""
+    check_name(wishes.agent)
+    if not wishes.words:
+        raise InvalidInput("which program is to be run?", code="no-program", hints=["clia run AGENT -- PROGRAM ARGS…"])
+    check_text(wishes.message, "message")
+    space._registry.check_kind(wishes.kind)  # noqa: SLF001  # else it is seen only when the program has run
+    if programs is None:
+        from clia.programs.local import LocalPrograms  # only who runs programs needs it
+
+        programs = LocalPrograms()
+    home = os.path.join(os.path.dirname(space.running.workplace), "run")
+    place = os.path.join(home, f"{wishes.agent}.lock")
+    directory = os.path.abspath(wishes.directory or os.path.join(home, wishes.agent))
+    looks = iter(range(_LOOKS))
+    with programs.alone(place, lambda: next(looks, None) is None) as held:
+        if not held:
+            raise _at_work(wishes.agent, place)
+        work = Workplace(space, wishes.agent, directory, place, programs, world.environment)
+        return _Run(work, wishes, world).carried_out()
+
+
+class _Run:
+    """One run, in a place that is held."""
+
+    def __init__(self, work: Workplace, wishes: Wishes, world: World) -> None:
+        self._work = work
+        self._wishes = wishes
+        self._world = world
+        shown = _shown(shlex.join(wishes.words))
+        self._line = secrets.redact(shown).text if world.redact else shown
+
+    def carried_out(self) -> RunReport:
+        work, tell = self._work, self._world.tell
+        space, agent = work.space, work.agent
+        spawned = agent not in space.agents()
+        self._check(spawned)
+        if spawned:
+            tell(f"spawned {agent} at {self._spawn()[:10]}")
+        left = None if spawned else self._settle()
+        if left is not None:
+            tell(f"committed what was left in the worktree: {left[:10]}")
+        space.checkout(agent, work.directory)
+        self._order_is_possible()
+        space.trace(agent, RUN, f"$ {self._line}")
+        tell(f"{agent} works in {work.directory}")
+        code, problem = self._attended()
+        made = None
+        if problem is None:
+            made, problem = self._recorded(code)
+        files, traced = _counted(space, made)
+        return RunReport(agent, spawned, work.directory, _shown(self._wishes.words[0]), code, made, files, traced, left, problem)
+
+    # Before
+
+    def _check(self, spawned: bool) -> None:
+        """What could only be found out after something was made; a program among an agent's files is looked for there."""
+        work, name = self._work, self._wishes.words[0]
+        if spawned and os.path.lexists(work.directory) and (not os.path.isdir(work.directory) or os.listdir(work.directory)):
+            raise Conflict(
+                f"{work.directory} cannot become a worktree: it exists already",
+                code="directory-in-use",
+                hints=["name a directory that does not exist yet"],
+                fields={"directory": work.directory},
+            )
+        if "/" not in name or os.path.isabs(name) or not self._is_inside(name):
+            work.programs.check(self._order())
+        elif spawned:
+            self._check_file(name, self._start())
+
+    def _order_is_possible(self) -> None:
+        try:
+            self._work.programs.check(self._order())
+        except FileError as err:
+            raise self._hinted(err) from None
+
+    def _is_inside(self, name: str) -> bool:
+        below = os.path.normpath(os.path.join(self._work.directory, name))
+        return below.startswith(f"{self._work.directory}/")
+
+    def _check_file(self, name: str, start: str | None) -> None:
+        """Whether a new agent will have an executable file of that name."""
+        said = bytearray()
+        if start is not None:
+            words = ("--literal-pathspecs", "ls-tree", "-z", start, "--", os.path.normpath(name))
+            git_dir = self._work.place.rpartition("/clia/run/")[0]
+            if self._work.git(*words, said=said, directory=git_dir):
+                raise GitError(f"git cannot list the files of {start}", fields={"commit": start})
+        mode = bytes(said).partition(b" ")[0]
+        if mode in (b"100755", b"120000"):
+            return
+        code = "program-not-executable" if mode else "program-not-found"
+        reason = "it is not executable" if mode else "there is no such program"
+        raise self._hinted(FileError(f"{name} cannot be run: {reason}", code=code, fields={"path": name, "reason": reason}))
+
+    def _hinted(self, error: FileError) -> FileError:
+        name = self._wishes.words[0]
+        if "/" in name and not os.path.isabs(name):
+            hint = f"it is looked for among the files of {self._work.agent}; one of another place has its whole path"
+            return FileError(error.message, hints=[hint], fields=error.fields, code=error.code)
+        return error
+
+    def _start(self) -> str | None:
+        """The commit that a new agent starts at; None: with no files."""
+        space, birth = self._work.space, self._wishes.birth
+        if birth.empty:
+            return None
+        if birth.at is not None:
+            return space.find(check_text(birth.at, "commit"))
+        if birth.parent is not None:
+            return space.head(birth.parent)
+        try:
+            return space.find("HEAD")
+        except NoSuchObject:  # before the first commit
+            return None
+
+    def _spawn(self) -> str:
+        space, agent, birth = self._work.space, self._work.agent, self._wishes.birth
+        if birth.parent is not None and birth.empty:
+            message = "a sub-agent starts at its parent's head or at a commit: --parent does not go with --empty"
+            raise InvalidInput(message, code="invalid-option", fields={"option": "--parent"})
+        briefing = Briefing(_one_line(self._line) if birth.title is None else birth.title, birth.text)
+        start = self._start()
+        if start is None:
+            return space.spawn(agent, briefing, slug=birth.slug).genesis
+        return space.spawn_at(agent, briefing, start, birth.parent, slug=birth.slug).genesis
+
+    def _settle(self) -> str | None:
+        """Commits what a run left that did not end; None where nothing was left."""
+        work = self._work
+        found = self._checkout()
+        if found is None and self._wishes.directory is None and os.path.lexists(os.path.join(work.directory, ".git")):
+            work.programs.clear(work.directory)  # a worktree that was never finished: no program has run in it
+        begun = [each for each in work.space.trace_pending(work.agent) if _is_of_a_run(each)]
+        changed = found is not None and work.has_changed(found.base)
+        if not begun and not changed:
+            return None
+        lines = [str(each["text"]).removeprefix("$ ") for each in begun if each.get("kind") == RUN]
+        message = "left by a run that did not end" if begun else "left in the worktree before a run"
+        return self._committed(found, changed, f"{message}: {_one_line(lines[0])}" if lines else message, {})
+
+    # While it runs
+
+    def _order(self) -> Order:
+        work = self._work
+        given = {name: value for name, value in self._world.environment.items() if name not in _ELSEWHERE}
+        environment = {**given, "CLIA_AGENT": work.agent, "PWD": work.directory}
+        return Order(self._wishes.words, work.directory, environment)
+
+    def _attended(self) -> tuple[int, CliaError | None]:
+        """The program's exit code, and why not all that it printed could be traced."""
+        work = self._work
+        console = _Console(work.space, work.agent)
+        ended = work.programs.attend(self._order(), work.place, self._world.user, console.heard)
+        try:
+            console.end(ended.code)
+        except CliaError as err:
+            return ended.code, err
+        return ended.code, None
+
+    # After
+
+    def _recorded(self, code: int) -> tuple[str | None, CliaError | None]:
+        program = _shown(os.path.basename(self._wishes.words[0]))
+        try:
+            found = self._checkout()  # a hook may have committed meanwhile: its base is newer
+            if found is None:
+                raise _lost(self._work.directory)
+            changed = self._work.has_changed(found.base)
+            meta = {"program": program, "exit_code": code}
+            return self._committed(found, changed, self._wishes.message or _one_line(self._line), meta), None
+        except CliaError as err:
+            return None, err
+
+    def _checkout(self) -> Checkout | None:
+        work = self._work
+        found = work.space.checkout_at(work.directory)
+        return found if found is not None and found.directory == work.directory and found.agent == work.agent else None
+
+    def _committed(self, found: Checkout | None, changed: bool, message: str, meta: Mapping[str, Any]) -> str:
+        """A commit with trace: of the files, or of the trace alone, which nobody's commit can be in the way of."""
+        work, kind = self._work, self._wishes.kind
+        if found is None or not changed:
+            return work.space.commit_with_trace(work.agent, kind, changes={}, message=message, meta=meta)
+        with self._telling_how_to_go_on():
+            return work.commit(found.base, kind, message, meta)
+
+    @contextmanager
+    def _telling_how_to_go_on(self) -> Iterator[None]:
+        """Two lines of work cannot be brought together here; whoever can is told how."""
+        work, kind = self._work, self._wishes.kind
+        try:
+            yield
+        except StaleRef as err:
+            place = shlex.quote(work.directory)
+            raise StaleRef(
+                f"{err.message}; the work of the run is kept in {work.directory}",
+                hints=[
+                    f"bring both together: cd {place} && git add -A && git commit -m work && git merge {err.actual}",
+                    f"then, still there: clia commit {work.agent} {kind} --base {err.actual} --trace",
+                ],
+                fields={**err.fields, "directory": work.directory},
+            ) from None
+
+
+class _Console:
+    """What the program prints, on its way into the trace. While the store is away it is kept, and the program goes on."""
+
+    def __init__(self, space: Space, agent: str) -> None:
+        self._space = space
+        self._agent = agent
+        self._outputs: dict[str, Output] = {}
+        self._last = ""
+        self._waiting: list[tuple[str, str, dict[str, str] | None]] = []
+        self._is_away = False
+
+    def heard(self, channel: str, data: bytes) -> None:
+        if channel not in self._outputs:
+            self._outputs[channel] = Output(lambda text: self._add(channel, text), _untouched)
+        if data and self._last not in ("", channel):
+            self._outputs[self._last].add(b"")  # what came first stands first
+        self._last = channel if data else self._last
+        self._outputs[channel].add(data)
+
+    def end(self, code: int) -> None:
+        """All that is left; a store that is away is waited for, and raises after half a minute."""
+        for each in self._outputs.values():
+            each.end()
+        self._waiting.append((RUN, f"exit code {code}", None))
+        retry_while_unavailable(self._flush, threading.Event())
+
+    def _add(self, channel: str, text: str) -> None:
+        self._waiting.append((_KINDS[channel], text, {"stream": channel}))
+        if not self._is_away:
+            try:
+                self._flush()
+            except CliaError:
+                self._is_away = True  # asked again at the end: until then it must not hold up the program
+
+    def _flush(self) -> None:
+        while self._waiting:
+            kind, text, data = self._waiting[0]
+            self._space.trace(self._agent, kind, text, data=data)
+            del self._waiting[0]
+
+
+def _untouched(text: str, state: State) -> tuple[str, State]:
+    """The end of the output is not asked for; the trace itself takes secrets out."""
+    del text
+    return "", state
+
+
+def _is_of_a_run(entry: Mapping[str, Any]) -> bool:
+    return entry.get("kind") == RUN or (entry.get("data") or {}).get("stream") in _KINDS
+
+
+def _counted(space: Space, commit: str | None) -> tuple[int, int]:
+    """How many files a commit changed, and how many entries its trace has."""
+    if commit is not None:
+        with suppress(CliaError):  # the run is recorded, and that counts
+            trace = space.trace_for(commit)
+            return len(space.changed(commit)), len(trace.entries) if trace else 0
+    return 0, 0
+
+
+def _one_line(text: str) -> str:
+    """A subject: secrets were taken out before it is cut."""
+    line = " ".join(text.split())
+    return line if len(line) <= _SUBJECT else f"{line[: _SUBJECT - 1]}…"
+
+
+def _shown(text: str) -> str:
+    """A word of the command line, whatever its bytes are, as text."""
+    return os.fsencode(text).decode("utf-8", "backslashreplace")
+
+
+def _lost(directory: str) -> InvalidInput:
+    return InvalidInput(
+        f"{directory} is no checkout any more, so what the program did in it cannot be committed",
+        code="not-a-checkout",
+        hints=["move it away; the next run makes a new one"],
+        fields={"path": directory},
+    )
+
+
+def _at_work(agent: str, place: str) -> Conflict:
+    return Conflict(
+        f"a program runs already as {agent!r}",
+        code="already-running",
+        hints=["wait for its end, or run this one as another agent"],
+        fields={"agent": agent, "lock": place},
+    )

@@ -1,0 +1,229 @@
+"""Sessions of tools that are captured: which agent each is, and how its files get into the agent's commits.
+
+Invariant: a session of a tool is one agent, and a sub-agent of it another; the record of an agent that was spawned for one says
+so, so that a lost store is no loss. A commit carries what changed in the directory since it was last looked at, over whatever
+the agent's head is: what others put there meanwhile stays. The directory, its index and its branch are only read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import islice
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from clia.errors import NotAllowed, NotFound, UnsafePath
+from clia.space.traces import stream
+from clia.values import refs as names
+from clia.values.types import AGENT_COMMIT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from clia.git.workbench_records import Workbench
+    from clia.space.agents import Agents
+    from clia.space.commits import Commits
+    from clia.space.core import Core, Words
+    from clia.space.registry import Registry
+
+TURN = "turn"
+"""The kind of a commit that holds one turn of a tool: registered when the first one is captured."""
+MARK = "capture"
+"""The open field of a commit that says of which event it is."""
+_LOOK_BACK = 5
+_ROWS = "captured/"
+
+
+class Captured(NamedTuple):
+    """A session of a tool, or a sub-agent of one (``sub``)."""
+
+    tool: str
+    session: str
+    sub: str
+    agent: str
+    place: str  # the top of the worktree that it works in
+    open: bool = True
+    started: str = ""
+    last: str = ""  # when the last event came
+    transcript: str = ""
+    standing: Mapping[str, Any] = {}  # how far the transcript was read
+    tree: str = ""  # what the directory held when it was last looked at
+    prompt: str = ""  # what it was told last
+    heard: Mapping[str, Sequence[str]] = {}  # which events told each text while there was no transcript to read
+    since: str = ""  # what the transcript says of before is another session's
+    paths: tuple[str, ...] = ()  # files that it said it wrote, since its last commit
+    shared: bool = False  # whether another sub-agent worked in the same place at the same time
+    offered: bool = False  # whether its work was offered to whoever started it
+
+    @property
+    def key(self) -> str:
+        return row_key(self.tool, self.session, self.sub)
+
+
+def row_key(tool: str, session: str, sub: str = "") -> str:
+    """Digests: ids are the tools' own, of any length and with anything in them."""
+    return f"{_ROWS}{tool}/{_digest(session)}/{_digest(sub) if sub else ''}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class Seen(NamedTuple):
+    """Two looks at a directory. ``now`` None: nobody has looked. ``only``: just these paths count."""
+
+    now: str | None
+    before: str = ""
+    only: tuple[str, ...] | None = None
+
+
+class Captures:
+    """What is known of captured sessions. Made for ingest, which is alone at it in a clone."""
+
+    def __init__(self, core: Core, agents: Agents, commits: Commits, registry: Registry, workbench: Workbench) -> None:
+        self._core = core
+        self._agents = agents
+        self._commits = commits
+        self._registry = registry
+        self._workbench = workbench
+
+    def get(self, tool: str, session: str, sub: str = "") -> Captured | None:
+        found = self._core.store.get(row_key(tool, session, sub))
+        return None if found is None else _from_row(found.value)
+
+    def sessions(self) -> list[Captured]:
+        """Every captured session and sub-agent, sorted by tool and session."""
+        return [_from_row(value) for _, value in self._core.store.scan(_ROWS)]
+
+    def subs(self, tool: str, session: str) -> list[Captured]:
+        """The sub-agents of a session, in the order in which they started."""
+        rows = (_from_row(value) for _, value in self._core.store.scan(row_key(tool, session)))
+        return sorted((each for each in rows if each.sub), key=lambda each: (each.started, each.sub))
+
+    def clean(self, text: str) -> str:
+        """A text without its secrets, for what is kept or cut."""
+        return self._core.clean.text(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), "text")
+
+    def keep(self, captured: Captured) -> None:
+        with self._core.store.writing() as transaction:
+            transaction.values.put(captured.key, _as_row(captured))
+
+    def spawned_for(self, name: str, tool: str, session: str, sub: str = "") -> bool:
+        """Whether an agent's own record says that it was spawned for a session."""
+        if not self.is_ours(name):
+            return False
+        said = self._agents.briefing_of(name).meta or {}
+        return (said.get("tool"), said.get("session"), said.get("sub", "")) == (tool, session, sub)
+
+    def is_ours(self, name: str) -> bool:
+        """Whether there is such an agent at work here, and not only in another clone."""
+        try:
+            self._core.own_head(name)
+        except (NotFound, NotAllowed):
+            return False
+        return True
+
+    def is_archived(self, name: str) -> bool:
+        return self._core.refs.get(names.archived(name)) is not None
+
+    def is_free(self, name: str) -> bool:
+        """Whether no agent has or had a name."""
+        core = self._core
+        return all(core.refs.get(ref) is None for ref in (names.head(name), names.archived(name), names.record(name)))
+
+    def reached(self, step: str) -> None:
+        """A named crash point of ingest."""
+        self._core.reached(step)
+
+    def top_of(self, path: str) -> str | None:
+        """The top of the worktree of this repository that a path lies in."""
+        return self._workbench.top_of(path)
+
+    def head_at(self, place: str) -> str | None:
+        """The commit that a worktree stands on; None before its first."""
+        return self._workbench.head_of(place)
+
+    def tree_of(self, agent: str) -> str:
+        """The files of an agent's head."""
+        return self._core.objects.commit(self._core.require_head(agent)).tree
+
+    def look(self, captured: Captured) -> str:
+        """The tree of the files where a session works, as ``git add -A`` would stage them."""
+        return self._workbench.snapshot(captured.place, self.tree_of(captured.agent))
+
+    def waiting(self, agent: str) -> bool:
+        """Whether anything was traced since the last commit with trace."""
+        with self._core.store.reading() as view:
+            return bool(view.streams.read(stream(agent), limit=1))
+
+    def offers(self, agent: str) -> bool:
+        """Whether an agent's files are others than those it was spawned with."""
+        core, head = self._core, self._core.require_head(agent)
+        return core.objects.commit(head).tree != core.objects.commit(core.own_root(agent, head)).tree
+
+    def has_recorded(self, agent: str, event: str) -> bool:
+        """Whether one of the agent's last commits was made for an event."""
+        own = self._core.own_commits(agent, self._core.require_head(agent))
+        return any((each.meta.get(MARK) or {}).get("event") == event for each in islice(own, _LOOK_BACK))
+
+    def record(self, captured: Captured, words: Words, seen: Seen, *, trace_alone: bool = True) -> str | None:
+        """A commit with the pending trace, and with what is different between two looks at the directory; its id.
+
+        None comes back where there is nothing to commit; ``trace_alone``: a trace is enough.
+        """
+        agent, worktree = captured.agent, self._worktree(seen)
+        head = self._core.require_head(agent)
+        tree = self._core.objects.commit(head).tree
+        made = worktree(tree)
+        if made == tree and not (trace_alone and self.waiting(agent)):
+            return None
+        self._commits.check_tree(tree, made)
+        self._set_up()
+        checkout = self._workbench.checkout_of(captured.place)
+        ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and made in (seen.now, tree)
+        if checkout is None or not ours:
+            return self._commits.commit(agent, TURN, worktree, words, with_trace=True)
+        self._workbench.prepare(checkout, made)
+        new = self._commits.commit(agent, TURN, worktree, words, base=head, with_trace=True)
+        self._workbench.settle(captured.place, agent, head, new)
+        return new
+
+    def _worktree(self, seen: Seen) -> Callable[[str], str]:
+        """How a head's tree becomes the commit's."""
+        objects, now = self._core.objects, seen.now
+        if now is None:
+            return lambda tree: tree
+        before = seen.before if seen.before and objects.kind(seen.before) == "tree" else None
+        found = self._workbench.changes(before, now)
+        touched = {path for each in found for path in (each.path, each.old_path or each.path)}
+        wanted = touched if seen.only is None else touched & set(seen.only)
+
+        def applied(tree: str) -> str:
+            if seen.only is None and (before is None or tree == before):
+                return now
+            changes = {path: objects.entry(now, path) for path in sorted(wanted)}
+            there = {path: each for path, each in changes.items() if each is not None or objects.entry(tree, path) is not None}
+            try:
+                return objects.update_tree(tree, there) if there else tree
+            except UnsafePath:  # a file where the head has a folder, or the other way round: the directory is right
+                return now
+
+        return applied
+
+    def _set_up(self) -> None:
+        if TURN not in self._registry.types().known():
+            self._registry.register(TURN, AGENT_COMMIT)
+
+
+def _as_row(captured: Captured) -> dict[str, Any]:
+    """Paths are any bytes, which JSON cannot hold as they are."""
+    place, *paths = (quote(each, errors="surrogateescape") for each in (captured.place, *captured.paths))
+    return captured._asdict() | {"place": place, "paths": paths}
+
+
+def _from_row(value: Mapping[str, Any]) -> Captured:
+    known = {name: each for name, each in value.items() if name in Captured._fields}
+    place, *paths = (unquote(each, errors="surrogateescape") for each in (known["place"], *known.get("paths", ())))
+    return Captured(**known | {"place": place, "paths": tuple(paths)})

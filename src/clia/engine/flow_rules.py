@@ -1,0 +1,232 @@
+"""What cannot work in a flow, seen from its text alone.
+
+Invariant: an error is said only of what fails for certain when it is reached; what may be meant is a warning. Each rule looks
+at the whole text, so that one check says everything.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from itertools import chain
+
+from clia.engine import catalog
+from clia.engine.calls import bound_arguments, label
+from clia.engine.text import HOST, STOPS, Text, calls_in
+from clia.values.json_values import CannotCross
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clia.engine.interface import Problem
+
+_UNSUPPORTED: dict[type[ast.AST], str] = {
+    ast.Yield: "`yield` does not work in a flow: collect a list and return it",
+    ast.YieldFrom: "`yield from` does not work in a flow: collect a list and return it",
+    ast.Delete: "`del` does not work in a flow: use pop(), or give the name another value",
+    ast.TryStar: "`except*` does not work in a flow: use `except`",
+    ast.AsyncFor: "`async for` does not work in a flow: use asyncio.gather",
+    ast.AsyncWith: "`async with` does not work in a flow",
+}
+_CLASS_BODY = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Assign, ast.AnnAssign, ast.Pass)
+# In these places something other than an awaitable is needed.
+_WANTS_VALUE = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Subscript, ast.Attribute, ast.FormattedValue, ast.Starred)
+_AWAITED = (*HOST, "asyncio.sleep")
+
+
+def problems_of(text: Text) -> Iterator[Problem]:
+    return chain(
+        _main(text),
+        _unsupported(text),
+        _exceptions(text),
+        _host_calls(text),
+        _callbacks(text),
+        _special_methods(text),
+        _awaits_in_async(text) if text.is_async else _awaits_in_plain(text),
+        _coroutines(text),
+        _denied(text),
+        _shadowed(text),
+    )
+
+
+def _main(text: Text) -> Iterator[Problem]:
+    main = text.main
+    if main is None:
+        nested = [node for node in text.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == "main"]
+        bound = next(iter(nested), None) or text.names.scopes[0].bound.get("main")
+        where = "at the top of the text" if bound else "in it"
+        yield text.problem("no-main", f"a flow starts with `def main(input)`, and there is none {where}", bound)
+        return
+    args = main.args
+    positional = [*args.posonlyargs, *args.args]
+    required = len(positional) - len(args.defaults)
+    wanted = [name.arg for name, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
+    if required > 1 or (not positional and args.vararg is None) or wanted:
+        yield text.problem("no-main", "main must take one argument, the input: `def main(input)`", main)
+
+
+def _unsupported(text: Text) -> Iterator[Problem]:
+    for node in text.nodes:
+        message = _UNSUPPORTED.get(type(node))
+        if message is not None:
+            yield text.problem("unsupported", message, node)
+        elif isinstance(node, ast.ClassDef):
+            yield from _class(text, node)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.MatMult):
+            yield text.problem("unsupported", "`@=` does not work in a flow", node)
+        elif isinstance(node, ast.ImportFrom) and (node.level or any(alias.name == "*" for alias in node.names)):
+            yield text.problem("unsupported", "a flow is one text: name what you import, and from where", node)
+        elif isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)) and any(
+            part.is_async for part in node.generators
+        ):
+            yield text.problem("unsupported", "an async comprehension does not work in a flow: use asyncio.gather", node)
+    for call in text.calls:
+        meaning = text.meaning(call.func)
+        if meaning == "asyncio.gather" and call.keywords:
+            yield text.problem("unsupported", "gather() takes no return_exceptions in a flow: catch inside each coroutine", call)
+        if meaning == "next" and call.args and isinstance(call.args[0], ast.GeneratorExp):
+            yield text.problem("unsupported", "a generator expression is a list in a flow: use `iter([…])`, or a loop", call)
+
+
+def _class(text: Text, node: ast.ClassDef) -> Iterator[Problem]:
+    if node.bases or node.keywords:
+        yield text.problem("unsupported", f"class {node.name} inherits, which does not work in a flow: use a plain class", node)
+    for item in node.body:
+        if not isinstance(item, _CLASS_BODY) and not (isinstance(item, ast.Expr) and isinstance(item.value, ast.Constant)):
+            yield text.problem("unsupported", "a class may hold methods and plain variables only", item)
+        for decorator in getattr(item, "decorator_list", []):
+            yield text.problem("unsupported", "a method cannot be decorated in a flow; nor are there properties", decorator)
+
+
+def _exceptions(text: Text) -> Iterator[Problem]:
+    for call in text.calls:
+        kind = getattr(builtins, text.meaning(call.func) or "", None)
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            continue
+        if len(call.args) > 1 or call.keywords or any(_is_no_text(arg) for arg in call.args):
+            yield text.problem("unsupported", f"{kind.__name__} takes one text in a flow, and nothing else", call)
+
+
+def _is_no_text(arg: ast.expr) -> bool:
+    if isinstance(arg, ast.Constant):
+        return not isinstance(arg.value, str)
+    return isinstance(arg, (ast.Dict, ast.List, ast.Tuple, ast.Set))
+
+
+def _host_calls(text: Text) -> Iterator[Problem]:
+    for call in text.calls:
+        name = text.meaning(call.func)
+        unknowable = any(isinstance(arg, ast.Starred) for arg in call.args) or any(word.arg is None for word in call.keywords)
+        if name not in HOST or unknowable:
+            continue
+        try:
+            given = bound_arguments(name, call.args, {word.arg: word.value for word in call.keywords if word.arg})
+            for field in ("kind", "tag"):
+                value = given.get(field)
+                optional = field == "tag" and name == HOST[0]
+                if isinstance(value, ast.Constant) and not (optional and value.value is None):
+                    label(field, value.value)
+        except CannotCross as refused:
+            yield text.problem("bad-call", refused.problem, call)
+
+
+def _callbacks(text: Text) -> Iterator[Problem]:
+    for call in text.calls:
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else (text.meaning(call.func) or "").rpartition(".")[2]
+        for place in catalog.NO_CALLBACK.get(name, ()):
+            given = _argument(call, place)
+            if isinstance(given, ast.Lambda):
+                yield from _stops_in(text, given, f"in what {name}() calls")
+            elif isinstance(given, ast.Name) and (text.meaning(given) in HOST or given.id in text.stopping):
+                yield text.problem("suspends-in-callback", _cannot_stop(given.id, f"in what {name}() calls"), given)
+
+
+def _argument(call: ast.Call, place: int | str) -> ast.expr | None:
+    if isinstance(place, int):
+        return call.args[place] if place < len(call.args) else None
+    return next((word.value for word in call.keywords if word.arg == place), None)
+
+
+def _special_methods(text: Text) -> Iterator[Problem]:
+    for node in text.nodes:
+        if isinstance(node, ast.FunctionDef) and isinstance(text.parents.get(node), ast.ClassDef):
+            special = node.name.startswith("__") and node.name.endswith("__")
+            if special and node.name not in catalog.STOPPING_METHODS:
+                yield from _stops_in(text, node, f"in {node.name}()")
+
+
+def _stops_in(text: Text, function: ast.FunctionDef | ast.Lambda, where: str) -> Iterator[Problem]:
+    for call in calls_in(function):
+        name = text.meaning(call.func) or (call.func.id if isinstance(call.func, ast.Name) else "")
+        if name in STOPS or name in text.stopping:
+            yield text.problem("suspends-in-callback", _cannot_stop(name, where), call)
+
+
+def _cannot_stop(name: str, where: str) -> str:
+    return f"{name}() cannot wait {where}: ask in a loop first, then use the answers"
+
+
+def _awaits_in_async(text: Text) -> Iterator[Problem]:
+    for call in text.calls:
+        name = text.meaning(call.func)
+        if name == "time.sleep":
+            yield text.problem("missing-await", "time.sleep() does not work in an async flow: `await asyncio.sleep(…)`", call)
+        if name in _AWAITED and _needs_await(text, call):
+            yield text.problem("missing-await", f"{name}() must be awaited in an async flow: `await {name}(…)`", call)
+        elif name in _AWAITED and _is_forgotten(text, call):
+            yield text.problem("missing-await", f"what {name}() returns is never awaited", call, "warning")
+
+
+def _needs_await(text: Text, call: ast.Call) -> bool:
+    parent = text.parents[call]
+    if isinstance(parent, ast.Return):
+        return isinstance(text.function_around(call), ast.AsyncFunctionDef)
+    if isinstance(parent, (ast.If, ast.While, ast.IfExp, ast.Assert)):
+        return parent.test is call
+    if isinstance(parent, (ast.For, ast.comprehension)):
+        return parent.iter is call
+    return isinstance(parent, (ast.Expr, *_WANTS_VALUE))
+
+
+def _is_forgotten(text: Text, call: ast.Call) -> bool:
+    parent = text.parents[call]
+    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
+        return False
+    name = parent.targets[0].id
+    return not any(use.id == name for scope in text.names.scopes for use in scope.used)
+
+
+def _awaits_in_plain(text: Text) -> Iterator[Problem]:
+    for call in text.calls:
+        name, parent = text.meaning(call.func), text.parents[call]
+        if name not in HOST:
+            continue
+        gathered = isinstance(parent, ast.Call) and text.meaning(parent.func) == "asyncio.gather"
+        if gathered or isinstance(parent, ast.Await):
+            message = f"{name}() cannot be awaited while main is not async: write `async def main(input)`"
+            yield text.problem("await-in-plain-flow", message, call)
+
+
+def _coroutines(text: Text) -> Iterator[Problem]:
+    for call in text.calls:
+        if not isinstance(call.func, ast.Name) or not isinstance(text.parents[call], ast.Expr):
+            continue
+        made = text.functions.get(call.func.id, [])
+        if made and all(isinstance(function, ast.AsyncFunctionDef) for function in made):
+            yield text.problem("missing-await", f"{call.func.id}() does nothing until it is awaited", call, "warning")
+
+
+def _denied(text: Text) -> Iterator[Problem]:
+    for node in text.nodes:
+        name = text.meaning(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
+        if name in catalog.DENIED and isinstance(getattr(node, "ctx", None), ast.Load):
+            yield text.problem("denied", f"{name}: {catalog.DENIED[name]}", node)
+
+
+def _shadowed(text: Text) -> Iterator[Problem]:
+    for scope in text.names.scopes:
+        for name in HOST:
+            if name in scope.bound:
+                message = f"this {name} is the flow's own: it hides the function that asks"
+                yield text.problem("shadowed", message, scope.bound[name], "warning")

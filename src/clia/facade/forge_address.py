@@ -1,0 +1,71 @@
+"""Where a space is served, for other programs of the same machine.
+
+Invariant: what is said is where a forge serves the space now: the file names the process, and one that is gone says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.facade.space import Space
+
+
+def _file(space: Space) -> str:
+    return os.path.join(os.path.dirname(space.running.workplace), "forge.json")
+
+
+def mark(space: Space, address: str, peers: str | None = None) -> None:
+    """Says that this process serves the space, and where peers reach it. One that cannot be written in is served all the same."""
+    path = _file(space)
+    with suppress(OSError):
+        draft = f"{path}.{os.getpid()}"
+        with open(draft, "w", encoding="utf-8") as file:
+            json.dump({"address": address, "peers": peers, "pid": os.getpid()}, file)
+        os.replace(draft, path)
+
+
+def unmark(space: Space) -> None:
+    with suppress(OSError):
+        if _read(space)[1] == os.getpid():
+            os.unlink(_file(space))
+
+
+def address_of(space: Space) -> str | None:
+    """Where the space is served on this machine; None where it is not."""
+    address, pid = _read(space)
+    return address if pid and _is_alive(pid) else None
+
+
+def peer_address(home: str) -> str | None:
+    """Where peers reach the forge that serves the space of a directory of clia's; None where none does."""
+    address, pid = _said(os.path.join(home, "forge.json"), "peers")
+    return address if pid and _is_alive(pid) else None
+
+
+def _read(space: Space) -> tuple[str | None, int]:
+    return _said(_file(space), "address")
+
+
+def _said(path: str, what: str) -> tuple[str | None, int]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            said = json.load(file)
+        address, pid = said[what], said["pid"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None, 0
+    sound = isinstance(address, str) and address.startswith(("http://", "https://")) and isinstance(pid, int) and pid > 0
+    return (address, pid) if sound else (None, 0)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # another account's
+    return True

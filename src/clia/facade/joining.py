@@ -1,0 +1,359 @@
+"""Giving a repository its hub.
+
+Invariant: a repository and its hub hold one space. Nothing of the repository's settings, and of what it knows of the hub that it
+has, is changed unless the new one was reached and holds this space or none. Nothing is written there before everything that could
+be in the way was looked at. A password is never written to a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+from uuid import uuid4
+
+from clia.errors import Conflict, InvalidInput, NotFound, StaleRef, TransportError
+from clia.hub.interface import APART, BRANCHES
+from clia.space.adoption import NEW
+from clia.space.exchange import Adopted
+from clia.values import refs as names
+from clia.values.canonical import canonical_bytes
+from clia.values.commit_messages import compose, parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clia.facade.wiring import Git
+    from clia.git.records import Stamp
+    from clia.hub.remote import RemoteHub
+
+HUB, HUB_HEADS, HUB_ADDRESS, HUB_SECONDS = "clia.hub", "clia.hubHeads", "clia.hubAddress", 60
+"""Settings of git: which remote is the hub, where it keeps agents' heads, and where it was seen last. So many seconds an exchange
+with it may take."""
+NOTEBOOK = "hub-away.json"
+"""Beside the store: since when the hub is away."""
+_REMOTE = "hub"
+_SECRET = re.compile(r"^\w[\w+.-]*://[^/@]*:[^@]*@|[?&][^=&]*(?:token|password|secret|key)[^=&]*=", re.IGNORECASE)
+"""A password before the host, also one with a slash in it; or one of the names that services give to theirs."""
+MARK, _TRAILER = names.HUB_MARK, "Clia-Hub"
+_NOT_JOINED = "no hub was joined: look at the address, and try again when it can be reached"
+
+
+class HubWish(NamedTuple):
+    """Which hub: the address of a git server's repository, or the name of a remote."""
+
+    address: str
+    heads: str | None = None  # branches, published; None: as the hub has it already
+    new_store: bool = False  # the store that machines shared before is gone for good; where this one has none, each has its own
+    new_hub: bool = False  # the hub that the machines which share a store had before is gone for good
+
+
+class Mark(NamedTuple):
+    """What a hub says of itself to every machine."""
+
+    id: str
+    heads: str
+    store: str | None = None  # the id of the store that machines share; None: each has its own, as far as the hub knows
+
+
+class Reached(NamedTuple):
+    """A repository that can be the hub, as far as it alone says; nothing was written there."""
+
+    taken: list[Adopted]
+    before: Mark | None  # of the hub that this clone had
+
+
+def reach(git: Git, wish: HubWish) -> Reached:
+    """Makes a remote the hub; where it holds a space and the repository none, that is this space from now on."""
+    check(wish)
+    before = mark_of(git)
+    remote = _remote(git, wish.address)
+    _check_is_another(git, remote)
+    git.handle.repo.config[HUB] = remote
+    hub = _hub(git)
+    if not hub.fetch(insist=True) or not hub.read(MARK):
+        raise hub.gone()
+    return Reached(_same_space(git, remote), before)
+
+
+def settle(git: Git, wish: HubWish, space: str, by: Stamp) -> str:
+    """Says at the hub what it is, and which space it holds, where nobody has; the space that counts: another machine may have
+    been quicker."""
+    config = git.handle.repo.config
+    config[HUB_HEADS] = _agreed(git, _hub(git), wish.heads, by)
+    hub = _hub(git)
+    if not hub.fetch(insist=True):
+        raise hub.gone()
+    config[HUB_ADDRESS] = hub.address()
+    there = hub.known(names.SPACE) or _offered(hub, space)
+    ours = git.refs.get(names.SPACE)
+    if ours not in (None, there):
+        raise _other_space(ours, there)
+    return there
+
+
+def mark_of(git: Git) -> Mark | None:
+    """What the hub says of itself, as it was read last; its id tells it from any other, also behind another address."""
+    remote = git.setting(HUB)
+    mark = None if remote is None else git.refs.get(names.tracking(remote, MARK))
+    return None if mark is None else _read(git, mark)
+
+
+def check_heads(git: Git) -> None:
+    """``InvalidInput`` where this clone looks for heads elsewhere than the hub keeps them."""
+    mark = mark_of(git)
+    heads, ours = (None, None) if mark is None else (mark.heads, git.setting(HUB_HEADS))
+    if heads != ours:
+        raise InvalidInput(
+            f"the hub keeps agents' heads as {heads}, and the setting {HUB_HEADS} says {ours}",
+            code="other-heads",
+            hints=[f"git config {HUB_HEADS} {heads}"],
+            fields={"field": HUB_HEADS, "actual": heads},
+        )
+
+
+def recognize(git: Git, hub: RemoteHub, named: str | None = None) -> None:
+    """``Conflict`` (other-hub) where the remote leads to another hub than this clone has joined, going by what was read last.
+
+    ``named``: the id that the machines of a shared store know their hub by. An empty hub may have been made anew where it was.
+    """
+    ours, seen = mark_of(git), hub.mark()
+    if ours is None:
+        return
+    if seen is None:
+        if git.setting(HUB_ADDRESS) not in (None, hub.address()):
+            raise other_hub(f"nothing says that {hub.address()} is the hub of this space, and the hub was elsewhere before")
+    elif _read(git, seen).id != (named or ours.id):
+        raise other_hub(f"{hub.address()} is another hub than the one that this space has")
+
+
+def keep_mark(git: Git, hub: RemoteHub, named: str | None) -> None:
+    """After all of the hub was read: sees to it that it is the one that was joined, and gives one that was made anew its mark."""
+    recognize(git, hub, named)
+    ours = git.refs.get(names.tracking(hub.remote, MARK))
+    if ours is not None and hub.mark() is None:
+        hub.give_mark(ours)
+        recognize(git, hub, named)  # another machine may have been quicker
+    if git.setting(HUB_ADDRESS) != hub.address():
+        git.handle.repo.config[HUB_ADDRESS] = hub.address()
+
+
+def other_hub(message: str) -> Conflict:
+    return Conflict(
+        message,
+        code="other-hub",
+        hints=[
+            "to move a hub, copy it: git push --mirror; then git remote set-url on each machine",
+            "a hub that was made anew where it was gets everything back by clia hub sync, on a machine that had joined it",
+            "if the old hub is gone for good: clia hub set URL --new-hub, then clia hub set URL on each other machine",
+        ],
+        fields={"field": "hub"},
+    )
+
+
+def agree_on_store(git: Git, store: str | None, by: Stamp, *, anew: bool) -> str | None:
+    """The store that machines of the hub share: what the hub says; said now where nobody has, or where it is to be another."""
+    hub, before = _hub(git), mark_of(git)
+    with _put_back_on_failure(git):
+        if not hub.read(MARK):
+            raise hub.gone()
+        mark = hub.known(MARK)
+        known = _read(git, mark) if mark else before or Mark(str(uuid4()), git.setting(HUB_HEADS) or BRANCHES)
+        while mark is None or (known.store != store and (known.store is None or anew)):
+            mark = _marked(git, hub, mark, known._replace(store=store), by)  # another machine may have said something else
+            known = _read(git, mark)
+    return known.store
+
+
+def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
+    """Where the hub keeps agents' heads: what it says itself, for all machines; said now where nobody has."""
+    mark = hub.known(MARK)
+    if mark is None:
+        mark = _marked(git, hub, None, Mark(str(uuid4()), wished or BRANCHES), by)
+    known = _read(git, mark)
+    heads = known.heads
+    if wished in (None, heads):
+        return heads
+    git.handle.repo.config[HUB_HEADS] = heads
+    if not _hub(git).fetch(insist=True) or _hub(git).known_under(names.HEADS):
+        raise Conflict(
+            f"the hub keeps agents' heads as {heads}, and has some",
+            code="other-heads",
+            hints=["where heads are kept is one decision for all machines, made before the first agent is published"],
+            fields={"field": "heads", "actual": heads},
+        )
+    return _read(git, _marked(git, hub, mark, known._replace(heads=wished or heads), by)).heads
+
+
+def _marked(git: Git, hub: RemoteHub, old: str | None, mark: Mark, by: Stamp) -> str:
+    """Writes the hub's own mark; what stands there then: another machine may have been quicker."""
+    said = canonical_bytes({key: value for key, value in mark._asdict().items() if value is not None}).decode("utf-8")
+    tree = git.objects.update_tree(None, {})
+    made = git.objects.write_commit(tree, [old] if old else [], by, by, compose("hub", [(_TRAILER, said)], "hub"))
+    hub.probe(made)
+    try:
+        hub.send([(MARK, old, made)])
+    except StaleRef as err:
+        there: str = err.fields["actual"]
+        return there
+    return made
+
+
+def _read(git: Git, mark: str) -> Mark:
+    said = dict(parse(git.objects.commit(mark).message)[1]).get(_TRAILER, "")
+    try:
+        made = json.loads(said)
+        name, heads, store = made["id"], made["heads"], made.get("store")
+    except (ValueError, KeyError, TypeError):
+        name, heads, store = None, None, None
+    if not isinstance(name, str) or heads not in (BRANCHES, APART):
+        raise InvalidInput(f"{MARK} at the hub cannot be read", code="invalid-hub", fields={"ref": MARK})
+    return Mark(name, str(heads), store if isinstance(store, str) else None)
+
+
+def _hub(git: Git) -> RemoteHub:
+    from clia.facade.wiring import hub_of
+
+    made = hub_of(git)
+    if made is None:
+        raise NotFound("this space has no hub", code="no-hub")
+    return made
+
+
+def _offered(hub: RemoteHub, space: str) -> str:
+    try:
+        hub.send([(names.SPACE, None, space)])
+    except StaleRef as err:
+        there: str = err.fields["actual"]
+        return there
+    return space
+
+
+def check(wish: HubWish) -> None:
+    """``InvalidInput`` where a wish cannot be one, whatever is there."""
+    if wish.heads not in (None, BRANCHES, APART):
+        raise InvalidInput(
+            f"agents' heads are kept as {BRANCHES} or {APART}, not {wish.heads!r}", code="invalid-heads", fields={"field": "heads"}
+        )
+    if not wish.address or wish.address.startswith("-") or not wish.address.isprintable():
+        raise InvalidInput(f"{wish.address!r} is no address of a hub", code="invalid-hub", fields={"field": "hub"})
+    if _SECRET.search(wish.address):
+        raise InvalidInput(
+            "the hub's address holds a password, and would be kept in git's settings",
+            code="password-in-hub",
+            hints=["leave it out, and let git's credential helper keep it"],
+            fields={"field": "hub"},
+        )
+
+
+@contextmanager
+def kept_on_failure(git: Git) -> Iterator[None]:
+    """Puts everything back as it was where no hub could be joined."""
+    try:
+        with _put_back_on_failure(git):
+            yield
+    except TransportError as err:
+        if err.code == "hub-away":
+            err.hints = (_NOT_JOINED,)  # nothing is owed to a hub that there is not
+        raise
+
+
+@contextmanager
+def _put_back_on_failure(git: Git) -> Iterator[None]:
+    """The repository's own settings, which space it is, what is known of remotes, and whether the hub is away."""
+    files = [os.path.join(git.handle.common_dir, *each) for each in (("config",), ("clia", NOTEBOOK))]
+    contents, known = [_content(path) for path in files], _known(git)
+    try:
+        yield
+    except BaseException:
+        for path, content in zip(files, contents, strict=True):
+            _put_back(path, content)
+        git.handle.renew()
+        now = _known(git)
+        for ref in sorted({*known, *now}, key=lambda ref: ref in known):  # what is new goes first: it may be in the way
+            with suppress(StaleRef):  # somebody has read the hub meanwhile, which is newer
+                if known.get(ref) != now.get(ref):
+                    git.refs.move(ref, now.get(ref), known.get(ref), "clia: undo")
+        raise
+
+
+def _known(git: Git) -> dict[str, str]:
+    space = git.refs.get(names.SPACE)
+    return dict(git.refs.under(names.TRACKING)) | ({} if space is None else {names.SPACE: space})
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _put_back(path: str, content: bytes | None) -> None:
+    if content is None:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+    elif content != _content(path):
+        with open(path, "wb") as file:
+            file.write(content)
+
+
+def _remote(git: Git, address: str) -> str:
+    """The remote that an address means; made where there is none."""
+    remotes = git.workbench.remotes()
+    if address in remotes:
+        return address
+    where = os.path.abspath(address) if os.path.isdir(address) else address
+    for remote in remotes:
+        if git.workbench.remote_url(remote) in (address, where):
+            return remote
+    if _REMOTE in remotes:
+        if git.setting(HUB) != _REMOTE:
+            raise Conflict(
+                f"there is a remote {_REMOTE!r} already, at another address",
+                code="remote-taken",
+                hints=["name the remote that is to be the hub: clia hub set REMOTE", f"git remote rename {_REMOTE} OTHER"],
+                fields={"remote": _REMOTE},
+            )
+        git.command.run("remote", "set-url", _REMOTE, where)
+    else:
+        git.command.run("remote", "add", _REMOTE, where)
+    return _REMOTE
+
+
+def _check_is_another(git: Git, remote: str) -> None:
+    """``InvalidInput`` where a path leads back to this very repository: no other machine would ever see what is there."""
+    from clia.git.handle import repository_at
+
+    here = git.handle.work_dir or git.handle.common_dir
+    where = repository_at(os.path.join(here, (git.workbench.remote_url(remote) or "").removeprefix("file://")))
+    if where is not None and os.path.realpath(where) == os.path.realpath(git.handle.common_dir):
+        raise InvalidInput(
+            "this repository cannot be its own hub",
+            code="invalid-hub",
+            hints=["a hub is a repository of its own: git init --bare"],
+            fields={"field": "hub"},
+        )
+
+
+def _same_space(git: Git, remote: str) -> list[Adopted]:
+    theirs, ours = git.refs.get(f"{names.TRACKING}{remote}/clia/space"), git.refs.get(names.SPACE)
+    if theirs is None or ours == theirs:
+        return []
+    if ours is not None:
+        raise _other_space(ours, theirs)
+    git.refs.move(names.SPACE, None, theirs, "clia: adopt")
+    return [Adopted(names.SPACE, NEW, theirs)]
+
+
+def _other_space(ours: str | None, theirs: str) -> Conflict:
+    return Conflict(
+        "the hub holds another space than this repository",
+        code="other-space",
+        hints=["clone the hub, and init there; or choose an empty repository as the hub"],
+        fields={"ours": ours, "theirs": theirs},
+    )

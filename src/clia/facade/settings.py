@@ -1,0 +1,73 @@
+"""What whoever opens a space may decide, and what holds where they do not.
+
+Invariant: this is where the clock, the environment and the account come in.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from clia.errors import InvalidInput
+from clia.space.core import Person
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from clia.values.clock import Clock
+
+
+class Settings(NamedTuple):
+    """What whoever opens a space may decide; None: what the repository's configuration says, else the default."""
+
+    store: str | None = None  # postgresql://…; default: a SQLite file beside the git directory
+    durable: bool | None = None
+    redact: bool = True
+    entry_max: int | None = None
+    person: tuple[str, str] | None = None
+    clock: Clock | None = None
+    environment: Mapping[str, str] | None = None
+    reached: Callable[[str], None] | None = None
+    config: str | None = None  # the operator's file; default: clia/config.toml in the git directory
+
+
+def check_address(store: str | None) -> None:
+    """Before anything is made: a store's address must be one that we know. An empty one is none: a variable was not set."""
+    if store is not None and not store.startswith(("postgresql://", "postgres://")):
+        raise InvalidInput(
+            "a store's address starts with postgresql://",
+            code="invalid-store",
+            hints=["leave it out for a file beside the repository"],
+            fields={"field": "store"},
+        )
+
+
+def clock_of(settings: Settings) -> Clock:
+    if settings.clock is not None:
+        return settings.clock
+    from datetime import UTC, datetime
+
+    return lambda: datetime.now(UTC)
+
+
+def person_of(settings: Settings, configured: Callable[[str], str | None]) -> Person:
+    """Who is accountable: as told, else as git would say, else the account that runs this."""
+    if settings.person is not None:
+        return Person(*settings.person)
+    environment = os.environ if settings.environment is None else settings.environment
+    name = environment.get("GIT_COMMITTER_NAME") or configured("user.name")
+    email = environment.get("GIT_COMMITTER_EMAIL") or configured("user.email")
+    if name and email:
+        return Person(name, email)
+    account = _account()
+    return Person(name or account, email or f"{account}@localhost")
+
+
+def _account() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser() or "unknown"
+    except (KeyError, OSError):
+        return "unknown"

@@ -1,0 +1,176 @@
+"""Other spaces, reached by stock git: what they send stays in a quarantine until it is let in.
+
+Invariant: a quarantine leaves nothing behind; what a process that was killed has left goes when the next one is made, and nothing
+that is in use. What an audience can fetch from us is a repository too, which holds the refs it was told about and nothing else,
+and changes from one state to the next in one step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from contextlib import ExitStack, contextmanager
+
+from clia.errors import CliaError, NotFound, TransportError
+from clia.git.limited_command import run
+from clia.git.pack_inspection import kind_of
+from clia.git.quarantine import FORGE, PROTOCOLS, GitQuarantine, Way, first_line, without_credentials
+from clia.git.transport_records import Limits, Upload
+from clia.store.file_locks import FileLocks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from clia.git.command import GitCommand
+    from clia.git.handle import GitHandle
+    from clia.git.limited_command import Ran
+
+_LOCK = "lock"
+_PUSH = ("push", "--atomic", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--quiet", "--")
+_PUSH_LIMITS = Limits(1 << 50, 3600.0)  # it is ours that goes out, however large; but it comes to an end
+_AT_ONCE = 1000  # refs that one command line takes
+
+
+class GitTransport:
+    """``Transport`` over git and HTTP."""
+
+    def __init__(self, handle: GitHandle, command: GitCommand) -> None:
+        self._handle = handle
+        self._command = command
+
+    def _place(self, *below: str) -> str:
+        return os.path.join(self._handle.common_dir, "clia", *below)
+
+    @contextmanager
+    def open(self, url: str, pass_: str | None = None, told: str | None = None) -> Iterator[GitQuarantine]:
+        top = self._place("quarantine")
+        with ExitStack() as held:
+            with FileLocks(top).hold(_LOCK):  # so that nobody takes one that is being made for one that was left
+                _sweep(top)
+                where = tempfile.mkdtemp(dir=top)
+                held.callback(shutil.rmtree, where, ignore_errors=True)
+                held.enter_context(FileLocks(where).hold(_LOCK))
+            self._make_borrowing(where)
+            yield GitQuarantine(Way(url, pass_ if FORGE in url else None, told), where, self._handle, self._command)
+
+    def ring(self, url: str, knock: str) -> bool:
+        if FORGE not in url or not url.startswith(("http://", "https://")):
+            return False
+        from clia.http_client import HttpClient
+
+        bell = url.partition(FORGE)[0] + f"{FORGE}inbox"
+        try:
+            answer = HttpClient().post(bell, {"content-type": "application/jose"}, knock.encode("ascii"), seconds=5.0, limit=65536)
+        except CliaError:
+            return False
+        return answer.status in (200, 202, 204)
+
+    def show(self, audience: str, refs: Mapping[str, str]) -> None:
+        where = self._made(audience)
+        repo = self._handle.repo
+        there = sorted((ref, cid) for ref, cid in refs.items() if kind_of(repo, cid) is not None)  # a purge takes objects away
+        handle, draft = tempfile.mkstemp(dir=where, prefix="packed-refs.")
+        try:
+            with open(handle, "w", encoding="ascii") as file:
+                file.write("# pack-refs with: sorted \n")
+                file.writelines(f"{cid} {ref}\n" for ref, cid in there)
+                file.flush()
+                if self._handle.durable:
+                    os.fsync(handle)
+            os.replace(draft, os.path.join(where, "packed-refs"))
+        except BaseException:
+            os.unlink(draft)
+            raise
+
+    def view(self, audience: str) -> str:
+        """The repository of what an audience may fetch."""
+        return self._place("shared", f"{audience}.git")
+
+    def _made(self, audience: str) -> str:
+        """The view of an audience, made if need be: whole, or not at all."""
+        where = self.view(audience)
+        if not os.path.isdir(where):
+            top = os.path.dirname(where)
+            os.makedirs(top, exist_ok=True)
+            draft = tempfile.mkdtemp(dir=top)
+            self._make_borrowing(draft)
+            try:
+                os.rename(draft, where)
+            except OSError:  # another process was quicker
+                shutil.rmtree(draft)
+        return where
+
+    def _make_borrowing(self, where: str) -> None:
+        """A bare repository that sees the objects of ours, and whose files others may read as far as they may ours."""
+        config = self._handle.repo.config  # it has no get() with a default
+        shared = config["core.sharedrepository"] if "core.sharedrepository" in config else "umask"  # noqa: SIM401  # as said
+        for folder in ("objects/info", "objects/pack", "refs"):
+            os.makedirs(os.path.join(where, *folder.split("/")))
+        for name, text in (
+            ("objects/info/alternates", f"{os.path.join(self._handle.common_dir, 'objects')}\n"),
+            ("config", f"[core]\n\trepositoryformatversion = 0\n\tbare = true\n\tsharedRepository = {shared}\n"),
+            ("HEAD", "ref: refs/heads/none\n"),
+        ):
+            with open(os.path.join(where, *name.split("/")), "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def upload(self, audience: str, *, advertise: bool) -> Upload:
+        # Nothing passes on which version of the protocol is wished for. It is the first then, in which git looks whether the refs
+        # reach each commit that is asked for; the second hands out whatever the repository holds, and it holds all of ours.
+        settings = ("-c", "uploadpack.allowReachableSHA1InWant=true", "-c", "safe.directory=*")
+        mode = ("--stateless-rpc", "--advertise-refs") if advertise else ("--stateless-rpc",)
+        _, environment = self._command.whole()
+        ours = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+        return Upload(("git", *settings, "upload-pack", "--strict", *mode, self.view(audience)), environment | ours)
+
+    def check_remote(self, remote: str) -> None:
+        known = self._command.run("remote").decode("utf-8", "replace").split()
+        if remote not in known:
+            hints = [f"remotes here: {', '.join(known) or 'none'}"]
+            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=hints, fields={"remote": remote})
+
+    def push(self, audience: str, remote: str) -> None:
+        self.check_remote(remote)
+        listed = self._shown(audience)
+        # What was told may be taken back, and is. The chain itself is never forced, and comes last: what it names is there then.
+        told = f"refs/clia/announced/{audience}/"
+        seen = self._talk(remote, "ls-remote", "--refs", "--", remote, f"{told}*").out.decode("utf-8", "replace")
+        stale = (line.partition("\t")[2] for line in seen.splitlines())
+        moves = [f":{ref}" for ref in stale if ref.startswith(told) and ref not in listed]
+        moves += [f"+{cid}:{ref}" for ref, cid in listed.items() if ref.startswith(told)]
+        last = [f"{cid}:{ref}" for ref, cid in listed.items() if not ref.startswith(told)]
+        parts = [moves[at : at + _AT_ONCE] for at in range(0, len(moves), _AT_ONCE)]
+        for each in (*parts, last):
+            if each:
+                self._talk(remote, *_PUSH, remote, *each)
+
+    def _talk(self, remote: str, *words: str) -> Ran:
+        command, environment = self._command.whole(*words)
+        seen = {**environment, "GIT_ALLOW_PROTOCOL": PROTOCOLS, **self._command.reaching}
+        done = run(command, seen, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
+        if done.code or done.late:
+            reason = f"it took longer than {_PUSH_LIMITS.seconds:g} seconds" if done.late else without_credentials(done.err)
+            raise TransportError(
+                f"git could not push to {remote}: {first_line(reason)}", fields={"remote": remote, "reason": reason}
+            )
+        return done
+
+    def _shown(self, audience: str) -> dict[str, str]:
+        try:
+            with open(os.path.join(self.view(audience), "packed-refs"), encoding="ascii") as file:
+                lines = [line.split() for line in file if not line.startswith("#")]
+        except FileNotFoundError:
+            return {}
+        return {ref: cid for cid, ref in lines}
+
+
+def _sweep(top: str) -> None:
+    """Removes the quarantines whose processes are no more: nobody holds their locks."""
+    for name in os.listdir(top):
+        where = os.path.join(top, name)
+        if os.path.isdir(where):
+            with FileLocks(where).attempt(_LOCK) as free:
+                if free:
+                    shutil.rmtree(where, ignore_errors=True)

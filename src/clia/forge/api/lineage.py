@@ -1,0 +1,87 @@
+"""Lineage over HTTP: who agents are, seen from the directory of a space. Read only.
+
+Invariant: the answers are those of ``clia agents list|profile|plan|agency|explain --json`` in other words only where a path is
+said; what is wrong with a document is in the answer beside what could be merged.
+"""
+
+from __future__ import annotations
+
+import json
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from clia.errors import InvalidInput
+from clia.forge.auth.identity import require
+from clia.forge.lineages import Paths, explained, explanation_json, findings, kind_of, lineage_at, roster_at
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from starlette.requests import Request
+
+    from clia.forge.forge import Forge, Site
+    from clia.identities.diagnostics import Diagnostic
+
+PREFIX = "/api/v1/spaces/{space}/lineage"
+_FLAGS = {"true": True, "false": False}
+
+
+def lineage_routes() -> list[Route]:
+    return [
+        Route(PREFIX, _endpoint(_agents, "all"), methods=["GET"], name="api:lineage"),
+        Route(f"{PREFIX}/{{slug}}/{{document}}", _endpoint(_document), methods=["GET"], name="api:lineage-document"),
+        Route(f"{PREFIX}/{{slug}}/{{document}}/explain", _endpoint(_explain, "at"), methods=["GET"], name="api:lineage-explain"),
+    ]
+
+
+def _endpoint(view: Callable[[Request, Site, Paths], Any], *query: str) -> Callable[[Request], Response]:
+    def endpoint(request: Request) -> Response:
+        forge: Forge = request.app.state.forge
+        require(request.state.identity, "viewer")
+        site = forge.site(request.path_params["space"])
+        for key in request.query_params:
+            if key not in query:
+                raise InvalidInput(f"there is no field {key!r} here", code="unknown-field", fields={"field": key})
+            if len(request.query_params.getlist(key)) > 1:
+                raise InvalidInput(f"{key} is given twice", code="invalid-field", fields={"field": key})
+        made = view(request, site, Paths(site.path))
+        return Response(json.dumps(made, separators=(",", ":")), media_type="application/json")
+
+    return endpoint
+
+
+def _agents(request: Request, site: Site, paths: Paths) -> Any:
+    text = request.query_params.get("all", "false")
+    if text not in _FLAGS:
+        raise InvalidInput("all is true or false", code="invalid-field", fields={"field": "all"})
+    found = roster_at(site, everything=_FLAGS[text])
+    agents = [{**each.to_json(), "directory": paths.short(each.directory)} for each in found.agents]
+    return {"agents": agents, "diagnostics": _diagnostics(paths, found.diagnostics)}
+
+
+def _document(request: Request, site: Site, paths: Paths) -> Any:
+    kind = kind_of(request.path_params["document"])
+    merged = lineage_at(site, request.path_params["slug"]).merged(kind)
+    return {
+        "slug": request.path_params["slug"],
+        "kind": kind,
+        "chain": [paths.in_json(each.to_json()) for each in merged.chain],
+        "document": merged.document,
+        "diagnostics": _diagnostics(paths, merged.diagnostics),
+    }
+
+
+def _explain(request: Request, site: Site, paths: Paths) -> Any:
+    kind = kind_of(request.path_params["document"])
+    at = request.query_params.get("at")
+    if at is None:
+        hints = ["a JSON pointer into the merged document: /title, /guardrails/0"]
+        raise InvalidInput("at is missing", code="missing-field", hints=hints, fields={"field": "at"})
+    return explanation_json(paths, explained(lineage_at(site, request.path_params["slug"]).merged(kind), at))
+
+
+def _diagnostics(paths: Paths, found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+    return [each._asdict() for each in findings(paths, found)]

@@ -1,0 +1,252 @@
+"""The forge as one ASGI application.
+
+Invariant: every address is in this one list. Whatever fails on the way is answered in the form of whoever asked: a problem
+document for programs, a page for people; a bug is said to the log and looks like nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import quote
+
+from anyio import CapacityLimiter, to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from clia.errors import CliaError, NotFound
+from clia.forge import metrics
+from clia.forge.api.lineage import lineage_routes
+from clia.forge.api.openapi import document
+from clia.forge.api.routes import verb_routes
+from clia.forge.auth.identity import NOBODY, identify, require
+from clia.forge.auth.login import login_routes
+from clia.forge.extras import Hosted
+from clia.forge.federation.fetching import AT as FEDERATION
+from clia.forge.federation.fetching import Fetching
+from clia.forge.federation.listening import Listening
+from clia.forge.feed.hub import Hub
+from clia.forge.feed.sse import feed_routes
+from clia.forge.guard import Guard, Rates
+from clia.forge.pages import page_routes
+from clia.forge.pages.common import forge_of, link, render_bare
+from clia.forge.problems import PROBLEM, Unauthenticated, internal, problem, status_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from clia.forge.extras import Extra
+    from clia.forge.forge import Forge, Site
+
+STATIC = Path(__file__).parent / "static"
+_OPEN = ("/login", "/static/", "/healthz")
+"""Where nobody needs to be logged in."""
+_THREADS = 8
+_PROBE = 2.0
+
+
+def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
+    hub, listening, fetching = Hub(forge), Listening(forge), Fetching(forge)
+    hosted = [Hosted(each) for each in extras]
+
+    @asynccontextmanager
+    async def life(app: Starlette) -> AsyncIterator[None]:
+        del app
+        async with hub, listening, AsyncExitStack() as stack:
+            for each in hosted:
+                await stack.enter_async_context(each)
+            yield
+
+    app = Starlette(
+        routes=[
+            *_routes(),
+            *listening.routes(),
+            *fetching.routes(),
+            *(Route(path, each, name=each.extra.name) for each in hosted for path in each.extra.paths),
+        ],
+        middleware=[Middleware(Front, forge=forge)],
+        exception_handlers={CliaError: _failed, HTTPException: _failed, ClientDisconnect: _gone, Exception: _broken},
+        lifespan=life,
+    )
+    app.state.forge, app.state.hub, app.state.listening = forge, hub, listening
+    forge.told_to_stop += [each.stopping for each in hosted]
+    app.router.redirect_slashes = False  # it would send people to whatever host a request names
+    return Guard(app, forge.options)
+
+
+def _routes() -> list[BaseRoute]:
+    return [
+        Route("/healthz", _health, name="healthz"),
+        Route("/metrics", _metrics, name="metrics"),
+        Route("/api/v1/openapi.json", _openapi, name="openapi"),
+        Route("/api/v1/spaces", _spaces, name="api:spaces"),
+        Route("/api/v1/spaces/{space}", _space, name="api:space"),
+        Route("/api/v1/whoami", _whoami, name="api:whoami"),
+        *feed_routes(),
+        *verb_routes(),
+        *lineage_routes(),
+        *login_routes(),
+        Route("/s/{space}", _to_overview, methods=["GET"], name="overview:slash"),
+        *page_routes(),
+        Mount("/static", StaticFiles(directory=STATIC), name="static"),
+    ]
+
+
+class Front:
+    """Says who asks before anything is asked, and how often they may."""
+
+    def __init__(self, app: ASGIApp, forge: Forge) -> None:
+        self._app = app
+        self._forge = forge
+        self._rates = Rates(forge.options.per_minute)
+        self._wrong = Rates(forge.options.logins_per_minute)
+        self._limiter: CapacityLimiter | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        request.state.identity = NOBODY
+        try:
+            request.state.identity = await self._identified(request)
+        except CliaError as err:
+            await _failed(request, err)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _identified(self, request: Request) -> object:
+        address = request.client.host if request.client else "-"
+        if request.url.path.startswith(FEDERATION):
+            self._rates.check(f"address {address}")
+            return NOBODY  # peers show passes of their own there
+        try:
+            # Threads of its own: whoever holds up the others with slow pages must not keep people from being known.
+            self._limiter = self._limiter or CapacityLimiter(_THREADS)
+            found = await to_thread.run_sync(identify, self._forge, request, limiter=self._limiter)
+        except CliaError:
+            self._wrong.check(address)
+            raise
+        if found.user is not None:
+            request.scope["clia_user"] = found.user.name
+        if not request.url.path.startswith("/static/"):
+            self._rates.check(found.user.name if found.user else f"address {address}")
+        return found
+
+
+def _failed(request: Request, err: Exception) -> Response:
+    made = err if isinstance(err, CliaError) else _of_http(err)
+    status = status_of(made)
+    headers = {}
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        headers["retry-after"] = str(made.fields.get("retry_after", 1))
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = 'Bearer realm="clia"'
+    if isinstance(err, HTTPException) and err.headers:
+        headers |= dict(err.headers)
+    if _for_programs(request):
+        return JSONResponse(problem(made, status), status_code=status, media_type=PROBLEM, headers=headers)
+    if isinstance(made, Unauthenticated) and request.method == "GET" and not request.url.path.startswith(_OPEN):
+        return RedirectResponse(f"/login?next={quote(_back(request), safe='')}", status_code=303)
+    page = render_bare(request, "error.html", status, error=made, code=status)
+    page.headers.update(headers)
+    return page
+
+
+def _of_http(err: Exception) -> CliaError:
+    status = err.status_code if isinstance(err, HTTPException) else 500
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        return CliaError("this address does not take that method", code="method-not-allowed")
+    if status == HTTPStatus.NOT_FOUND:
+        return NotFound("there is nothing at this address", code="no-such-address")
+    detail = err.detail if isinstance(err, HTTPException) else ""
+    return _bad_request(detail) if 400 <= status < 500 else internal()
+
+
+def _bad_request(detail: str) -> CliaError:
+    return CliaError(detail or "the request cannot be read", code="malformed-json")
+
+
+def _gone(request: Request, err: Exception) -> Response:
+    """Whoever asked has left before all was said: nobody reads this, and it is nobody's mistake of ours."""
+    del request, err
+    return Response(status_code=400)
+
+
+def _broken(request: Request, err: Exception) -> Response:
+    del err  # the server logs it
+    return _failed(request, internal())
+
+
+def _for_programs(request: Request) -> bool:
+    path = request.url.path
+    return path.startswith(("/api/", "/events", "/healthz", "/metrics", "/mcp/", FEDERATION)) or path == "/mcp"
+
+
+def _back(request: Request) -> str:
+    query = f"?{request.url.query}" if request.url.query else ""
+    return request.url.path + query
+
+
+def _to_overview(request: Request) -> Response:
+    return RedirectResponse(link("s", request.path_params["space"]) + "/", status_code=303)
+
+
+async def _health(request: Request) -> Response:
+    """Whether every store and repository answers, and soon: whoever probes does not wait."""
+    forge, limiter = forge_of(request), CapacityLimiter(1)
+    spaces = {}
+    for site in forge.sites.values():
+        try:
+            asked = to_thread.run_sync(_answers, site, limiter=limiter, abandon_on_cancel=True)
+            spaces[site.name] = await asyncio.wait_for(asked, _PROBE)
+        except TimeoutError:
+            spaces[site.name] = "no-answer"
+    good = all(state == "ok" for state in spaces.values())
+    return JSONResponse({"status": "ok" if good else "failing", "spaces": spaces}, status_code=200 if good else 503)
+
+
+def _answers(site: Site) -> str:
+    try:
+        site.space.pending()
+        site.space.agents()
+    except CliaError as err:
+        return err.code
+    return "ok"
+
+
+def _metrics(request: Request) -> Response:
+    require(request.state.identity, "viewer")
+    return Response(metrics.text(forge_of(request)), media_type=metrics.CONTENT_TYPE)
+
+
+def _openapi(request: Request) -> Response:
+    require(request.state.identity, "viewer")
+    return JSONResponse(document(forge_of(request).options.address))
+
+
+def _spaces(request: Request) -> Response:
+    require(request.state.identity, "viewer")
+    return JSONResponse([{"name": site.name, "id": site.space.id} for site in forge_of(request).sites.values()])
+
+
+def _space(request: Request) -> Response:
+    require(request.state.identity, "viewer")
+    site = forge_of(request).site(request.path_params["space"])
+    return JSONResponse({"name": site.name, "id": site.space.id})
+
+
+def _whoami(request: Request) -> Response:
+    user = require(request.state.identity, "viewer")
+    return JSONResponse({**user._asdict(), "by": user.by})

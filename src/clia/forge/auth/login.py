@@ -1,0 +1,85 @@
+"""Logging in with a link that works once, and out again.
+
+Invariant: the secret of a link becomes a cookie only by a form that a person sends, so that whatever opens links in advance uses
+none up; the cookie is for this forge's pages alone, and no script can read it.
+"""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from clia.errors import NotAllowed
+from clia.forge.auth.identity import COOKIE, CSRF_FIELD, check_csrf
+from clia.forge.pages.common import first, forge_of, identity_of, read_form, render_bare
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from clia.forge.forge import Forge
+
+_AGE = 7 * 86400
+
+
+def login_routes() -> list[Route]:
+    return [
+        Route("/login", _show, methods=["GET"], name="login"),
+        Route("/login", _log_in, methods=["POST"], name="login:post"),
+        Route("/logout", _log_out, methods=["POST"], name="logout"),
+    ]
+
+
+def _show(request: Request) -> Response:
+    """The page that a link leads to; also where to go without one."""
+    back = _safe(request.query_params.get("next", ""))
+    return render_bare(request, "login.html", secret=request.query_params.get("key", ""), next=back, problem=None)
+
+
+async def _log_in(request: Request) -> Response:
+    posted = await read_form(request)
+    _check_own(request)
+    forge = forge_of(request)
+    session = await run_in_threadpool(forge.users.redeem, first(posted, "key").strip())
+    back = _safe(first(posted, "next"))
+    if session is None:
+        problem = NotAllowed(
+            "this login link was used already, or is no longer good",
+            code="bad-login",
+            hints=["the forge prints a new one at each start", "clia user link NAME makes one for anybody"],
+        )
+        return render_bare(request, "login.html", 403, secret="", next=back, problem=problem)
+    answer = RedirectResponse(back or "/", status_code=303)
+    answer.set_cookie(COOKIE, session.secret, max_age=_AGE, httponly=True, samesite="strict", secure=_is_secure(forge), path="/")
+    return answer
+
+
+async def _log_out(request: Request) -> Response:
+    posted = await read_form(request)
+    identity = identity_of(request)
+    check_csrf(identity, request.headers, first(posted, CSRF_FIELD))
+    if identity.secret is not None:
+        await run_in_threadpool(forge_of(request).users.end_session, identity.secret)
+    answer = RedirectResponse("/login", status_code=303)
+    answer.delete_cookie(COOKIE, path="/")
+    return answer
+
+
+def _check_own(request: Request) -> None:
+    """Nobody is logged in by a page of another site: they would answer in the name of whoever made it."""
+    origin = request.headers.get("origin")
+    host = request.headers.get("host")
+    foreign = origin not in (None, f"http://{host}", f"https://{host}", forge_of(request).options.address or None)
+    if foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise NotAllowed("this form is not one of this forge's", code="bad-csrf", hints=["open the login link itself"])
+
+
+def _is_secure(forge: Forge) -> bool:
+    return forge.options.address.startswith("https://")
+
+
+def _safe(address: str) -> str:
+    """Where to go afterwards: a page of ours, and nowhere else."""
+    plain = address.startswith("/") and not address.startswith(("//", "/\\")) and "\\" not in address
+    return address if plain and address.isprintable() else ""

@@ -1,0 +1,15 @@
+"""One module a page: what it shows, and what can be done on it."""
+
+from __future__ import annotations
+
+from clia.forge.pages import agents, behaviours, commits, fleet, graph, inbox, lineage, overview, peers, sessions, traces
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+
+def page_routes() -> list[Route]:
+    """Every page, in the order of the navigation."""
+    modules = (overview, inbox, agents, traces, sessions, graph, commits, lineage, behaviours, peers, fleet)
+    return [route for module in modules for route in module.routes()]

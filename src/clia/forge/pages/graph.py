@@ -1,0 +1,286 @@
+"""The graph of a space: who began where, who did what, and who took in whose work.
+
+Invariant: what is shown is what the heads reach at the moment of looking. Commits never change, so a graph once laid out serves
+everyone until a head moves; traces and sessions, which may be bound later, are looked up for the rows that are shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from threading import Lock
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from starlette.routing import Route
+
+from clia.errors import CliaError, NotFound
+from clia.forge.pages.common import page
+from clia.forge.pages.records import core_of, known_agent, show
+from clia.forge.problems import status_of
+from clia.forge.rendering import graph_svg
+from clia.values import refs as names
+from clia.values.typed_objects import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from typing import Any
+
+    from starlette.responses import Response
+
+    from clia.forge.pages.common import Visit
+    from clia.forge.rendering.graph_svg import Graph
+    from clia.space.core import Core
+    from clia.space.model import AgentCommit
+
+LIMIT, PAGE = 5000, 200
+"""Commits that take part, and rows on a page."""
+OFFERED = 300
+"""Agents that the form offers; others can be named in the address."""
+
+
+class Options(NamedTuple):
+    """What the address asks for; ``start`` and ``end`` are those of a path."""
+
+    agents: tuple[str, ...]
+    collapse: bool
+    start: str
+    end: str
+    table: bool
+    first: int
+
+    def address(self, **changes: Any) -> str:
+        """The same page with something else asked for; a change of anything but the row begins at the top."""
+        made = self._replace(**({"first": 0} | changes))
+        words = [
+            *(("agents", name) for name in made.agents),
+            *([("collapse", "1")] if made.collapse else []),
+            *([("from", made.start)] if made.start else []),
+            *([("to", made.end)] if made.end else []),
+            *([("view", "table")] if made.table else []),
+            *([("first", made.first)] if made.first or "first" in changes else []),
+        ]
+        return f"?{urlencode(words, errors='replace')}"
+
+
+class Window(NamedTuple):
+    """The commits of a graph, and the agents whose newest commit is among them."""
+
+    commits: Sequence[AgentCommit]
+    heads: Mapping[str, str]
+
+
+class Way(NamedTuple):
+    """A path that was asked for, or why there is none."""
+
+    commits: Sequence[str] = ()
+    said: str = ""
+    error: CliaError | None = None
+
+
+class Sign(NamedTuple):
+    """What is bound to a commit."""
+
+    traced: bool
+    session: str | None  # its number
+
+
+class Recent:
+    """The last few values, each made once though several ask for it at the same time."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = Lock()
+        self._kept: OrderedDict[Hashable, tuple[Lock, list[Any]]] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            making, made = self._kept.setdefault(key, (Lock(), []))
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        with making:
+            if not made:  # also where whoever was first has failed
+                made.append(make())
+        return made[0]
+
+
+_windows, _graphs, _signs, _numbers = Recent(8), Recent(16), Recent(64), Recent(4096)
+
+
+def routes() -> list[Route]:
+    return [Route("/s/{space}/graph", _graph, methods=["GET"], name="graph")]
+
+
+@page
+def _graph(visit: Visit) -> Response:
+    options = _options(visit)
+    tips = _tips(visit, options.agents)
+    key = _key(visit, tips)
+    window: Window = _windows.get(key, lambda: _window(visit, tips))
+    way = _way(visit, window, options)
+    graph: Graph = _graphs.get(
+        (key, options.collapse, tuple(way.commits)),
+        lambda: graph_svg.layout(
+            window.commits, window.heads, collapse=options.collapse, path=way.commits, types=visit.site.space.types()
+        ),
+    )
+    first = _first(visit, graph, options, way)
+    graph, signs = _signed(visit, graph, first)
+    return show(
+        visit,
+        "graph.html",
+        200 if way.error is None else _status(way.error),
+        options=options._replace(first=first),
+        graph=graph,
+        first=first,
+        last=min(first + PAGE, graph.height),
+        rows=_rows(graph, first),
+        signs=signs,
+        way=way,
+        older=options.address(first=first + PAGE) if first + PAGE < graph.height else None,
+        newer=options.address(first=max(0, first - PAGE)) if first else None,
+        full=len(window.commits) == LIMIT,
+        commits=len(window.commits),
+        offered=_offered(visit, options.agents),
+        picture=None if options.table else _picture(visit, graph, first),
+        named=any(lane.top < first <= lane.last for lane in graph.lanes),
+        legend=graph_svg.legend(),
+    )
+
+
+def _options(visit: Visit) -> Options:
+    asked = [name for name in visit.request.query_params.getlist("agents") if name]
+    return Options(
+        tuple(sorted({known_agent(visit, name).name for name in asked})),
+        visit.query("collapse") == "1",
+        visit.query("from").strip(),
+        visit.query("to").strip(),
+        visit.query("view") == "table",
+        visit.number("first", 0),
+    )
+
+
+def _status(err: CliaError) -> int:
+    """What the form names wrongly is a mistake in the form: the page is there."""
+    return 422 if isinstance(err, NotFound) else status_of(err)
+
+
+# What there is
+
+
+def _tips(visit: Visit, agents: Sequence[str]) -> list[tuple[str, str]]:
+    """The heads that the graph begins at, each by the agent's name; "" for what people have checked out."""
+    core = core_of(visit)
+    if agents:
+        return [(name, visit.site.space.find(name)) for name in agents]
+    found = [(ref.removeprefix(names.HEADS), head) for ref, head in core.refs.under(names.HEADS)]
+    here = core.objects.expand("HEAD")
+    return [(name, head) for name, head in found if names.is_name(name)] + ([("", here)] if here else [])
+
+
+def _key(visit: Visit, tips: Sequence[tuple[str, str]]) -> Hashable:
+    types = core_of(visit).refs.get(names.TYPES)
+    digest = hashlib.sha256(repr((tips, types)).encode("utf-8")).hexdigest()
+    return visit.site.path, visit.site.space.id, digest
+
+
+def _window(visit: Visit, tips: Sequence[tuple[str, str]]) -> Window:
+    # By ids, so that what is kept under the heads is what these heads reach.
+    commits = visit.site.space.window([head for _, head in tips], LIMIT) if tips else []
+    there = {each.cid for each in commits}
+    return Window(commits, {name: head for name, head in tips if name and head in there})
+
+
+def _way(visit: Visit, window: Window, options: Options) -> Way:
+    """The path between two commits, where both are named."""
+    if not (options.start and options.end):
+        one = bool(options.start or options.end)
+        return Way(said="Name both ends of the path." if one else "")
+    try:
+        start, end = visit.site.space.find(options.start), visit.site.space.find(options.end)
+    except CliaError as err:
+        return Way(error=err)
+    found = graph_svg.path_between(window.commits, start, end)
+    if found:
+        return Way(found)
+    return Way(said=f"No path leads from one to the other among the {len(window.commits):,} commits looked at.")
+
+
+def _first(visit: Visit, graph: Graph, options: Options, way: Way) -> int:
+    """The row to begin with; without a number in the address, so that the path's beginning is seen."""
+    if visit.query("first") or not way.commits:
+        return min(options.first, max(0, graph.height - 1))
+    row = next((node.row for node in graph.nodes if node.on_path), 0)
+    return row - row % PAGE
+
+
+# What is bound to the rows
+
+
+def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Mapping[str, Sign]]:
+    """The graph with its signs in the rows shown."""
+    core = core_of(visit)
+    nodes = graph.nodes[first : first + PAGE]
+    owners = sorted({owner for node in nodes if (owner := _owner(node.commit))})
+    tips = [(name, core.refs.get(names.traces(name)), core.refs.get(names.sessions(name))) for name in owners]
+    key = (visit.site.path, visit.site.space.id, tuple(tips), tuple(node.commit.cid for node in nodes))
+    signs: Mapping[str, Sign] = _signs.get(key, lambda: _bound(core, [node.commit for node in nodes], tips))
+    marked = [
+        node._replace(traced=sign.traced, in_session=sign.session is not None) if (sign := signs.get(node.commit.cid)) else node
+        for node in nodes
+    ]
+    return graph._replace(nodes=(*graph.nodes[:first], *marked, *graph.nodes[first + PAGE :])), signs
+
+
+def _owner(commit: AgentCommit) -> str | None:
+    """In whose notes something is bound to a commit."""
+    owner = commit.agent or commit.landed
+    return owner if names.is_name(owner) else None
+
+
+def _bound(core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str, str | None, str | None]]) -> dict[str, Sign]:
+    traced = {name for name, trace, _ in tips if trace is not None}
+    sessions = {name for name, _, session in tips if session is not None}
+    found = {}
+    for commit in commits:
+        owner = _owner(commit)
+        if owner is None:
+            continue
+        has_trace = owner in traced and core.notes.get(names.traces(owner), commit.cid) is not None
+        blob = core.notes.get(names.sessions(owner), commit.cid) if owner in sessions else None
+        number = None if blob is None else _number(core, blob)
+        if has_trace or number is not None:
+            found[commit.cid] = Sign(has_trace, number)
+    return found
+
+
+def _number(core: Core, blob: str) -> str | None:
+    """Which session a checkpoint is of; None for a note that is not ours."""
+
+    def read() -> str | None:
+        made = parse(core.objects.blob(blob))
+        number = made.get("session") if made is not None and made.get("type") == "session" else None
+        return number if isinstance(number, str) and number.isascii() and number.isdigit() else None
+
+    found: str | None = _numbers.get(blob, read)
+    return found
+
+
+# How it is shown
+
+
+def _rows(graph: Graph, first: int) -> list[graph_svg.RowView]:
+    return graph_svg.rows(graph._replace(nodes=graph.nodes[first : first + PAGE]))
+
+
+def _picture(visit: Visit, graph: Graph, first: int) -> Any:
+    space = visit.site.space
+    here = {*space.agents(), *space.agents(archived=True)}
+    return graph_svg.svg(graph, base=visit.base, first=first, rows=PAGE, now=visit.forge.clock(), agents=here)
+
+
+def _offered(visit: Visit, chosen: Sequence[str]) -> list[str]:
+    """Those that are chosen, and others at work."""
+    return sorted({*chosen, *visit.site.space.agents()[:OFFERED]})

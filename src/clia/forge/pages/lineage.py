@@ -1,0 +1,214 @@
+"""Who the agents are here: the documents they are made of, and where each merged value comes from.
+
+Invariant: looking reads files and nothing else. A document that cannot be used is named with file, line and place, and the rest
+is shown without it. Everything in a document is text that an agent wrote.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+from starlette.routing import Route
+
+from clia.errors import AgentNotFound, CliaError, InvalidInput, NotFound
+from clia.forge.lineages import DOCUMENTS, LINES_BYTES, PROFILE, Paths, explained, findings, kind_of, lineage_at, roster_at
+from clia.forge.pages.common import page
+from clia.forge.pages.records import show
+from clia.forge.problems import status_of
+from clia.forge.rendering import jsons
+from clia.forge.rendering.lineage_tree import View, branch, to_html
+from clia.identities.diagnostics import CODES, ERROR, Diagnostic
+from clia.identities.lint.lines import line_of
+from clia.values.names import is_slug
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from starlette.responses import Response
+
+    from clia.forge.lineages import Finding
+    from clia.forge.pages.common import Visit
+    from clia.identities.layers import Layer
+    from clia.identities.origins import Explanation, Place
+    from clia.identities.view import Lineage, MergedDocument
+
+PLACES, FINDINGS = 50, 200
+"""Places of one kind in an explanation, and findings on a page."""
+_PANEL = "#explanation"
+
+
+class Where(NamedTuple):
+    """A value in a file: ``number`` is the file's in the list of files."""
+
+    number: int
+    path: str
+    line: int | None
+    pointer: str
+    sha256: str
+    value: str
+    note: str
+
+
+class Story(NamedTuple):
+    """An explanation as the panel tells it."""
+
+    told: Explanation
+    winner: Where | None
+    others: Sequence[Where]
+    shadowed: Sequence[Where]
+    more: int  # contributors and shadowed values that are not listed
+
+
+class File(NamedTuple):
+    """A document that takes part in the merge."""
+
+    path: str
+    origin: str
+    inherited_by: str | None
+    only: str
+    bytes: int
+
+
+def routes() -> list[Route]:
+    return [
+        Route("/s/{space}/lineage", _agents, methods=["GET"], name="lineage"),
+        Route("/s/{space}/lineage/{slug}", _agent, methods=["GET"], name="lineage-agent"),
+    ]
+
+
+@page
+def _agents(visit: Visit) -> Response:
+    paths = Paths(visit.site.path)
+    everything = visit.query("all") == "1"
+    found = roster_at(visit.site, everything=everything)
+    agents = [each._replace(directory=paths.short(each.directory)) for each in found.agents]
+    return show(visit, "lineage.html", agents=agents, everything=everything, is_slug=is_slug, **_found(paths, found.diagnostics))
+
+
+@page
+def _agent(visit: Visit) -> Response:
+    slug = visit.param("slug")
+    if not is_slug(slug):
+        raise AgentNotFound(f"there is no agent {slug!r} here", fields={"slug": slug})
+    document = visit.query("document") or PROFILE
+    kind = kind_of(document)
+    try:
+        lineage = lineage_at(visit.site, slug)
+    except InvalidInput as err:
+        return _unusable(visit, slug, err)
+    merged = lineage.merged(kind)
+    if _wants_panel(visit):
+        return _panel(visit, merged, slug, document)
+    return _whole(visit, lineage, merged, document)
+
+
+def _unusable(visit: Visit, slug: str, err: CliaError) -> Response:
+    """A document asks for something that cannot be: nothing was merged, and the place is named."""
+    paths, path = Paths(visit.site.path), err.fields.get("path")
+    there = None if path is None else paths.whole(str(path))
+    known = [CODES[err.code].hint] if err.code in CODES else []
+    found = Diagnostic(err.code, ERROR, there, err.fields.get("pointer"), err.message, "; ".join(err.hints or known))
+    return show(visit, "lineage_unusable.html", status_of(err), slug=slug, **_found(paths, [found]))
+
+
+def _whole(visit: Visit, lineage: Lineage, merged: MergedDocument, document: str) -> Response:
+    paths = Paths(visit.site.path)
+    report = lineage.context()
+    at = visit.query("at") if "at" in visit.request.query_params else None
+    view = View(f"?document={quote(document)}", visit.query("under"), visit.number("first", 0), at)
+    top = branch(merged.document, merged.provenance, view.under)
+    story, problem = _explained(merged, paths, at)
+    return show(
+        visit,
+        "lineage_agent.html",
+        200 if problem is None else status_of(problem),
+        slug=lineage.slug,
+        document=document,
+        documents=list(DOCUMENTS),
+        report=report,
+        chain=[each._replace(directory=paths.short(each.directory)) for each in report.chain],
+        injected={each.real_home for each in report.injected},
+        excluded=[each._replace(path=paths.short(each.path)) for each in report.excluded],
+        files=[_file(paths, layer) for layer in merged.layers],
+        view=view,
+        whole=view.opening(""),
+        tree=to_html(top, view),
+        at=at,
+        story=story,
+        problem=problem,
+        **_found(paths, report.diagnostics),
+    )
+
+
+# The panel
+
+
+def _wants_panel(visit: Visit) -> bool:
+    """Whether only the explanation is to be put into a page that is there."""
+    headers = visit.request.headers
+    return headers.get("hx-request-type") == "partial" and headers.get("hx-target", "").endswith(_PANEL)
+
+
+def _panel(visit: Visit, merged: MergedDocument, slug: str, document: str) -> Response:
+    at = visit.query("at")
+    story, problem = _explained(merged, Paths(visit.site.path), at)
+    status = 200 if problem is None else status_of(problem)
+    answer = show(visit, "lineage_panel.html", status, at=at, story=story, problem=problem, slug=slug, document=document)
+    answer.headers["vary"] = "HX-Request-Type, HX-Target"  # at this address there is a whole page too
+    return answer
+
+
+def _explained(merged: MergedDocument, paths: Paths, at: str | None) -> tuple[Story | None, CliaError | None]:
+    if at is None:
+        return None, None
+    try:
+        told = explained(merged, at)
+    except (NotFound, InvalidInput) as err:
+        return None, err
+    listing = _Listing(merged.layers, paths)
+    others = [each for each in told.contributors if each != told.winner]
+    more = max(0, len(others) - PLACES) + max(0, len(told.shadowed) - PLACES)
+    winner = None if told.winner is None else listing.where(told.winner)
+    return Story(told, winner, listing.all(others), listing.all(told.shadowed), more), None
+
+
+class _Listing:
+    """Tells places; finding lines reads a file through, so that only so many bytes are read."""
+
+    def __init__(self, layers: Sequence[Layer], paths: Paths) -> None:
+        self._layers = {layer.path: (number, layer.data) for number, layer in enumerate(layers, 1)}
+        self._paths = paths
+        self._left = LINES_BYTES
+
+    def all(self, places: Iterable[Place]) -> list[Where]:
+        return [self.where(each) for each in list(places)[:PLACES]]
+
+    def where(self, place: Place) -> Where:
+        number, data = self._layers[place.path]
+        self._left -= len(data)
+        line = line_of(data, place.path, place.pointer) if self._left >= 0 else None
+        short = self._paths.short(place.path)
+        return Where(number, short, line, place.pointer, place.sha256, _line(place.value), place.note)
+
+
+def _line(value: Any) -> str:
+    return value if isinstance(value, str) else jsons.plain(value)
+
+
+# The rest
+
+
+def _file(paths: Paths, layer: Layer) -> File:
+    only = ", ".join(sorted(layer.only)) if layer.only is not None else ""
+    by = None if layer.inherited_by is None else paths.short(layer.inherited_by)
+    return File(paths.short(layer.path), layer.origin, by, only, len(layer.data))
+
+
+def _found(paths: Paths, diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
+    """Errors first; a page lists only so many."""
+    ordered = sorted(diagnostics, key=lambda each: each.severity != ERROR)
+    listed: list[Finding] = findings(paths, ordered[:FINDINGS])
+    return {"findings": listed, "more_findings": len(ordered) - len(listed)}

@@ -1,0 +1,384 @@
+"""Other spaces: who they are here, what they are told, what of theirs is let in, and what is not and why.
+
+Invariant: looking changes nothing, not even where this space has no key yet. What changes something takes an administrator. All
+that comes from a peer is shown as text.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from starlette.routing import Route
+
+from clia.errors import CliaError, InvalidInput, NotFound, TransportError
+from clia.federation.statements import SNAPSHOT, TRIGGERS
+from clia.forge.pages.common import ADMIN, Posted, first, form, link, page, redirect
+from clia.forge.pages.records import Refused, carry_out, core_of, known_source, optional, show, text_of
+from clia.space.model import Conflicts, Merged
+from clia.values import refs as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.responses import Response
+
+    from clia.facade.space import Space
+    from clia.federation.model import Explained, Key, Peer, RemoteBehaviour
+    from clia.forge.federation.listening import Listening
+    from clia.forge.pages.common import Visit
+    from clia.values.typed_objects import Briefing
+
+PAGE, REFUSALS, LISTED, SOURCES = 50, 50, 500, 20
+ROTATE = "rotate"
+"""What is typed to be sure that the key is to be replaced."""
+FOLLOW = (
+    *(("agent-commit", "spawn"), ("agent-commit", "head-move"), ("agent-commit", "merge")),
+    *(("briefing", "spawn"), ("console-trace", "note")),
+)
+"""The grants that it takes to follow a peer's agents."""
+_TOLD = [each for each in TRIGGERS if each != SNAPSHOT]
+
+
+class Row(NamedTuple):
+    """A peer in the list."""
+
+    peer: Peer
+    grants: int
+
+
+class Readable(NamedTuple):
+    """A behaviour of a peer; ``source`` is None where it is not shown here."""
+
+    behaviour: RemoteBehaviour
+    source: str | None
+
+
+class Asked(NamedTuple):
+    """What somebody wants to have explained."""
+
+    peer: str = ""
+    type: str = ""
+    trigger: str = ""
+    execute: bool = False
+
+
+class Story(NamedTuple):
+    """What was found; one of both."""
+
+    found: Explained | None = None
+    error: CliaError | None = None
+
+
+def routes() -> list[Route]:
+    at = "/s/{space}/peers"
+    deeds = {
+        "change": _change,
+        "share": _share,
+        "grants": _grant,
+        "follow": _follow,
+        "revoke": _revoke,
+        "sync": _sync,
+        "announce": _announce,
+        "remove": _remove,
+    }
+    return [
+        Route(at, _peers, methods=["GET"], name="peers"),
+        Route(at, _add, methods=["POST"], name="peers:add"),
+        Route("/s/{space}/peers-key", _key, methods=["POST"], name="peers:key"),
+        Route("/s/{space}/peers-key/rotate", _rotate, methods=["POST"], name="peers:rotate"),
+        Route(f"{at}/{{peer}}", _peer, methods=["GET"], name="peer"),
+        *(Route(f"{at}/{{peer}}/{name}", deed, methods=["POST"], name=f"peer:{name}") for name, deed in deeds.items()),
+        Route(f"{at}/{{peer}}/agents/{{agent}}", _agent, methods=["GET"], name="peer:agent"),
+        Route(f"{at}/{{peer}}/agents/{{agent}}/merges", _merge, methods=["POST"], name="peer:merge"),
+    ]
+
+
+# All of them
+
+
+@page
+def _peers(visit: Visit) -> Response:
+    return _listed(visit)
+
+
+def _listed(visit: Visit, refused: Refused | None = None) -> Response:
+    space = visit.site.space
+    granted = [each.space for each in space.grants()]
+    asked = Asked(visit.query("peer"), visit.query("type"), visit.query("trigger"), visit.query("execute") == "on")
+    return show(
+        visit,
+        "peers.html",
+        refused.status if refused else 200,
+        key=_own_key(visit),
+        rows=[Row(each, granted.count(each.space)) for each in space.peers()],
+        asked=asked,
+        story=_story(space, asked),
+        types=list(space.types()),
+        triggers=_TOLD,
+        refused=refused,
+    )
+
+
+def _own_key(visit: Visit) -> Key | None:
+    """None where there is none yet: to look at it would make it."""
+    return visit.site.space.key() if core_of(visit).refs.get(names.KEYS) is not None else None
+
+
+def _story(space: Space, asked: Asked) -> Story | None:
+    if not (asked.peer and asked.type and asked.trigger):
+        return None
+    try:
+        return Story(found=space.explain(asked.peer, asked.type, asked.trigger, execute=asked.execute))
+    except CliaError as err:
+        return Story(error=err)
+
+
+@form(ADMIN)
+def _key(visit: Visit, posted: Posted) -> Response:
+    """Makes the first key."""
+    del posted
+    visit.site.space.key()
+    return redirect(link("s", visit.site.name, "peers"))
+
+
+@form(ADMIN)
+def _rotate(visit: Visit, posted: Posted) -> Response:
+    """A new key, or, where the old one is ``lost``, a new identity."""
+    lost = first(posted, "lost") == "on"
+
+    def deed() -> str:
+        if first(posted, "word").strip() != ROTATE:
+            raise InvalidInput(f"type {ROTATE} to replace the key", code="not-confirmed", fields={"field": "word"})
+        visit.site.space.rotate_key(lost=lost)
+        return link("s", visit.site.name, "peers")
+
+    return carry_out("lost" if lost else "rotate", posted, deed, lambda refused: _listed(visit, refused))
+
+
+@form(ADMIN)
+def _add(visit: Visit, posted: Posted) -> Response:
+    def deed() -> str:
+        trusted = first(posted, "trusted") == "on"
+        words = first(posted, "name").strip(), "".join(first(posted, "key").split()), optional(posted, "url")
+        return _address(visit, visit.site.space.add_peer(*words, trusted=trusted).name)
+
+    return carry_out("add", posted, deed, lambda refused: _listed(visit, refused))
+
+
+def _address(visit: Visit, peer: str) -> str:
+    return link("s", visit.site.name, "peers", peer)
+
+
+# One of them
+
+
+@page
+def _peer(visit: Visit) -> Response:
+    return _shown(visit, visit.site.space.peer(visit.param("peer")))
+
+
+def _shown(visit: Visit, peer: Peer, refused: Refused | None = None) -> Response:
+    space, name = visit.site.space, peer.name
+    listening: Listening = visit.request.app.state.listening
+    refusals = space.refusals(name)
+    waiting = space.waiting(name)
+    remotes = space.remotes(name)
+    behaviours = space.remote_behaviours(name)
+    return show(
+        visit,
+        "peer.html",
+        refused.status if refused else 200,
+        peer=peer,
+        key=_own_key(visit),
+        silent=not peer.seq and not refusals,
+        heard=listening.heard(visit.site, name),
+        remotes=remotes[:LISTED],
+        remote_count=len(remotes),
+        behaviours=_readable(space, behaviours[:LISTED]),
+        behaviour_count=len(behaviours),
+        claims=waiting[:LISTED],
+        claim_count=len(waiting),
+        refusals=refusals[:REFUSALS],
+        refusal_count=len(refusals),
+        grants=space.grants(name),
+        types=list(space.types()),
+        triggers=_TOLD,
+        follow=FOLLOW,
+        refused=refused,
+    )
+
+
+def _readable(space: Space, behaviours: list[RemoteBehaviour]) -> list[Readable]:
+    """Behaviours with the sources of the first few: a page holds so much."""
+    return [Readable(each, _source(space, each) if number < SOURCES else None) for number, each in enumerate(behaviours)]
+
+
+def _source(space: Space, behaviour: RemoteBehaviour) -> str | None:
+    try:
+        return space.flow(f"{behaviour.peer}/{behaviour.name}").source
+    except (NotFound, InvalidInput):  # it went meanwhile, or somebody wrote to the ref by hand
+        return None
+
+
+def _deed(visit: Visit, name: str, posted: Posted, deed: Callable[[Peer], object]) -> Response:
+    """Does something about a peer and shows it; also where it cannot be reached, since that is what the page is for."""
+    peer = visit.site.space.peer(visit.param("peer"))
+
+    def done() -> str:
+        deed(peer)
+        return _address(visit, peer.name)
+
+    def again(refused: Refused) -> Response:
+        return _shown(visit, visit.site.space.peer(peer.name), refused)
+
+    try:
+        return carry_out(name, posted, done, again)
+    except TransportError as err:
+        return again(Refused(name, err, posted))
+
+
+@form(ADMIN)
+def _change(visit: Visit, posted: Posted) -> Response:
+    def deed(peer: Peer) -> None:
+        trusted = {"yes": True, "no": False}.get(first(posted, "trusted"))
+        visit.site.space.change_peer(peer.name, url=optional(posted, "url"), trusted=trusted)
+
+    return _deed(visit, "change", posted, deed)
+
+
+@form(ADMIN)
+def _share(visit: Visit, posted: Posted) -> Response:
+    def deed(peer: Peer) -> None:
+        visit.site.space.share(
+            peer.name,
+            agents=first(posted, "agents").split(),
+            traces=first(posted, "traces") == "on",
+            sessions=first(posted, "sessions") == "on",
+            behaviours=first(posted, "behaviours").split(),
+        )
+
+    return _deed(visit, "share", posted, deed)
+
+
+@form(ADMIN)
+def _grant(visit: Visit, posted: Posted) -> Response:
+    def deed(peer: Peer) -> None:
+        triggers = posted.get("trigger", [])
+        if not triggers:
+            raise InvalidInput("say at least one trigger", code="invalid-trigger", fields={"field": "trigger"})
+        type_, execute, expires = first(posted, "type").strip(), first(posted, "execute") == "on", _end_of(first(posted, "expires"))
+        for trigger in triggers:
+            visit.site.space.grant(peer.name, type_, trigger, execute=execute, expires=expires)
+
+    return _deed(visit, "grant", posted, deed)
+
+
+def _end_of(text: str) -> int | None:
+    """The beginning of a day in UTC, in seconds; None where nothing was typed."""
+    if not text.strip():
+        return None
+    try:
+        return int(datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        hints = ["as 2027-01-31"]
+        raise InvalidInput(f"{text!r} is no day", code="invalid-expiry", hints=hints, fields={"field": "expires"}) from None
+
+
+@form(ADMIN)
+def _follow(visit: Visit, posted: Posted) -> Response:
+    def deed(peer: Peer) -> None:
+        for type_, trigger in FOLLOW:
+            visit.site.space.grant(peer.name, type_, trigger)
+
+    return _deed(visit, "grant", posted, deed)
+
+
+@form(ADMIN)
+def _revoke(visit: Visit, posted: Posted) -> Response:
+    def deed(peer: Peer) -> None:
+        visit.site.space.revoke(peer.name, cid=first(posted, "cid"))
+
+    return _deed(visit, "revoke", posted, deed)
+
+
+@form(ADMIN)
+def _sync(visit: Visit, posted: Posted) -> Response:
+    listening: Listening = visit.request.app.state.listening
+    return _deed(visit, "sync", posted, lambda peer: listening.listen(visit.site, peer.name))
+
+
+@form(ADMIN)
+def _announce(visit: Visit, posted: Posted) -> Response:
+    def deed(peer: Peer) -> None:
+        visit.site.space.announce(peer.name, snapshot=first(posted, "snapshot") == "on")
+
+    return _deed(visit, "announce", posted, deed)
+
+
+@form(ADMIN)
+def _remove(visit: Visit, posted: Posted) -> Response:
+    space = visit.site.space
+    peer = space.peer(visit.param("peer"))
+
+    def deed() -> str:
+        if first(posted, "name").strip() != peer.name:
+            raise InvalidInput("type the peer's name to remove it", code="not-confirmed", fields={"field": "name"})
+        space.remove_peer(peer.name)
+        return link("s", visit.site.name, "peers")
+
+    return carry_out("remove", posted, deed, lambda refused: _shown(visit, peer, refused))
+
+
+# An agent of one of them
+
+
+@page
+def _agent(visit: Visit) -> Response:
+    return _of_agent(visit)
+
+
+def _of_agent(visit: Visit, refused: Refused | None = None) -> Response:
+    space = visit.site.space
+    peer, agent = space.peer(visit.param("peer")), visit.param("agent")
+    known = known_source(visit, f"{peer.name}/{agent}")
+    start = visit.number("from", 0)
+    found = space.log(known.name, own=True, limit=start + PAGE + 1)[start:]
+    return show(
+        visit,
+        "peer_agent.html",
+        refused.status if refused else 200,
+        peer=peer,
+        agent=agent,
+        known=known,
+        briefing=_briefing(space, known.name),
+        commits=found[:PAGE],
+        start=start,
+        newer=max(0, start - PAGE) if start else None,
+        older=start + PAGE if len(found) > PAGE else None,
+        ours=space.agents() if visit.may(ADMIN) else [],
+        refused=refused,
+    )
+
+
+def _briefing(space: Space, name: str) -> Briefing | None:
+    """None where the peer does not share it, or no grant lets it in."""
+    with suppress(NotFound):
+        return space.briefing_of(name)
+    return None
+
+
+@form(ADMIN)
+def _merge(visit: Visit, posted: Posted) -> Response:
+    other = f"{visit.param('peer')}/{visit.param('agent')}"
+
+    def deed() -> str:
+        into = first(posted, "into")
+        found = visit.site.space.merge(into, other, message=text_of(posted, "message"))
+        if isinstance(found, Conflicts):
+            return link("s", visit.site.name, "agents", into, "merges", other)
+        return link("s", visit.site.name, "commits", found.cid if isinstance(found, Merged) else found.head)
+
+    return carry_out("merge", posted, deed, lambda refused: _of_agent(visit, refused))

@@ -1,0 +1,195 @@
+"""Traces: what an agent said and saw, bound to its commits or still pending.
+
+Invariant: a page has one window of entries, whatever the length of the trace; every window, hit and entry has an address of its
+own that works without scripts. Searching looks at all entries, not only at those on the page.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import NamedTuple
+
+from starlette.routing import Route
+
+from clia.errors import NoSuchObject, NotFound
+from clia.forge.pages.commits import find
+from clia.forge.pages.common import link, page, redirect
+from clia.forge.pages.records import known_agent, show
+from clia.forge.rendering import traces
+from clia.values.typed_objects import ConsoleTrace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from starlette.responses import Response
+
+    from clia.facade.space import Space
+    from clia.forge.pages.common import Visit
+    from clia.forge.rendering.traces import EntryView, Window
+    from clia.space.model import AgentCommit
+
+SIZE = 200
+_SOUGHT_MAX = 200
+_KEPT = ("q", "wrap", "unfold", "version")
+
+
+class Block(NamedTuple):
+    """The entries of one trace among others; ``start`` is the number of its first. No commit: they are pending."""
+
+    commit: str | None
+    cid: str | None
+    start: int
+    entries: Sequence[Any]
+
+
+class Piece(NamedTuple):
+    """What a window has of a block; ``begins`` where that is its start."""
+
+    block: Block
+    begins: bool
+    entries: Sequence[EntryView]
+
+
+class Search(NamedTuple):
+    """What a person looks for, and where it is: ``current`` is an index in ``hits``."""
+
+    text: str
+    hits: Sequence[int]
+    current: int | None
+    before: int | None
+    after: int | None
+
+    @property
+    def number(self) -> int | None:
+        return None if self.current is None else self.hits[self.current]
+
+
+def routes() -> list[Route]:
+    return [
+        Route("/s/{space}/agents/{agent}/trace", _of_agent, methods=["GET"], name="agent:trace"),
+        Route("/s/{space}/commits/{cid:path}/trace", _of_commit, methods=["GET"], name="commit:trace"),
+    ]
+
+
+@page
+def _of_agent(visit: Visit) -> Response:
+    """What is pending, then the traces of its commits, the newest first."""
+    agent = known_agent(visit, visit.param("agent"))
+    blocks = list(_blocks(visit.site.space, agent.name))
+    where = ("agents", agent.name, "trace")
+    return _shown(visit, "trace_agent.html", where, blocks, agent=agent, pending=len(blocks[0].entries), bound=len(blocks) - 1)
+
+
+def _blocks(space: Space, name: str) -> Iterator[Block]:
+    waiting = space.trace_pending(name)
+    yield Block(None, None, 0, waiting)
+    start = len(waiting)
+    for bound in space.session_traces(name):
+        yield Block(bound.trace.commit, bound.cid, start, bound.trace.entries)
+        start += len(bound.trace.entries)
+
+
+@page
+def _of_commit(visit: Visit) -> Response:
+    commit = find(visit)
+    if commit.cid != visit.param("cid"):
+        return redirect(link("s", visit.site.name, "commits", commit.cid, "trace", **_kept(visit)))
+    trace, cid = _trace(visit, commit)
+    block = Block(commit.cid, cid, 0, trace.entries if trace is not None else ())
+    where = ("commits", commit.cid, "trace")
+    return _shown(visit, "trace_commit.html", where, [block], commit=commit, trace=trace, cid=cid)
+
+
+def _trace(visit: Visit, commit: AgentCommit) -> tuple[ConsoleTrace | None, str | None]:
+    """The trace of the commit, or one that was bound to it before."""
+    space, version = visit.site.space, visit.query("version")
+    if not version:
+        return space.trace_for(commit.cid), space.trace_cid_for(commit.cid)
+    if version not in {each.trace for each in space.trace_history(commit.cid)}:
+        raise NoSuchObject(f"{version!r} was never the trace of {commit.cid[:12]}", fields={"cid": version})
+    found = space.read(version)
+    if not isinstance(found, ConsoleTrace):
+        raise NoSuchObject(f"{version!r} is no trace", fields={"cid": version})
+    return found, version
+
+
+def _shown(visit: Visit, template: str, where: tuple[str, ...], blocks: Sequence[Block], **context: Any) -> Response:
+    """The window that the address asks for; ``part`` asks for its entries alone, to be put below others."""
+    count = sum(len(each.entries) for each in blocks)
+    alone = visit.query("entry")
+    if alone:
+        return _one(visit, where, blocks, count)
+    search = _search(visit, blocks)
+    if search.hits and not visit.query("hit") and not visit.query("at"):
+        return redirect(_address(visit, where, hit=0) + f"#e{search.hits[0]}")
+    part = traces.window(count, search.number if search.number is not None else visit.number("at", 0), SIZE)
+    fragment = visit.query("part") == "1"
+    return show(
+        visit,
+        "trace_entries.html" if fragment else template,
+        part=part,
+        count=count,
+        pieces=_pieces(blocks, part, search.text),
+        search=search,
+        wrap=visit.query("wrap") != "0",
+        unfold=visit.query("unfold") == "1",
+        headed=where[0] == "agents",  # else all of it is of one commit
+        here=lambda **change: _address(visit, where, **change),
+        **context,
+    )
+
+
+def _one(visit: Visit, where: tuple[str, ...], blocks: Sequence[Block], count: int) -> Response:
+    """One entry, all of it."""
+    number = visit.number("entry", count)
+    block = next((each for each in blocks if each.start <= number < each.start + len(each.entries)), None)
+    if block is None:
+        raise NotFound(f"this trace has no entry {visit.query('entry')!r}", code="no-such-entry")
+    at = number - block.start
+    views = traces.view(block.entries[at : at + 1], number, find=visit.query("q")[:_SOUGHT_MAX], whole=True)
+    return show(
+        visit,
+        "trace_entry.html",
+        pieces=[Piece(block, begins=True, entries=views)],
+        search=Search("", (), None, None, None),
+        number=number,
+        wrap=visit.query("wrap") != "0",
+        unfold=True,
+        here=lambda **change: _address(visit, where, **change),
+        at=number - number % SIZE,
+    )
+
+
+def _search(visit: Visit, blocks: Sequence[Block]) -> Search:
+    text = visit.query("q")[:_SOUGHT_MAX]
+    hits = traces.hits(chain.from_iterable(each.entries for each in blocks), text) if text.strip() else []
+    if not hits:
+        return Search(text, (), None, None, None)
+    if visit.query("hit"):
+        current = visit.number("hit", 0, len(hits) - 1)
+        after = current + 1 if current + 1 < len(hits) else None
+        return Search(text, hits, current, current - 1 if current else None, after)
+    at = visit.number("at", 0)
+    after = next((index for index, number in enumerate(hits) if number >= at + SIZE), None)
+    return Search(text, hits, None, next((index for index, number in reversed([*enumerate(hits)]) if number < at), None), after)
+
+
+def _pieces(blocks: Sequence[Block], part: Window, text: str) -> list[Piece]:
+    made = []
+    for block in blocks:
+        first, last = max(part.first, block.start), min(part.last, block.start + len(block.entries))
+        if first < last:
+            entries = block.entries[first - block.start : last - block.start]
+            made.append(Piece(block, first == block.start, traces.view(entries, first, find=text)))
+    return made
+
+
+def _kept(visit: Visit) -> dict[str, str]:
+    return {name: visit.query(name)[:_SOUGHT_MAX] for name in _KEPT if visit.query(name)}
+
+
+def _address(visit: Visit, where: tuple[str, ...], **change: str | int | None) -> str:
+    """The same trace as it is looked at now, but for what changes."""
+    return link("s", visit.site.name, *where, **(_kept(visit) | change))

@@ -1,0 +1,361 @@
+"""The form that a person answers a request with, made from the request's rule.
+
+Invariant: whatever a form says of an answer (needed, at least, one of) the rule says too; a rule that a form cannot tell
+exactly gets a place for JSON instead. Some answers that the rule takes may have no place in the fields, such as a list with a
+line break in a text: ``raw_form`` takes each of them. To make a form no pattern of a rule is ever run, since a flow may ask
+with one that takes for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from datetime import date
+from fractions import Fraction
+from typing import NamedTuple
+from urllib.parse import quote
+
+from clia.errors import InvalidAnswer
+from clia.sessions.answers import Rule, check_answer, is_large, schema_problem
+from clia.values.json_values import LARGEST
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any, Literal
+
+    Schema = dict[str, Any]
+    Kind = Literal[
+        "text",
+        "textarea",
+        "date",
+        "url",
+        "integer",
+        "number",
+        "boolean",
+        "checkbox",
+        "select",
+        "const",
+        "checkboxes",
+        "lines",
+        "group",
+    ]
+
+ROOT = "v"
+"""The name under which an answer is posted; the parts of one are below it: ``v.title``."""
+AS_TEXT = "v.as_text"
+MAX_FIELDS, MAX_OPTIONS = 100, 200
+"""Beyond that nobody fills in a form."""
+_MAX_NESTING = 3
+_SHORT = 200
+"""Characters that fit on a line."""
+
+_REMARKS = frozenset({"title", "description", "default", "examples", "$comment", "$schema", "deprecated", "readOnly", "writeOnly"})
+_TEXTS = frozenset({"minLength", "maxLength", "pattern", "format"})
+_NUMBERS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_KEYWORDS = {
+    "string": _TEXTS,
+    "integer": _NUMBERS,
+    "number": _NUMBERS,
+    "boolean": frozenset[str](),
+    "array": frozenset({"items", "minItems", "maxItems", "uniqueItems"}),
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+}
+_BESIDE_OPTIONS = _REMARKS | _NUMBERS | {"type", "enum", "const", "minLength", "maxLength"}
+_HTML_NUMBER = re.compile(r"-?(\d+(\.\d+)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
+_HTML_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+class Choice(NamedTuple):
+    """One value to choose: as people read it, as JSON (what is posted), and itself."""
+
+    label: str
+    text: str
+    value: Any
+
+
+class Field(NamedTuple):
+    """One value of a form, or a group of them."""
+
+    name: str  # as it is posted
+    key: str  # in the object that holds it
+    label: str
+    schema: Schema
+    required: bool  # by what holds it
+    always: bool = True  # whether what holds it is part of every answer
+    kind: Kind = "text"
+    must: bool = False  # whether no answer can leave it empty, so that a browser may insist
+    blank: bool = False  # whether nothing typed is the empty text, instead of nothing given
+    description: str = ""
+    notes: tuple[str, ...] = ()
+    attributes: tuple[tuple[str, str], ...] = ()  # limits that a browser can hold
+    options: tuple[Choice, ...] = ()
+    fields: tuple[Field, ...] = ()
+    default: tuple[Any, ...] = ()  # none, or one
+
+    @property
+    def mark(self) -> str:
+        """What a person is told beside the label."""
+        if self.must:
+            return "required"
+        if self.blank:
+            return "" if "pattern" in self.schema else "may be empty"
+        return "required with the others here" if self.required and not self.always and self.kind not in ("const", "group") else ""
+
+    def control(self, text: str) -> str:
+        """What can show a text: a browser drops, or judges others by, one that is none of a special control's values."""
+        if self.kind in ("textarea", "lines") or "\n" in text or "\r" in text:
+            return "textarea"
+        if self.kind in ("integer", "number"):
+            return "number" if not text or _is_step(text, dict(self.attributes)["step"]) else "text"
+        if self.kind == "date":
+            return "date" if not text or _is_date(text) else "text"
+        return "url" if self.kind == "url" and text == text.strip() else "text"
+
+
+class Form(NamedTuple):
+    """How an answer is given: one of ``choices``, ``fields``, or ``raw`` JSON."""
+
+    kind: Literal["choices", "fields", "raw"]
+    label: str = "Answer"
+    description: str = ""
+    choices: tuple[Choice, ...] = ()
+    root: Field | None = None  # of fields: a group, or the one value
+    as_text: bool = False  # whether what is typed may be taken as it is, without being JSON
+    default: tuple[Any, ...] = ()
+
+
+class _NoForm(Exception):
+    """A schema that fields cannot tell exactly; never leaves this module."""
+
+
+def form_of(rule: Rule) -> Form:
+    """The form for a rule; a place for JSON when in doubt."""
+    schema, plain = rule.schema, raw_form(rule)
+    if not isinstance(schema, dict) or is_large(schema) or schema_problem(schema) is not None:
+        return plain
+    try:
+        listed = (schema["const"],) if "const" in schema else rule.choices
+        if listed:
+            return plain._replace(kind="choices", choices=_options(schema, listed))
+        root = _field(schema, Field(ROOT, "", plain.label, schema, required=True))
+    except _NoForm:
+        return plain
+    return plain if _count(root) > MAX_FIELDS else plain._replace(kind="fields", root=root)
+
+
+def raw_form(rule: Rule) -> Form:
+    """A place for JSON: takes every answer that a rule takes."""
+    schema = rule.schema if isinstance(rule.schema, dict) else {}
+    any_value = rule.schema is None or rule.schema is True or (isinstance(rule.schema, dict) and schema.keys() <= _REMARKS)
+    title, description = schema.get("title"), schema.get("description")
+    return Form(
+        "raw",
+        title if isinstance(title, str) and title.strip() else "Answer",
+        description if isinstance(description, str) else "",
+        as_text=any_value,
+        default=(schema["default"],) if "default" in schema else (),
+    )
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _count(field: Field) -> int:
+    return 1 + sum(map(_count, field.fields))
+
+
+# Options
+
+
+def _options(schema: Schema, listed: Sequence[Any]) -> tuple[Choice, ...]:
+    """What is listed, as far as the rest of the schema takes it; as JSON where two would read alike, or one would not be seen."""
+    if not schema.keys() <= _BESIDE_OPTIONS:
+        raise _NoForm
+    if len(listed) > MAX_OPTIONS:
+        raise _NoForm  # nobody chooses from so many, and each is looked at
+    kept = {json_text(each): each for each in listed if _takes(schema, each)}
+    if not kept:
+        raise _NoForm
+    words = [each if isinstance(each, str) else text for text, each in kept.items()]
+    clear = len(set(words)) == len(words) and all(each and each.strip() == each for each in words)
+    return tuple(Choice(word if clear else text, text, each) for word, (text, each) in zip(words, kept.items(), strict=True))
+
+
+def _takes(schema: Schema, value: Any) -> bool:
+    try:
+        check_answer(Rule(schema, operators=True), "", "", value)
+    except InvalidAnswer:
+        return False
+    return True
+
+
+# Fields
+
+
+def _field(schema: Any, bare: Field) -> Field:
+    if not isinstance(schema, dict):  # true and false are schemas too
+        raise _NoForm
+    default = (schema["default"],) if "default" in schema else ()
+    bare = bare._replace(description=schema.get("description", ""), default=default)
+    if "const" in schema or "enum" in schema:
+        return _selected(schema, bare)
+    kind = schema.get("type")
+    if not isinstance(kind, str) or not schema.keys() <= _REMARKS | {"type"} | _KEYWORDS.get(kind, frozenset()):
+        raise _NoForm
+    if kind == "string":
+        return _text(schema, bare)
+    if kind in ("integer", "number"):
+        return _number(schema, bare, whole=kind == "integer")
+    if kind == "boolean":
+        # A box that is not ticked says no: right only where the author has said what no answer means.
+        ticked = not bare.required and bare.always and any(isinstance(each, bool) for each in bare.default)
+        return bare._replace(kind="checkbox" if ticked else "boolean", must=_needed(bare))
+    if kind == "array":
+        return _list(schema, bare)
+    if kind == "object":
+        return _group(schema, bare)
+    raise _NoForm
+
+
+def _needed(field: Field) -> bool:
+    return field.required and field.always
+
+
+def _selected(schema: Schema, bare: Field) -> Field:
+    options = _options(schema, (schema["const"],) if "const" in schema else schema["enum"])
+    fixed = "const" in schema and bare.required
+    return bare._replace(kind="const" if fixed else "select", options=options, must=_needed(bare) and not fixed)
+
+
+def _text(schema: Schema, bare: Field) -> Field:
+    least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
+    form, pattern = schema.get("format"), schema.get("pattern")
+    short = form is not None or (most <= _SHORT if most is not None else pattern is not None)
+    blank = bare.required and form is None and least == 0
+    notes = [_between(least, most, "character"), f"must match {pattern}" if pattern is not None else ""]
+    made = bare._replace(blank=blank, must=_needed(bare) and not blank)
+    if form == "date" and pattern is None and least <= len("2000-01-01") and (most is None or most >= len("2000-01-01")):
+        return made._replace(kind="date")
+    attributes = [("minlength", str(least))] if least else []
+    if most is not None and 0 < most <= LARGEST:
+        # A browser counts halves of surrogate pairs, a schema counts characters.
+        attributes.append(("maxlength", str(2 * int(most))))
+    if form in ("email", "idn-email"):
+        attributes.append(("inputmode", "email"))  # type=email would turn an international domain into another text
+    return made._replace(
+        kind="url" if form == "uri" else "text" if short else "textarea",
+        notes=tuple(filter(None, [f"format: {form}" if form else "", *notes])),
+        attributes=tuple(attributes),
+    )
+
+
+def _number(schema: Schema, bare: Field, *, whole: bool) -> Field:
+    multiple = schema.get("multipleOf", 0.5)
+    step = int(multiple) if multiple <= LARGEST and multiple == int(multiple) else 1 if whole else None
+    low, high = _bounds(schema, step)
+    limits = [("step", "any" if step is None else str(step)), ("min", _limit(low)), ("max", _limit(high))]
+    words = {
+        "minimum": "at least",
+        "exclusiveMinimum": "more than",
+        "maximum": "at most",
+        "exclusiveMaximum": "less than",
+        "multipleOf": "a multiple of",
+    }
+    return bare._replace(
+        kind="integer" if whole else "number",
+        must=_needed(bare),
+        notes=tuple(f"{said} {json_text(schema[key])}" for key, said in words.items() if key in schema),
+        attributes=tuple((name, limit) for name, limit in limits if limit),
+    )
+
+
+def _bounds(schema: Schema, step: int | None) -> tuple[float | Fraction | None, float | Fraction | None]:
+    """The least and the greatest that a browser may take; with steps they lie on one, since it counts the steps from there."""
+    least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
+    most, below = schema.get("maximum"), schema.get("exclusiveMaximum")
+    if step is None:
+        lows, highs = [least, above], [most, below]
+    else:
+        lows = [None if least is None else step * math.ceil(Fraction(least) / step)]
+        lows += [None if above is None else step * (math.floor(Fraction(above) / step) + 1)]
+        highs = [None if most is None else step * math.floor(Fraction(most) / step)]
+        highs += [None if below is None else step * (math.ceil(Fraction(below) / step) - 1)]
+    low = max((each for each in lows if each is not None), default=None)
+    return low, min((each for each in highs if each is not None), default=None)
+
+
+def _limit(bound: Any) -> str:
+    return "" if bound is None or not -LARGEST <= bound <= LARGEST else json_text(bound)
+
+
+def _is_step(text: str, step: str) -> bool:
+    if _HTML_NUMBER.fullmatch(text) is None or len(text) > 400 or not math.isfinite(float(text)):
+        return False
+    return step == "any" or (re.fullmatch(r"-?\d{1,16}", text, re.ASCII) is not None and int(text) % int(step) == 0)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return _HTML_DATE.fullmatch(text) is not None and bool(date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def _list(schema: Schema, bare: Field) -> Field:
+    items = schema.get("items")
+    if not isinstance(items, dict):
+        raise _NoForm
+    least, most = int(schema.get("minItems", 0)), schema.get("maxItems")
+    notes = [_between(least, most, "entry"), "no entry twice" if schema.get("uniqueItems") else ""]
+    made = bare._replace(must=_needed(bare) and least > 0)
+    if "const" in items or "enum" in items:
+        options = _options(items, (items["const"],) if "const" in items else items["enum"])
+        if least > len(options):  # a box can be ticked once only
+            raise _NoForm
+        return made._replace(kind="checkboxes", options=options, notes=tuple(filter(None, notes[:1])))
+    if items.get("type") != "string" or not items.keys() <= _REMARKS | {"type"} | _TEXTS:
+        raise _NoForm
+    each = _text(items, Field("", "", "", items, required=False))
+    said = [f"each: {note}" for note in each.notes]
+    return made._replace(kind="lines", notes=("one on each line", *filter(None, notes), *said))
+
+
+def _group(schema: Schema, bare: Field) -> Field:
+    parts, required = schema.get("properties", {}), schema.get("required", [])
+    other = schema.get("additionalProperties", True)
+    if not parts or not parts.keys() >= set(required) or not isinstance(other, bool) or bare.name.count(".") > _MAX_NESTING:
+        raise _NoForm
+    made = [
+        Field(
+            f"{bare.name}.{_name(key)}",
+            key,
+            _title(part, key),
+            part if isinstance(part, dict) else {},
+            required=key in required,
+            always=_needed(bare),
+        )
+        for key, part in parts.items()
+    ]
+    return bare._replace(kind="group", fields=tuple(map(_field, parts.values(), made)))
+
+
+def _name(key: str) -> str:
+    """A key as part of a name that holds no dot of its own, and that a browser posts unchanged."""
+    return quote(key, safe="", errors="surrogatepass").replace(".", "%2E")
+
+
+def _title(schema: Any, key: str) -> str:
+    title = schema.get("title", "") if isinstance(schema, dict) else ""
+    return title if title.strip() else key
+
+
+def _between(least: int, most: float | None, what: str) -> str:
+    several = {"entry": "entries"}.get(what, f"{what}s")
+    if most is not None:
+        most = int(most)
+        said = f"{least} to {most}" if 0 < least < most else f"exactly {most}" if least == most else f"at most {most}"
+        return f"{said} {what if most == 1 else several}"
+    return f"at least {least} {what if least == 1 else several}" if least else ""

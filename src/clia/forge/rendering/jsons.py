@@ -1,0 +1,117 @@
+"""A JSON value as HTML: indented, coloured, foldable.
+
+Invariant: the same value gives the same HTML, whatever the order its keys came in. What is shown is bounded: beyond some
+lines, levels or characters the rest is counted. It belongs in an element that keeps blanks (``white-space: pre-wrap``).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from clia.forge.rendering.texts import Marker, Run, html, text_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+FOLD_LINES = 20
+_LINES_MAX, _LEVELS_MAX, _CHARACTERS_MAX = 2000, 32, 20_000
+_NEW_LINE, _FOLD_END = Markup("\n"), Markup("</details>")
+_FOLD, _FOLD_OPEN = Markup('<details class="json-fold"><summary>'), Markup('<details class="json-fold" open><summary>')
+_SUMMARY_END = Markup("</summary>")
+
+
+class _Block(NamedTuple):
+    """Some whole lines."""
+
+    parts: list[Markup]
+    lines: int
+    hit: bool
+
+
+def to_html(value: Any, find: str = "") -> Markup:
+    """What is longer than some lines can be folded, and is unless it is the whole or holds what a person looks for."""
+    return marked(value, Marker(find))
+
+
+def marked(value: Any, marker: Marker) -> Markup:
+    """The same, with a marker that others use too."""
+    made = _Writer(marker).value(value, 0, [], "")
+    return Markup('<div class="json">{}</div>').format(Markup("").join(made.parts))
+
+
+def plain(value: Any) -> str:
+    """The value on one line, for search."""
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    except (ValueError, RecursionError, TypeError):
+        return ""
+
+
+class _Writer:
+    """Counts the lines that are left."""
+
+    def __init__(self, marker: Marker) -> None:
+        self._marker = marker
+        self._left = _LINES_MAX
+
+    def value(self, value: Any, level: int, before: list[Run], after: str) -> _Block:
+        """A value with the key before it and the comma after it."""
+        if value and isinstance(value, (dict, list, tuple)):
+            if level >= _LEVELS_MAX:
+                return self._line(level, [*before, *_scalar(plain(value) or "…", "json-deep"), Run(after)])
+            return self._container(value, level, before, after)
+        return self._line(level, [*before, *_scalar_runs(value), Run(after)])
+
+    def _container(self, value: Any, level: int, before: list[Run], after: str) -> _Block:
+        start, end, name = ("{", "}", "key") if isinstance(value, dict) else ("[", "]", "item")
+        count = f" {len(value):,} {name}{'' if len(value) == 1 else 's'}"
+        head = self._line(level, [*before, Run(start, "json-mark")])
+        inside = self._members(value, level + 1)
+        tail = self._line(level, [Run(end, "json-mark"), Run(after)])
+        lines, hit = head.lines + inside.lines + tail.lines, head.hit or inside.hit
+        if lines <= FOLD_LINES:
+            return _Block([*head.parts, *inside.parts, *tail.parts], lines, hit)
+        fold = _FOLD_OPEN if level == 0 or inside.hit else _FOLD
+        summary = [head.parts[0], html([Run(count, "json-count")]), _SUMMARY_END]
+        return _Block([fold, *summary, *inside.parts, *tail.parts[:-1], _FOLD_END], lines, hit)
+
+    def _members(self, value: Any, level: int) -> _Block:
+        parts: list[Markup] = []
+        lines, hit = 0, False
+        named = (
+            sorted(value.items(), key=lambda each: str(each[0])) if isinstance(value, dict) else [(None, each) for each in value]
+        )
+        for index, (key, each) in enumerate(named):
+            over = self._left <= 0
+            if over:
+                made = self._line(level, [Run(f"… {len(named) - index:,} more", "json-count")])
+            else:
+                before = [] if key is None else [*_scalar(plain(str(key)), "json-key"), Run(": ")]
+                made = self.value(each, level, before, "," if index + 1 < len(named) else "")
+            parts += made.parts
+            lines, hit = lines + made.lines, hit or made.hit
+            if over:
+                break
+        return _Block(parts, lines, hit)
+
+    def _line(self, level: int, runs: Sequence[Run]) -> _Block:
+        self._left -= 1
+        runs = [Run("  " * level), *runs]
+        return _Block([self._marker.line(runs), _NEW_LINE], 1, self._marker.holds(text_of(runs)))
+
+
+def _scalar_runs(value: Any) -> list[Run]:
+    kind = "string" if isinstance(value, str) else "number" if type(value) in (int, float) else "word"
+    return _scalar(plain(value), "json-mark" if isinstance(value, (dict, list, tuple)) else f"json-{kind}")
+
+
+def _scalar(text: str, classes: str) -> list[Run]:
+    rest = len(text) - _CHARACTERS_MAX
+    if rest <= 0:
+        return [Run(text, classes)]
+    return [Run(text[:_CHARACTERS_MAX], classes), Run(f" … {rest:,} more characters", "json-count")]

@@ -1,0 +1,158 @@
+"""A merged document as a tree in which every value leads to where it came from.
+
+Invariant: the order is the document's own. What is shown is bounded: a list that is too long, a level that is too deep, or a
+document that is too large ends in a link that shows the rest by itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from clia.errors import NotFound
+from clia.forge.rendering import jsons
+from clia.forge.rendering.texts import escaped
+from clia.identities.merge import Computed, Fields, Items, Taken
+from clia.values import pointer as pointers
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from clia.identities.merge import Provenance
+
+CHILDREN, LINES, LEVELS, CHARACTERS = 200, 1500, 16, 300
+"""At most: children of one value, lines in all, levels, and characters of one value."""
+_NOTHING = Computed("")
+
+
+class Branch(NamedTuple):
+    """A value of a merged document, and what accounts for it; None below a value that one file gave whole."""
+
+    pointer: str
+    value: Any
+    origin: Provenance | None
+
+
+class View(NamedTuple):
+    """Which part of a tree is seen: what stands at ``under``, from its child number ``first`` on; ``at`` is chosen."""
+
+    query: str  # what an address begins with: ``?document=plan``
+    under: str = ""
+    first: int = 0
+    at: str | None = None
+
+    def opening(self, pointer: str, first: int = 0) -> str:
+        """The address at which a part of the tree is seen by itself."""
+        return self.query + (f"&under={_quoted(pointer)}" if pointer else "") + (f"&first={first}" if first else "")
+
+    def explaining(self, pointer: str) -> str:
+        """The address at which a value is explained."""
+        return f"{self.opening(self.under, self.first)}&at={_quoted(pointer)}"
+
+
+def branch(document: Mapping[str, Any], provenance: Mapping[str, Provenance], pointer: str) -> Branch:
+    """The value at a pointer; ``NotFound`` where there is none."""
+    found = Branch("", document, Fields(dict(provenance)))
+    for part in pointers.split(pointer):
+        try:
+            value = pointers.step(found.value, part)
+        except KeyError:
+            raise NotFound(
+                f"the merged document has no value at {pointer}", code="no-such-value", fields={"pointer": pointer}
+            ) from None
+        found = Branch(f"{found.pointer}/{pointers.token(part)}", value, _below(found.origin, part))
+    return found
+
+
+def to_html(top: Branch, view: View) -> Markup:
+    """The tree below a value."""
+    return _Writer(view).children(top, view.first, 0)
+
+
+def _below(origin: Provenance | None, part: str) -> Provenance | None:
+    if isinstance(origin, Fields):
+        return origin.fields.get(part, _NOTHING)
+    if isinstance(origin, Items):
+        return origin.items[int(part)]
+    return None
+
+
+def _quoted(pointer: str) -> str:
+    return quote(pointer, safe="/", errors="replace")
+
+
+class _Writer:
+    """Counts the lines that are left."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._left = LINES
+
+    def children(self, top: Branch, first: int, level: int) -> Markup:
+        value = top.value
+        if not (value and isinstance(value, (dict, list))):
+            return Markup("")
+        parts = [self._item(key, child, level) for key, child in _children(top, first)]
+        rest = len(value) - first - len(parts)
+        if rest > 0:
+            there = self._view.opening(top.pointer, first + len(parts))
+            parts.append(Markup('<li class="more"><a href="{}">… {} more</a></li>').format(there, f"{rest:,}"))
+        return Markup("<ul>{}</ul>").format(Markup("").join(parts))
+
+    def _item(self, key: str | int, child: Branch, level: int) -> Markup:
+        self._left -= 1
+        there = self._view.explaining(child.pointer)
+        chosen = Markup(' id="at" aria-current="true"') if child.pointer == self._view.at else Markup("")
+        line = Markup('<a class="value" href="{}#at" hx-get="{}"{}><span class="{}">{}</span> {}</a>{}').format(
+            there, there, chosen, "doc-key" if isinstance(key, str) else "doc-index", _cut(str(key)), _said(child), _from(child)
+        )
+        return Markup("<li>{}{}</li>").format(line, self._inside(child, level + 1))
+
+    def _inside(self, child: Branch, level: int) -> Markup:
+        if not (child.value and isinstance(child.value, (dict, list))):
+            return Markup("")
+        if self._left > 0 and level < LEVELS:
+            return self.children(child, 0, level)
+        there = self._view.opening(child.pointer)
+        return Markup('<ul><li class="more"><a href="{}">… show what is in it</a></li></ul>').format(there)
+
+
+def _children(top: Branch, first: int) -> Iterator[tuple[str | int, Branch]]:
+    if isinstance(top.value, dict):
+        for key in list(top.value)[first : first + CHILDREN]:
+            yield key, Branch(f"{top.pointer}/{pointers.token(key)}", top.value[key], _below(top.origin, key))
+    else:
+        for index in range(first, min(first + CHILDREN, len(top.value))):
+            yield index, Branch(f"{top.pointer}/{index}", top.value[index], _below(top.origin, str(index)))
+
+
+def _said(child: Branch) -> Markup:
+    """A value in a line; of what holds others, how many."""
+    value = child.value
+    if value and isinstance(value, (dict, list)):
+        name = "key" if isinstance(value, dict) else "item"
+        return Markup('<span class="json-count">{} {}{}</span>').format(f"{len(value):,}", name, "" if len(value) == 1 else "s")
+    kind = "string" if isinstance(value, str) else "number" if type(value) in (int, float) else "word"
+    return Markup('<span class="json-{}">{}</span>').format(kind, _cut(value if isinstance(value, str) else jsons.plain(value)))
+
+
+def _cut(text: str) -> Markup:
+    rest = len(text) - CHARACTERS
+    return escaped(text) if rest <= 0 else escaped(f"{text[:CHARACTERS]}… {rest:,} more characters")
+
+
+def _from(child: Branch) -> Markup:
+    """The number of the file that gave the value; nothing where several did, or where the value above it says so."""
+    origin = child.origin
+    if isinstance(origin, Taken):
+        numbers = sorted({origin.source[0], *(layer for layer, _ in origin.also)})
+        said = ", ".join(str(number + 1) for number in numbers[:8])
+        name = "file" if len(numbers) == 1 else "files"
+        return Markup(' <span class="from" title="given by {} {}">{}</span>').format(name, said, said)
+    if isinstance(origin, Computed):
+        return Markup(' <span class="from none" title="{}">no file</span>').format(origin.reason)
+    return Markup("")

@@ -1,0 +1,292 @@
+"""Serving: a socket, uvicorn, and an orderly end.
+
+Invariant: the address is ours before anything is said of it; told to stop, the forge lets what runs end, and ends every stream.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+import signal
+import socket
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from clia.errors import BackendError, InvalidInput
+from clia.facade.forge_address import mark, unmark
+from clia.facade.opening import open_space
+from clia.forge.app import create_app
+from clia.forge.federation.fetching import AT as FEDERATION
+from clia.forge.forge import forge_of
+from clia.forge.webhooks import Webhooks
+from clia.hub.periodic_sync import kept_in_step
+from clia.users.service import ADMIN
+from clia.workers.fleet import FORGE
+from clia.workers.heartbeats import About, beating
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from clia.facade.settings import Settings
+    from clia.forge.extras import Extra
+    from clia.forge.forge import Forge
+
+PORT = 8337
+_GRACE = 5
+_ROOM = 500  # connections beside those that listen
+_FILES = 65536
+HEAD_SECONDS = 20.0
+_SILENCE = 10.0
+
+
+class Wishes(NamedTuple):
+    """What whoever starts a forge says."""
+
+    spaces: Sequence[str]
+    host: str = "127.0.0.1"
+    port: int = PORT
+    user: str | None = None  # whom the login link is for
+
+
+class Served(NamedTuple):
+    """What is said at the start."""
+
+    address: str
+    link: str | None
+    user: str | None
+    spaces: Sequence[str]
+
+
+class NoAddress(BackendError):
+    """The address cannot be had."""
+
+    code = "address-taken"
+
+
+class _Impatient(H11Protocol):
+    """Closes a connection on which a request's head does not come to its end in time: each is an open file of ours."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._is_waiting():
+            self._forget()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _forget(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self._is_waiting():
+            self.transport.close()
+
+    def _is_waiting(self) -> bool:
+        """Whether no request is being answered; before the first there is no cycle."""
+        cycle = getattr(self, "cycle", None)
+        return cycle is None or bool(cycle.response_complete)
+
+
+class _Server(uvicorn.Server):
+    """Says that it serves when it does, and when a signal would end it in order; ends the streams as soon as it is told to
+    stop, since they would go on for ever; and outlives the signal, to tidy up."""
+
+    def __init__(self, config: uvicorn.Config, serving: Callable[[], None], stopping: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._serving = serving
+        self._stopping = stopping
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._serving()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._stopping()
+        super().handle_exit(sig, frame)
+
+
+def serve(
+    wishes: Wishes,
+    settings: Settings,
+    environment: Mapping[str, str],
+    say: Callable[[Served], None],
+    extras: Callable[[Forge], Sequence[Extra]] = lambda _: (),
+) -> None:
+    """Serves until it is told to stop; ``extras`` are made for the forge as soon as it knows its address."""
+    _allow_files()
+    forge = open_forge(wishes.spaces, settings)
+    try:
+        with _bound(wishes.host, wishes.port) as bound:
+            address = forge.options.address or _address(bound)
+            if not forge.options.address:
+                forge.options = forge.options._replace(address=address)
+            hooks = Webhooks(forge, environment)
+            app = create_app(forge, extras(forge))
+            said = _said(forge, address, wishes.user)
+            config = uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=_GRACE,
+                limit_concurrency=forge.options.listeners + _ROOM,
+                http=_Impatient,
+            )
+            hooks.start()
+            try:
+                with _marked(forge, address), _beating(forge, bound):
+                    _Server(config, lambda: say(said), forge.stopping).run(sockets=[bound])
+            finally:
+                hooks.stop()
+    finally:
+        forge.close()
+
+
+@contextmanager
+def _marked(forge: Forge, address: str) -> Iterator[None]:
+    """Programs of this machine can find out where each space is served."""
+    for site in forge.sites.values():
+        top = address.rstrip("/")
+        mark(site.space, f"{top}/s/{site.name}", f"{top}{FEDERATION}{site.name}")
+    try:
+        yield
+    finally:
+        for site in forge.sites.values():
+            unmark(site.space)
+
+
+@contextmanager
+def _beating(forge: Forge, bound: socket.socket) -> Iterator[None]:
+    """The fleet of each space is told that it is served, by the address that no other forge of this machine has; and each space
+    is kept in step with its hub."""
+    host, port = bound.getsockname()[:2]
+    about = About(FORGE, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    with ExitStack() as stack:
+        for site in forge.sites.values():
+            stack.enter_context(beating(site.space, about))
+            stack.enter_context(kept_in_step(site.space, site.space.running.config.worker.hub_seconds))
+        yield
+
+
+def open_forge(paths: Sequence[str], settings: Settings) -> Forge:
+    opened = []
+    try:
+        for path in map(os.path.abspath, paths):
+            opened.append((path, open_space(path, settings=settings)))
+        ids = [space.id for _, space in opened]
+        if len(set(ids)) < len(ids):
+            raise InvalidInput("a space is served once", code="same-space", fields={"field": "space"})
+        return forge_of(opened, opened[0][1].running.config.forge)
+    except BaseException:
+        for _, space in opened:
+            space.close()
+        raise
+
+
+def _allow_files() -> None:
+    """As many open files as the system lets us have: every connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        bound = socket.create_server((host, port), family=family, backlog=512)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what it accepts has it too; else each answer waits 40 ms
+    except (OSError, OverflowError) as err:
+        reason = getattr(err, "strerror", None) or str(err)
+        taken = getattr(err, "errno", None) == errno.EADDRINUSE
+        raise NoAddress(
+            f"{host}:{port} cannot be served: {reason}",
+            code="address-taken" if taken else "no-such-host",
+            hints=["another program has the port: clia serve --port 0 takes a free one"] if taken else [],
+            fields={"host": host, "port": port, "reason": reason},
+        ) from None
+    return bound
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  # only shown
+    return f"http://{shown}:{port}"
+
+
+def _said(forge: Forge, address: str, name: str | None) -> Served:
+    """A login link for someone named, else for the first administrator; where nobody is known yet, the accountable person."""
+    users = forge.users
+    known = [each.user for each in users.all()]
+    if name is None:
+        admins = [each.name for each in known if each.role == ADMIN]
+        name = admins[0] if admins else _first_admin(forge)
+    elif not any(each.name == name for each in known):
+        hints = [f"clia user add {name}"]
+        raise InvalidInput(f"there is no user {name!r}", code="no-such-user", hints=hints, fields={"user": name})
+    link = f"{address}/login?key={users.login_link(name)}"
+    return Served(address, link, name, list(forge.sites))
+
+
+def _first_admin(forge: Forge) -> str:
+    """Another forge may start on the same store just now: who is made by one of them is found by the other."""
+    site = next(iter(forge.sites.values()))
+    person = site.space._core.person  # noqa: SLF001  # who is accountable here becomes the first administrator
+    return forge.users.first_admin(person.name[:100], person.email).name
+
+
+def log_to(stream: logging.Handler) -> None:
+    """The access log and what goes wrong, one line each."""
+    stream.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    levels = (("clia", logging.INFO), ("uvicorn.error", logging.WARNING), ("asyncio", logging.ERROR), ("mcp", logging.WARNING))
+    for name, level in levels:
+        logger = logging.getLogger(name)
+        logger.handlers = [stream]
+        logger.setLevel(level)
+        logger.propagate = False
+    logging.getLogger("asyncio").addFilter(_Seldom())
+
+
+class _Seldom(logging.Filter):
+    """Lets the same complaint through once in a while: where files run out, the loop says so thousands of times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage().partition("\n")[0][:80]
+        if record.created - self._said.get(message, 0.0) < _SILENCE:
+            return False
+        self._said = {message: record.created}
+        return True

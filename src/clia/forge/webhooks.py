@@ -1,0 +1,184 @@
+"""Telling the outside that something waits, or was decided.
+
+Invariant: each event of a space goes to each hook that wants it at least once, in order, and is signed; how far a hook was told is
+kept in the store, so that a restart loses nothing. One process of a space delivers at a time; one whose lock was lost in silence
+finds that another went on from its place, and lets it. A hook that fails for long is tried ever less often, then the event is
+given up and said so in the log: it never holds up another hook.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import threading
+from typing import NamedTuple
+
+from clia.errors import CliaError, InvalidInput
+from clia.forge import metrics
+from clia.forge.space_feed import feed_of
+from clia.http_client import HttpClient
+from clia.sessions.model import is_human
+from clia.store.interface import ANY_VERSION
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from clia.facade.config import Webhook
+    from clia.forge.forge import Forge, Site
+    from clia.http_interface import Http
+
+_log = logging.getLogger("clia.webhooks")
+ROW = "hook/"
+LOCK = "webhooks"
+SIGNATURE = "clia-signature"
+ATTEMPTS = 12
+_FIRST, _LONGEST = 1.0, 300.0
+_ANSWER_MAX = 64 * 1024
+
+
+class Delivery(NamedTuple):
+    id: str
+    event: str
+    body: bytes
+
+
+def signed(secret: str, at: int, body: bytes) -> str:
+    """The header that proves a delivery: when it was sent, and the HMAC of that moment and the body."""
+    mac = hmac.new(secret.encode("utf-8"), f"{at}.".encode("ascii") + body, "sha256").hexdigest()
+    return f"t={at},v1={mac}"
+
+
+def deliveries(site: Site, address: str, name: str, position: int, entry: Mapping[str, Any]) -> Iterator[Delivery]:
+    """What one entry of the feed says to a hook."""
+    if entry.get("event") != "session":
+        return
+    where = f"{address}/s/{site.name}"
+    common = {"space": site.name, "space_id": site.space.id, **{key: entry[key] for key in ("agent", "session", "at")}}
+    kinds = {each["id"]: each["kind"] for each in entry.get("waits", ())}
+    asked = [each for each in entry.get("asked", ()) if is_human(kinds.get(each, ""))]
+    if asked:
+        requests = [{"id": each, "kind": kinds[each], "url": f"{where}/inbox/{entry['agent']}/{each}"} for each in asked]
+        yield _made(f"{site.space.id}.{position}.waiting", "waiting", {**common, "requests": requests}, name)
+    answered = entry.get("answered") or {}
+    if answered.get("decision"):
+        said = {key: answered.get(key) for key in ("request", "by", "decision")}
+        made = {**common, **said, "url": f"{where}/commits/{answered['decision']}"}
+        yield _made(f"{site.space.id}.{position}.decided", "decided", made, name)
+
+
+def _made(delivery_id: str, event: str, body: Mapping[str, Any], name: str) -> Delivery:
+    text = json.dumps({"id": delivery_id, "event": event, "hook": name, **body}, separators=(",", ":"))
+    return Delivery(delivery_id, event, text.encode("utf-8"))
+
+
+class Webhooks:
+    """Runs in threads of its own from ``start`` to ``stop``."""
+
+    def __init__(self, forge: Forge, environment: Mapping[str, str], http: Http | None = None) -> None:
+        self._forge = forge
+        self._http = http or HttpClient()
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._jobs = [
+            (site, name, hook, _secret(name, hook, environment))
+            for site in forge.sites.values()
+            for name, hook in site.space.running.config.forge.webhooks.items()
+        ]
+
+    def start(self) -> None:
+        for job in self._jobs:
+            self._place(job[0], job[0].feed, job[1])  # what happens from here on is told, however late the thread begins
+            thread = threading.Thread(target=self._work, args=job, daemon=True, name=f"webhook {job[1]}")
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def _work(self, site: Site, name: str, hook: Webhook, secret: str) -> None:
+        feed = feed_of(site.space)
+        locks = site.space._core.locks  # noqa: SLF001  # one process of a space delivers: the lock of its clone says which
+        try:
+            while not self._stop.is_set():
+                try:
+                    with locks.attempt(f"{LOCK}-{name}") as ours:
+                        while ours and not self._stop.is_set():
+                            self._deliver_new(site, feed, name, hook, secret)
+                except CliaError as err:
+                    _log.warning("%s: webhook %s: %s", site.name, name, err.message)
+                self._stop.wait(2.0)
+        finally:
+            feed.close()
+
+    def _deliver_new(self, site: Site, feed: Any, name: str, hook: Webhook, secret: str) -> None:
+        at, version = self._place(site, feed, name)
+        if not feed.wait(at, 1.0):
+            return
+        for position, entry in feed.read(at):
+            for each in deliveries(site, self._forge.options.address, name, position, entry):
+                if each.event in hook.events and not self._deliver(name, hook, secret, each):
+                    return  # told to stop; it is delivered after the next start
+            version = self._keep(site, name, position, version)
+
+    def _place(self, site: Site, feed: Any, name: str) -> tuple[int, int]:
+        """How far a hook was told, and the version of that note. A new one hears of what comes from now on."""
+        store = site.space._core.store  # noqa: SLF001  # as above
+        row = store.get(ROW + name)
+        end: int = feed.end()
+        if row is not None and type(row.value) is int and row.value <= end:
+            return row.value, row.version
+        return end, self._keep(site, name, end, ANY_VERSION)
+
+    def _keep(self, site: Site, name: str, position: int, version: int) -> int:
+        """The note's new version; ``Conflict`` where another process has told the hook since."""
+        with site.space._core.store.writing() as change:  # noqa: SLF001  # as above
+            return change.values.put(ROW + name, position, version)
+
+    def _deliver(self, name: str, hook: Webhook, secret: str, delivery: Delivery) -> bool:
+        """Whether it is done with, delivered or given up; False where the forge is told to stop first."""
+        pause = _FIRST
+        for attempt in range(1, ATTEMPTS + 1):
+            problem = self._posted(hook, secret, delivery)
+            if problem is None:
+                metrics.hook_done("delivered")
+                return True
+            _log.warning("webhook %s: attempt %d of %s: %s", name, attempt, delivery.id, problem)
+            metrics.hook_done("failed")
+            if self._stop.wait(pause):
+                return False
+            pause = min(pause * 2, _LONGEST)
+        _log.error("webhook %s: %s was given up after %d attempts", name, delivery.id, ATTEMPTS)
+        metrics.hook_done("given-up")
+        return True
+
+    def _posted(self, hook: Webhook, secret: str, delivery: Delivery) -> str | None:
+        """What went wrong; None where the hook took it."""
+        headers = {
+            "content-type": "application/json",
+            "user-agent": "clia",
+            "clia-event": delivery.event,
+            "clia-delivery": delivery.id,
+            SIGNATURE: signed(secret, int(self._forge.clock().timestamp()), delivery.body),
+        }
+        try:
+            answer = self._http.post(hook.url, headers, delivery.body, seconds=hook.timeout_seconds, limit=_ANSWER_MAX)
+        except CliaError as err:
+            return err.message
+        return None if 200 <= answer.status < 300 else f"it answered {answer.status}"
+
+
+def _secret(name: str, hook: Webhook, environment: Mapping[str, str]) -> str:
+    found = environment.get(hook.secret_env, "")
+    if not found:
+        raise InvalidInput(
+            f"the webhook {name!r} is signed with the variable {hook.secret_env}, which is not set",
+            code="no-webhook-secret",
+            hints=[f"export {hook.secret_env}=…"],
+            fields={"field": f"forge.webhooks.{name}.secret_env"},
+        )
+    return found

@@ -1,0 +1,145 @@
+"""One repository, opened.
+
+Invariant: no ``GIT_*`` variable of the caller and no search above the given directory decides which repository this is.
+libgit2's handles are not shared between threads or across a fork; each thread gets its own.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from clia.errors import CliaError, GitError, NotFound, UnsupportedFormat
+from clia.git.git_errors import message_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pygit2
+
+_durable_spaces = 0
+
+
+class GitHandle:
+    """Where a repository is, and a libgit2 handle on it for the calling thread."""
+
+    def __init__(self, path: str, *, durable: bool = True) -> None:
+        self.path = path
+        self.durable = False
+        self._local = threading.local()
+        repo = self.repo
+        self.git_dir = os.path.realpath(repo.path)
+        self.common_dir = _common_dir(self.git_dir)
+        self.work_dir = None if repo.is_bare else os.path.realpath(repo.workdir)
+        self.set_durable(durable)
+
+    def set_durable(self, durable: bool) -> None:
+        self.durable = durable
+        _set_durability(durable)
+
+    @property
+    def repo(self) -> pygit2.Repository:
+        """This thread's handle."""
+        found: tuple[int, pygit2.Repository] | None = getattr(self._local, "repo", None)
+        if found is None or found[0] != os.getpid():
+            found = (os.getpid(), _open(self.path))
+            self._local.repo = found
+        return found[1]
+
+    def renew(self) -> None:
+        """Lets go of this thread's handle. libgit2 believes its packed refs changed, also where writing them failed."""
+        self._local.repo = None
+
+
+def find_repository(path: str) -> str | None:
+    """The nearest directory at or above ``path`` that is a repository's top, or a bare repository."""
+    at = os.path.realpath(path)
+    while True:
+        if os.path.exists(os.path.join(at, ".git")) or _is_bare(at):
+            return at
+        above = os.path.dirname(at)
+        if above == at:
+            return None
+        at = above
+
+
+def repository_at(path: str) -> str | None:
+    """The directory that all worktrees share, of the repository that is right at a path, as git would take it for a remote."""
+    for place in (path, f"{path}.git"):
+        if os.path.isdir(place):
+            try:
+                return _common_dir(os.path.realpath(_open(place).path))
+            except CliaError:
+                continue
+    return None
+
+
+def create_repository(path: str) -> None:
+    """A new repository on branch ``main``."""
+    import pygit2  # 95 ms, and only spaces need it
+
+    try:
+        pygit2.init_repository(path, initial_head="main")
+    except (pygit2.GitError, OSError) as err:
+        raise GitError(f"{path}: {message_of(err)}", fields={"path": path}) from None
+
+
+def _is_bare(path: str) -> bool:
+    return os.path.isfile(os.path.join(path, "HEAD")) and all(
+        os.path.isdir(os.path.join(path, name)) for name in ("objects", "refs")
+    )
+
+
+def _open(path: str) -> pygit2.Repository:
+    import pygit2  # 95 ms, and only spaces need it
+    from pygit2.enums import RepositoryOpenFlag
+
+    try:
+        # Without searching: a broken repository must not make the one around it answer in its place.
+        return pygit2.Repository(path, RepositoryOpenFlag.NO_SEARCH)
+    except (pygit2.GitError, KeyError, OSError, ValueError) as err:
+        raise _refusal(path, message_of(err)) from None
+
+
+def _refusal(path: str, reason: str) -> CliaError:
+    fields = {"path": path, "reason": reason}
+    if "object format" in reason:
+        return UnsupportedFormat(
+            f"{path}: clia cannot work with repositories of SHA-256 objects yet (libgit2: {reason})",
+            code="unsupported-object-format",
+            hints=["use a repository with SHA-1 objects, git's default"],
+            fields=fields,
+        )
+    if "refstorage" in reason.lower():
+        return UnsupportedFormat(
+            f"{path}: clia cannot work with the reftable format yet (libgit2: {reason})",
+            code="unsupported-ref-format",
+            hints=["git refs migrate --ref-format=files"],
+            fields=fields,
+        )
+    if "not found" in reason:
+        return NotFound(
+            f"{path} is not a git repository", code="no-such-repository", hints=["git init, then clia init"], fields=fields
+        )
+    if "not owned" in reason:
+        hints = [f"git config --global --add safe.directory {path}"]
+        return GitError(f"{path}: {reason}", code="unsafe-repository", hints=hints, fields=fields)
+    return GitError(f"{path}: {reason}", fields=fields)
+
+
+def _common_dir(git_dir: str) -> str:
+    """The directory that all worktrees of a repository share."""
+    try:
+        with open(os.path.join(git_dir, "commondir"), encoding="utf-8") as file:
+            return os.path.realpath(os.path.join(git_dir, file.read().strip()))
+    except FileNotFoundError:
+        return git_dir
+
+
+def _set_durability(durable: bool) -> None:
+    """libgit2 has one setting for the whole process: one space that must be durable makes all of them so."""
+    from pygit2 import option
+    from pygit2.enums import Option
+
+    global _durable_spaces  # noqa: PLW0603  # the setting itself is global to the process
+    _durable_spaces += durable
+    option(Option.ENABLE_FSYNC_GITDIR, _durable_spaces > 0)

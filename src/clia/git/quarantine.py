@@ -1,0 +1,275 @@
+"""What another space sends, in a repository of its own until it is let in.
+
+Invariant: a transfer writes into a repository that borrows our objects and has none of our refs. What stays in it has passed
+git's check, is complete, and is within the limits, also when unpacked; what does not is gone before the next attempt. No pack of
+ours is ever replaced. No program is run but git and what its owner set up to reach servers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple
+
+from clia.errors import Denied, TransportError
+from clia.git.command import GitCommand
+from clia.git.graph import GitGraph
+from clia.git.handle import GitHandle
+from clia.git.limited_command import Ran, cut_at, run
+from clia.git.objects import GitObjects
+from clia.git.pack_inspection import is_commit, kind_of, oversized
+from clia.git.transport_records import Fetched, Limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROTOCOLS = "file:git:http:https:ssh"
+_SETTINGS = {
+    "protocol.version": "2",  # others give ids only where they are set up to
+    "transfer.fsckObjects": "true",
+    "fetch.fsckObjects": "true",
+    "fetch.fsck.badFilemode": "error",
+    "fetch.unpackLimit": "1",  # one pack, which can be limited and moved
+    "core.bigFileThreshold": "8m",  # larger ones are streamed, not held
+    "pack.threads": "2",  # each holds objects
+    "http.followRedirects": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+}
+FORGE = "/federation/"
+"""In the path of an address: it is one of a forge of ours, which takes a pass and has a bell."""
+_SHUT_OUT = ("could not read Username", "Authentication failed", "returned error: 401", "returned error: 403")
+_NO_REFS = "refs/clia/none/"
+_FETCH = (
+    *("fetch", "--no-tags", "--no-prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head"),
+    *("--refmap=", "--quiet", "--stdin"),
+    # All there is. Said aloud, a history that ends too early is reported, and git refuses servers that only hand out files: what
+    # comes from those it does not check.
+    "--depth=2147483647",
+)
+_ID = "([0-9a-f]{40})"
+_NOT_THERE = re.compile(f"(?:not our ref|no such remote ref|unadvertised object|want) {_ID}")
+_NOT_WHOLE = ("repository corruption on the remote side", "pack-objects died")
+_TOO_LARGE = ("died of signal 25", "File size limit exceeded", "File too large", "over limit", "ut of memory")
+_CUT_OFF = ("early EOF", "unexpected disconnect", "hung up unexpectedly", "RPC failed")
+_BAD = (
+    *("fsck error", "index-pack failed", "invalid index-pack output", "index-pack died", "pack has bad object"),
+    *("did not send all necessary objects", "missing necessary objects"),
+)
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+_SUFFIXES = (".pack", ".rev", ".idx")
+"""Of a pack's files, in the order in which they are moved: the index makes a pack count."""
+
+
+class Way(NamedTuple):
+    """How the other side is reached."""
+
+    url: str
+    pass_: str | None
+    told: str | None = None  # the refs of ours that may be mentioned
+
+
+class _Problem(NamedTuple):
+    code: str
+    reason: str
+    cid: str | None = None  # what it is about, where git names one
+
+
+def first_line(text: str) -> str:
+    """What git complains of first; what follows is its advice."""
+    return text.strip().partition("\n")[0] or "git does not say why"
+
+
+def without_credentials(text: str) -> str:
+    return _CREDENTIALS.sub("", text)
+
+
+class GitQuarantine:
+    """``Quarantine`` in a directory that the caller removes."""
+
+    def __init__(self, way: Way, where: str, ours: GitHandle, command: GitCommand) -> None:
+        self._way = way
+        self._where = where
+        self._ours = ours
+        self._reaching = command.reaching
+        self._handle = GitHandle(where, durable=False)
+        self._command = GitCommand(where, command.given, durable=ours.durable)
+        self.objects = GitObjects(self._handle, self._command)
+        self.graph = GitGraph(self._handle, self.objects)
+
+    def tips(self, refs: Sequence[str], limits: Limits) -> dict[str, str]:
+        end = monotonic() + limits.seconds
+        done = self._git(limits, "ls-remote", "--refs", "--", self._way.url, *refs)
+        if done.late:
+            raise self._unreachable(f"no answer in {limits.seconds:g} seconds")
+        if done.code:
+            raise self._unreachable(done.err)
+        lines = (line.split("\t", 1) for line in done.out.decode("utf-8", "replace").splitlines())
+        found = {line[1]: line[0] for line in lines if len(line) == 2 and line[1] in refs}
+        problem = self._attempt(list(found.values()), limits._replace(seconds=end - monotonic()))
+        if problem is not None:
+            shown = without_credentials(self._way.url)
+            raise Denied(f"what {shown} sends is refused: {problem.reason}", code=problem.code, fields={"url": shown})
+        return found
+
+    def fetch(self, cids: Sequence[str], limits: Limits) -> Fetched:
+        arrived: list[str] = []
+        refused: dict[str, tuple[str, str]] = {}
+        end, before = monotonic() + limits.seconds, self._size()
+        waiting = [list(dict.fromkeys(cids))]
+        while waiting:
+            batch = waiting.pop()
+            left = Limits(limits.bytes - self._size() + before, end - monotonic())
+            problem = self._attempt(batch, left)
+            if problem is None:
+                arrived += batch
+            elif problem.code == "too-slow":  # there is no time for the others either
+                late = [cid for each in (batch, *waiting) for cid in each]
+                refused |= dict.fromkeys(late, ("too-slow", f"it took longer than {limits.seconds:g} seconds"))
+                break
+            elif problem.cid in batch:
+                refused[problem.cid] = (problem.code, problem.reason)
+                waiting.append([each for each in batch if each != problem.cid])
+            elif len(batch) > 1:
+                middle = len(batch) // 2
+                waiting += [batch[middle:], batch[:middle]]
+            elif problem.code == "too-large" and left.bytes < limits.bytes:
+                refused[batch[0]] = ("too-much", f"with the others it is larger than {limits.bytes} bytes")
+            else:
+                refused[batch[0]] = (problem.code, problem.reason)
+        for cid in arrived:
+            if not is_commit(self._handle.repo, cid):
+                refused[cid] = ("not-a-commit", "it is no commit")
+        return Fetched(tuple(cid for cid in arrived if cid not in refused), refused)
+
+    def admit(self) -> None:
+        source, target = (os.path.join(each, "objects", "pack") for each in (self._where, self._ours.common_dir))
+        os.makedirs(target, exist_ok=True)
+        arrived = [each for each in self._packs() if each.endswith(_SUFFIXES)]
+        for suffix in _SUFFIXES:
+            for name in (each for each in arrived if each.endswith(suffix)):
+                # A pack's name says what is in it: one that is there already is the same.
+                if not os.path.exists(os.path.join(target, name)):
+                    os.rename(os.path.join(source, name), os.path.join(target, name))
+            if self._ours.durable and arrived:
+                _sync(target)
+
+    def _attempt(self, cids: Sequence[str], limits: Limits) -> _Problem | None:
+        """Fetches ids with all they reach; why that is refused, and then nothing of it is kept; None where all are there."""
+        if not cids or self._has(cids, limits):
+            return None
+        if limits.seconds <= 0:
+            return _Problem("too-slow", "no time is left")
+        if limits.bytes <= 0:
+            return _Problem("too-large", "no room is left")
+        before = self._packs()
+        try:
+            done = self._git(limits, *_FETCH, "--", self._way.url, given=cids)
+            came = self._packs() - before
+            problem = self._complaint(done, came, limits) or self._objection(came, limits)
+        except BaseException:
+            self._remove(self._packs() - before)
+            raise
+        if problem is not None:
+            self._remove(self._packs() - before)
+        return problem
+
+    def _has(self, cids: Sequence[str], limits: Limits) -> bool:
+        """Whether ids are here with all they reach, so that there is nothing to fetch."""
+        if any(kind_of(self._handle.repo, cid) is None for cid in cids):
+            return False
+        return self._git(limits, "rev-list", "--objects", "--quiet", "--stdin", "--not", "--alternate-refs", given=cids).code == 0
+
+    def _complaint(self, done: Ran, came: set[str], limits: Limits) -> _Problem | None:
+        """What git says against a transfer."""
+        if done.late:
+            return _Problem("too-slow", f"it took longer than {limits.seconds:g} seconds")
+        if not done.code:
+            return None
+        reason = without_credentials(done.err)
+        missing = _NOT_THERE.search(reason)
+        if missing is not None:
+            return _Problem("missing-object", "the other side does not give it", missing.group(1))
+        # Git does not say what its helper died of; but the system cuts a file off just there.
+        if any(self._size({each}) >= cut_at(limits) for each in came) or any(each in reason for each in _TOO_LARGE):
+            return _Problem("too-large", f"it is larger than {limits.bytes} bytes")
+        if any(each in reason for each in _NOT_WHOLE):
+            return _Problem("missing-object", "the other side does not have all of it")
+        if any(each in reason for each in _BAD) and not any(each in reason for each in _CUT_OFF):
+            return _Problem("bad-objects", f"git refuses it: {reason.splitlines()[0]}")
+        raise self._unreachable(reason)
+
+    def _objection(self, names: set[str], limits: Limits) -> _Problem | None:
+        """What we say against one that git is content with."""
+        if os.path.exists(os.path.join(self._where, "shallow")):
+            return _Problem("missing-object", "the other side does not have all of its history")
+        if self._loose():
+            return _Problem("bad-objects", "it was not sent as a pack")
+        if self._size(names) > limits.bytes:
+            return _Problem("too-large", f"it is larger than {limits.bytes} bytes")
+        indexes = [os.path.join(self._where, "objects", "pack", each) for each in sorted(names) if each.endswith(".idx")]
+        much = oversized(self._handle.repo, indexes, limits)
+        return None if much is None else _Problem("too-large", much)
+
+    def _packs(self) -> set[str]:
+        return set(os.listdir(os.path.join(self._where, "objects", "pack")))
+
+    def _size(self, names: set[str] | None = None) -> int:
+        folder = os.path.join(self._where, "objects", "pack")
+        return sum(os.path.getsize(os.path.join(folder, each)) for each in (self._packs() if names is None else names))
+
+    def _loose(self) -> list[str]:
+        return [each for each in os.listdir(os.path.join(self._where, "objects")) if each not in ("info", "pack")]
+
+    def _remove(self, packs: set[str]) -> None:
+        """What a transfer that is refused has left behind."""
+        for each in packs:
+            os.unlink(os.path.join(self._where, "objects", "pack", each))
+        for each in self._loose():
+            shutil.rmtree(os.path.join(self._where, "objects", each))
+        for each in ("shallow", "shallow.lock"):
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._where, each))
+        self._handle.renew()  # libgit2 would still see what it has open
+
+    def _git(self, limits: Limits, *words: str, given: Sequence[str] = ()) -> Ran:
+        # Git would tell the other side where every ref of ours is, so that it need not send what these reach.
+        settings = _SETTINGS | {"core.alternateRefsPrefixes": self._way.told or _NO_REFS}
+        if self._way.pass_ is not None:
+            settings["http.extraHeader"] = f"Authorization: Bearer {self._way.pass_}"
+        more = {"GIT_CONFIG_COUNT": str(len(settings)), "GIT_ALLOW_PROTOCOL": PROTOCOLS, "GIT_NO_LAZY_FETCH": "1", **self._reaching}
+        for number, (key, value) in enumerate(settings.items()):
+            more |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+        command, environment = self._command.whole(*words)
+        listed = os.path.join(self._where, "given")
+        with open(listed, "w", encoding="ascii") as file:
+            file.writelines(f"{each}\n" for each in given)
+        # An address such as ../other.git is relative to the worktree's top.
+        return run(command, environment | more, self._ours.work_dir or self._ours.git_dir, limits, listed)
+
+    def _unreachable(self, reason: str) -> TransportError:
+        said, url = without_credentials(reason), without_credentials(self._way.url)
+        if FORGE in url and any(each in said for each in _SHUT_OUT):
+            return TransportError(
+                f"the forge at {url} does not let this space in",
+                code="pass-refused",
+                hints=[
+                    "it has to know and trust this space's key: there, clia peer add with what clia key show prints here",
+                    "the space at the end of the address has to be one that it serves",
+                    "the pass is signed: it takes the clone that has the private key",
+                ],
+                fields={"url": url, "reason": said},
+            )
+        return TransportError(f"{url} cannot be reached: {first_line(said)}", fields={"url": url, "reason": said})
+
+
+def _sync(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,252 @@
+"""Refs: read as files, moved by compare and swap through libgit2.
+
+Invariant: of several writers that expect the same old value, one wins and the others get ``StaleRef``; nothing is half
+moved. Callers hold the lock of whatever they move, so a lock file of git's own on a ref of ours that does not change for a
+second was left by a process that died. Branches of people are moved by others too: their locks are waited for, never broken.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from itertools import islice
+
+from clia.errors import Conflict, GitError, InvalidInput, StaleRef
+from clia.git.git_errors import git_error, is_lock_failure, message_of
+from clia.git.records import Look
+from clia.git.ref_files import packed_state, read_loose, read_packed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from clia.git.command import GitCommand
+    from clia.git.handle import GitHandle
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _PATIENCE, _STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
+_OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
+"""Refs that are moved under a lock of ours. A lock on any other may be held by someone who lives."""
+_NOTHING = "0" * 40
+
+
+class GitRefs:
+    """``Refs`` of one repository. ``reached`` is told when a ref's own lock is held; tests kill the process there."""
+
+    shared = False
+
+    def __init__(self, handle: GitHandle, command: GitCommand, reached: Callable[[str], None]) -> None:
+        self._handle = handle
+        self._command = command
+        self._reached = reached
+        self._packed_lock = os.path.join(handle.common_dir, "packed-refs.lock")
+
+    def get(self, name: str) -> str | None:
+        import pygit2
+
+        try:
+            found = self._handle.repo.references.get(name)
+            return None if found is None else str(found.resolve().target)
+        except (pygit2.GitError, KeyError, OSError, ValueError) as err:
+            raise git_error(f"the ref {name} cannot be read", err, ref=name) from None
+
+    def under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
+        # Loose refs first: a ref that is packed meanwhile is in the packed file before its loose file goes.
+        loose = dict(islice(read_loose(self._handle.common_dir, prefix, after), limit))
+        packed = read_packed(self._handle.common_dir, prefix, after, limit)
+        return sorted((dict(packed) | loose).items())[:limit] if loose else packed
+
+    def look(self, prefixes: Sequence[str], since: Any = None) -> Look:
+        loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._handle.common_dir, prefix)}
+        packed = packed_state(self._handle.common_dir)
+        if packed is None:
+            return Look(None, None)
+        before = since.get("loose") if isinstance(since, dict) and since.get("packed") == packed else None
+        seen = {"packed": packed, "loose": loose}
+        if not isinstance(before, dict):
+            return Look(seen, None)
+        return Look(seen, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
+
+    def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
+        self.check(name, old, new)
+        swap = self._swap if name.startswith(_OURS) else self._swap_by_git
+        # Pauses and their jitter shape no result; they keep writers from meeting again and again.
+        started, pause = time.monotonic(), _FIRST_PAUSE
+        lock = LockFile(os.path.join(self._handle.common_dir, f"{name}.lock"))
+        while True:
+            try:
+                swap(name, old, new, why)
+            except (KeyError, OSError, ValueError, _pygit2_error()) as err:
+                if not (_folder_vanished(err) or is_lock_failure(err)):
+                    raise git_error(f"the ref {name} cannot be moved", err, ref=name) from None
+                self._handle.renew()
+                if time.monotonic() - started > _PATIENCE:
+                    raise _held(name, self._packed_lock if "packed-refs.lock" in message_of(err) else lock.path) from None
+            else:
+                return
+            if name.startswith(_OURS):
+                lock.break_if_stale()
+            time.sleep(pause * (0.5 + random.random()))  # noqa: S311  # jitter, not a secret
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _swap(self, name: str, old: str | None, new: str | None, why: str) -> None:
+        with self._handle.repo.transaction() as transaction:
+            transaction.lock_ref(name)
+            self._reached("ref-locked")
+            actual = self.get(name)
+            if actual != old:
+                raise stale(name, old, actual)
+            if new is None:
+                transaction.remove(name)
+            else:
+                transaction.set_target(name, new, message=why)
+
+    def _swap_by_git(self, name: str, old: str | None, new: str | None, why: str) -> None:
+        """For branches of people: should we be killed, git still finishes, and leaves no lock behind that nobody may break."""
+        words = ("-d", name, old or _NOTHING) if new is None else (name, new, old or _NOTHING)
+        done = self._command.attempt("update-ref", "-m", why, *words)
+        if done.code == 0:
+            return
+        actual = self.get(name)
+        if actual != old:
+            raise stale(name, old, actual)
+        raise OSError(done.err)
+
+    def move_together(self, moves: Sequence[tuple[str, str | None, str | None]], why: str) -> bool:
+        del moves, why
+        return False
+
+    def told(self, name: str, cid: str) -> bool:
+        del name, cid
+        return False
+
+    def check(self, name: str, old: str | None, new: str | None) -> None:
+        """What libgit2's transaction does not look at: whether a move can be made, apart from who is quicker."""
+        import pygit2
+
+        if not pygit2.reference_is_valid_name(name):
+            raise InvalidInput(f"{name!r} is no name for a ref", code="invalid-ref", fields={"ref": name})
+        if new is not None and not isinstance(self._handle.repo.get(new), pygit2.Commit):
+            raise GitError(f"the ref {name} cannot point at {new}: there is no such commit", fields={"ref": name, "cid": new})
+        if old is not None:
+            return
+        parts = name.split("/")
+        for above in ("/".join(parts[:count]) for count in range(3, len(parts))):
+            if self.get(above) is not None:
+                raise _in_the_way(name, above)
+        below = self.under(f"{name}/")
+        if below:
+            raise _in_the_way(name, below[0][0])
+
+    def followed_by(self, name: str) -> str | None:
+        common = self._handle.common_dir
+        config = self._handle.repo.config
+        if not ("core.bare" in config and config.get_bool("core.bare")) and _checked_out(common) == name:
+            place = config["core.worktree"] if "core.worktree" in config else None  # noqa: SIM401  # it has no get
+            return os.path.realpath(os.path.join(common, place)) if place else os.path.dirname(common)
+        for worktree in sorted(_entries(os.path.join(common, "worktrees"))):
+            if _checked_out(worktree) == name:
+                place = _first_line(os.path.join(worktree, "gitdir"))
+                return None if place is None else os.path.dirname(place)
+        return None
+
+    def busy(self, name: str) -> str | None:
+        common = self._handle.common_dir
+        for git_dir in (common, *sorted(_entries(os.path.join(common, "worktrees")))):
+            for doing in ("rebase-merge", "rebase-apply"):
+                if _first_line(os.path.join(git_dir, doing, "head-name")) == name:
+                    return "it is being rebased"
+        return None
+
+    def forget_past(self, name: str) -> None:
+        try:
+            os.unlink(os.path.join(self._handle.common_dir, "logs", *name.split("/")))
+        except FileNotFoundError:
+            return
+        except OSError as err:
+            raise git_error(f"the log of {name} cannot be removed", err, ref=name) from None
+
+
+class LockFile:
+    """A lock file of git's own, watched for life."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._seen: tuple[int, int] | None = None
+        self._since = 0.0
+
+    def break_if_stale(self) -> None:
+        """Removes the file once it has been the same for a second: whoever made it is dead."""
+        try:
+            info = os.stat(self.path)
+        except OSError:
+            self._seen = None
+            return
+        now = time.monotonic()
+        if self._seen != (info.st_ino, info.st_mtime_ns):
+            self._seen, self._since = (info.st_ino, info.st_mtime_ns), now
+        elif now - self._since >= _STALE_AFTER:
+            try:
+                os.unlink(self.path)
+            except OSError:
+                return
+
+
+def _folder_vanished(err: Exception) -> bool:
+    """Whether ``git pack-refs`` removed an empty folder under the writer. libgit2 says so in two ways."""
+    return isinstance(err, KeyError) or "no such file or directory" in message_of(err).lower()
+
+
+def _pygit2_error() -> type[Exception]:
+    import pygit2
+
+    return pygit2.GitError
+
+
+def _held(name: str, lock: str) -> GitError:
+    error = GitError(
+        f"the ref {name} is locked by another process",
+        code="ref-locked",
+        hints=[f"if no git process is at work, remove {lock}"],
+        fields={"ref": name, "lock": lock},
+    )
+    error.retryable = True
+    return error
+
+
+def stale(name: str, expected: str | None, actual: str | None) -> StaleRef:
+    return StaleRef(
+        f"{name} has moved: expected {expected or 'nothing'}, found {actual or 'nothing'}",
+        hints=["read the ref again, and decide anew"],
+        fields={"ref": name, "expected": expected, "actual": actual},
+    )
+
+
+def _in_the_way(name: str, other: str) -> Conflict:
+    return Conflict(
+        f"{name} cannot be made while {other} exists",
+        code="ref-clash",
+        hints=[f"git cannot hold both; rename or delete {other}"],
+        fields={"ref": name, "other": other},
+    )
+
+
+def _checked_out(git_dir: str) -> str | None:
+    line = _first_line(os.path.join(git_dir, "HEAD"))
+    return line[5:] if line is not None and line.startswith("ref: ") else None
+
+
+def _first_line(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.readline().rstrip("\n")
+    except OSError:
+        return None
+
+
+def _entries(directory: str) -> list[str]:
+    try:
+        return [os.path.join(directory, name) for name in os.listdir(directory)]
+    except OSError:
+        return []

@@ -1,0 +1,1 @@
+"""The hub: the git server through which several machines share one space."""

@@ -1,0 +1,224 @@
+"""The local file system.
+
+Invariant: a file that was written is whole and on disk before its name shows it. Old content or new content, never a
+mixture, at whatever instant the process dies; a leftover temporary file is swept by the next writer.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+
+from clia.errors import AlreadyExists, FileError
+from clia.identities.file_interface import DIRECTORY, FILE, LINK, MISSING, OTHER, Entry
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_GONE = (errno.ENOENT, errno.ENOTDIR)
+_TEMPORARY = ".clia-writing-"
+
+
+class LocalFiles:
+    """``Files`` on the local disk."""
+
+    def real(self, path: str) -> str:
+        try:
+            return os.path.realpath(path)
+        except (OSError, ValueError) as err:
+            raise _error(path, err) from None
+
+    def kind(self, path: str) -> str:
+        try:
+            mode = os.lstat(path).st_mode
+        except (OSError, ValueError) as err:
+            if _is_gone(err):
+                return MISSING
+            raise _error(path, err) from None
+        if stat.S_ISREG(mode):
+            return FILE
+        if stat.S_ISDIR(mode):
+            return DIRECTORY
+        return LINK if stat.S_ISLNK(mode) else OTHER
+
+    def entries(self, directory: str) -> list[Entry] | None:
+        try:
+            with os.scandir(directory) as found:
+                return [Entry(each.name, _entry_kind(each)) for each in found]
+        except (OSError, ValueError) as err:
+            if _is_gone(err):
+                return None
+            raise _error(directory, err) from None
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        try:
+            # Not blocking: a named pipe in the place of a document must not hang the reader.
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as err:
+            if _is_gone(err):
+                return None
+            raise _error(path, err) from None
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise FileError(f"{path} is not a regular file", fields={"path": path, "reason": "not a regular file"})
+            return _read(handle, limit + 1)
+        except OSError as err:
+            raise _error(path, err) from None
+        finally:
+            os.close(handle)
+
+    def owner(self, path: str) -> int | None:
+        if os.name != "posix":
+            return None
+        try:
+            return os.lstat(path).st_uid
+        except OSError:
+            return None
+
+
+class WritableLocalFiles(LocalFiles):
+    """``WritableFiles`` on the local disk.
+
+    ``reached`` is told each named step of a write as it is passed; tests kill the process there.
+    """
+
+    def __init__(self, reached: Callable[[str], None] | None = None) -> None:
+        self._reached = reached or _nowhere
+
+    @contextmanager
+    def exclusive(self, directory: str) -> Iterator[None]:
+        import fcntl  # not on every system, and only writers need it
+
+        try:
+            handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as err:
+            raise _error(directory, err) from None
+        try:
+            # The lock is on the directory itself: it leaves no lock file in the user's repository.
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            _sweep(directory)
+            yield
+        finally:
+            os.close(handle)
+
+    def make_directory(self, path: str) -> None:
+        missing = []
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for each in reversed(missing):
+            try:
+                with suppress(FileExistsError):
+                    os.mkdir(each)
+                _sync_directory(os.path.dirname(each))
+            except OSError as err:
+                raise _error(each, err) from None
+
+    def replace(self, path: str, data: bytes) -> None:
+        try:
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+        except FileNotFoundError:
+            mode = None
+        except OSError as err:
+            raise _error(path, err) from None
+        self._write(path, data, mode, os.replace)
+
+    def create(self, path: str, data: bytes) -> None:
+        self._write(path, data, None, _link_new)
+
+    def remove_tree(self, path: str) -> None:
+        import shutil  # 5 ms at start-up, and hardly ever needed
+
+        try:
+            shutil.rmtree(path)
+            _sync_directory(os.path.dirname(path))
+        except OSError as err:
+            raise _error(path, err) from None
+
+    def _write(self, path: str, data: bytes, mode: int | None, publish: Callable[[str, str], None]) -> None:
+        directory, name = os.path.split(path)
+        temporary = os.path.join(directory, f"{_TEMPORARY}{os.getpid()}-{name}")
+        try:
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            self._reached("temporary-created")
+            try:
+                with open(handle, "wb") as out:
+                    out.write(data)
+                    self._reached("temporary-written")
+                    out.flush()
+                    if mode is not None:
+                        os.fchmod(out.fileno(), mode)
+                    os.fsync(out.fileno())
+                self._reached("temporary-synced")
+                publish(temporary, path)
+                self._reached("published")
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+            _sync_directory(directory)
+            self._reached("directory-synced")
+        except FileExistsError:
+            raise AlreadyExists(f"{path} exists already", fields={"path": path}) from None
+        except OSError as err:
+            raise _error(path, err) from None
+
+
+def _nowhere(step: str) -> None:
+    """Nobody watches the steps."""
+    del step
+
+
+def _link_new(temporary: str, path: str) -> None:
+    os.link(temporary, path)
+    os.unlink(temporary)
+
+
+def _sweep(directory: str) -> None:
+    """Removes what a killed writer left; the caller holds the directory, so no writer is at work."""
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            if name.startswith(_TEMPORARY):
+                with suppress(OSError):
+                    os.unlink(os.path.join(directory, name))
+
+
+def _sync_directory(directory: str) -> None:
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(handle: int, limit: int) -> bytes:
+    data = os.read(handle, limit)
+    if len(data) == limit:
+        return data
+    parts = [data]
+    size = len(data)
+    while data and size < limit:
+        data = os.read(handle, limit - size)
+        parts.append(data)
+        size += len(data)
+    return b"".join(parts)
+
+
+def _entry_kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return LINK
+    if entry.is_file(follow_symlinks=False):
+        return FILE
+    return DIRECTORY if entry.is_dir(follow_symlinks=False) else OTHER
+
+
+def _is_gone(err: Exception) -> bool:
+    return isinstance(err, OSError) and err.errno in _GONE
+
+
+def _error(path: str, err: Exception) -> FileError:
+    reason = (err.strerror if isinstance(err, OSError) else None) or str(err)
+    return FileError(f"{path}: {reason}", fields={"path": path, "reason": reason})

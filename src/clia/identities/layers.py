@@ -1,0 +1,233 @@
+"""Layers: every document that takes part in a merge, lowest precedence first.
+
+Invariant: an inherited document stands just before the first document that names it, and no document stands twice.
+A document that is itself a context of the chain keeps its own place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from clia.errors import CliaError, FileError
+from clia.identities.contexts import kind_of
+from clia.identities.diagnostics import CODES, Diagnostic, diagnostic
+from clia.identities.file_interface import FILE, LINK
+from clia.identities.places import depth, inside, repositories_above
+from clia.values import documents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from clia.identities.contexts import Context
+    from clia.identities.file_interface import Files
+
+CONTEXT, INHERITED = "context", "inherited"
+_COPIES = (".clia/exports", ".generated", "legacy-imports")
+_REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|[^/]+@[^/]+:")
+
+
+class Layer(NamedTuple):
+    path: str
+    document: dict[str, Any]
+    directory: str  # the domain directory of the context that brought it in
+    origin: str  # CONTEXT or INHERITED
+    only: frozenset[str] | None  # the fields that take part; None: all
+    inherited_by: str | None = None
+    data: bytes = b""
+
+    def is_own(self) -> bool:
+        """Whether it is a document of the agent's own chain, there in full."""
+        return self.origin == CONTEXT and self.only is None
+
+
+class Reader:
+    """Loads documents of one lineage; each file is read once, whatever asks for it."""
+
+    def __init__(self, files: Files, trusted: frozenset[int] | None = None) -> None:
+        self.files = files
+        self._trusted = trusted
+        self.diagnostics: list[Diagnostic] = []
+        self._loaded: dict[str, tuple[dict[str, Any], bytes] | None] = {}
+        self._roots: dict[str, list[str]] = {}
+        self._real: dict[str, str] = {}
+
+    def real(self, path: str) -> str:
+        """The real path of a file; its directory is resolved once, since a link is rare and resolving is slow."""
+        if path not in self._real:
+            directory, _, name = path.rpartition("/")
+            if directory not in self._real:
+                self._real[directory] = self.files.real(directory or "/")
+            is_link = self.files.kind(path) == LINK
+            self._real[path] = self.files.real(path) if is_link else f"{self._real[directory]}/{name}"
+        return self._real[path]
+
+    def knows(self, contexts: Iterable[Context]) -> None:
+        """Takes over what discovery has resolved already."""
+        self._real.update((each.home, each.real_home) for each in contexts)
+
+    def load(self, path: str) -> tuple[dict[str, Any], bytes] | None:
+        """The document and its bytes; None, with a diagnostic, where it cannot be used."""
+        if path not in self._loaded:
+            self._loaded[path] = self._read(path)
+        return self._loaded[path]
+
+    def roots(self, directory: str) -> list[str]:
+        """Repository roots that enclose a directory, innermost first."""
+        if directory not in self._roots:
+            self._roots[directory] = repositories_above(self.files, directory, self._trusted)
+        return self._roots[directory]
+
+    def _read(self, path: str) -> tuple[dict[str, Any], bytes] | None:
+        try:
+            data = self.files.read(path, documents.MAX_BYTES)
+            if data is None:
+                raise FileError(f"{path} is gone", fields={"path": path})
+            return documents.parse(data, path), data
+        except FileError as err:
+            self.diagnostics.append(diagnostic("unreadable", path, err.message))
+        except CliaError as err:
+            self.diagnostics.append(Diagnostic(err.code, "error", path, None, err.message, CODES[err.code].hint))
+        return None
+
+
+def build(reader: Reader, kind: str, chain: Sequence[Context], pinned: Sequence[Context]) -> list[Layer]:
+    """The layers of one kind: ``chain`` in full, ``pinned`` contexts with their guardrails alone."""
+    reader.knows([*chain, *pinned])
+    dropped = {each.real_home for each in pinned}
+    places = sorted([*chain, *pinned], key=_chain_order(chain))
+    own = {reader.real(path) for each in chain if (path := each.documents[kind])}
+    builder = _Builder(reader, kind, own)
+    for context in places:
+        path = context.documents[kind]
+        if path is not None:
+            only = frozenset(["guardrails"]) if context.real_home in dropped else None
+            builder.add(path, context.directory, only)
+    return builder.layers
+
+
+def _chain_order(chain: Sequence[Context]) -> Callable[[Context], tuple[int, int, str]]:
+    """Pinned contexts come where their depth puts them; the chain's own order never changes."""
+    rank = {each.real_home: index for index, each in enumerate(chain)}
+
+    def key(context: Context) -> tuple[int, int, str]:
+        at = rank.get(context.real_home)
+        if at is not None:
+            return at, 1, ""
+        before = sum(1 for each in chain[:-1] if depth(each.directory) <= depth(context.directory))
+        return before, 0, context.directory
+
+    return key
+
+
+class _Builder:
+    def __init__(self, reader: Reader, kind: str, own: set[str]) -> None:
+        self.reader = reader
+        self.kind = kind
+        self.own = own  # real paths of the chain's own documents
+        self.layers: list[Layer] = []
+        self.placed: set[tuple[str, bool]] = set()  # (real path, in full)
+
+    def add(self, path: str, directory: str, only: frozenset[str] | None) -> None:
+        """A context's document, what it inherits first. Depth first with a stack of its own: chains may be long."""
+        stack = [self._visit(path, directory, only, None)]
+        on_stack = [self.reader.real(path)]
+        while stack:
+            target = next(stack[-1], None)
+            if target is None:
+                stack.pop()
+                on_stack.pop()
+                continue
+            real, by = target
+            if real in on_stack:
+                self._report("inherits-cycle", by, f"{by} inherits {real}, which leads back to it", "/inherits")
+            elif (real, only is None) not in self.placed and real not in self.own:
+                stack.append(self._visit(real, directory, only, by))
+                on_stack.append(real)
+
+    def _visit(self, path: str, directory: str, only: frozenset[str] | None, by: str | None) -> Iterator[tuple[str, str]]:
+        """Yields what the document inherits, then places the document itself."""
+        loaded = self.reader.load(path)
+        if loaded is None:
+            return
+        document, data = loaded
+        for target in self._targets(path, document, directory):
+            yield target, path
+        self.placed.add((self.reader.real(path), only is None))
+        origin = CONTEXT if by is None else INHERITED
+        self.layers.append(Layer(path, document, directory, origin, only, by, data))
+
+    def _targets(self, path: str, document: dict[str, Any], directory: str) -> Iterator[str]:
+        for pointer, declared in declared_inherits(document):
+            if pointer.startswith("/extensions"):
+                self._report("inherits-legacy-place", path, f"{path}: `inherits` stands in `extensions`", pointer)
+            if not isinstance(declared, str) or not declared.strip():
+                self._report("wrong-type", path, f"{path}: {pointer} must be a path, not {documents.type_name(declared)}", pointer)
+                continue
+            try:
+                target = self._resolve(path, pointer, declared.strip(), directory)
+            except _Unusable as err:
+                self._report(err.code, path, f"{path} inherits {declared}, {err}", pointer)
+            else:
+                yield target
+
+    def _resolve(self, path: str, pointer: str, declared: str, directory: str) -> str:
+        if _REMOTE.match(declared) or declared.startswith("//"):
+            raise _Unusable("inherits-remote", "which is not fetched")
+        home = self.reader.real(path).rpartition("/")[0] or "/"
+        roots = self.reader.roots(home) or [directory]
+        try:
+            target = find_target(self.reader.files, roots, declared, FILE)
+        except FileError as err:
+            raise _Unusable("unreadable", err.message) from None
+        if target is None:
+            raise _Unusable("inherits-missing", "which does not exist")
+        if not inside(target, roots[-1]):
+            raise _Unusable("inherits-outside", f"which lies outside {roots[-1]}")
+        if any(f"/{each}/" in target for each in _COPIES):
+            raise _Unusable("inherits-kind-mismatch", "which is a copy or an archive, never an input")
+        name = target.rpartition("/")[2]
+        kind = kind_of(name)
+        if kind not in (None, self.kind):
+            raise _Unusable("inherits-kind-mismatch", f"which is no {self.kind} document")
+        if kind is not None and not name.endswith(".triad.json"):
+            self._report("inherits-legacy-name", path, f"{path} inherits {declared}, an old name", pointer)
+        return target
+
+    def _report(self, code: str, path: str, message: str, pointer: str) -> None:
+        self.reader.diagnostics.append(diagnostic(code, path, message, pointer))
+
+
+class _Unusable(Exception):
+    """An inherited path that cannot take part; never leaves this module."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def declared_inherits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What a document says it inherits, with the place where it says so; the old place comes first."""
+    extensions = document.get("extensions")
+    old = extensions.get("inherits") if isinstance(extensions, dict) else None
+    for base, value in (("/extensions/inherits", old), ("/inherits", document.get("inherits"))):
+        if isinstance(value, list):
+            for index, item in enumerate(value):
+                yield f"{base}/{index}", item
+        elif value is not None:
+            yield base, value
+
+
+def find_target(files: Files, roots: Sequence[str], declared: str, kind: str) -> str | None:
+    """The real path of the first hit: below each root, innermost first. A path that leaves all of them is returned
+    as it is, for the caller to refuse; None where nothing is there."""
+    outside = None
+    for root in roots:
+        real = files.real(declared if declared.startswith("/") else f"{root}/{declared}")
+        if not inside(real, roots[-1]):
+            outside = outside or real
+        elif files.kind(real) == kind:
+            return real
+    return outside

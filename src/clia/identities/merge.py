@@ -1,0 +1,417 @@
+"""Merging layers into one document, and where every part of it came from.
+
+Invariant: merging is a pure function of the layers, and it returns a provenance tree of the same shape as the
+document, so that every leaf can name its origin. ``merge(x, x) == merge(x)``.
+"""
+
+from __future__ import annotations
+
+import json
+
+from clia.identities import rules
+from clia.identities.diagnostics import diagnostic
+from clia.identities.projection import text as projected
+from clia.identities.projection import type_of
+from clia.values.documents import type_name
+from clia.values.pointer import token
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.layers import Layer
+
+    # A value offered for one place: which layer offers it, where in that layer's document, and the value.
+    Offer = tuple[int, str, Any]
+    Source = tuple[int, str]
+
+
+class Taken:
+    """The whole value came from one place; ``also`` gave the same value, ``shadowed`` another one that lost."""
+
+    __slots__ = ("also", "shadowed", "source")
+
+    def __init__(self, source: Source, also: Sequence[Source] = (), shadowed: Sequence[Source] = ()) -> None:
+        self.source = source
+        self.also = also
+        self.shadowed = shadowed
+
+    def say(self, source: Source) -> None:
+        """One more place gives the very same value."""
+        if isinstance(self.also, list):
+            self.also.append(source)
+        else:
+            self.also = [*self.also, source]
+
+
+class Items:
+    """An array whose items came from different places."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[Taken]) -> None:
+        self.items = items
+
+
+class Fields:
+    """An object merged key by key."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: dict[str, Provenance]) -> None:
+        self.fields = fields
+
+
+class Computed:
+    """A value that no layer gave: the slug that was asked for, a null, a mark."""
+
+    __slots__ = ("reason", "sources")
+
+    def __init__(self, reason: str, sources: Sequence[Source] = ()) -> None:
+        self.reason = reason
+        self.sources = sources
+
+
+if TYPE_CHECKING:
+    Provenance = Taken | Items | Fields | Computed
+    Merged = tuple[Any, Provenance]
+
+_MISSING = object()
+
+
+def merge(kind: str, slug: str, layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[str, Provenance], list[Diagnostic]]:
+    """The merged document, the provenance of each of its fields, and what was wrong with the layers' types."""
+    found: list[Diagnostic] = []
+    offers = _offers(layers, found)
+    innermost = max((index for index, layer in enumerate(layers) if layer.is_own()), default=-1)
+    document: dict[str, Any] = {}
+    provenance: dict[str, Provenance] = {}
+    for field, given in offers.items():
+        strategy = rules.rule_for(field).strategy
+        counted = [offer for offer in given if offer[0] == innermost] if strategy == rules.LOCAL else given
+        if counted:
+            document[field], provenance[field] = _STRATEGIES[strategy](counted)
+    document["slug"], provenance["slug"] = slug, Computed("the slug that was asked for")
+    for field in rules.ALWAYS[kind]:
+        if field not in document:
+            document[field], provenance[field] = None, Computed("no layer gives a value")
+    return document, provenance, found
+
+
+def _offers(layers: Sequence[Layer], found: list[Diagnostic]) -> dict[str, list[Offer]]:
+    """What each layer has to say about each field, outermost first; fields in the order of their first appearance."""
+    offers: dict[str, list[Offer]] = {}
+    places: dict[str, str] = {}
+    for index, layer in enumerate(layers):
+        for field, value in layer.document.items():
+            if field == rules.MARKS or (layer.only is not None and field not in layer.only):
+                continue
+            if field not in places:
+                places[field] = f"/{token(field)}"
+            shaped = _shaped(layer, field, value, found)
+            if shaped is not _MISSING:
+                offers.setdefault(field, []).append((index, places[field], shaped))
+    return offers
+
+
+def is_empty(value: Any) -> bool:
+    """Missing, null, blank, or made of nothing else. ``false`` and ``0`` are values."""
+    kind = type(value)
+    if kind is str:
+        return not value or value.isspace()
+    if kind is dict or isinstance(value, list):
+        for each in value.values() if kind is dict else value:  # noqa: SIM110  # hot: a generator doubles its cost
+            if not is_empty(each):
+                return False
+        return True
+    return value is None
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are one and the same canonical value: 1 is 1.0, but neither is true."""
+    # Python calls 1 and True equal, at any depth; equal spellings settle it in nearly every case.
+    return bool(one == other) and (repr(one) == repr(other) or _same_kinds(one, other))
+
+
+def _same_kinds(one: Any, other: Any) -> bool:
+    """For equal values: whether no boolean stands where the other has a number."""
+    if isinstance(one, dict):
+        return all(_same_kinds(value, other[key]) for key, value in one.items())
+    if isinstance(one, list):
+        return all(map(_same_kinds, one, other))
+    return isinstance(one, bool) == isinstance(other, bool)
+
+
+class _Seen:
+    """Which values are there already. Equal values have equal outlines, so only a few are ever compared; where many
+    share an outline, a finer one parts them."""
+
+    def __init__(self) -> None:
+        self._strings: dict[str, int] = {}
+        self._by_outline: dict[int, list[int]] = {}
+        self._crowds: dict[int, dict[int, list[int]]] = {}
+
+    def place(self, item: Any, values: list[Any]) -> int | None:
+        """Where the item stands already; None where it is new, and then it is expected at the end of ``values``."""
+        if type(item) is str:
+            place = self._strings.get(item)
+            if place is None:
+                self._strings[item] = len(values)
+            return place
+        outline = _outline(item)
+        rivals = self._by_outline.get(outline)
+        if rivals is None:
+            self._by_outline[outline] = [len(values)]
+            return None
+        if len(rivals) >= _CROWDED:
+            rivals = self._crowd(outline, rivals, values).setdefault(_deep_outline(item), [])
+        for at in rivals:
+            if same(values[at], item):
+                return at
+        rivals.append(len(values))
+        return None
+
+    def moved(self, item: Any, at: int, values: list[Any]) -> None:
+        """``item`` stands at ``at`` now, in the place of something else."""
+        outline = _outline(item)
+        rivals = self._by_outline.setdefault(outline, [])
+        if len(rivals) >= _CROWDED:
+            rivals = self._crowd(outline, rivals, values).setdefault(_deep_outline(item), [])
+        rivals.append(at)
+
+    def _crowd(self, outline: int, rivals: list[int], values: list[Any]) -> dict[int, list[int]]:
+        if outline not in self._crowds:
+            crowd = self._crowds[outline] = {}
+            for at in rivals:
+                crowd.setdefault(_deep_outline(values[at]), []).append(at)
+        return self._crowds[outline]
+
+
+_CROWDED = 16
+
+
+def _outline(value: Any) -> int:
+    """A number that equal values share, whatever the order of their keys; quick to find, and others seldom share it."""
+    if type(value) is dict:
+        return sum([hash(each) for each in value.values() if type(each) is str])
+    return len(value) if isinstance(value, list) else hash(value)
+
+
+def _deep_outline(value: Any) -> int:
+    """As ``_outline``, of everything below too."""
+    if type(value) is dict:
+        return sum([hash((key, _deep_outline(each))) for key, each in value.items()])
+    if isinstance(value, list):
+        return hash(tuple([_deep_outline(each) for each in value]))
+    return hash(value)
+
+
+def _shaped(layer: Layer, field: str, value: Any, found: list[Diagnostic]) -> Any:
+    """The value as the field's rule wants it, or ``_MISSING`` where it cannot take part."""
+    shape = rules.rule_for(field).shape
+    if shape is None or value is None:
+        return value
+    if shape == rules.LIST_OR_OBJECT and isinstance(value, (list, dict)):
+        return value
+    if shape == rules.LIST:
+        if isinstance(value, list):
+            return value
+        if isinstance(value, (str, dict)):
+            # Dropping it would lose a guardrail without a word.
+            message = f"{layer.path}: /{field} is {type_name(value)}, read as a list of one"
+            found.append(diagnostic("scalar-for-list", layer.path, message, f"/{token(field)}"))
+            return _One((value,))
+    elif shape == (rules.STRING if isinstance(value, str) else rules.OBJECT if isinstance(value, dict) else None):
+        return value
+    message = f"{layer.path}: /{field} must be {shape}, not {type_name(value)}; it was left out"
+    found.append(diagnostic("wrong-type", layer.path, message, f"/{token(field)}"))
+    return _MISSING
+
+
+class _One(list):  # type: ignore[type-arg]
+    """A single value read as a list: its item's place in the file is the field itself."""
+
+
+def _items(offer: Offer) -> Iterator[tuple[Source, Any]]:
+    """The items of an array that are not empty, each with its place."""
+    layer, at, value = offer
+    single = type(value) is _One
+    for position, item in enumerate(value or ()):
+        if not is_empty(item):
+            yield (layer, at if single else f"{at}/{position}"), item
+
+
+def _last(given: list[Offer]) -> Merged:
+    """The most local value that is not empty, whole."""
+    for layer, at, value in reversed(given):
+        if not is_empty(value):
+            return value, Taken((layer, at))
+    return None, Computed("every layer that has the key leaves it empty", [(layer, at) for layer, at, _ in given])
+
+
+def _kept(given: list[Offer]) -> Merged:
+    """As ``_last``, but where all are empty the most local is kept as it is: unknown keys survive."""
+    value, provenance = _last(given)
+    if isinstance(provenance, Taken):
+        return value, provenance
+    layer, at, value = given[-1]
+    return value, Taken((layer, at))
+
+
+def _deep(given: list[Offer]) -> Merged:
+    """Objects key by key, everything else most local first. A value that is no object hides the objects above it."""
+    objects: list[Offer] = []
+    for offer in reversed(given):
+        value = offer[2]
+        if isinstance(value, dict):
+            objects.append(offer)
+        elif not is_empty(value):
+            if not objects or all(is_empty(each[2]) for each in objects):
+                return value, Taken(offer[:2])
+            break
+    if not objects:
+        return _kept(given)
+    keys: dict[str, list[Offer]] = {}
+    for layer, at, value in reversed(objects):
+        for key, child in value.items():
+            keys.setdefault(key, []).append((layer, f"{at}/{token(key)}", child))
+    if not keys:
+        return {}, Taken(objects[0][:2])
+    document: dict[str, Any] = {}
+    provenance: dict[str, Provenance] = {}
+    for key, offers in keys.items():
+        document[key], provenance[key] = _deep(offers) if len(offers) > 1 else (offers[0][2], Taken(offers[0][:2]))
+    return document, Fields(provenance)
+
+
+def _union(given: list[Offer]) -> Merged:
+    """All items in order, each once; empty ones are dropped."""
+    return _united(given, by_text=False)
+
+
+def _union_by_text(given: list[Offer]) -> Merged:
+    """As ``_union``, and a string that says what an object says is that object."""
+    return _united(given, by_text=_is_mixed(given))
+
+
+def _united(given: list[Offer], *, by_text: bool) -> Merged:
+    values: list[Any] = []
+    sources: list[Taken] = []
+    seen = _Seen()
+    texts: dict[str, int] = {}  # what is said -> where
+    for offer in given:
+        for source, item in _items(offer):
+            known = _same_text(item, values, texts) if by_text else None
+            if known is None:
+                known = seen.place(item, values)
+            if by_text:
+                texts.setdefault(projected(item), len(values) if known is None else known)
+            if known is None:
+                values.append(item)
+                sources.append(Taken(source))
+            elif isinstance(values[known], str) and not isinstance(item, str):
+                # From now on the object stands here; the string would find it by its text.
+                sources[known] = Taken(source, [sources[known].source, *sources[known].also])
+                values[known] = item
+                seen.moved(item, known, values)
+            else:
+                sources[known].say(source)
+    if not values:
+        return [], Computed("no layer gives an item", [offer[:2] for offer in given])
+    return values, Items(sources)
+
+
+def _is_mixed(given: list[Offer]) -> bool:
+    kinds = {type(item) for _, _, value in given for item in value or ()}
+    return str in kinds and dict in kinds
+
+
+def _same_text(item: Any, values: list[Any], texts: dict[str, int]) -> int | None:
+    """Where a string stands beside an object that says the same, or the other way round."""
+    known = texts.get(projected(item)) if isinstance(item, (str, dict)) else None
+    return known if known is not None and isinstance(item, str) != isinstance(values[known], str) else None
+
+
+def _keyed(given: list[Offer], key_of: Callable[[Any], Any]) -> Merged:
+    """One item a key, in order of first appearance; the most local one wins whole."""
+    values: list[Any] = []
+    sources: list[Taken] = []
+    seen: dict[Any, int] = {}
+    for offer in given:
+        for source, item in _items(offer):
+            key = key_of(item)
+            known = seen.setdefault(key, len(values))
+            if known == len(values):
+                values.append(item)
+                sources.append(Taken(source))
+            elif same(values[known], item):
+                sources[known].say(source)
+            else:
+                lost = sources[known]
+                values[known], sources[known] = item, Taken(source, (), [*lost.shadowed, lost.source, *lost.also])
+    if not values:
+        return [], Computed("no layer gives an item", [offer[:2] for offer in given])
+    return values, Items(sources)
+
+
+def _links(given: list[Offer]) -> Merged:
+    return _keyed(given, _link_key)
+
+
+def _link_key(link: Any) -> Any:
+    if isinstance(link, str):
+        return (None, link)
+    if isinstance(link, dict):
+        title, url = _text_or_none(link.get("title")), _text_or_none(link.get("url")) or _text_or_none(link.get("href"))
+        if title is not None or url is not None:
+            return (title, url)
+    return _spelled(link)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def _contributions(given: list[Offer]) -> Merged:
+    """A list of contributions, or an object of such lists (primary, secondary)."""
+    filled = [offer for offer in given if not is_empty(offer[2])]
+    if not filled:
+        return _kept(given)
+    if all(isinstance(offer[2], list) for offer in filled):
+        return _keyed(filled, _type_key)
+    keys: dict[str, list[Offer]] = {}
+    for layer, at, value in filled:
+        if isinstance(value, list):  # beside objects, a plain list is what they call primary
+            keys.setdefault("primary", []).append((layer, at, value))
+        else:
+            for key, child in value.items():
+                keys.setdefault(key, []).append((layer, f"{at}/{token(key)}", child))
+    document: dict[str, Any] = {}
+    provenance: dict[str, Provenance] = {}
+    for key, offers in keys.items():
+        lists = all(isinstance(each[2], list) for each in offers)
+        document[key], provenance[key] = _keyed(offers, _type_key) if lists else _deep(offers)
+    return document, Fields(provenance)
+
+
+def _type_key(item: Any) -> Any:
+    return type_of(item) or _spelled(item)
+
+
+def _spelled(value: Any) -> tuple[str]:
+    return (json.dumps(value, sort_keys=True, ensure_ascii=False),)
+
+
+_STRATEGIES: dict[str, Callable[[list[Offer]], Merged]] = {
+    rules.LAST: _last,
+    rules.WHOLE: _kept,
+    rules.REQUEST: _last,
+    rules.DEEP: _deep,
+    rules.LOCAL: _kept,
+    rules.UNION: _union,
+    rules.UNION_BY_TEXT: _union_by_text,
+    rules.BY_TYPE: _contributions,
+    rules.BY_LINK: _links,
+}

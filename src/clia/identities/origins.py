@@ -1,0 +1,190 @@
+"""Where a value came from: the origin of every leaf, and the story of one value.
+
+Invariant: every leaf of a merged document has an origin, also the ones that no layer gave.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from clia.errors import NotFound
+from clia.identities import rules
+from clia.identities.merge import Computed, Fields, Items, Taken, is_empty
+from clia.values import pointer as pointers
+from clia.values.canonical import digest, text_digest
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.layers import Layer
+    from clia.identities.merge import Provenance, Source
+
+
+class Place(NamedTuple):
+    """One value in one file."""
+
+    path: str
+    pointer: str
+    sha256: str  # of the whole file
+    value: Any
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {key: value for key, value in self._asdict().items() if key != "note" or value}
+
+
+class Explanation(NamedTuple):
+    """The story of one merged value."""
+
+    pointer: str
+    value: Any
+    value_sha256: str
+    rule: str
+    story: str
+    winner: Place | None  # None: several files share it, or no file gave it
+    contributors: tuple[Place, ...]
+    shadowed: tuple[Place, ...]
+    note: str
+    diagnostics: tuple[Diagnostic, ...] = ()  # those of the whole merged document
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "pointer": self.pointer,
+            "value": self.value,
+            "valueSha256": self.value_sha256,
+            "rule": self.rule,
+            "story": self.story,
+            "winner": self.winner.to_json() if self.winner else None,
+            "contributors": [each.to_json() for each in self.contributors],
+            "shadowed": [each.to_json() for each in self.shadowed],
+            "note": self.note,
+        }
+
+
+def leaf_origins(document: dict[str, Any], provenance: dict[str, Provenance], layers: Sequence[Layer]) -> dict[str, Any]:
+    """JSON pointer of each leaf -> ``{path, pointer, rule, contributors}``; ``path`` is null for what no file gave."""
+    found: dict[str, Any] = {}
+    for field, value in document.items():
+        rule = rules.rule_for(field).strategy
+        for at, origin, below in _walk(value, provenance[field], f"/{pointers.token(field)}"):
+            found[at] = _origin(origin, below, rule, layers)
+    return found
+
+
+def _walk(value: Any, provenance: Provenance, at: str) -> Iterator[tuple[str, Taken | Computed, str]]:
+    """Each leaf's pointer, the node that accounts for it, and its pointer below that node."""
+    if isinstance(provenance, Fields):
+        for key, child in provenance.fields.items():
+            yield from _walk(value[key], child, f"{at}/{pointers.token(key)}")
+    elif isinstance(provenance, Items):
+        for index, taken in enumerate(provenance.items):
+            yield from _walk(value[index], taken, f"{at}/{index}")
+    else:
+        for below, _ in pointers.leaves(value):
+            yield at + below, provenance, below
+
+
+def _origin(origin: Taken | Computed, below: str, rule: str, layers: Sequence[Layer]) -> dict[str, Any]:
+    if isinstance(origin, Computed):
+        places = [{"path": layers[layer].path, "pointer": at} for layer, at in origin.sources]
+        return {"path": None, "pointer": None, "rule": rule, "contributors": places, "note": origin.reason}
+    places = [{"path": layers[layer].path, "pointer": at + below} for layer, at in sorted([origin.source, *origin.also])]
+    layer, at = origin.source
+    return {"path": layers[layer].path, "pointer": at + below, "rule": rule, "contributors": places}
+
+
+def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers: Sequence[Layer], pointer: str) -> Explanation:
+    """The story of the value at ``pointer`` in a merged document."""
+    parts = pointers.split(pointer)
+    value = _value_at(document, parts, pointer)
+    if not parts:
+        node: Provenance = Fields(provenance)
+        rule = rules.Rule("by-field", None, "each field has its own rule; ask for one of them")
+        rest: list[str] = []
+    else:
+        rule = rules.rule_for(parts[0])
+        node, rest = provenance[parts[0]], parts[1:]
+    while rest and isinstance(node, (Fields, Items)):
+        node = node.fields[rest[0]] if isinstance(node, Fields) else node.items[int(rest[0])]
+        rest = rest[1:]
+    below = pointers.join(rest)
+    winner = _place(layers, node.source, below) if isinstance(node, Taken) else None
+    contributors = [_place(layers, each, below) for each in _sources(node)]
+    return Explanation(
+        pointer,
+        value,
+        text_digest(value) if isinstance(value, str) else digest(value),
+        rule.strategy,
+        rule.story,
+        winner,
+        tuple(each for each in contributors if each is not None),
+        tuple(_shadowed(layers, node, parts, below, rule.strategy)),
+        node.reason if isinstance(node, Computed) else "",
+    )
+
+
+def _value_at(document: dict[str, Any], parts: list[str], pointer: str) -> Any:
+    value: Any = document
+    for part in parts:
+        try:
+            value = pointers.step(value, part)
+        except KeyError:
+            known = list(value) if isinstance(value, dict) else []
+            raise NotFound(
+                f"the merged document has no value at {pointer}",
+                code="no-such-value",
+                hints=[f"there is: {', '.join(sorted(known)[:20])}"] if known else [],
+                fields={"pointer": pointer},
+            ) from None
+    return value
+
+
+def _sources(node: Provenance) -> list[Source]:
+    """Every place that has a part in a value, in the order of the layers, each once."""
+    if isinstance(node, Taken):
+        found = [node.source, *node.also]
+    elif isinstance(node, Computed):
+        found = list(node.sources)
+    else:
+        children = node.fields.values() if isinstance(node, Fields) else node.items
+        found = [source for child in children for source in _sources(child)]
+    return sorted(dict.fromkeys(found), key=lambda source: source[0])
+
+
+def _shadowed(layers: Sequence[Layer], node: Provenance, parts: list[str], below: str, strategy: str) -> Iterator[Place]:
+    """What other layers say at the same place, and why it does not count."""
+    if not isinstance(node, Taken):
+        return
+    if strategy in (rules.UNION, rules.UNION_BY_TEXT, rules.BY_TYPE, rules.BY_LINK):
+        lost = list(node.shadowed)
+    else:
+        used = {node.source[0], *(layer for layer, _ in node.also)}
+        at = pointers.join(parts[: len(parts) - len(pointers.split(below))])
+        lost = [(index, at) for index, layer in enumerate(layers) if index not in used and layer.only is None]
+    for source in lost:
+        found = _place(layers, source, below)
+        if found is not None:
+            why = "empty" if is_empty(found.value) else "not the innermost" if strategy == rules.LOCAL else "less local"
+            yield found._replace(note=why)
+
+
+@lru_cache(maxsize=32)
+def _sha256(data: bytes) -> str:
+    """A list may come from thousands of places in a few files."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _place(layers: Sequence[Layer], source: Source, below: str) -> Place | None:
+    index, at = source
+    layer = layers[index]
+    value: Any = layer.document
+    try:
+        for part in pointers.split(at + below):
+            value = pointers.step(value, part)
+    except KeyError:
+        return None
+    return Place(layer.path, at + below, _sha256(layer.data), value)

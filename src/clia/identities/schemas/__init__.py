@@ -1,0 +1,81 @@
+"""JSON Schemas (2020-12) of the three documents.
+
+Invariant: ``schema(kind)`` stands alone, every reference inside it, so that an editor or another program can use it as
+it is. What the kinds share is written once, in ``common.schema.json``.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from clia.errors import UnknownKind
+from clia.identities.contexts import KINDS
+from clia.values import pointer as pointers
+from clia.values.documents import type_name
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator, ValidationError
+
+_COMMON = "common.schema.json"
+_LONGEST = 200
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """The schema of one kind of document, complete in itself."""
+    if kind not in KINDS:
+        raise UnknownKind(f"{kind!r} is no kind of document", hints=[f"one of {', '.join(KINDS)}"], fields={"kind": kind})
+    own: dict[str, Any] = _local(_load(f"{kind}.schema.json"))
+    return {**own, "$defs": {**own.get("$defs", {}), **_load(_COMMON)["$defs"]}}
+
+
+def problems(kind: str, document: Any) -> list[tuple[str, str]]:
+    """(JSON pointer, what is wrong there) for each place that does not follow the schema, in order."""
+    return sorted({(pointers.join(error.absolute_path), _message(error)) for error in _validator(kind).iter_errors(document)})
+
+
+@cache
+def _validator(kind: str) -> Draft202012Validator:
+    from jsonschema import Draft202012Validator  # 60 ms that only a check needs
+
+    return Draft202012Validator(schema(kind))
+
+
+def _load(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(resources.files(__name__).joinpath(name).read_text("utf-8"))
+    return loaded
+
+
+def _local(value: Any) -> Any:
+    """The value with references into the shared file made references into the schema itself."""
+    if isinstance(value, dict):
+        return {key: child.removeprefix(_COMMON) if key == "$ref" else _local(child) for key, child in value.items()}
+    return [_local(each) for each in value] if isinstance(value, list) else value
+
+
+def _message(error: ValidationError) -> str:
+    """What is wrong, in our words; the document's own text comes in only where it is short."""
+    rule: Any = error.validator_value
+    if error.validator == "type":
+        wanted = [rule] if isinstance(rule, str) else rule
+        return f"must be {' or '.join(_TYPES[each] for each in wanted)}, not {type_name(error.instance)}"
+    if error.validator == "required":
+        instance: Any = error.instance
+        return f"needs {', '.join(name for name in rule if name not in instance)}"
+    if error.validator == "enum":
+        return f"must be one of {', '.join(str(each) for each in rule if each is not None)}"
+    if error.validator == "const":
+        return f"must be {rule!r}"
+    return error.message if len(error.message) <= _LONGEST else f"{error.message[:_LONGEST]}…"
+
+
+_TYPES = {
+    "array": "an array",
+    "boolean": "a boolean",
+    "null": "null",
+    "number": "a number",
+    "object": "an object",
+    "string": "a string",
+}

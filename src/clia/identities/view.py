@@ -1,0 +1,240 @@
+"""The lineage of one agent at one working path.
+
+Invariant: contexts are searched once and documents read once; every answer of one ``Lineage`` is about the same state.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import AgentNotFound, CliaError, InvalidInput
+from clia.identities import layers as layering
+from clia.identities import rootchain
+from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, Search, kind_of
+from clia.identities.diagnostics import in_order
+from clia.identities.merge import Computed, merge
+from clia.identities.places import below, survey
+from clia.values.names import check_slug
+from clia.values.pointer import leaves
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+    from clia.identities.contexts import Context, Excluded
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.file_interface import Files
+    from clia.identities.layers import Layer
+    from clia.identities.merge import Provenance
+    from clia.identities.origins import Explanation
+    from clia.identities.places import Place
+    from clia.identities.waivers import Approvals
+
+
+class ContextReport(NamedTuple):
+    """Which contexts count for an agent, which do not, and why."""
+
+    slug: str
+    path: str
+    mode: str
+    default: tuple[Context, ...]
+    chain: tuple[Context, ...]
+    injected: tuple[Context, ...]
+    excluded: tuple[Excluded, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "slug": self.slug,
+            "path": self.path,
+            "mode": self.mode,
+            "default": [each.to_json() for each in self.default],
+            "chain": [each.to_json() for each in self.chain],
+            "injected": [each.to_json() for each in self.injected],
+            "excluded": [each._asdict() for each in self.excluded],
+            "diagnostics": [each.to_json() for each in self.diagnostics],
+        }
+
+
+class MergedDocument:
+    """A merged document. Reads like the mapping it is; knows the origin of each of its values."""
+
+    def __init__(
+        self,
+        kind: str,
+        document: dict[str, Any],
+        provenance: dict[str, Provenance],
+        layers: Sequence[Layer],
+        chain: Sequence[Context],
+        diagnostics: Sequence[Diagnostic],
+    ) -> None:
+        self.kind = kind
+        self.document = document
+        self.provenance = provenance
+        self.layers = tuple(layers)
+        self.chain = tuple(chain)
+        self.diagnostics = tuple(diagnostics)
+
+    def __getitem__(self, field: str) -> Any:
+        return self.document[field]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.document)
+
+    def __len__(self) -> int:
+        return len(self.document)
+
+    def __contains__(self, field: object) -> bool:
+        return field in self.document
+
+    def keys(self) -> Any:
+        """The fields, as a mapping has them."""
+        return self.document.keys()
+
+    def get(self, field: str, default: Any = None) -> Any:
+        """The merged value of a field, as a mapping gives it."""
+        return self.document.get(field, default)
+
+    def origins(self) -> dict[str, Any]:
+        """JSON pointer of every leaf -> where it came from."""
+        from clia.identities.origins import leaf_origins  # hashing and explaining: not on the path of a plain read
+
+        return leaf_origins(self.document, self.provenance, self.layers)
+
+    def explain(self, pointer: str) -> Explanation:
+        """Rule, winner, contributors and shadowed values of one value."""
+        from clia.identities.origins import explain
+
+        return explain(self.document, self.provenance, self.layers, pointer)._replace(diagnostics=self.diagnostics)
+
+    def context_chain(self) -> list[dict[str, str]]:
+        """Prefix and path of each context it was merged from, outermost first."""
+        return [{"prefix": each.prefix, "path": each.directory} for each in self.chain]
+
+    def to_json(self, *, root_chain: bool = False, show_origin: bool = False) -> dict[str, Any]:
+        """The merged document, with ``contextChain`` and ``origins`` where asked for."""
+        shown = dict(self.document)
+        if root_chain:
+            shown["contextChain"] = self.context_chain()
+        if show_origin:
+            shown["origins"] = self.origins()
+            computed: dict[str, Any] = {
+                "path": None,
+                "pointer": None,
+                "rule": "context-chain",
+                "contributors": [],
+                "note": "the final chain",
+            }
+            shown["origins"].update((at, computed) for at, _ in leaves(shown.get("contextChain"), "/contextChain") if root_chain)
+        return shown
+
+
+class Lineage:
+    """Who an agent is at a working path: its chain, and its merged profile, plan and agency."""
+
+    def __init__(
+        self, files: Files, place: Place, slug: str, *, allow_uncontained: bool = False, mark_waivers: bool = True
+    ) -> None:
+        self.slug = check_slug(slug)
+        self.place = place
+        self._files = files
+        self._reader = layering.Reader(files, place.trusted)
+        search = Search(files, place, slug)
+        default = search.default_chain()
+        if not default:
+            raise _not_found(search)
+        self._default = tuple(default)
+        self._reader.knows(default)
+        self._chain = rootchain.resolve(search, self._reader, default, allow_uncontained=allow_uncontained)
+        self._found = [*place.diagnostics, *search.diagnostics, *self._chain.diagnostics]
+        self._read_for_chain = list(self._reader.diagnostics)
+        self._mark_waivers = mark_waivers
+        self._excluded = tuple(sorted({*search.excluded, *self._chain.excluded}))
+        self._merged: dict[str, MergedDocument] = {}
+
+    def context(self) -> ContextReport:
+        """The chain and why each context is in or out; its diagnostics cover all three kinds."""
+        found = [item for kind in KINDS for item in self.merged(kind).diagnostics]
+        chain = self._chain
+        return ContextReport(
+            self.slug,
+            self.place.path,
+            chain.mode,
+            self._default,
+            chain.contexts,
+            chain.injected,
+            self._excluded,
+            tuple(in_order(found)),
+        )
+
+    def profile(self) -> MergedDocument:
+        """The merged agent document: identity, purpose, guardrails."""
+        return self.merged(AGENT)
+
+    def plan(self) -> MergedDocument:
+        """The merged agenda."""
+        return self.merged(AGENDA)
+
+    def agency(self) -> MergedDocument:
+        """The merged journal."""
+        return self.merged(AGENCY)
+
+    def explain(self, pointer: str, document: str = AGENT) -> Explanation:
+        """The story of one value of a merged document."""
+        return self.merged(document).explain(pointer)
+
+    def merged(self, kind: str) -> MergedDocument:
+        """The merged document of one kind; read once."""
+        if kind not in KINDS:
+            raise InvalidInput(f"{kind!r} is no kind of document", code="unknown-kind", hints=[f"one of {', '.join(KINDS)}"])
+        if kind not in self._merged:
+            self._merged[kind] = self._merge(kind)
+        return self._merged[kind]
+
+    def approvals(self) -> Approvals:
+        """Where waivers of this agent's guardrails look for an operator's approval."""
+        from clia.identities.waivers import Approvals  # few agents have waivers
+
+        def is_operator(directory: str, slug: str) -> bool:
+            try:
+                place = survey(self._files, directory, trusted=self.place.trusted)
+                # Whether somebody is an operator never depends on a waiver; this also ends the recursion.
+                found = Lineage(self._files, place, slug, mark_waivers=False).profile().get("profileType")
+            except CliaError:
+                return False
+            return bool(found == "operator")
+
+        return Approvals(self._files, is_operator)
+
+    def _merge(self, kind: str) -> MergedDocument:
+        before = len(self._reader.diagnostics)
+        layers = layering.build(self._reader, kind, self._chain.contexts, self._chain.pinned)
+        document, provenance, found = merge(kind, self.slug, layers)
+        found += [item for item in self._found if kind_of(item.path or "") in (None, kind)]
+        found += self._reader.diagnostics[before:]
+        if kind == AGENT:
+            found += self._read_for_chain
+        merged = MergedDocument(kind, document, provenance, layers, self._chain.contexts, in_order(found))
+        if kind == AGENT and self._mark_waivers and document.get("waivers"):
+            self._mark_waived(merged)
+        return merged
+
+    def _mark_waived(self, merged: MergedDocument) -> None:
+        from clia.identities.waivers import waived_guardrails
+
+        marks = waived_guardrails(merged, self.approvals())
+        if marks:
+            merged.document["waivedGuardrails"] = [each.to_json() for each in marks]
+            sources = [each.source for each in marks]
+            merged.provenance["waivedGuardrails"] = Computed("guardrails that an operator waived", sources)
+
+
+def _not_found(search: Search) -> AgentNotFound:
+    searched = [below(each, f"{AGENTS}/{search.slug}") for each in reversed(search.place.ancestors)]
+    trouble = [item.message for item in in_order(search.diagnostics)]
+    return AgentNotFound(
+        f"no agent {search.slug!r} at {search.place.path} or above",
+        hints=[*trouble, f"searched: {', '.join(searched)}", f"create it: clia agents init {search.slug}"],
+        fields={"slug": search.slug, "path": search.place.path, "searched": searched},
+    )

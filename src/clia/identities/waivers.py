@@ -1,0 +1,163 @@
+"""Waivers: a guardrail that an operator has set aside, on the record.
+
+Invariant: a waiver counts only where every place that owns the guardrail approved it, by an agency entry of its own that
+a profile of type ``operator`` made. A waived guardrail stays in the merged document and is marked; one that is not
+approved changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.errors import CliaError
+from clia.identities.contexts import AGENCY, AGENTS, candidates
+from clia.identities.diagnostics import diagnostic
+from clia.identities.file_interface import FILE
+from clia.identities.merge import Items, Taken
+from clia.identities.places import below, repositories_above
+from clia.identities.projection import text as projected
+from clia.values import documents
+from clia.values.canonical import digest, text_digest
+from clia.values.names import is_slug
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.file_interface import Files
+    from clia.identities.merge import Source
+    from clia.identities.view import MergedDocument
+
+
+class Mark(NamedTuple):
+    """One waived guardrail."""
+
+    guardrail: str  # sha256 of its text
+    text: str
+    approvals: tuple[str, ...]  # sha256 of each approving agency entry
+    declared_in: str
+    source: Source
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "guardrail": self.guardrail,
+            "text": self.text,
+            "approvals": list(self.approvals),
+            "declaredIn": self.declared_in,
+        }
+
+
+def guardrail_digest(item: Any) -> str:
+    """What a waiver names a guardrail by."""
+    return text_digest(projected(item))
+
+
+def waived_guardrails(merged: MergedDocument, approvals: Approvals) -> list[Mark]:
+    return [each for each in _judged(merged, approvals) if isinstance(each, Mark)]
+
+
+def waiver_findings(merged: MergedDocument, approvals: Approvals) -> list[Diagnostic]:
+    """Every waiver that does not count, and why."""
+    return [each for each in _judged(merged, approvals) if not isinstance(each, Mark)]
+
+
+def _judged(merged: MergedDocument, approvals: Approvals) -> Iterator[Mark | Diagnostic]:
+    owners = _owners(merged, approvals)
+    for guardrail, declared in _declared(merged).items():
+        path, pointer = merged.layers[declared[0][1][0]].path, declared[0][1][1]
+        if guardrail not in owners:
+            yield diagnostic("waiver-unknown-guardrail", path, f"{path}: no guardrail has the hash {guardrail[:16]}…", pointer)
+            continue
+        text, places = owners[guardrail]
+        declaring = {approvals.home(merged.layers[source[0]].path) for _, source in declared}
+        needed = sorted({each for each in places if each not in declaring} or places)
+        given = [approval for approval, _ in declared]
+        missing = [place for place in needed if not any(approvals.has(place, each) for each in given)]
+        if missing:
+            message = f"{path}: the waiver of {text!r} has no operator's approval in the agency of {', '.join(missing)}"
+            yield diagnostic("waiver-unapproved", path, message, pointer)
+        else:
+            yield Mark(guardrail, text, tuple(sorted(set(given))), path, declared[0][1])
+
+
+def _declared(merged: MergedDocument) -> dict[str, list[tuple[str, Source]]]:
+    """Guardrail hash -> (approval hash, where it is declared)."""
+    found: dict[str, list[tuple[str, Source]]] = {}
+    provenance = merged.provenance.get("waivers")
+    for index, waiver in enumerate(merged.get("waivers") or ()):
+        if isinstance(waiver, dict) and isinstance(provenance, Items):
+            guardrail, approval = waiver.get("guardrail"), waiver.get("approval")
+            if isinstance(guardrail, str):
+                source = provenance.items[index].source
+                found.setdefault(guardrail, []).append((approval if isinstance(approval, str) else "", source))
+    return found
+
+
+def _owners(merged: MergedDocument, approvals: Approvals) -> dict[str, tuple[str, set[str]]]:
+    """Guardrail hash -> its text and the agent directories whose documents declare it."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    provenance = merged.provenance.get("guardrails")
+    for index, item in enumerate(merged.get("guardrails") or ()):
+        if isinstance(provenance, Items):
+            taken: Taken = provenance.items[index]
+            places = {approvals.home(merged.layers[layer].path) for layer, _ in [taken.source, *taken.also]}
+            # A string and an object may say the same: then all who say it own it.
+            found.setdefault(guardrail_digest(item), (projected(item), set()))[1].update(places)
+    return found
+
+
+class Approvals:
+    """Looks up approving entries; each agency is read once."""
+
+    def __init__(self, files: Files, is_operator: Callable[[str, str], bool]) -> None:
+        self._files = files
+        self._is_operator = is_operator  # (domain directory, slug)
+        self._entries: dict[str, dict[str, str]] = {}
+
+    def home(self, path: str) -> str:
+        """The directory that a document really stands in, whatever link led to it."""
+        return self._files.real(path).rpartition("/")[0] or "/"
+
+    def has(self, home: str, approval: str) -> bool:
+        """Whether the domain that owns ``home`` holds an operator's entry with this hash."""
+        domain = self._domain(home)
+        if domain not in self._entries:
+            self._entries[domain] = dict(self._read(domain))
+        author = self._entries[domain].get(approval)
+        return author is not None and self._is_operator(domain, author)
+
+    def _domain(self, home: str) -> str:
+        before, found, _ = home.rpartition(f"/{AGENTS}/")
+        if found:
+            return before or "/"
+        return next(iter(repositories_above(self._files, home)), home)
+
+    def _read(self, domain: str) -> Iterator[tuple[str, str]]:
+        """(hash, author) of every agency entry in one domain directory."""
+        agents = below(domain, AGENTS)
+        for agent in sorted(self._files.entries(agents) or ()):
+            if not is_slug(agent.name):
+                continue
+            home = f"{agents}/{agent.name}"
+            names, _ = candidates(self._files.entries(home) or (), AGENCY)
+            path = next((f"{home}/{name}" for name, kind in names if kind == FILE), None)
+            for entry in self._agency_entries(path) if path else ():
+                yield digest(entry), _author(entry, agent.name)
+
+    def _agency_entries(self, path: str) -> list[dict[str, Any]]:
+        try:
+            entries = documents.parse(self._files.read(path, documents.MAX_BYTES) or b"", path).get("entries")
+        except CliaError:
+            return []  # reading that agency itself reports it; here it approves nothing
+        return [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+
+
+def _author(entry: dict[str, Any], fallback: str) -> str:
+    """Who made an entry: the first contributor it names, else the agent in whose agency it stands."""
+    contributions = entry.get("contributions")
+    for each in contributions if isinstance(contributions, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("by"), str):
+            return str(each["by"])
+    return fallback

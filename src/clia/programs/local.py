@@ -1,0 +1,222 @@
+"""Programs of this machine, each under a guard.
+
+Invariant: the guard (``program_guard.py``) is the program's parent and ends it when our end of a pipe is closed, which the
+kernel does at our death. A place is a lock file that the guard and the program hold open too: a place is free when
+nobody from before is left.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, suppress
+
+from clia.errors import FileError
+from clia.programs import guard as program_guard
+from clia.programs.interface import CANCELLED, EXITED, TIMED_OUT, Ended
+from clia.programs.terminal import Channels
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from clia.programs.interface import Order, User
+
+_LOOK = 0.1  # how often it is asked whether to go on
+_CHUNK = 64 * 1024
+_LAST_WORDS = 5.0  # for the guard, behind its own grace
+
+
+class LocalPrograms:
+    """``Programs`` on POSIX. ``grace``: how long a program may take to end when it is told to."""
+
+    def __init__(self, grace: float = 5.0) -> None:
+        self._grace = grace
+        self._held: dict[str, int] = {}
+        self._mutex = threading.Lock()
+
+    @contextmanager
+    def alone(self, place: str, cancelled: Callable[[], bool]) -> Iterator[bool]:
+        handle = _open(place)
+        try:
+            while not _locked(handle):
+                if cancelled():
+                    yield False
+                    return
+                time.sleep(_LOOK)
+            with self._mutex:
+                self._held[place] = handle
+            try:
+                yield True
+            finally:
+                with self._mutex:
+                    del self._held[place]
+        finally:
+            os.close(handle)  # not unlocked: a program that outlived its end still holds the place
+
+    def run(self, order: Order, place: str, said: Callable[[bytes], None], cancelled: Callable[[], bool]) -> Ended:
+        _check_program(order)
+        control, ours = os.pipe()
+        try:
+            started = self._start(order, control, self._held[place])
+        except OSError as err:
+            os.close(ours)
+            raise _cannot(order, str(err.strerror)) from None
+        finally:
+            os.close(control)
+        how, out = EXITED, started.stdout
+        assert out is not None  # noqa: S101  # it was asked for
+        try:
+            with out:
+                try:
+                    how = _listen(started, out.fileno(), time.monotonic() + order.seconds, said, cancelled)
+                finally:
+                    os.close(ours)
+                _listen(started, out.fileno(), time.monotonic() + self._grace + _LAST_WORDS, said, lambda: False)
+        finally:
+            if started.poll() is None:
+                self._reap(started)
+        return Ended(how, started.returncode if started.returncode >= 0 else 128 - started.returncode)
+
+    def _start(self, order: Order, control: int, lock: int) -> subprocess.Popen[bytes]:
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(order.stdin)
+            stdin.seek(0)
+            return self._guarded(order, (control, lock), (stdin.fileno(), subprocess.PIPE, subprocess.STDOUT))
+
+    def _guarded(self, order: Order, kept: tuple[int, int], channels: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+        """The guard, with the control pipe and the lock, and with the program's channels."""
+        guard = [sys.executable, "-I", "-S", program_guard.__file__, *map(str, kept), str(self._grace)]
+        return subprocess.Popen(
+            [*guard, *order.words],
+            cwd=order.directory,
+            env=dict(order.environment),
+            stdin=channels[0],
+            stdout=channels[1],
+            stderr=channels[2],
+            pass_fds=kept,
+            start_new_session=True,
+        )
+
+    def attend(self, order: Order, place: str, user: User, said: Callable[[str, bytes], None]) -> Ended:
+        self.check(order)
+        numbers = os.pipe()
+        with open(numbers[0], "rb", 0) as control, open(numbers[1], "wb", 0) as ours, Channels(user) as channels:
+            try:
+                started = self._guarded(order, (control.fileno(), self._held[place]), channels.far)
+            except OSError as err:
+                raise _cannot(order, str(err.strerror)) from None
+            control.close()
+            channels.started()
+            try:
+                with channels.raw(), user.signals(lambda number: _tell(number, channels, ours.fileno())):
+                    _pass_on(started, channels, said)
+            finally:
+                ours.close()  # where we fail, the program must end
+                self._reap(started)
+            return Ended(EXITED, started.returncode if started.returncode >= 0 else 128 - started.returncode)
+
+    def check(self, order: Order) -> None:
+        name, path = order.words[0], order.environment.get("PATH", os.defpath)
+        where = os.path.join(order.directory, name) if "/" in name else name
+        if shutil.which(where, path=path) is not None:
+            return
+        there = shutil.which(where, mode=os.F_OK, path=path) is not None or ("/" in name and os.path.isdir(where))
+        reason = "it is not executable" if there else "there is no such program"
+        code = "program-not-executable" if there else "program-not-found"
+        raise FileError(f"{name} cannot be run: {reason}", code=code, fields={"path": name, "reason": reason})
+
+    def _reap(self, started: subprocess.Popen[bytes]) -> None:
+        """The guard ends by itself; one that does not is stuck in the kernel with its program."""
+        try:
+            started.wait(self._grace + _LAST_WORDS)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+
+    def clear(self, directory: str) -> None:
+        try:
+            shutil.rmtree(directory)
+        except FileNotFoundError:
+            pass
+        except OSError as err:
+            raise FileError(f"{directory}: {err.strerror}", fields={"path": directory, "reason": str(err.strerror)}) from None
+
+
+def _listen(
+    started: subprocess.Popen[bytes], out: int, deadline: float, said: Callable[[bytes], None], cancelled: Callable[[], bool]
+) -> str:
+    """Passes on what is printed until the guard has ended, or it is time to stop. A daemon may keep the channel for ever."""
+    while True:
+        ended = started.poll() is not None
+        ready, _, _ = select.select([out], [], [], 0.0 if ended else _LOOK)
+        data = os.read(out, _CHUNK) if ready else b""
+        said(data)
+        if ended and not data:
+            return EXITED
+        if ready and not data:
+            time.sleep(_LOOK / 10)  # the channel is closed, and the program goes on
+        if cancelled():
+            return CANCELLED
+        if time.monotonic() >= deadline:
+            return TIMED_OUT
+
+
+def _pass_on(started: subprocess.Popen[bytes], channels: Channels, said: Callable[[str, bytes], None]) -> None:
+    """Shows and hands on what is printed until the guard has ended. A daemon may keep a channel, and go on printing."""
+    last = None
+    while True:
+        ended = started.poll() is not None
+        if ended:
+            last = last or time.monotonic() + _LAST_WORDS
+        elif not channels.open:
+            with suppress(subprocess.TimeoutExpired):
+                started.wait(_LOOK)
+        printed = channels.pass_on(0.0 if ended else _LOOK, said)
+        if last is not None and (not printed or time.monotonic() >= last):
+            return
+
+
+def _tell(number: int, channels: Channels, control: int) -> None:
+    if number == signal.SIGWINCH:
+        channels.resize()
+        return
+    with suppress(OSError):  # the guard has ended: nobody is left to be told
+        os.write(control, bytes([number]))
+
+
+def _check_program(order: Order) -> None:
+    """Before anything runs: what the guard could only tell by its exit code."""
+    name = order.words[0]
+    where = os.path.join(order.directory, name) if "/" in name else name
+    if shutil.which(where, path=order.environment.get("PATH", os.defpath)) is None:
+        raise _cannot(order, "there is no such program")
+
+
+def _open(place: str) -> int:
+    try:
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as err:
+        raise FileError(f"{place}: {err.strerror}", fields={"path": place, "reason": str(err.strerror)}) from None
+
+
+def _locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _cannot(order: Order, reason: str) -> FileError:
+    name = order.words[0]
+    return FileError(f"{name} cannot be run: {reason}", code="program-not-run", fields={"path": name, "reason": reason})

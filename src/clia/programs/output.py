@@ -1,0 +1,69 @@
+"""What a program prints, on its way into a trace.
+
+Invariant: the trace has every line in order, in entries of some lines each, up to a limit that is said where it is
+reached; the end of it all is at hand afterwards, without secrets: they are taken out before it is cut, because half of
+one is not known again. Bytes that are no UTF-8 do not stop it, and what is held does not grow with what is printed.
+"""
+
+from __future__ import annotations
+
+import codecs
+
+from clia.redaction.secrets import START
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clia.redaction.secrets import State
+
+TAIL = 64 * 1024
+ENTRY = 16 * 1024
+TRACED_MAX = 8 * 1024 * 1024
+
+
+class Output:
+    def __init__(
+        self, trace: Callable[[str], None], clean: Callable[[str, State], tuple[str, State]], limit: int = TRACED_MAX
+    ) -> None:
+        self._trace = trace
+        self._clean = clean
+        self._state = START
+        self._left = limit
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._waiting = ""
+        self._tail = ""
+
+    def add(self, data: bytes) -> None:
+        """What was printed; nothing while the program is silent, which is when whole lines are traced."""
+        self._waiting += self._decoder.decode(data)
+        whole = self._waiting.rfind("\n") + 1
+        if len(self._waiting) >= ENTRY:
+            self._flush(whole or len(self._waiting))
+        elif whole and not data:
+            self._flush(whole)
+
+    def end(self) -> None:
+        self.add(self._decoder.decode(b"", final=True).encode("utf-8"))
+        self._flush(len(self._waiting))
+
+    def tail(self) -> str:
+        return self.tail_of(self._tail)
+
+    @staticmethod
+    def tail_of(text: str) -> str:
+        """The last 64 kB."""
+        return text.encode("utf-8", "replace")[-TAIL:].decode("utf-8", "ignore")
+
+    def _flush(self, upto: int) -> None:
+        text, self._waiting = self._waiting[:upto], self._waiting[upto:]
+        clean, self._state = self._clean(text, self._state)
+        self._tail = (self._tail + clean)[-TAIL:]
+        if not text or not self._left:
+            return
+        if len(text) > self._left:
+            text = f"{text[: self._left]}\n[cut: the program printed more than is kept]\n"
+            self._left = 0
+        else:
+            self._left -= len(text)
+        self._trace(text)

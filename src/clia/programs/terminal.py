@@ -1,0 +1,177 @@
+"""The channels of a program that somebody attends to: a terminal of its own where they sit at one, else pipes.
+
+Invariant: every byte that the program prints is shown as it is, in order, and then handed on. Where nobody reads any more,
+the program finds its pipe closed, as it would without us; at a terminal that is gone it is only heard. The user's terminal
+is afterwards as it was before, unless this process is killed outright.
+"""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import termios
+import tty
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Self
+
+    from clia.programs.interface import User
+
+_CHUNK = 64 * 1024
+_TYPED_MAX = 64 * 1024  # what a program has not read yet of what was typed
+
+
+class _Line(NamedTuple):
+    """What is printed on one channel, and where it is shown; None: nowhere any more."""
+
+    name: str
+    shown: int | None
+
+
+class Channels:
+    """``far`` are the program's ends, to be given to it."""
+
+    def __init__(self, user: User) -> None:
+        self._user = user
+        self._lines: dict[int, _Line] = {}
+        self._ours: list[int] = []  # the program's ends that are open here too, until it has started
+        self._hand: int | None = None  # our end of the program's terminal
+        self._hears = user.terminal
+        self._typed = b""
+        self.far = self._terminal() if user.terminal else (user.stdin, self._pipe("stdout"), self._pipe("stderr"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.started()
+        for source in tuple(self._lines):
+            self._close(source)
+
+    def _terminal(self) -> tuple[int, int, int]:
+        self._hand, screen = pty.openpty()
+        self._ours.append(screen)
+        self._lines[self._hand] = _Line("terminal", self._user.stdout)
+        os.set_blocking(self._hand, False)  # a program that does not read must not keep us from listening
+        with suppress(termios.error):  # it went away just now
+            termios.tcsetattr(screen, termios.TCSANOW, termios.tcgetattr(self._user.stdin))
+        self.resize()
+        return screen, screen, screen if os.isatty(self._user.stderr) else self._pipe("stderr")
+
+    def _pipe(self, name: str) -> int:
+        source, far = os.pipe()
+        self._ours.append(far)
+        self._lines[source] = _Line(name, self._user.stdout if name == "stdout" else self._user.stderr)
+        return far
+
+    def started(self) -> None:
+        """Lets go of the program's ends, so that they close with the program."""
+        while self._ours:
+            os.close(self._ours.pop())
+
+    def resize(self) -> None:
+        """Makes the program's terminal as large as the user's."""
+        if self._hand is not None:
+            with suppress(OSError, termios.error):  # it went away just now
+                termios.tcsetwinsize(self._hand, termios.tcgetwinsize(self._user.stdout))
+
+    @contextmanager
+    def raw(self) -> Iterator[None]:
+        """While it lasts, the user's terminal does nothing by itself: the program's does it."""
+        if not self._user.terminal:
+            yield
+            return
+        try:
+            before = termios.tcgetattr(self._user.stdin)
+            tty.setraw(self._user.stdin, termios.TCSADRAIN)
+        except termios.error:  # it went away just now
+            yield
+            return
+        try:
+            yield
+        finally:
+            with suppress(termios.error):
+                termios.tcsetattr(self._user.stdin, termios.TCSADRAIN, before)
+
+    @property
+    def open(self) -> bool:
+        """Whether the program can still print."""
+        return bool(self._lines)
+
+    def pass_on(self, seconds: float, said: Callable[[str, bytes], None]) -> bool:
+        """Passes on what is there in either direction, and waits so long for it; whether anything was printed."""
+        wanted = [*self._lines]
+        if self._hears and len(self._typed) < _TYPED_MAX:
+            wanted.append(self._user.stdin)
+        if not wanted:
+            return False
+        typed_to = [self._hand] if self._typed and self._hand is not None else []
+        ready, free, _ = select.select(wanted, typed_to, [], seconds)
+        if self._hears and self._user.stdin in ready:
+            self._hear()
+        if free:
+            self._type()
+        printed = [self._show(each, said) for each in ready if each in self._lines]
+        if not any(printed):
+            for line in tuple(self._lines.values()):
+                said(line.name, b"")
+        return any(printed)
+
+    def _hear(self) -> None:
+        data = _read(self._user.stdin)
+        self._typed += data
+        self._hears = bool(data)
+
+    def _type(self) -> None:
+        if self._hand is None:
+            return
+        try:
+            self._typed = self._typed[os.write(self._hand, self._typed) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the program has closed its end
+            self._typed, self._hears = b"", False
+
+    def _show(self, source: int, said: Callable[[str, bytes], None]) -> bool:
+        line, data = self._lines[source], _read(source)
+        if not data:
+            self._close(source)
+            return False
+        shown = line.shown is not None and _write(line.shown, data)
+        said(line.name, data)
+        if not shown and source == self._hand:
+            self._lines[source] = _Line(line.name, None)
+        elif not shown:
+            self._close(source)
+        return True
+
+    def _close(self, source: int) -> None:
+        del self._lines[source]
+        os.close(source)
+        if source == self._hand:
+            self._hand, self._typed, self._hears = None, b"", False
+
+
+def _read(source: int) -> bytes:
+    """What is there; nothing at the end, which Linux calls an error where a terminal ends."""
+    try:
+        return os.read(source, _CHUNK)
+    except OSError:
+        return b""
+
+
+def _write(target: int, data: bytes) -> bool:
+    """Whether all of it could be written; a channel that takes nothing now is waited for."""
+    while data:
+        try:
+            data = data[os.write(target, data) :]
+        except BlockingIOError:
+            select.select([], [target], [])
+        except OSError:
+            return False
+    return True

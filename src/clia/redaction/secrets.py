@@ -1,0 +1,260 @@
+"""Secrets are taken out of text once, where it enters; what is kept never had them.
+
+Invariant: no part of a secret leaves, however a stream is cut. A fragment that may be the start of a token is replaced at once
+and the rest of it swallowed; only what is public or says nothing (a prefix, a name, a few characters of a weak one) goes out
+before that is known. Everything else comes out as it went in, and redacting twice changes nothing. The next chunk may be a text
+of its own: after a token that was whole already, its ordinary words stay.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from clia.redaction.named_values import HINTS as NAME_HINTS
+from clia.redaction.named_values import named_values, secret_name
+from clia.redaction.patterns import HINTS, ROWS, compiled
+from clia.redaction.private_keys import PEM, pem_spans, swallow_pem
+from clia.redaction.value_rules import (
+    SHORT,
+    Candidate,
+    is_ordinary,
+    is_placeholder,
+    is_secret,
+    is_secret_so_far,
+    looks_random,
+    looks_typed,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from clia.redaction.patterns import Row
+
+MARK = "[redacted:{kind}]"
+_MARKS = re.compile(r"\[redacted:[a-z0-9-]+\]")
+_TAIL_MAX = 256  # longer than any name, user or prefix that makes what follows it a secret
+_WHOLE = " whole"
+# Shorter ones are more likely cut in two; what is in quotes goes on until they close.
+_WHOLE_LEAST = {"": 8, "credential": 16, "basic": 1 << 30}
+_FLAG = re.compile(r"--?[A-Za-z][A-Za-z_-]*")
+_ORDER = {name: index for index, name in enumerate((PEM, *ROWS))}
+
+
+class Redacted(NamedTuple):
+    """A text without its secrets, and how many there were."""
+
+    text: str
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody asks of a pair
+
+
+class State(NamedTuple):
+    """What one chunk of a stream leaves for the next: never a part of a secret, so it may be stored."""
+
+    tail: str  # the end of the line so far, as it went out
+    inside: str  # the row of the token the chunk ended in, with `` whole`` where it had enough characters to be one, or ""
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+    name: str  # of the row whose kind is shown
+    inside: str  # what the stream is in after it, should the chunk end here
+
+
+START = State("", "")
+
+
+def redact(text: str) -> Redacted:
+    """A whole text, nothing before or after it."""
+    spans = _spans(text, cut=False)
+    return _replace(text, spans, 0) if spans else Redacted(text, 0)
+
+
+def redact_chunk(text: str, state: State) -> tuple[Redacted, State]:
+    """One chunk of a stream, and the state for the next one."""
+    if not text:
+        return Redacted("", 0), state
+    tail, inside = state
+    gone, inside = _swallow(text, inside) if inside else (0, "")
+    if gone:
+        text, tail = text[gone:], ""
+    if not text:
+        return Redacted("", 0), State("", inside)
+    whole = tail + text
+    spans = [span for span in _spans(whole, cut=True) if span.end > len(tail)]
+    if tail:
+        # The chunk may go on where the last one ended, or be a text of its own: what is a secret either way is one.
+        spans = _apart(spans + [_moved(span, len(tail)) for span in _spans(text, cut=True)])
+    done = _replace(whole, spans, len(tail)) if spans else Redacted(text, 0)
+    if spans and spans[-1].end == len(whole):
+        return done, State("", spans[-1].inside)
+    end = max(whole.rfind("\n") + 1, spans[-1].end if spans else 0, len(whole) - _TAIL_MAX)
+    return done, State(whole[end:], inside)
+
+
+def swallowed(text: str, state: State) -> int:
+    """How many characters at the start of this chunk are taken for the rest of the token that the last one ended in."""
+    return _swallow(text, state.inside)[0] if text and state.inside else 0
+
+
+def mark(state: State) -> str:
+    """What stands for a token's rest, where the chunk that it is in is shown apart from the last one."""
+    return MARK.format(kind=_kind(state.inside.removesuffix(_WHOLE)))
+
+
+def _kind(name: str) -> str:
+    return PEM if name.startswith(PEM) else ROWS[name].kind
+
+
+def redact_value(value: Any) -> tuple[Any, int]:
+    """A JSON value of the same structure; strings are redacted wherever they stand, as keys too."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return _redact_object(value)
+    if isinstance(value, (list, tuple)):
+        return _redact_list(value, "")
+    return value, 0
+
+
+def _redact_list(items: Sequence[Any], name: str) -> tuple[list[Any], int]:
+    """``name``: whose values these are. An item that follows a flag (``--password``) is that flag's value."""
+    made, total, flag = [], 0, ""
+    for item in items:
+        is_flag = isinstance(item, str) and _FLAG.fullmatch(item) is not None
+        shown, count = redact_value(item) if is_flag else _redact_member(flag or name, item)
+        made.append(shown)
+        total += count
+        flag = item if is_flag else ""
+    return made, total
+
+
+def _redact_member(name: str, value: Any) -> tuple[Any, int]:
+    """The value of a name, which may say that it is a secret."""
+    if name and isinstance(value, (list, tuple)):
+        return _redact_list(value, name)
+    shown, count = redact_value(value)
+    if name and isinstance(value, str) and _is_named_secret(name, value) and not _MARKS.fullmatch(shown.strip()):
+        return MARK.format(kind="assigned"), 1
+    return shown, count
+
+
+def _redact_object(members: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
+    made: dict[Any, Any] = {}
+    total = 0
+    for key, value in members.items():
+        name, found = redact(key) if isinstance(key, str) else (key, 0)
+        shown, count = _redact_member(key if isinstance(key, str) else "", value)
+        while found and (name in made or name in members):  # two secret names may not become one
+            name += "'"
+        made[name] = shown
+        total += found + count
+    return made, total
+
+
+def _is_named_secret(name: str, value: str) -> bool:
+    faint = secret_name(name)
+    if faint is None or not value.strip() or is_placeholder(value):
+        return False
+    return not faint or looks_random(value) or (name.lower().endswith("pass") and looks_typed(value))
+
+
+def _spans(text: str, *, cut: bool) -> list[_Span]:
+    """The secrets of a text, in order and apart. ``cut``: its end may be the middle of a token."""
+    found = pem_spans(text, cut=cut) if "PRIVATE KEY" in text or "Private-Lines" in text else []
+    spans = [_Span(start, end, PEM, inside) for start, end, inside in found]
+    rows = [row for hint, hinted in HINTS if hint in text for row in hinted]
+    for row in dict.fromkeys(rows):
+        spans += _row_spans(row, text, cut=cut)
+    if ("=" in text or ":" in text or "--" in text) and _may_name(text.lower()):
+        spans += _named_spans(text, cut=cut)
+    return _apart(spans) if len(spans) > 1 else spans
+
+
+def _moved(span: _Span, by: int) -> _Span:
+    return span._replace(start=span.start + by, end=span.end + by)
+
+
+def _may_name(lower: str) -> bool:
+    return any(hint in lower for hint in NAME_HINTS)
+
+
+def _row_spans(row: Row, text: str, *, cut: bool) -> list[_Span]:
+    spans = []
+    for match in compiled(row.find).finditer(text):
+        start, end = match.span("s")
+        whole = bool(compiled(row.full).fullmatch(match["s"])) if row.full else len(match["b"]) >= row.least
+        at_end = cut and end == len(text)
+        value = Candidate(match["b"], row.value)
+        whole = whole and (not row.value or is_secret(value))
+        if whole or (at_end and (not row.value or is_secret_so_far(value))):
+            spans.append(_Span(start, end, row.name, _inside(row, match["b"], whole=whole)))
+    return spans
+
+
+def _inside(row: Row, secret: str, *, whole: bool) -> str:
+    """What a stream is in, should the chunk end after these characters: nothing, where no more can come."""
+    if row.exact and compiled(row.exact).fullmatch(secret):
+        return ""
+    return row.name + _WHOLE if whole and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
+
+
+def _named_spans(text: str, *, cut: bool) -> list[_Span]:
+    spans = []
+    for start, end, row, faint, shell in named_values(text):
+        value = Candidate(text[start:end], row.value, text[end : end + 1], faint, shell)
+        whole = is_secret(value)
+        if is_secret_so_far(value) if cut and end == len(text) else whole:
+            # A quote that is not closed yet says that more will come.
+            spans.append(_Span(start, end, row.name, _inside(row, value.text, whole=whole and row.value == "plain")))
+    return spans
+
+
+def _apart(spans: list[_Span]) -> list[_Span]:
+    """Overlapping spans become one: the first row of the table names it, the last, being the widest, is what a stream is in."""
+    made: list[_Span] = []
+    for span in sorted(spans):
+        if made and span.start < made[-1].end:
+            last = made.pop()
+            name = min(last.name, span.name, key=lambda each: _ORDER[each])
+            inside = _wider(last, span) if last.end == span.end else max(last, span, key=lambda each: each.end).inside
+            span = _Span(last.start, max(last.end, span.end), name, inside)  # noqa: PLW2901 - the union takes its place
+        made.append(span)
+    return made
+
+
+def _wider(first: _Span, second: _Span) -> str:
+    """What a stream is in after two that end in one place."""
+    if first.start == second.start and not (first.inside and second.inside):
+        return ""  # the value is a token of one length, and it is complete
+    return max(first.inside, second.inside, key=lambda each: _ORDER.get(each.removesuffix(_WHOLE), 0))
+
+
+def _replace(text: str, spans: list[_Span], gone: int) -> Redacted:
+    """``text`` from ``gone`` on, a mark in place of each span; what stands before ``gone`` went out earlier."""
+    parts, at = [], gone
+    for span in spans:
+        parts += [text[at : span.start], MARK.format(kind=_kind(span.name))]
+        at = span.end
+    parts.append(text[at:])
+    return Redacted("".join(parts), len(spans))
+
+
+def _swallow(text: str, inside: str) -> tuple[int, str]:
+    """How much of a chunk that starts inside a token belongs to it, and what the stream is in at the chunk's end, or ""."""
+    if inside.startswith(PEM):
+        left, inside = swallow_pem(text, inside)
+        return len(text) - len(left), inside
+    row = ROWS.get(inside.removesuffix(_WHOLE))
+    rest = compiled(row.rest).match(text) if row else None
+    if row is None or rest is None:
+        return 0, ""
+    end = rest.end()
+    if inside.endswith(_WHOLE) and is_ordinary(text, end):
+        return 0, inside if end == len(text) < SHORT else ""
+    if row.after_comma and "," in rest[0]:
+        inside = row.after_comma
+    return end, inside if end == len(text) else ""

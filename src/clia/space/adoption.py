@@ -1,0 +1,157 @@
+"""Taking over what another clone has: by what each kind of ref means.
+
+Invariant: nothing that is only here is lost. A ref is taken over where it is new or goes on from ours; chains whose order means
+nothing are united; a head that went another way is left, and so is what was purged here. The caller holds the ref's lock.
+"""
+
+from __future__ import annotations
+
+from clia.errors import GitError, NoSuchObject
+from clia.space.behaviour_chains import unite as unite_behaviours
+from clia.space.events import PURGED, event_of, read_events, revoked_by, unite
+from clia.space.registry import OBJECTS_LOCK, TYPES_LOCK
+from clia.values import refs as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from clia.git.records import Entry
+    from clia.space.core import Core
+
+NEW, AHEAD, UNITED, DIVERGED, REFUSED = "new", "ahead", "united", "diverged", "purged"
+KEYS_LOCK, CAPABILITIES_LOCK = "@keys", "@capabilities"
+_LOCKS = {
+    names.SPACE: "@adopt",
+    names.TYPES: TYPES_LOCK,
+    names.OBJECTS: OBJECTS_LOCK,
+    names.KEYS: KEYS_LOCK,
+    names.CAPABILITIES: CAPABILITIES_LOCK,
+}
+"""What is no agent's own has a lock of its own."""
+
+
+def lock_of(ref: str) -> str:
+    """The lock under which a shared ref is moved: its agent's, or its own."""
+    if ref.startswith(names.BEHAVIOURS):
+        return names.behaviour_lock(ref.removeprefix(names.BEHAVIOURS))
+    return _LOCKS.get(ref) or ref.rpartition("/")[2]
+
+
+def owner_of(lock: str) -> str:
+    """Whose refs a lock is about: an agent by its name, anything else by its one ref."""
+    chain = lock.removeprefix(names.behaviour_lock(""))
+    if chain != lock:
+        return names.behaviour(chain)
+    return next((ref for ref, other in _LOCKS.items() if other == lock), lock)
+
+
+def title_of(owner: str) -> str:
+    """An agent, or a ref that is no agent's, as people are told of it; no agent can be called like a chain."""
+    return owner if names.is_name(owner) else f"({owner.removeprefix('refs/clia/')})"
+
+
+class Taking:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def is_sound(self, ref: str, cid: str) -> bool:
+        """Whether a commit may stand at a ref: capabilities and nothing else. What a remote makes up grants nothing."""
+        if ref != names.CAPABILITIES:
+            return True
+        paths = self._core.objects.entries(self._core.objects.commit(cid).tree)
+        return all(path.endswith(".json") and names.is_id(path.removesuffix(".json")) for path in paths)
+
+    def settle(self, ref: str, ours: str | None, theirs: str) -> str | None:
+        """Takes another clone's value into ours; what that came to, None where ours holds it already."""
+        core = self._core
+        if ref.startswith(names.TRACES) and self.was_purged(ref, theirs):
+            return REFUSED
+        if ours is None and ref.startswith(names.HEADS):
+            return self._settle_head(ref.removeprefix(names.HEADS), theirs)
+        if ours is None or core.graph.descends(theirs, ours):
+            if ref.startswith(names.HEADS) and core.refs.followed_by(ref) is not None:
+                return DIVERGED  # someone has it checked out
+            core.refs.move(ref, ours, theirs, "clia: adopt")
+            return NEW if ours is None else AHEAD
+        if core.graph.descends(ours, theirs):
+            return None
+        if ref.startswith(names.NOTES):
+            core.notes.unite(ref, theirs, core.person_stamp())
+            return UNITED
+        if ref.startswith(names.BEHAVIOURS):
+            return UNITED if unite_behaviours(core, ref, ours, theirs) else DIVERGED
+        if ref == names.OBJECTS:
+            self._unite_files(ref, ours, theirs)
+            return UNITED
+        if ref == names.CAPABILITIES:
+            self._unite_grants(ours, theirs)
+            return UNITED
+        if ref == names.TYPES or ref.startswith(names.EVENTS):
+            unite(core, ref, theirs)
+            return UNITED
+        return DIVERGED
+
+    def _settle_head(self, name: str, theirs: str) -> str | None:
+        """An agent that is not at work here; it may be archived."""
+        core = self._core
+        put_away = core.refs.get(names.archived(name))
+        if put_away is not None:
+            return None if core.graph.descends(put_away, theirs) else DIVERGED
+        if core.clone is None:
+            core.mark_foreign(name)  # before it can be seen, and worked on; where the store is shared, so are agents
+        core.refs.move(names.head(name), None, theirs, "clia: adopt")
+        return NEW
+
+    def carry_notes(self, ref: str, notes: Mapping[str, str]) -> None:
+        """Binds those notes of another history that ours lacks."""
+        core = self._core
+        here = core.notes.all(ref)
+        for commit, blob in sorted(notes.items()):
+            if commit not in here:
+                core.notes.bind(ref, commit, blob, core.person_stamp(), f"carry over: note of {commit}\n")
+
+    def was_purged(self, ref: str, theirs: str) -> bool:
+        """Whether a history holds what was purged from it here."""
+        core = self._core
+        tip = core.refs.get(names.events(ref.removeprefix(names.TRACES)))
+        for event in read_events(core, tip) if tip else ():
+            if event.body.get("event") == PURGED and event.body.get("ref") == ref:
+                said = event.body.get("gone")
+                gone = [cid for cid in said if names.is_id(cid)] if isinstance(said, list) else []
+                if any(self._holds(theirs, cid) for cid in gone):
+                    return True
+        return False
+
+    def _holds(self, tip: str, cid: str) -> bool:
+        """Whether a history has a commit that may be gone from here, also where somebody remembers that it was there."""
+        core = self._core
+        try:
+            return core.objects.kind(cid) == "commit" and core.graph.descends(tip, cid)
+        except (GitError, NoSuchObject):
+            return False
+
+    def _unite_files(self, ref: str, ours: str, theirs: str) -> None:
+        """Objects are named by their content, so two trees of them never disagree."""
+        core = self._core
+        tree = core.objects.commit(ours).tree
+        here = core.objects.entries(tree)
+        new = {path: each for path, each in core.objects.entries(core.objects.commit(theirs).tree).items() if path not in here}
+        by = core.person_stamp()
+        both = core.objects.write_commit(
+            core.objects.update_tree(tree, new), [ours, theirs], by, by, "Objects of two clones united by clia\n"
+        )
+        core.refs.move(ref, ours, both, "clia: unite objects")
+
+    def _unite_grants(self, ours: str, theirs: str) -> None:
+        """What was granted in either clone, and revoked in neither."""
+        core = self._core
+        here, there = (core.objects.entries(core.objects.commit(each).tree) for each in (ours, theirs))
+        events = (event_of(each) or {} for each in core.graph.walk([ours, theirs]))
+        revoked = {f"{cid}.json" for body in events for cid in revoked_by(body)}
+        changes: dict[str, Entry | None] = {path: each for path, each in there.items() if path not in here}
+        changes = {path: each for path, each in changes.items() if path not in revoked}
+        changes |= dict.fromkeys(here.keys() & revoked)
+        by, tree = core.person_stamp(), core.objects.update_tree(core.objects.commit(ours).tree, changes)
+        both = core.objects.write_commit(tree, [ours, theirs], by, by, "Capabilities of two clones united by clia\n")
+        core.refs.move(names.CAPABILITIES, ours, both, "clia: unite capabilities")

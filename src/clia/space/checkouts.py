@@ -1,0 +1,111 @@
+"""Agents' files in directories.
+
+Invariant: a checkout is detached and remembers the commit it was made from, so that another's commit in between shows as
+``StaleRef`` and never as deletions.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from clia.errors import Conflict, InvalidInput
+from clia.values.types import SPAWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.git.workbench_records import Checkout, Workbench
+    from clia.space.commits import Commits
+    from clia.space.core import Core, Words
+
+
+class Places:
+    """Directories are absolute paths."""
+
+    def __init__(self, core: Core, commits: Commits, workbench: Workbench) -> None:
+        self._core = core
+        self._commits = commits
+        self._workbench = workbench
+
+    def checkout(self, name: str, directory: str) -> str:
+        """A worktree with the agent's files, or the one that is there brought to the agent's head."""
+        core = self._core
+        with suppress(Conflict):  # who looks at files gets what is here; who works on the agent is told
+            core.fresh(name)
+        head = core.require_head(name)
+        present = self._present(name, directory, head)
+        if present is None:
+            here = self._workbench.head_of(directory)
+            if here is None or not core.graph.descends(head, here):
+                self._workbench.add_worktree(directory, name, head)
+                return head
+            self._workbench.claim_worktree(directory, name)  # its maker died before it could say whose it is
+            present = self._present(name, directory, head)
+        if present is not None and present.base != head:
+            self._workbench.move_worktree(directory, name, head)
+        return head
+
+    def _present(self, name: str, directory: str, head: str) -> Checkout | None:
+        """The agent's checkout in a directory; what it was about to commit when its maker died is settled."""
+        found = self._workbench.checkout_of(directory)
+        if found is not None and found.agent != name:
+            raise _belongs_to(directory, found.agent)
+        if found is None or found.tree is None or found.base == head:
+            return found
+        for commit in self._core.own_commits(name, head):
+            if commit.parents[:1] == (found.base,):
+                if commit.tree == found.tree:
+                    self._workbench.settle(directory, name, found.base, commit.cid)
+                    return found._replace(base=commit.cid, tree=None)
+                break
+        return found
+
+    def checkout_at(self, directory: str) -> Checkout | None:
+        """The checkout that a directory is the top of, or lies in."""
+        at = directory
+        while True:
+            found = self._workbench.checkout_of(at)
+            above = at.rpartition("/")[0]
+            if found is not None or not above or above == at:
+                return found
+            at = above
+
+    def commit_dir(self, name: str, kind: str, directory: str, words: Words, *, base: str | None, with_trace: bool) -> str:
+        head = self._core.require_head(name)
+        present = self._present(name, directory, head)
+        start = base or (present.base if present else self._base_of(directory, head))
+
+        def staged(tree: str) -> str:
+            made = self._workbench.snapshot(directory, tree)
+            self._commits.check_tree(tree, made)
+            if present is not None:
+                self._workbench.prepare(present, made)
+            return made
+
+        made = self._commits.commit(name, kind, staged, words, base=start, with_trace=with_trace)
+        if present is not None:
+            self._workbench.settle(directory, name, start, made)
+        return made
+
+    def _base_of(self, directory: str, head: str) -> str:
+        """The commit that a directory's files came from, where it is no checkout of ours."""
+        core = self._core
+        here = self._workbench.head_of(directory)
+        if here is not None:
+            return head if core.objects.commit(here).tree == core.objects.commit(head).tree else here
+        if core.read(head).kind == SPAWN:
+            return head  # nothing has been done yet that could be undone
+        raise InvalidInput(
+            f"which commit do the files of {directory} come from?",
+            code="base-needed",
+            hints=["work in a checkout, which knows it: clia checkout AGENT DIR", "or name it: --base COMMIT"],
+            fields={"directory": directory},
+        )
+
+
+def _belongs_to(directory: str, agent: str) -> Conflict:
+    return Conflict(
+        f"{directory} is a checkout of the agent {agent!r}",
+        code="other-checkout",
+        hints=["use another directory, or the agent's own name"],
+        fields={"directory": directory, "agent": agent},
+    )

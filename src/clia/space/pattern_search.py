@@ -1,0 +1,72 @@
+"""Applying a regular expression that somebody wrote, in a process of its own.
+
+Invariant: it ends within its time and its memory, whatever the pattern is, and holds up nobody else meanwhile. A pattern is
+not even compiled here. Texts go over in batches, so that a search holds only a few at a time and seldom waits.
+"""
+
+from __future__ import annotations
+
+import re
+
+from clia.engine.limited_process import Unanswered, apart, serve
+from clia.errors import InvalidInput
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+SECONDS = 5.0
+_BATCH = 1000  # texts
+_CHARACTERS = 1024 * 1024  # in a batch, unless one text has more
+
+
+def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
+    """What stands beside each text that matches, in the same order."""
+    found: list[T] = []
+    try:
+        with apart(__name__, SECONDS) as ask:
+            for batch in _batches(texts):
+                said = ask([pattern, [text for text, _ in batch]])
+                if isinstance(said, str):
+                    raise InvalidInput(f"{pattern!r} is no regular expression: {said}", code="invalid-pattern")
+                found += (batch[place][1] for place in said)
+    except Unanswered as err:
+        raise InvalidInput(
+            f"{pattern!r} cannot be searched for: {err}",
+            code="pattern-too-slow",
+            hints=["repeat nothing that repeats itself, as in (a+)+", "name one agent, or search for a plain text"],
+            fields={"field": "text"},
+        ) from None
+    return found
+
+
+def _batches(texts: Iterable[tuple[str, T]]) -> Iterator[list[tuple[str, T]]]:
+    """The last may be empty: a pattern is checked even where there is nothing to search."""
+    batch: list[tuple[str, T]] = []
+    characters = 0
+    for each in texts:
+        batch.append(each)
+        characters += len(each[0])
+        if len(batch) >= _BATCH or characters >= _CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    yield batch
+
+
+def _places(asked: Any) -> list[int] | str:
+    """Which of the texts match; or what is wrong with the pattern."""
+    pattern, texts = asked
+    try:
+        compiled = re.compile(pattern)  # once: the module remembers
+    except (re.error, OverflowError) as err:
+        return str(err)
+    except RecursionError:
+        return "it is nested too deeply"
+    return [place for place, text in enumerate(texts) if compiled.search(text)]
+
+
+if __name__ == "__main__":
+    serve(_places, SECONDS)

@@ -1,0 +1,1 @@
+"""Live state: SQLite and PostgreSQL stores, work queue, locks, notifications and schema migrations."""

@@ -1,0 +1,85 @@
+"""The capability gate as tables of an SQL database: one query decides, the same in SQLite and PostgreSQL.
+
+Invariant: without the facts the answer is no. The tables are made by the first ``load``, so that a store of an older version
+gets them like a new one, a store that knows no peers has none, and older code goes on with a store that has them.
+"""
+
+from __future__ import annotations
+
+from clia.store import rules
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.store.gate_interface import Facts, Question
+    from clia.store.sql_store import Guarded
+
+# {text} and {packed}: as in ``sql_store``. Made in one transaction: where there is one, there are all.
+_TABLES = (
+    """CREATE TABLE IF NOT EXISTS clia_grants (space {text} NOT NULL, cid {text} NOT NULL, peer {text} NOT NULL,
+       type {text} NOT NULL, trigger {text} NOT NULL, execute INTEGER NOT NULL, expires BIGINT)""",
+    "CREATE INDEX IF NOT EXISTS clia_grants_peer ON clia_grants (space, peer, trigger)",
+    """CREATE TABLE IF NOT EXISTS clia_trusted (space {text} NOT NULL, peer {text} NOT NULL, PRIMARY KEY (space, peer)){packed}""",
+    """CREATE TABLE IF NOT EXISTS clia_subtypes (space {text} NOT NULL, type {text} NOT NULL, parent {text} NOT NULL,
+       PRIMARY KEY (space, type, parent)){packed}""",
+)
+_CLEAR = (
+    "DELETE FROM clia_grants WHERE space = ?",
+    "DELETE FROM clia_trusted WHERE space = ?",
+    "DELETE FROM clia_subtypes WHERE space = ?",
+)
+_GRANT = "INSERT INTO clia_grants VALUES (?, ?, ?, ?, ?, ?, ?)"
+_TRUST = "INSERT INTO clia_trusted VALUES (?, ?) ON CONFLICT DO NOTHING"
+_SUBTYPE = "INSERT INTO clia_subtypes VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+# UNION, not UNION ALL: each type is gone on from once, so that a cycle ends. The type asked for is not in it: as a bare
+# value it would have another collation than the column in PostgreSQL.
+_ALLOWING = """
+WITH RECURSIVE wider (type) AS (
+    SELECT parent FROM clia_subtypes WHERE space = ? AND type = ?
+    UNION
+    SELECT s.parent FROM wider JOIN clia_subtypes s ON s.type = wider.type WHERE s.space = ?
+)
+SELECT DISTINCT g.cid FROM clia_grants g JOIN clia_trusted t ON t.space = g.space AND t.peer = g.peer
+WHERE g.space = ? AND g.peer = ? AND g.trigger = ? AND (g.type = ? OR g.type IN (SELECT type FROM wider))
+    AND (g.expires IS NULL OR g.expires > ?) AND g.execute >= ?
+ORDER BY g.cid
+"""
+
+
+class SqlGate:
+    """``Gate`` on tables, for one transaction."""
+
+    def __init__(self, connection: Guarded, space: str) -> None:
+        self._db = connection
+        self._space = space
+        self._there = False
+
+    def load(self, facts: Facts) -> None:
+        self._db.changing()
+        space, name = self._space, rules.check_name
+        grants = [
+            (space, *map(name, each[:4]), int(each.execute), None if each.expires is None else rules.moment(each.expires))
+            for each in facts.grants
+        ]
+        trusted = [(space, name(peer)) for peer in facts.trusted]
+        subtypes = [(space, name(type_), name(parent)) for type_, parent in facts.parents]
+        if not self._has_tables():
+            self._db.make_tables(_TABLES)
+            self._there = True
+        for sql in _CLEAR:
+            self._db.write(sql, space)
+        self._db.write_many(_GRANT, grants)
+        self._db.write_many(_TRUST, trusted)
+        self._db.write_many(_SUBTYPE, subtypes)
+
+    def allowing(self, question: Question) -> list[str]:
+        peer, type_, trigger = map(rules.check_name, question[:3])
+        if not self._has_tables():
+            return []
+        space, at = self._space, rules.moment(question.at)
+        wider = (space, type_, space)
+        found = self._db.fetch(_ALLOWING, *wider, space, peer, trigger, type_, at, int(question.execute))
+        return [cid for (cid,) in found]
+
+    def _has_tables(self) -> bool:
+        self._there = self._there or self._db.has_table("clia_grants")
+        return self._there

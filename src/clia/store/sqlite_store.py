@@ -1,0 +1,397 @@
+"""The store of one machine: an SQLite file beside the git directory.
+
+Invariant: writers queue at ``<path>.lock`` before SQLite sees them (its own waiting starves under many), the kernel frees
+that lock at death, and readers never wait for it. No connection is carried over a fork: SQLite would believe in locks
+that only the parent holds, and the child's commits could vanish with a journal that someone else removed (measured).
+A file of an older form is brought forward by the first who writes to it; whoever only reads does with it as it is.
+Nothing here opens the database file but SQLite: closing any other handle on it would drop SQLite's locks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from contextlib import contextmanager, suppress
+from urllib.parse import quote
+
+from clia.errors import StoreError
+from clia.store import rules
+from clia.store import sql_schema as schema
+from clia.store import sqlite_export as moving
+from clia.store.sql_store import Connection, SqlStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+_NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+_WORDS = {"text": "TEXT", "packed": " WITHOUT ROWID"}
+# By SQLite's primary result code: our code, what to do. Everything else is a plain ``store-error``.
+_REFUSALS = {
+    sqlite3.SQLITE_ERROR: ("store-corrupt", rules.REBUILD),  # our statements are right: the tables are not what they were
+    sqlite3.SQLITE_CORRUPT: ("store-corrupt", rules.REBUILD),
+    sqlite3.SQLITE_NOTADB: ("store-corrupt", rules.REBUILD),
+    sqlite3.SQLITE_CANTOPEN: ("store-unreadable", f"make the file and its directory readable and writable, or {rules.REBUILD}"),
+    sqlite3.SQLITE_PERM: ("store-unreadable", f"make the file and its directory readable and writable, or {rules.REBUILD}"),
+    sqlite3.SQLITE_READONLY: ("store-read-only", f"make the file and its directory writable, or {rules.REBUILD}"),
+    sqlite3.SQLITE_FULL: ("store-full", "free some space on its disk"),
+    sqlite3.SQLITE_IOERR: ("store-unreadable", f"check its disk; if the file is damaged, {rules.REBUILD}"),
+}
+
+
+class SqliteStore(SqlStore):
+    """``Store`` in an SQLite file, which is made where it is missing.
+
+    ``durable``: a transaction that has ended outlives a power failure; without it, only the death of the process.
+    """
+
+    def __init__(self, path: str, space: str, *, durable: bool = True, timeout: float = 30.0) -> None:
+        super().__init__(space)
+        self._path = path
+        self._durable = durable
+        self._timeout = timeout
+        self._mutex = threading.Lock()
+        self._idle: list[tuple[sqlite3.Connection, tuple[int, int]]] = []
+        self._busy = 0
+        self._closed = False
+        self._torn = False
+        self._newest: tuple[int, int] | None = None  # the file that has taken every step
+        _STORES.add(self)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            self._drop_idle()
+
+    @contextmanager
+    def leaving(self, without: tuple[str, ...]) -> Iterator[moving.Leaving]:
+        """Everything with a name that begins with none of ``without``, for a store elsewhere; writers wait meanwhile.
+
+        If the block ends well, nobody works with this store any more; else nothing is changed.
+        """
+        with self._connection(writes=True) as guarded:
+            yield moving.Leaving(guarded, self._space, without)
+            moving.shut(guarded)
+
+    def _begin(self, *, writes: bool) -> Connection:
+        lock = self._queue() if writes else None
+        try:
+            connection, file = self._take(queued=writes)
+            try:
+                if writes and file is not None and file != self._newest:
+                    _bring_forward(connection)
+                    self._newest = file
+                connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+            except sqlite3.Error as err:
+                self.give_back(connection, None)
+                raise _error(self._path, err) from None
+        except BaseException:
+            _release(lock)
+            raise
+        return _SqliteConnection(self, connection, file, lock, self._path)
+
+    def _fetch_once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
+        connection, file = self._take(queued=False)
+        usable = None
+        try:
+            found = connection.execute(sql, words).fetchall()
+            usable = file
+        except sqlite3.Error as err:
+            raise _error(self._path, err) from None
+        finally:
+            self.give_back(connection, usable)
+        return found
+
+    def _rewrite(self) -> None:
+        lock = self._queue()
+        try:
+            connection, file = self._take(queued=True)
+            try:
+                connection.execute("VACUUM")
+                # The journal holds what was there before; a reader who still looks at it is waited for.
+                (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            except sqlite3.Error as err:
+                raise _error(self._path, err) from None
+            finally:
+                self.give_back(connection, file)
+            if busy:
+                raise _locked(self._path, f"others were reading what is to be removed for {self._timeout:g} s")
+        finally:
+            _release(lock)
+
+    def _queue(self) -> int:
+        """The queue of writers: a handle that holds the lock."""
+        path, flags = f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            try:
+                handle = os.open(path, flags, 0o666)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+                handle = os.open(path, flags, 0o666)
+        except (OSError, ValueError) as err:
+            reason = getattr(err, "strerror", None) or str(err)
+            hint = _REFUSALS[sqlite3.SQLITE_READONLY][1]
+            message = f"{self._path}: the store cannot be changed: {reason}"
+            fields = {"path": self._path, "reason": reason}
+            raise StoreError(message, code="store-read-only", hints=[hint], fields=fields) from None
+        try:
+            self._wait(handle)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+    def _wait(self, handle: int) -> None:
+        waited, pause = 0.0, _FIRST_PAUSE
+        while True:
+            try:
+                return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if waited >= self._timeout:
+                    raise _locked(self._path, f"others were writing for {self._timeout:g} s") from None
+            time.sleep(pause)
+            waited += pause
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _take(self, *, queued: bool) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
+        """A connection, and the file it is of; no file for one that must not be used again."""
+        with self._mutex:
+            if self._closed:
+                raise rules.closed()
+            if self._torn:
+                message = "the process was forked while a transaction was open; its SQLite state cannot be trusted"
+                raise StoreError(message, code="store-forked", hints=["start the process by exec"], fields={"path": self._path})
+            self._busy += 1
+            while self._idle:
+                connection, file = self._idle.pop()
+                # Who moves a damaged store aside must not find others writing to it there.
+                if file == _file(self._path):
+                    return connection, file
+                connection.close()
+        try:
+            return self._connect(queued=queued)
+        except BaseException:
+            with self._mutex:
+                self._busy -= 1
+            raise
+
+    def give_back(self, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
+        with self._mutex:
+            self._busy -= 1
+            if file is None or self._closed:
+                connection.close()
+            else:
+                self._idle.append((connection, file))
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            self._idle.pop()[0].close()
+
+    def _connect(self, *, queued: bool) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
+        with suppress(OSError, ValueError):  # SQLite says what is wrong
+            os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+        try:
+            return self._open("mode=rwc", queued=queued), _file(self._path)
+        except sqlite3.Error as err:
+            # A database at rest in a directory that nobody here may write to: SQLite reads it when told that it rests.
+            if _primary(err) not in _NOT_WRITABLE or _file(self._path) is None or _file(f"{self._path}-wal") is not None:
+                raise _error(self._path, err) from None
+        try:
+            return self._open("mode=ro&immutable=1", queued=queued), None
+        except sqlite3.Error as err:
+            raise _error(self._path, err) from None
+
+    def _open(self, mode: str, *, queued: bool) -> sqlite3.Connection:
+        try:
+            address = f"file:{quote(os.fsencode(self._path))}?{mode}"
+            connection = sqlite3.connect(address, timeout=self._timeout, isolation_level=None, check_same_thread=False, uri=True)
+        except ValueError as err:
+            raise StoreError(f"{self._path!r}: {err}", fields={"path": self._path, "reason": str(err)}) from None
+        try:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
+            if not self._version(connection):
+                self._create(connection, queued=queued)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version == moving.MOVED:
+            raise moving.moved(self._path)
+        schema.check_mark(version, path=self._path)
+        return int(version)
+
+    def _create(self, connection: sqlite3.Connection, *, queued: bool) -> None:
+        lock = None if queued else self._queue()
+        try:
+            if self._version(connection):
+                return
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if tables:
+                message = f"{self._path} is an SQLite database of something else"
+                raise StoreError(message, code="not-a-store", hints=[rules.REBUILD], fields={"path": self._path})
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in schema.FIRST_FORM:
+                connection.execute(statement.format(**_WORDS))
+            connection.execute("PRAGMA user_version = 1")
+            for step in schema.STEPS:
+                _take_step(connection, step)
+            connection.execute("COMMIT")
+        finally:
+            _release(lock)
+
+    def before_fork(self) -> None:
+        self._mutex.acquire()
+        self._drop_idle()
+
+    def after_fork(self, *, child: bool) -> None:
+        self._torn = self._torn or (child and self._busy > 0)
+        self._mutex.release()
+
+
+class _SqliteConnection(Connection):
+    def __init__(
+        self, store: SqliteStore, connection: sqlite3.Connection, file: tuple[int, int] | None, lock: int | None, path: str
+    ) -> None:
+        self._store = store
+        self._connection = connection
+        self._file = file
+        self._lock = lock
+        self._path = path
+
+    def fetch(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(sql, words).fetchall()
+        except sqlite3.Error as err:
+            raise _error(self._path, err) from None
+
+    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
+        try:
+            return self._connection.executemany(sql, rows).rowcount
+        except sqlite3.Error as err:
+            raise _error(self._path, err) from None
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.fetch(_HAS_TABLE, [name]))
+
+    def make_tables(self, statements: Sequence[str]) -> None:
+        for statement in statements:  # there is one writer at a time
+            self.fetch(statement.format(**_WORDS), [])
+
+    def finish(self, *, commit: bool) -> None:
+        file = None
+        try:
+            if commit or self._connection.in_transaction:  # SQLite itself undoes some that failed
+                self._connection.execute("COMMIT" if commit else "ROLLBACK")
+            file = self._file
+        except sqlite3.Error as err:
+            raise _error(self._path, err) from None
+        finally:
+            self._store.give_back(self._connection, file)
+            _release(self._lock)
+
+
+def _bring_forward(connection: sqlite3.Connection) -> None:
+    """Takes the steps that are missing; for whoever is first in the queue of writers."""
+    steps = schema.missing(_last_step(connection))
+    if not steps:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for step in steps:
+            _take_step(connection, step)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _last_step(connection: sqlite3.Connection) -> int:
+    try:
+        (number,) = connection.execute(schema.LAST_STEP).fetchone()
+    except sqlite3.OperationalError:
+        if connection.execute(_HAS_TABLE, [schema.STEPS_TABLE]).fetchone() is not None:
+            raise
+        return 1  # the first form, which kept no list of them
+    return int(number or 1)
+
+
+def _take_step(connection: sqlite3.Connection, step: schema.Step) -> None:
+    for statement in schema.taking(step):
+        connection.execute(statement.format(**_WORDS))
+    (mark,) = connection.execute("PRAGMA user_version").fetchone()
+    connection.execute(f"PRAGMA user_version = {max(mark, step.oldest)}")
+
+
+def _file(path: str) -> tuple[int, int] | None:
+    """What tells a file from another one that takes its name."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _release(lock: int | None) -> None:
+    if lock is not None:
+        # Not by closing alone: a child that was forked meanwhile has the handle too.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
+def _primary(err: Exception) -> int:
+    return int(getattr(err, "sqlite_errorcode", 0)) & 0xFF
+
+
+def _error(path: str, err: Exception) -> StoreError:
+    if _primary(err) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return _locked(path, str(err))
+    if _primary(err) == sqlite3.SQLITE_ERROR and moving.is_moved(path):  # it was open here when the tables got other names
+        return moving.moved(path)
+    code, hint = _REFUSALS.get(_primary(err), (None, None))
+    hints = [hint] if hint else []
+    return StoreError(f"{path}: the store failed: {err}", code=code, hints=hints, fields={"path": path, "reason": str(err)})
+
+
+def _locked(path: str, reason: str) -> StoreError:
+    error = StoreError(
+        f"{path}: the store is locked: {reason}",
+        code="store-locked",
+        hints=["another program holds it; try again"],
+        fields={"path": path, "reason": reason},
+    )
+    error.retryable = True
+    return error
+
+
+_STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_forking: list[SqliteStore] = []
+
+
+def _before_fork() -> None:
+    _forking.extend(_STORES)
+    for store in _forking:
+        store.before_fork()
+
+
+def _after_fork(*, child: bool) -> None:
+    while _forking:
+        _forking.pop().after_fork(child=child)
+
+
+os.register_at_fork(
+    before=_before_fork,
+    after_in_parent=lambda: _after_fork(child=False),
+    after_in_child=lambda: _after_fork(child=True),
+)

@@ -1,0 +1,1 @@
+"""Telemetry: what agents did, exported as OpenTelemetry spans."""

@@ -1,0 +1,1 @@
+"""Test doubles and seams for tests: the in-memory store."""

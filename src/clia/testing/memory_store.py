@@ -1,0 +1,315 @@
+"""The store that tests and models use: plain data, and stricter than any database.
+
+Invariant: a transaction works on a copy that takes the place of the whole state when its block has ended, so that undoing
+is exact and a reader's view never moves. Values go through JSON, and one that does not come back as the very same is
+refused: whoever passes here passes everywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from clia.errors import InvalidInput
+from clia.store import rules
+from clia.store.gate_interface import Facts
+from clia.store.interface import ABSENT, ANY_VERSION, Edge, StreamEntry, Versioned
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from typing import Any
+
+    from clia.store.gate_interface import Question
+
+
+class _State(NamedTuple):
+    """Only the outer containers ever change, so that copying them copies everything."""
+
+    streams: dict[str, tuple[int, tuple[tuple[int, str], ...]]]  # the last position; positions and texts
+    values: dict[str, tuple[int, str | None]]  # the last version; the text, or None where it was deleted
+    edges: set[Edge]
+    retractions: set[tuple[str, str]]  # source, origin
+    facts: list[Facts]  # one: what the gate was given last
+
+    def copy(self) -> _State:
+        return _State(dict(self.streams), dict(self.values), set(self.edges), set(self.retractions), list(self.facts))
+
+
+class MemoryStore:
+    """``Store`` in memory. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._state = _State({}, {}, set(), set(), [Facts()])
+        self._writer = threading.Lock()
+        self._thread = threading.local()
+        self._closed = False
+
+    def close(self) -> None:
+        self._closed = True
+
+    def scrub(self) -> None:
+        with self._one_at_a_time():
+            pass  # it has no files
+
+    @contextmanager
+    def writing(self) -> Iterator[MemoryTransaction]:
+        with self._one_at_a_time(), self._writer:
+            guard = _Guard(self._state.copy(), writes=True)
+            try:
+                yield MemoryTransaction(guard)
+                self._state = guard.looked_at
+            finally:
+                guard.ended = True
+
+    @contextmanager
+    def reading(self) -> Iterator[MemoryTransaction]:
+        with self._one_at_a_time():
+            guard = _Guard(self._state, writes=False)
+            try:
+                yield MemoryTransaction(guard)
+            finally:
+                guard.ended = True
+
+    def get(self, key: str) -> Versioned | None:
+        with self.reading() as view:
+            return view.values.get(key)
+
+    def scan(self, prefix: str) -> list[tuple[str, Any]]:
+        with self.reading() as view:
+            return view.values.scan(prefix)
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        if self._closed:
+            raise rules.closed()
+        if getattr(self._thread, "inside", False):
+            raise rules.nested()
+        self._thread.inside = True
+        try:
+            yield
+        finally:
+            self._thread.inside = False
+
+
+class MemoryTransaction:
+    """``Transaction`` on a copy."""
+
+    def __init__(self, guard: _Guard) -> None:
+        self.streams = _Streams(guard)
+        self.values = _Values(guard)
+        self.edges = _Edges(guard)
+        self.gate = _Gate(guard)
+
+
+class _Guard:
+    def __init__(self, state: _State, *, writes: bool) -> None:
+        self._state = state
+        self._writes = writes
+        self.ended = False
+
+    @property
+    def looked_at(self) -> _State:
+        if self.ended:
+            raise rules.ended()
+        return self._state
+
+    @property
+    def changed(self) -> _State:
+        state = self.looked_at
+        if not self._writes:
+            raise rules.only_reading()
+        return state
+
+
+class _Streams:
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
+
+    def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
+        state = self._guard.changed
+        texts = [_encode(body) for body in bodies]
+        end, entries = state.streams.get(rules.check_name(stream), (0, ()))
+        if expected is not None and expected != end:
+            raise rules.stale_position(stream, expected, end)
+        if texts:
+            state.streams[stream] = end + len(texts), (*entries, *enumerate(texts, end + 1))
+        return end + len(texts)
+
+    def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
+        _, entries = self._guard.looked_at.streams.get(rules.check_name(stream), (0, ()))
+        wanted = [StreamEntry(position, rules.decode(text, stream)) for position, text in entries if position > after]
+        return wanted[: rules.at_most(limit)]
+
+    def end(self, stream: str) -> int:
+        return self._guard.looked_at.streams.get(rules.check_name(stream), (0, ()))[0]
+
+    def replace(self, stream: str, position: int, body: Any) -> None:
+        state, text = self._guard.changed, _encode(body)
+        end, entries = state.streams.get(rules.check_name(stream), (0, ()))
+        if position not in dict(entries):
+            raise rules.no_entry(stream, position)
+        state.streams[stream] = end, tuple((place, text if place == position else old) for place, old in entries)
+
+    def forget(self, stream: str, upto: int) -> None:
+        state = self._guard.changed
+        end, entries = state.streams.get(rules.check_name(stream), (0, ()))
+        state.streams[stream] = end, tuple(entry for entry in entries if entry[0] > upto)
+
+    def names(self, prefix: str) -> list[str]:
+        streams = self._guard.looked_at.streams
+        rules.check_name(prefix)
+        return sorted(name for name, (_, entries) in streams.items() if entries and name.startswith(prefix))
+
+
+class _Values:
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
+
+    def get(self, key: str) -> Versioned | None:
+        version, text = self._guard.looked_at.values.get(rules.check_name(key), (0, None))
+        return None if text is None else Versioned(rules.decode(text, key), version)
+
+    def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
+        values, text = self._guard.changed.values, _encode(value)
+        version, _ = _expect(values, key, expected)
+        values[key] = version + 1, text
+        return version + 1
+
+    def delete(self, key: str, expected: int = ANY_VERSION) -> bool:
+        values = self._guard.changed.values
+        version, text = _expect(values, key, expected)
+        values[key] = version, None
+        return text is not None
+
+    def scan(self, prefix: str) -> list[tuple[str, Any]]:
+        values = self._guard.looked_at.values
+        rules.check_name(prefix)
+        found = [(key, text) for key, (_, text) in values.items() if text is not None and key.startswith(prefix)]
+        return [(key, rules.decode(text, key)) for key, text in sorted(found)]
+
+
+class _Edges:
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
+
+    def add(self, edges: Iterable[Edge]) -> None:
+        state = self._guard.changed
+        state.edges.update([Edge(*map(rules.check_name, edge)) for edge in edges])
+
+    def retract(self, source: str, origins: Iterable[str]) -> None:
+        state = self._guard.changed
+        rules.check_name(source)
+        state.retractions.update([(source, rules.check_name(origin)) for origin in origins])
+
+    def drop(self, source: str) -> None:
+        state = self._guard.changed
+        rules.check_name(source)
+        state.edges.difference_update([edge for edge in state.edges if edge.source == source])
+        state.retractions.difference_update([pair for pair in state.retractions if pair[0] == source])
+
+    def clear(self) -> None:
+        state = self._guard.changed
+        state.edges.clear()
+        state.retractions.clear()
+
+    def targets(self, src: str, kind: str) -> list[str]:
+        _check_names(src, kind)
+        return sorted({edge.dst for edge in self.standing() if (edge.src, edge.kind) == (src, kind)})
+
+    def sources(self, dst: str, kind: str) -> list[str]:
+        _check_names(dst, kind)
+        return sorted({edge.src for edge in self.standing() if (edge.dst, edge.kind) == (dst, kind)})
+
+    def reachable(self, src: str, kind: str) -> list[str]:
+        found: set[str] = set()
+        ahead = self.targets(src, kind)
+        while ahead:
+            node = ahead.pop()
+            if node not in found:
+                found.add(node)
+                ahead.extend(self.targets(node, kind))
+        return sorted(found)
+
+    def origins(self, src: str, kind: str, dst: str) -> list[str]:
+        _check_names(src, kind, dst)
+        return sorted({edge.origin for edge in self.standing() if edge[:3] == (src, kind, dst)})
+
+    def standing(self, touching: str | None = None) -> list[Edge]:
+        state = self._guard.looked_at
+        _check_names(*([] if touching is None else [touching]))
+        retracted = {origin for _, origin in state.retractions}
+        return sorted(
+            edge for edge in state.edges if edge.origin not in retracted and (touching is None or touching in (edge.src, edge.dst))
+        )
+
+
+class _Gate:
+    def __init__(self, guard: _Guard) -> None:
+        self._guard = guard
+
+    def load(self, facts: Facts) -> None:
+        state = self._guard.changed
+        for names in (*(grant[:4] for grant in facts.grants), facts.trusted, *facts.parents):
+            _check_names(*names)
+        state.facts[:] = [facts]
+
+    def allowing(self, question: Question) -> list[str]:
+        (facts,) = self._guard.looked_at.facts
+        _check_names(*question[:3])
+        if question.peer not in facts.trusted:
+            return []
+        types, at = _wider(question.type, facts.parents), rules.moment(question.at)
+        found = {
+            grant.cid
+            for grant in facts.grants
+            if (grant.peer, grant.trigger) == (question.peer, question.trigger)
+            and grant.type in types
+            and (grant.expires is None or rules.moment(grant.expires) > at)
+            and (grant.execute or not question.execute)
+        }
+        return sorted(found)
+
+
+def _wider(type_: str, parents: Sequence[tuple[str, str]]) -> set[str]:
+    """A type and all that it descends from."""
+    found: set[str] = set()
+    ahead = [type_]
+    while ahead:
+        here = ahead.pop()
+        if here not in found:
+            found.add(here)
+            ahead.extend(parent for child, parent in parents if child == here)
+    return found
+
+
+def _check_names(*names: str) -> None:
+    for name in names:
+        rules.check_name(name)
+
+
+def _expect(values: dict[str, tuple[int, str | None]], key: str, expected: int) -> tuple[int, str | None]:
+    version, text = values.get(rules.check_name(key), (0, None))
+    present = ABSENT if text is None else version
+    if expected not in (ANY_VERSION, present):
+        raise rules.stale_value(key, expected, present)
+    return version, text
+
+
+def _encode(value: Any) -> str:
+    """As the databases do, but what would come back as something else is refused: a tuple, a key that is no text."""
+    text = rules.encode(value)
+    if not _same(value, rules.decode(text, "a new value")):
+        raise InvalidInput("not a JSON value: it would be read back as another one", code="invalid-json")
+    return text
+
+
+def _same(given: Any, read: Any) -> bool:
+    if type(given) is not type(read):
+        return False
+    if isinstance(given, dict):
+        return given.keys() == read.keys() and all(_same(each, read[key]) for key, each in given.items())
+    if isinstance(given, list):
+        return len(given) == len(read) and all(map(_same, given, read))
+    return bool(given == read)

@@ -1,0 +1,1 @@
+"""Users of the forge: people, API tokens and logins."""

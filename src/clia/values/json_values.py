@@ -1,0 +1,156 @@
+"""JSON values that may cross a boundary, and how one is refused.
+
+Invariant: what passes is JSON that every store, canonical JSON and the engine hold alike: keys are strings, numbers are
+finite and exact, texts are Unicode without halves of characters, nothing is nested too deeply; a tuple has become a list.
+What is refused is named with its place. The words are part of what a flow can see: whoever changes one raises ``RULES`` of
+the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+from clia.values.canonical import canonical_bytes
+from clia.values.documents import MAX_DEPTH
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+LARGEST = 2**53 - 1
+"""The largest whole number that every reader of JSON reads alike."""
+MAX_BYTES = 1_048_576
+"""Of what crosses at one time, as JSON."""
+
+_MAX_PLACE = 80
+_SHORT = frozenset({int, float, bool, type(None)})
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class CannotCross(ValueError):
+    """A value that cannot cross: ``error`` is what Python would raise, ``problem`` what is wrong at ``place``."""
+
+    def __init__(self, error: str, problem: str) -> None:
+        super().__init__(problem)
+        self.error = error
+        self.problem = problem
+        self.place = ""
+
+    def __str__(self) -> str:
+        return self.problem
+
+    def below(self, step: str) -> CannotCross:
+        self.place = step + self.place
+        return self
+
+
+def copied(value: Any, where: str, text: Callable[[str], str] | None = None) -> Any:
+    """The value as JSON holds it; ``CannotCross`` names the place under ``where``. ``text`` may refuse more texts."""
+    try:
+        return _copied(value, 1, text or check_unicode)
+    except CannotCross as refused:
+        place = refused.place if len(refused.place) <= _MAX_PLACE else f"{refused.place[:_MAX_PLACE]}…"
+        refused.problem = f"{where}{place} {refused.problem}"
+        raise
+
+
+def crossing(value: Any, where: str, text: Callable[[str], str] | None = None) -> Any:
+    """As ``copied``, and not too large."""
+    made = copied(value, where, text)
+    if type(made) in _SHORT:
+        return made
+    size = len(_compact(made).encode())
+    if size > MAX_BYTES:
+        raise CannotCross("ValueError", f"{where} takes {size} bytes as JSON, more than {MAX_BYTES}")
+    return made
+
+
+def inward(value: Any, where: str) -> Any:
+    """A value on its way into a record: as ``crossing``, and as canonical JSON has it.
+
+    There 1.0 is 1, keys are sorted, and a float such as 1e20 reads back as an integer that no float is: a flow that is given
+    the value again from a record must be given the same.
+    """
+    made = crossing(value, where)
+    _check_spelled(made, where)
+    return json.loads(canonical_bytes(made))
+
+
+def _check_spelled(value: Any, where: str) -> None:
+    if type(value) is float and value.is_integer() and LARGEST < abs(value) < 1e21:
+        raise CannotCross("ValueError", f"{where} is a whole number beyond 2**53 - 1; give it as text")
+    if type(value) is dict:
+        for key, each in value.items():
+            _check_spelled(each, f"{where}.{key}")
+    elif type(value) is list:
+        for index, each in enumerate(value):
+            _check_spelled(each, f"{where}[{index}]")
+
+
+def _copied(value: Any, depth: int, text: Callable[[str], str]) -> Any:
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, int) and type(value) is int:
+        if -LARGEST <= value <= LARGEST:
+            return value
+        raise CannotCross("ValueError", "is a whole number beyond 2**53 - 1, which JSON does not carry exactly")
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise CannotCross("ValueError", f"is {value}, which JSON does not have")
+    if isinstance(value, (dict, list, tuple)):
+        if depth > MAX_DEPTH:
+            raise CannotCross("ValueError", f"is nested deeper than {MAX_DEPTH} levels")
+        return _entries(value, depth, text) if isinstance(value, dict) else _items(value, depth, text)
+    raise CannotCross("TypeError", f"is {_kind_of(value)}, which cannot cross")
+
+
+def _entries(value: dict[Any, Any], depth: int, text: Callable[[str], str]) -> dict[str, Any]:
+    made = {}
+    for key, entry in value.items():
+        if type(key) is not str:
+            raise CannotCross("TypeError", f"has a key that is {_kind_of(key)}: the keys must be strings")
+        try:
+            made[check_unicode(key)] = _copied(entry, depth + 1, text)
+        except CannotCross as refused:
+            raise refused.below(f".{key}" if _IDENTIFIER.fullmatch(key) else f"[{json.dumps(key)[:60]}]") from None
+    return made
+
+
+def _items(value: list[Any] | tuple[Any, ...], depth: int, text: Callable[[str], str]) -> list[Any]:
+    made = []
+    for index, item in enumerate(value):
+        try:
+            made.append(_copied(item, depth + 1, text))
+        except CannotCross as refused:
+            raise refused.below(f"[{index}]") from None
+    return made
+
+
+def check_unicode(value: str) -> str:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise CannotCross("ValueError", "holds half of a surrogate pair") from None
+    return value
+
+
+def _kind_of(value: object) -> str:
+    """What a value is, as its author would say it; the engine's stand-ins for what lives in a flow by what they stand for."""
+    name = type(value).__name__
+    if name == "MontyClassProxy":
+        return f"a {getattr(value, 'name', 'class')} object"
+    if name in ("MontyStdTypeProxy", "MontyClassTypeProxy"):
+        return f"the type or function {getattr(value, 'name', '')}"
+    if isinstance(value, type):
+        return f"the type {value.__name__}"
+    if name in ("NoneType", "bytes", "ellipsis"):
+        return {"NoneType": "None", "bytes": "bytes", "ellipsis": "..."}[name]
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
