@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ROOT / "assets"
-VENDOR = ROOT / "src" / "clia" / "web" / "static" / "vendor"
+VENDOR = ROOT / "src" / "clia" / "forge" / "static" / "vendor"
 STAMP = ROOT / "build" / "assets.stamp"
 # Where each file comes from, inside node_modules, and where it goes.
 FILES = {
