@@ -1,5 +1,5 @@
 # Every target sets up .venv first; there is no other set-up step.
-.PHONY: help setup demo test lint format bench growth soak docs plugin lock clean
+.PHONY: help setup demo test lint format walk bench growth soak docs plugin lock clean
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
@@ -7,6 +7,7 @@ help:
 	@echo "make demo    a demo tree, and what clia says about it"
 	@echo "make test    everything the tests need, then all tests"
 	@echo "make lint    style, types, layers, sizes"
+	@echo "make walk    the modules that six everyday journeys import and execute"
 	@echo "make bench   speed, as ratios to a floor in the same run (PEERS=1: and to peers)"
 	@echo "make growth  the long benchmark: spaces of up to 100,000 agents (ten minutes and more)"
 	@echo "make soak    the long versions of load and fault tests"
@@ -33,6 +34,9 @@ lint: setup
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+walk: setup
+	@$(BIN)/python tools/walk.py $(ARGS)
 
 bench: setup
 	@$(if $(PEERS),$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt)
