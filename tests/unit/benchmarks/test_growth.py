@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are no part of what is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # the benchmarks are no part of what is installed
 
 from benchmarks import growth, growth_page, growth_space, growth_works
 

@@ -70,7 +70,7 @@ def test_a_tool_named_as_a_verb_takes_the_role_of_that_verb() -> None:
 
 
 def test_the_page_about_mcp_has_every_tool_with_its_role() -> None:
-    page = (Path(__file__).parents[2] / "docs/how-to/mcp.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/how-to/mcp.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| .* \| (\w+) \|$", page, re.MULTILINE)
     assert sorted(rows) == sorted((tool.name, tool.role) for tool in TOOLS.values())
 

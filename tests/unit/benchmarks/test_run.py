@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the benchmarks are no part of what is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # the benchmarks are no part of what is installed
 
 from benchmarks import page, plot, run
 from benchmarks.measure import NotRun, Row, beside
