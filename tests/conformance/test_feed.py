@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import clia
-from clia.forge.space_feed import Feed, feed_of
+from clia.forge.events import Feed, feed_of
 from clia.sessions.records import LIVE
 from clia.store.feed_interface import FEED
 from clia.store.notifications import ListeningBell, PollingBell

@@ -14,7 +14,7 @@ import pytest
 
 import clia
 from clia.errors import Conflict, StoreError
-from clia.forge.space_feed import feed_of
+from clia.forge.events import feed_of
 from clia.store.feed_interface import FEED
 from clia.store.gate_interface import Facts, GrantFact, Question
 from clia.store.interface import ABSENT, OWN, Edge

@@ -16,8 +16,8 @@ import clia
 from clia.client import RemoteSpace
 from clia.facade.config import ForgeOptions
 from clia.federation.doors import KNOCK, PASS, Doors
-from clia.forge.federation import fetching
-from clia.forge.federation.listening import KNOCK_MAX
+from clia.forge import federation as fetching
+from clia.forge.federation import KNOCK_MAX
 from clia.forge.forge import forge_of
 from clia.git.transport_records import Upload
 from clia.values import refs

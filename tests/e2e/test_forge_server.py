@@ -14,7 +14,7 @@ import pytest
 
 import clia as library
 from clia.facade.config import ForgeOptions
-from clia.forge.feed import sse
+from clia.forge import events
 from clia.users.service import users_of
 from support import Ran, clia
 from support.forge import OpenForge, open_forge
@@ -151,15 +151,15 @@ def _listens(api: Api) -> bool:
 
 
 def test_a_quiet_stream_shows_that_it_lives(opened: OpenForge, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "BEAT", 0.01)
+    monkeypatch.setattr(events, "BEAT", 0.01)
     with running(opened.forge) as address, Api(address, token_of(opened)).events() as stream:
         assert [stream.next() for _ in range(3)] == [Event(stream.last, "", "beat")] * 3
 
 
 @pytest.mark.parametrize("how", ["revoked", "removed", "logged out"])
 def test_a_stream_ends_when_its_listener_may_listen_no_more(opened: OpenForge, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(sse, "BEAT", 0.01)
-    monkeypatch.setattr(sse, "ALLOWED", 0.0)
+    monkeypatch.setattr(events, "BEAT", 0.01)
+    monkeypatch.setattr(events, "ALLOWED", 0.0)
     users = opened.forge.users
     users.add("eve", "viewer")
     token, info = users.make_token("eve")

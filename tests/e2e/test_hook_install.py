@@ -92,7 +92,7 @@ def test_what_cannot_be_done_is_refused_in_words(tree: Tree) -> None:
 
 
 def test_the_plug_in_is_the_same_every_time_and_has_the_hooks_of_install(tree: Tree) -> None:
-    from clia.mcp.tools import TOOLS as SERVED  # a second, and only this test needs it
+    from clia.mcp.server import TOOLS as SERVED  # a second, and only this test needs it
 
     made = []
     build = [sys.executable, str(ROOT / "tools/plugin.py")]

@@ -12,7 +12,7 @@ import pytest
 from mcp_types import ResourceTemplateReference
 
 import clia
-from clia.mcp.tools import TOOLS
+from clia.mcp.server import TOOLS
 from clia.users.service import users_of
 from support import Tree, git, program
 from support.forge_server import Api, ForgeProcess, made_place

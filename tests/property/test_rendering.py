@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.forge.rendering import ansi, diffs, jsons, texts, times, traces
+from clia.forge.rendering import ansi, diffs, jsons, texts, traces
 from support.documents import values
 from support.markup import read, shown, within
 
@@ -135,6 +135,6 @@ def test_marked_words_change_no_line(pairs: list[tuple[str, str]]) -> None:
 
 @given(st.one_of(hostile, st.floats(), st.datetimes()), st.datetimes())
 def test_any_moment_or_none_can_be_shown(when: Any, now: Any) -> None:
-    read(times.stamp(when))
-    read(times.stamp(when, now))
-    times.stamp(when).encode("utf-8")
+    read(texts.stamp(when))
+    read(texts.stamp(when, now))
+    texts.stamp(when).encode("utf-8")

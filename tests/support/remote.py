@@ -20,8 +20,8 @@ import clia
 from clia.client import RemoteSpace
 from clia.facade.config import ForgeOptions
 from clia.forge.app import create_app
+from clia.forge.events import feed_of
 from clia.forge.forge import Site, forge_of
-from clia.forge.space_feed import feed_of
 from clia.http_client import KeptConnections
 from support import session_spaces
 from support.session_spaces import Place

@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     if agent is not None:
         check_name(agent)
     from clia.facade.opening import open_space
-    from clia.mcp.place import Place
-    from clia.mcp.stdio import serve  # the protocol's package: a second
+    from clia.mcp.calls import Place
+    from clia.mcp.server import serve  # the protocol's package: a second
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     place = Place(path, lambda: open_space(path, settings=settings), agent=agent, address=lambda space: _address(forge, space))

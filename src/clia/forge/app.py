@@ -26,17 +26,15 @@ from clia.forge import metrics
 from clia.forge.api.lineage import lineage_routes
 from clia.forge.api.openapi import document
 from clia.forge.api.routes import verb_routes
-from clia.forge.auth.identity import NOBODY, identify, require
-from clia.forge.auth.login import login_routes
-from clia.forge.extras import Hosted
-from clia.forge.federation.fetching import AT as FEDERATION
-from clia.forge.federation.fetching import Fetching
-from clia.forge.federation.listening import Listening
-from clia.forge.feed.hub import Hub
-from clia.forge.feed.sse import feed_routes
+from clia.forge.auth import NOBODY, identify, require
+from clia.forge.events import EventBus, feed_routes
+from clia.forge.federation import AT as FEDERATION
+from clia.forge.federation import Fetching, Listening
+from clia.forge.forge import Hosted
 from clia.forge.guard import Guard, Rates
 from clia.forge.pages import page_routes
 from clia.forge.pages.common import forge_of, link, render_bare
+from clia.forge.pages.login import login_routes
 from clia.forge.problems import PROBLEM, Unauthenticated, internal, problem, status_of
 
 TYPE_CHECKING = False
@@ -46,8 +44,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from clia.forge.extras import Extra
-    from clia.forge.forge import Forge, Site
+    from clia.forge.forge import Extra, Forge, Site
 
 STATIC = Path(__file__).parent / "static"
 _OPEN = ("/login", "/static/", "/healthz")
@@ -57,13 +54,13 @@ _PROBE = 2.0
 
 
 def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
-    hub, listening, fetching = Hub(forge), Listening(forge), Fetching(forge)
+    bus, listening, fetching = EventBus(forge), Listening(forge), Fetching(forge)
     hosted = [Hosted(each) for each in extras]
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         del app
-        async with hub, listening, AsyncExitStack() as stack:
+        async with bus, listening, AsyncExitStack() as stack:
             for each in hosted:
                 await stack.enter_async_context(each)
             yield
@@ -79,7 +76,7 @@ def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
         exception_handlers={CliaError: _failed, HTTPException: _failed, ClientDisconnect: _gone, Exception: _broken},
         lifespan=life,
     )
-    app.state.forge, app.state.hub, app.state.listening = forge, hub, listening
+    app.state.forge, app.state.event_bus, app.state.listening = forge, bus, listening
     forge.told_to_stop += [each.stopping for each in hosted]
     app.router.redirect_slashes = False  # it would send people to whatever host a request names
     return Guard(app, forge.options)

@@ -21,7 +21,7 @@ from clia.errors import BackendError, InvalidInput
 from clia.facade.forge_address import mark, unmark
 from clia.facade.opening import open_space
 from clia.forge.app import create_app
-from clia.forge.federation.fetching import AT as FEDERATION
+from clia.forge.federation import AT as FEDERATION
 from clia.forge.forge import forge_of
 from clia.forge.webhooks import Webhooks
 from clia.hub.periodic_sync import kept_in_step
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from clia.facade.settings import Settings
-    from clia.forge.extras import Extra
-    from clia.forge.forge import Forge
+    from clia.forge.forge import Extra, Forge
 
 PORT = 8337
 _GRACE = 5

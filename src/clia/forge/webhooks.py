@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from clia.errors import CliaError, InvalidInput
 from clia.forge import metrics
-from clia.forge.space_feed import feed_of
+from clia.forge.events import feed_of
 from clia.http_client import HttpClient
 from clia.sessions.model import is_human
 from clia.store.interface import ANY_VERSION

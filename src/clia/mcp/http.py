@@ -19,7 +19,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.datastructures import Headers
 
 from clia.errors import CliaError, NotAllowed, NotFound
-from clia.mcp.place import Caller
+from clia.mcp.calls import Caller
 from clia.mcp.server import NAME, server_of
 
 TYPE_CHECKING = False
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http import StreamableHTTPServerTransport
     from starlette.types import Receive, Scope, Send
 
-    from clia.mcp.place import Place
+    from clia.mcp.calls import Place
     from clia.users.service import User
 
 SESSIONS_MAX, SESSIONS_EACH = 256, 64

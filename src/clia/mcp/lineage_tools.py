@@ -17,8 +17,7 @@ from clia.identities.journal import Note
 from clia.identities.resolve import lineage
 from clia.identities.writing import Where
 from clia.identities.writing import journal as append
-from clia.mcp.shapes import Field, Told
-from clia.mcp.toolbox import ADDS, AGENT, Tool
+from clia.mcp.toolbox import ADDS, AGENT, Field, Told, Tool
 from clia.values.names import is_slug
 
 TYPE_CHECKING = False
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.identities.diagnostics import Diagnostic
     from clia.identities.view import Lineage, MergedDocument
-    from clia.mcp.place import Call
+    from clia.mcp.calls import Call
     from clia.sessions.model import Session
 
 _DIAGNOSTIC = Told(severity=STRING, code=STRING, message=STRING, hint=STRING, path=MAYBE_STRING, pointer=MAYBE_STRING)

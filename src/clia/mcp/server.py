@@ -1,27 +1,39 @@
-"""The server: the tools, resources and prompts of one place, for any transport.
+"""The one list of tools.
+
+The server: the tools, resources and prompts of one place, for any transport.
 
 Invariant: every request is checked in this order before anything happens: who calls, whether they may, what they say. Whatever goes
 wrong is an answer; nothing ends the server.
+
+
+A server for one client, over standard input and output.
+
+Invariant: nothing but the protocol goes to standard output; what is not of the protocol on standard input is refused and ends
+nothing. The server ends when its input does.
 """
 
 from __future__ import annotations
 
 import json
 
+import anyio
 import mcp_types as types
 from anyio import CapacityLimiter, to_thread
 from mcp.server.lowlevel import Server
-from mcp.server.request_state import RequestStateBoundary
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from clia.api.verbs import VIEWER
 from clia.errors import CliaError
-from clia.mcp import prompts, resources
-from clia.mcp.exchange import Exchange
-from clia.mcp.failures import broken, protocol_error, refused
-from clia.mcp.place import Call
-from clia.mcp.shapes import arguments, input_schema, output_schema
-from clia.mcp.tools import TOOLS
+from clia.mcp import resources
+from clia.mcp.behaviours import BEHAVIOUR_TOOLS
+from clia.mcp.calls import Call, Caller, Exchange
+from clia.mcp.decisions import DECISION_TOOLS
+from clia.mcp.lineage_tools import LINEAGE_TOOLS
+from clia.mcp.session_tools import SESSION_TOOLS
+from clia.mcp.space_tools import SPACE_TOOLS
+from clia.mcp.toolbox import arguments, broken, input_schema, output_schema, protocol_error, refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,13 +41,15 @@ if TYPE_CHECKING:
     from typing import Any, TypeVar
 
     from mcp.server.context import ServerRequestContext
-    from mcp.server.request_state import RequestStateSecurity
 
-    from clia.mcp.place import Caller, Place
+    from clia.mcp.calls import Place
     from clia.mcp.toolbox import Tool
 
     Context = ServerRequestContext[Any, Any]
     R = TypeVar("R")
+
+TOOLS = {tool.name: tool for tool in (*LINEAGE_TOOLS, *SPACE_TOOLS, *DECISION_TOOLS, *SESSION_TOOLS, *BEHAVIOUR_TOOLS)}
+
 
 NAME = "clia"
 _THREADS = 16
@@ -49,7 +63,7 @@ def server_of(place: Place, version: str, who: Callable[[Context], Caller], secu
         version=version,
         title="clia",
         description="The system of record for AI agents, kept in the git repository they work in.",
-        instructions=prompts.INSTRUCTIONS,
+        instructions=resources.INSTRUCTIONS,
         get_tool_input_schema=_input_schemas().get,
         on_list_tools=desk.list_tools,
         on_call_tool=desk.call_tool,
@@ -123,10 +137,10 @@ class _Desk:
 
     async def list_prompts(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
         del params
-        return types.ListPromptsResult(prompts=await self._look(context, "prompts", prompts.listed))
+        return types.ListPromptsResult(prompts=await self._look(context, "prompts", resources.listed_prompts))
 
     async def get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return await self._look(context, params.name, lambda call: prompts.rendered(call, params.name, params.arguments or {}))
+        return await self._look(context, params.name, lambda call: resources.rendered(call, params.name, params.arguments or {}))
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         ref, typed = params.ref, params.argument
@@ -187,3 +201,18 @@ def described(tool: Tool) -> types.Tool:
 
 def _input_schemas() -> dict[str, dict[str, Any]]:
     return {name: input_schema(tool.fields) for name, tool in TOOLS.items()}
+
+
+def serve(place: Place, version: str) -> None:
+    """Serves until standard input ends."""
+    try:
+        anyio.run(_serve, place, version)
+    finally:
+        place.close()
+
+
+async def _serve(place: Place, version: str) -> None:
+    caller = Caller()
+    server = server_of(place, version, lambda _: caller, RequestStateSecurity.ephemeral())
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())

@@ -9,8 +9,7 @@ from clia.api.records import FLOW, GIVEN, MAYBE_TEXT, REQUEST, RULE, SESSION
 from clia.api.shapes import ANY, FLAG, STRING, TEXT, Listed, Optional
 from clia.api.verbs import ADMIN, VIEWER
 from clia.errors import InvalidInput
-from clia.mcp.shapes import ABSENT, Field, Told
-from clia.mcp.toolbox import ADDS, AGENT, ENDS, Tool, agent_field
+from clia.mcp.toolbox import ABSENT, ADDS, AGENT, ENDS, Field, Told, Tool, agent_field
 from clia.sessions.questions import is_for_people, question_of
 
 TYPE_CHECKING = False
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from clia.mcp.place import Call
+    from clia.mcp.calls import Call
 
 _WHICH = Field("session_id", MAYBE_TEXT, "which session (default: the live one, else the last)", None)
 

@@ -29,8 +29,7 @@ from clia.api.records import (
 from clia.api.shapes import COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Mapped, Optional
 from clia.api.verbs import ADMIN, VIEWER
 from clia.errors import InvalidInput, NoSuchObject
-from clia.mcp.shapes import Field, Told
-from clia.mcp.toolbox import ADDS, AGENT, ONCE, Tool, agent_field
+from clia.mcp.toolbox import ADDS, AGENT, ONCE, Field, Told, Tool, agent_field
 from clia.space.model import File, Link, Submodule
 from clia.values.typed_objects import Briefing
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.space import Space
-    from clia.mcp.place import Call
+    from clia.mcp.calls import Call
     from clia.space.model import Content
 
 DIFF_MAX = 200_000

@@ -12,7 +12,7 @@ from mcp.server.request_state import RequestStateSecurity
 import clia
 from clia.api.verbs import ADMIN, all_verbs
 from clia.facade.config import Config
-from clia.mcp.place import Caller, Place
+from clia.mcp.calls import Caller, Place
 from clia.mcp.server import server_of
 from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour
 from clia.workers.effects import spawn

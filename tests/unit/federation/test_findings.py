@@ -16,7 +16,7 @@ from clia.errors import BadSignature
 from clia.federation.capabilities import is_capability
 from clia.federation.doors import LIFE, PASS, SKEW
 from clia.federation.statements import Claim, define_cid
-from clia.forge.federation.fetching import asked
+from clia.forge.federation import asked
 from clia.values.canonical import canonical_bytes
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support import git

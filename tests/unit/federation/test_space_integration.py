@@ -12,7 +12,7 @@ import pytest
 
 import clia
 from clia.cli.main import main
-from clia.forge.space_feed import feed_of
+from clia.forge.events import feed_of
 from clia.store.gate_interface import Facts, GrantFact
 from support import git
 from support.federation import Pair, codes, plumbed

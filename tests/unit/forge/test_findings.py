@@ -21,16 +21,13 @@ from starlette.testclient import TestClient
 import clia
 from clia.errors import BackendError, InvalidAnswer, StoreError
 from clia.facade.config import ForgeOptions
-from clia.forge import guard, server
+from clia.forge import events, guard, server
 from clia.forge.api import reading
 from clia.forge.api.idempotency import PREFIX as KEYS
 from clia.forge.api.idempotency import Once
-from clia.forge.feed import hub as hubs
-from clia.forge.feed import sse
-from clia.forge.feed.hub import Hub, News, _Tail
+from clia.forge.events import EPOCH, EventBus, News, _Tail
 from clia.forge.rendering import forms
 from clia.forge.rendering.forms import form_of
-from clia.forge.space_feed import EPOCH
 from clia.forge.webhooks import ROW, Webhooks, deliveries
 from clia.http_interface import HttpAnswer
 from clia.sessions.answers import is_large
@@ -221,7 +218,7 @@ def test_entries_of_a_store_that_was_lost_are_never_served_as_those_of_the_new_o
 def test_who_listens_while_the_store_is_lost_starts_over_and_gets_nothing_of_the_old_one(
     opened: OpenForge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sse, "BEAT", 0.1)
+    monkeypatch.setattr(events, "BEAT", 0.1)
     feed, home = site_of(opened).feed, opened.forge.home
     token = bearer(opened)["authorization"].removeprefix("Bearer ")
     with running(opened.forge) as address:
@@ -245,15 +242,15 @@ def test_tidying_trims_every_feed_and_forgets_keys_and_logins_that_are_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tidied: queue.Queue[str] = queue.Queue()
-    tidy = Hub._tidy
+    tidy = EventBus._tidy
 
-    def watched(self: Hub, site: Site) -> None:
+    def watched(self: EventBus, site: Site) -> None:
         tidy(self, site)
         tidied.put(site.name)
 
-    monkeypatch.setattr(Hub, "_tidy", watched)
-    monkeypatch.setattr(hubs, "_LOOK", 0.001)
-    monkeypatch.setattr(hubs, "_TRIM", 0.001)
+    monkeypatch.setattr(EventBus, "_tidy", watched)
+    monkeypatch.setattr(events, "_LOOK", 0.001)
+    monkeypatch.setattr(events, "_TRIM", 0.001)
     with open_forge(tmp_path, "one", "two") as opened:
         forge = opened.forge
         forge.users.add("ada", "admin")
@@ -268,7 +265,7 @@ def test_tidying_trims_every_feed_and_forgets_keys_and_logins_that_are_over(
         Once(forge.home, forge.clock).claim("ada", "new", b"x")
 
         async def served() -> None:
-            async with Hub(forge):
+            async with EventBus(forge):
                 names: set[str] = set()
                 while names != {"one", "two"}:
                     names.add(await asyncio.to_thread(tidied.get, timeout=PATIENCE))
@@ -407,14 +404,14 @@ def test_the_head_of_a_stream_ends(opened: OpenForge, path: str) -> None:
 
 
 def test_one_user_takes_a_part_of_all_places_for_listeners_only(tmp_path: Path) -> None:
-    with open_forge(tmp_path, options=ForgeOptions(listeners=sse._LEAST + 5)) as opened:
+    with open_forge(tmp_path, options=ForgeOptions(listeners=events._LEAST + 5)) as opened:
         opened.space.spawn("scout", BRIEFING)
         ada, bob = (bearer(opened, name)["authorization"].removeprefix("Bearer ") for name in ("ada", "bob"))
         again = bearer(opened, "ada")["authorization"].removeprefix("Bearer ")
         with running(opened.forge) as address:
             hers, his = Api(address, ada), Api(address, bob)
             with ExitStack() as stack:
-                for _ in range(sse._LEAST):
+                for _ in range(events._LEAST):
                     stack.enter_context(hers.events())
                 for api in (hers, Api(address, again)):
                     refused = api("GET", "/events")
@@ -444,7 +441,7 @@ class Impatient(NamedTuple):
 def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impatient]:
     monkeypatch.setattr(guard, "BODY_SECONDS", 0.3)
     monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
-    monkeypatch.setattr(sse, "BEAT", 0.1)
+    monkeypatch.setattr(events, "BEAT", 0.1)
     place = made_place(tmp_path.resolve() / "repo")
     made: queue.Queue[server._Server] = queue.Queue()
     serving: queue.Queue[server.Served] = queue.Queue()

@@ -9,7 +9,7 @@ import pytest
 
 import clia
 from clia.capture.service import Captured
-from clia.forge.pages import files
+from clia.forge.pages import commits
 from support import git
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.session_flows import APPROVAL, PRODUCT
@@ -210,8 +210,8 @@ def test_what_is_no_text_is_said_to_be_so(forge: OpenForge) -> None:
 
 
 def test_a_long_file_is_cut_and_the_rest_is_counted(forge: OpenForge) -> None:
-    long = b"".join(b"line %d\n" % number for number in range(files.LINES_MAX + 7))
-    forge.space.commit("scout", "test", {"long": long, "wide": b"x" * (files.LINE_MAX + 9), "fat": (b"y" * 1999 + b"\n") * 400})
+    long = b"".join(b"line %d\n" % number for number in range(commits.FILE_LINES_MAX + 7))
+    forge.space.commit("scout", "test", {"long": long, "wide": b"x" * (commits.LINE_MAX + 9), "fat": (b"y" * 1999 + b"\n") * 400})
     browser = forge.browser()
     page = browser.get(f"{forge.base}/agents/scout/files/long?blame=1").text
     assert "7 more lines, not shown" in page

@@ -8,8 +8,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from clia.forge import plots
-from clia.forge.plots import PERIODS, SERIES, Point, Series, mark, over_time, percent, side_by_side, signed
+from clia.forge.rendering import plots
+from clia.forge.rendering.plots import PERIODS, SERIES, Point, Series, mark, over_time, percent, side_by_side, signed
 from support.forge import ATTACK
 
 _ = "\u00a0"

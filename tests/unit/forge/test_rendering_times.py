@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from clia.forge.rendering.times import ago, stamp
+from clia.forge.rendering.texts import ago, stamp
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -12,9 +12,8 @@ from mcp_types import ResourceTemplateReference
 
 import clia
 from clia.api.behaviour_verbs import BEHAVIOUR_VERBS
-from clia.mcp.place import Caller, Place
-from clia.mcp.server import server_of
-from clia.mcp.tools import TOOLS
+from clia.mcp.calls import Caller, Place
+from clia.mcp.server import TOOLS, server_of
 from clia.users.service import User
 from support.mcp_client import Driver, fails, talking
 from support.spaces import BRIEFING, settings

@@ -13,7 +13,7 @@ from mcp_types import ElicitResult, InputRequiredResult
 
 import clia
 from clia.mcp import decisions, http
-from clia.mcp.place import Call, Caller, Place, Waits
+from clia.mcp.calls import Call, Caller, Place, Waits
 from clia.mcp.server import server_of
 from clia.users.service import User
 from support.fake_secrets import FAKES

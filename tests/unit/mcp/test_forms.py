@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clia.errors import InvalidAnswer
-from clia.mcp.forms import answer_in, form_of
+from clia.mcp.decisions import answer_in, form_of
 from clia.sessions.answers import rule_of
 from clia.sessions.model import Request
 

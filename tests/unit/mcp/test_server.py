@@ -19,10 +19,9 @@ from clia.capture.service import Captured
 from clia.cli.mcp_server import _address
 from clia.forge.forge import unique_names
 from clia.git.records import FILE, Entry
-from clia.mcp import prompts, space_tools
-from clia.mcp.place import Caller, Place
-from clia.mcp.server import described, server_of
-from clia.mcp.tools import TOOLS
+from clia.mcp import resources, space_tools
+from clia.mcp.calls import Caller, Place
+from clia.mcp.server import TOOLS, described, server_of
 from clia.users.service import User
 from clia.values.typed_objects import Behaviour, as_bytes
 from support import Tree
@@ -248,7 +247,7 @@ def test_a_behaviour_of_the_kind_prompt_is_a_prompt(space: clia.Space, tmp_path:
 def test_instructions_and_the_prompt_name_only_tools_that_there_are() -> None:
     for name in ("whoami", "trace", "commit", "spawn", "merge", "journal", "request_decision", "decision"):
         assert name in TOOLS
-        assert name in prompts.INSTRUCTIONS
+        assert name in resources.INSTRUCTIONS
 
 
 def test_a_space_has_the_name_in_a_link_that_a_forge_gives_it(space: clia.Space, tmp_path: Path) -> None:

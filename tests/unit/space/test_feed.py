@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from clia.errors import StoreError
-from clia.forge.space_feed import feed_of
+from clia.forge.events import feed_of
 from clia.git.records import Look
 from clia.space.feed import BUCKET, SEEN, _agent_event
 from clia.store.notifications import PollingBell

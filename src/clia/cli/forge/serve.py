@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.forge.extras import Extra, Made
-    from clia.forge.forge import Forge, Site
+    from clia.forge.forge import Extra, Forge, Made, Site
     from clia.forge.server import Served
 
 
@@ -53,16 +52,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _extras(forge: Forge) -> Sequence[Extra]:
     """The forge's spaces over the Model Context Protocol. The web and the protocol do not know each other."""
-    from clia.forge.extras import Extra
+    from clia.forge.forge import Extra
 
     return [Extra("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp(forge))]
 
 
 def _mcp(forge: Forge) -> Made:
-    from clia.forge.extras import Made
+    from clia.forge.forge import Made
     from clia.forge.lineages import Paths as Said
+    from clia.mcp.calls import Paths, Place, Waits
     from clia.mcp.http import Endpoint, Wishes  # the protocol's package: a second, when the first agent asks
-    from clia.mcp.place import Paths, Place, Waits
 
     def place(site: Site) -> Place:
         said, address = Said(site.path), f"{forge.options.address}/s/{site.name}"

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from clia.errors import InvalidInput
-from clia.forge.auth.identity import require
+from clia.forge.auth import require
 from clia.forge.lineages import Paths, explained, explanation_json, findings, kind_of, lineage_at, roster_at
 
 TYPE_CHECKING = False

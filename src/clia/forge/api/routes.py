@@ -21,7 +21,7 @@ from clia.errors import BackendError, CliaError, InvalidInput, NotAllowed, Stale
 from clia.forge.api.idempotency import Kept, Once
 from clia.forge.api.paging import page_of, page_size
 from clia.forge.api.reading import arguments
-from clia.forge.auth.identity import check_csrf, require
+from clia.forge.auth import check_csrf, require
 from clia.space.model import Landed
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id

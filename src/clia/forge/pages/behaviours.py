@@ -17,11 +17,9 @@ from clia.behaviours.model import ADOPT, CURRENT, FOREIGN, MAY_RUN, PROPOSED, RE
 from clia.behaviours.suggesting import suggest
 from clia.behaviours.tally import KEPT, Sum
 from clia.errors import CliaError, InvalidInput
-from clia.forge import plots
-from clia.forge.pages.cited import cited
-from clia.forge.pages.common import ADMIN, Posted, first, form, link, page
-from clia.forge.pages.records import Refused, carry_out, core_of, optional, show, text_of
-from clia.forge.rendering import diffs, times
+from clia.forge.pages.common import ADMIN, Posted, Refused, carry_out, core_of, first, form, link, optional, page, show, text_of
+from clia.forge.pages.traces import cited
+from clia.forge.rendering import diffs, plots, texts
 from clia.space.behaviour_chains import PROPOSE
 from clia.space.core import AGENT_EMAIL
 
@@ -338,7 +336,7 @@ def _version(visit: Visit) -> Response:
         against=against,
         changes=_changes(library, against, version) if against and against.cid != version.cid else None,
         children=[each for each in there.values() if each.parent == version.cid],
-        span=lambda seconds: times.ago(0, seconds),
+        span=lambda seconds: texts.ago(0, seconds),
         gaps=space.observation_gaps(),
         told=told,
     )

@@ -15,8 +15,7 @@ from urllib.parse import urlencode
 from starlette.routing import Route
 
 from clia.errors import CliaError, NotFound
-from clia.forge.pages.common import page
-from clia.forge.pages.records import core_of, known_agent, show
+from clia.forge.pages.common import core_of, known_agent, page, show
 from clia.forge.problems import status_of
 from clia.forge.rendering import graph_svg
 from clia.values import refs as names

@@ -13,8 +13,7 @@ from starlette.routing import Route
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NotFound
 from clia.forge.lineages import DOCUMENTS, LINES_BYTES, PROFILE, Paths, explained, findings, kind_of, lineage_at, roster_at
-from clia.forge.pages.common import page
-from clia.forge.pages.records import show
+from clia.forge.pages.common import page, show
 from clia.forge.problems import status_of
 from clia.forge.rendering import jsons
 from clia.forge.rendering.lineage_tree import View, branch, to_html

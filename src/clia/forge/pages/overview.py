@@ -2,6 +2,12 @@
 
 Invariant: looking costs what one page shows, not what the space holds: of a thousand agents two hundred are read. What is asked
 for by a number or a name in the address is shown as far as it exists.
+
+
+Who works on a space: machines, workers, forges, what each has, what waits and since when.
+
+Invariant: whatever machines and workers call themselves is shown as text. What no event tells of, such as a worker that falls
+silent, is looked at again every few seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from clia.errors import CliaError, NotFound
-from clia.forge.auth.identity import require
+from clia.forge.auth import require
 from clia.forge.pages.common import (
     ADMIN,
     VIEWER,
@@ -25,17 +31,22 @@ from clia.forge.pages.common import (
     redirect,
     render,
     render_bare,
+    show,
     waiting_count,
 )
 from clia.forge.problems import status_of
+from clia.forge.rendering import texts
 from clia.sessions.questions import is_for_people, question_of
+from clia.space.adoption import title_of
 from clia.values.typed_objects import Briefing
+from clia.workers.fleet import ALIVE, EVERY, OFF
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from starlette.requests import Request as WebRequest
+    from starlette.responses import Response
 
     from clia.facade.space import Space
     from clia.forge.forge import Site
@@ -112,6 +123,7 @@ def routes() -> list[Route]:
         Route("/s/{space}/", _spawn, methods=["POST"], name="spawn"),
         Route("/s/{space}/health", _health, methods=["GET"], name="health"),
         Route("/s/{space}/waiting", _waiting, methods=["GET"], name="waiting"),
+        Route("/s/{space}/fleet", _fleet, methods=["GET"], name="fleet"),
     ]
 
 
@@ -237,3 +249,27 @@ def _session(space: Space, name: str) -> Session | None:
         return space.session(name)
     except CliaError:
         return None  # it has none, or one that only the doctor can read
+
+
+ROWS = 200
+"""Leases and kinds on the page."""
+_SECONDS = max(2, round(EVERY))
+
+
+@page
+def _fleet(visit: Visit) -> Response:
+    found = visit.site.space.fleet()
+    return show(
+        visit,
+        "fleet.html",
+        fleet=found,
+        alive=sum(each.state == ALIVE for each in found.workers),
+        unanswered=[each.kind for each in found.queue if each.due and not each.workers],
+        most=ROWS,
+        off=OFF,
+        every=_SECONDS,
+        span=lambda seconds: texts.ago(0, max(seconds, 0)),
+        due=sum(each.due for each in found.queue),
+        left=sum(each.elsewhere for each in found.queue),
+        title_of=title_of,
+    )

@@ -14,8 +14,22 @@ from starlette.routing import Route
 
 from clia.errors import CliaError, InvalidInput, NotFound, TransportError
 from clia.federation.statements import SNAPSHOT, TRIGGERS
-from clia.forge.pages.common import ADMIN, Posted, first, form, link, page, redirect
-from clia.forge.pages.records import Refused, carry_out, core_of, known_source, optional, show, text_of
+from clia.forge.pages.common import (
+    ADMIN,
+    Posted,
+    Refused,
+    carry_out,
+    core_of,
+    first,
+    form,
+    known_source,
+    link,
+    optional,
+    page,
+    redirect,
+    show,
+    text_of,
+)
 from clia.space.model import Conflicts, Merged
 from clia.values import refs as names
 
@@ -27,7 +41,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.federation.model import Explained, Key, Peer, RemoteBehaviour
-    from clia.forge.federation.listening import Listening
+    from clia.forge.federation import Listening
     from clia.forge.pages.common import Visit
     from clia.values.typed_objects import Briefing
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from starlette.routing import Route
 
 from clia.errors import InvalidInput, NotFound
-from clia.forge.pages.common import ADMIN, Posted, first, form, link, page
+from clia.forge.pages.common import ADMIN, Posted, Refused, carry_out, first, form, known_agent, link, page, show, text_of
 from clia.forge.pages.inbox_cards import asked_in
-from clia.forge.pages.records import Refused, carry_out, known_agent, show, text_of
 from clia.forge.rendering.form_values import value_from
 from clia.forge.rendering.forms import raw_form
 from clia.forge.rendering.texts import escaped

@@ -15,8 +15,7 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 
 from clia.forge.rendering.graph_layout import LANDING, PEOPLE, Graph, layout, path_between
-from clia.forge.rendering.texts import visible
-from clia.forge.rendering.times import ago
+from clia.forge.rendering.texts import ago, visible
 from clia.values.commit_messages import check_count
 from clia.values.refs import is_name
 from clia.values.types import AGENT_COMMIT, DECISION, SESSION_MERGE, SPAWN
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from clia.forge.rendering.graph_layout import Edge, Lane, Node
-    from clia.forge.rendering.times import Moment
+    from clia.forge.rendering.texts import Moment
 
 __all__ = ["Graph", "RowView", "layout", "path_between", "rows", "svg"]
 

@@ -3,21 +3,30 @@
 Invariant: what a reader sees is what the text holds. Each character that would act or hide (controls, bidirectional and
 invisible ones, lone surrogates) is shown by one character of ours, so that places in the text and in what is shown agree.
 Marks are put on the text before it is escaped, never on markup.
+
+
+Moments for people: how long ago, and when exactly.
+
+Invariant: what is shown depends on the arguments alone; now is passed in. What is no moment is shown as the text it is.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
 from clia.redaction.secrets import MARK
+from clia.values.clock import timestamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    Moment = datetime | str | float  # a string in ISO 8601, a number of seconds since 1970
 
 # Controls but tab and line feed; what Unicode lets a renderer leave out or turn around; surrogates, which have no UTF-8.
 # The zero-width joiner and the first sixteen variation selectors stay: emoji are made with them.
@@ -172,3 +181,50 @@ class Marker:
                 at += len(self._needle)
             self._left -= len(spots)
         return spots
+
+
+_UNITS = ((365 * 86400, "y"), (30 * 86400, "mo"), (86400, "d"), (3600, "h"), (60, "min"))
+
+
+def ago(then: Moment, now: Moment) -> str:
+    """The time between two moments in its largest unit: ``3 min``, ``2 d``; "" where one of them is no moment."""
+    start, end = moment(then), moment(now)
+    if start is None or end is None:
+        return ""
+    seconds = int((end - start).total_seconds())
+    if seconds < 0:
+        return f"in {_duration(-seconds)}"
+    return _duration(seconds)
+
+
+def _duration(seconds: int) -> str:
+    for size, unit in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def stamp(when: Moment, now: Moment | None = None) -> Markup:
+    """A moment in UTC as a ``<time>``; with ``now``, how long ago it was, and the moment as its title."""
+    found = moment(when)
+    if found is None:
+        return escaped(str(when))
+    exact = timestamp(found)
+    shown = f"{exact[:10]} {exact[11:-1]} UTC"
+    if now is None:
+        return Markup('<time datetime="{}">{}</time>').format(exact, shown)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, shown, ago(found, now))
+
+
+def moment(when: Moment) -> datetime | None:
+    """A moment in UTC; a time without a zone is taken for UTC. None where the value says no moment."""
+    try:
+        if isinstance(when, str):
+            made = datetime.fromisoformat(when)
+        elif isinstance(when, datetime):
+            made = when
+        else:
+            made = datetime.fromtimestamp(when, UTC)
+        return (made if made.tzinfo else made.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError, OSError, TypeError):
+        return None

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from clia.errors import NotAllowed
-from clia.forge.auth.identity import COOKIE, CSRF_FIELD, check_csrf
+from clia.forge.auth import COOKIE, CSRF_FIELD, check_csrf
 from clia.forge.pages.common import first, forge_of, identity_of, read_form, render_bare
 
 TYPE_CHECKING = False

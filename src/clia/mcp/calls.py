@@ -2,6 +2,12 @@
 
 Invariant: whoever calls over HTTP is on another machine: no path of this one is told, the working directory says nothing about
 them, and they may do what their role may. Whoever started a server at their own terminal may do what they may anyway.
+
+
+One call, with whoever made it still on the line.
+
+Invariant: the library runs in threads and the loop never waits for it; what is said meanwhile goes only to a client that asked to
+hear it.
 """
 
 from __future__ import annotations
@@ -9,19 +15,29 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import quote
+
+from anyio import from_thread, to_thread
 
 from clia.errors import CliaError, InvalidInput, NotAllowed
 from clia.identities import checks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, ParamSpec, TypeVar
+
+    from anyio import CapacityLimiter
+    from mcp.server.context import ServerRequestContext
+    from mcp_types import CallToolRequestParams, ElicitResult
 
     from clia.facade.space import Space
     from clia.users.service import User
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
 
 _NO_SPACE = ("no-such-space", "no-such-repository")
 
@@ -191,3 +207,61 @@ class Call:
         if space is not None:
             return space.agents()[:50]
         return [each.slug for each in checks.roster(self.place.path).agents][:50]
+
+
+class Exchange:
+    def __init__(
+        self,
+        place: Place,
+        caller: Caller,
+        context: ServerRequestContext[Any, Any],
+        params: CallToolRequestParams,
+        limiter: CapacityLimiter,
+    ) -> None:
+        self.call = Call(place, caller, self._say)
+        self._context = context
+        self._params = params
+        self._limiter = limiter
+        self._told = 0
+
+    async def do(self, work: Callable[P, R], *args: P.args, **more: P.kwargs) -> R:
+        """Does something in a thread."""
+        return await to_thread.run_sync(partial(work, *args, **more), limiter=self._limiter)
+
+    async def tell(self, message: str) -> None:
+        """One step further, for whoever asked for progress."""
+        self._told += 1
+        await self._context.session.report_progress(float(self._told), None, message)
+
+    def _say(self, message: str) -> None:
+        from_thread.run(self.tell, message)
+
+    # Asking back
+
+    @property
+    def protocol(self) -> str:
+        return self._context.protocol_version
+
+    @property
+    def can_show_forms(self) -> bool:
+        """Whether the client said that it can; without a word on how, it means forms."""
+        known = self._context.session.client_capabilities
+        said = None if known is None else known.elicitation
+        return said is not None and (said.form is not None or said.url is None)
+
+    @property
+    def can_ask_back(self) -> bool:
+        return self._context.session.can_send_request
+
+    @property
+    def state(self) -> str | None:
+        """What the round before left for this one."""
+        return self._params.request_state
+
+    @property
+    def answers(self) -> Mapping[str, Any]:
+        return self._params.input_responses or {}
+
+    async def show(self, message: str, schema: dict[str, Any]) -> ElicitResult:
+        """Has the client show a form, and waits for what becomes of it."""
+        return await self._context.session.elicit_form(message, schema, self._context.request_id)

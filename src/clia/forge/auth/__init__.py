@@ -1,1 +1,0 @@
-"""Who asks: cookies of browsers, tokens of programs, and what a trusted proxy says."""

@@ -1,1 +1,0 @@
-"""The forge among forges: what peers fetch here, their bell, and listening to them."""

@@ -1,1 +1,0 @@
-"""What happens in the spaces, to those who watch."""
