@@ -343,7 +343,7 @@ def test_ingest_is_not_started_where_it_runs_already_or_is_not_wanted(space: Pat
 def test_the_installed_program_loads_for_a_hook_nothing_but_the_hook(space: Path) -> None:
     """Beside what bare Python has, and ``re``, which the script of some installers wants."""
     loaded = imported(program(), "hook", "claude-code", cwd=space)
-    ours = {"clia", "clia.errors", "clia.cli", "clia.cli.entry", "clia.hooks", "clia.capture.hook", "clia.capture.spool"}
+    ours = {"clia", "clia.errors", "clia.cli", "clia.cli.entry", "clia.capture", "clia.capture.hook", "clia.capture.spool"}
     assert loaded - imported("-c", "import re", cwd=space) == ours | {"__future__"}
     assert len(events(spool_of(space))) == 1
 
