@@ -1,11 +1,12 @@
 # Every target sets up .venv first; there is no other set-up step.
-.PHONY: help setup demo test lint format walk bench growth soak docs plugin lock clean
+.PHONY: help setup demo test lint format coverage walk bench growth soak docs plugin lock clean
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 
 help:
 	@echo "make demo    a demo tree, and what clia says about it"
 	@echo "make test    everything the tests need, then all tests"
+	@echo "make coverage  the tests of the library, and the bar of branch coverage"
 	@echo "make lint    style, types, layers, sizes"
 	@echo "make walk    the modules that six everyday journeys import and execute"
 	@echo "make bench   speed, as ratios to a floor in the same run (PEERS=1: and to peers)"
@@ -23,6 +24,9 @@ demo: setup
 
 test: setup
 	@$(BIN)/python tools/run_tests.py $(ARGS)
+
+coverage: setup
+	@$(BIN)/python tools/run_tests.py --coverage $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check .
