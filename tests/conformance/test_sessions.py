@@ -17,7 +17,7 @@ from clia import errors
 from support import git
 from support.fake_secrets import FAKES
 from support.remote import Served, local_of, remote_place, root_of, serving
-from support.session_flows import APPROVAL, CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, QUESTION
+from support.session_flows import APPROVAL, CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, QUESTION, SUSPENDS
 from support.session_spaces import MACHINES, STORES, Place, asked, ends, events, place, with_agents
 from support.spaces import BRIEFING, refused, settings, texts
 
@@ -209,6 +209,7 @@ def test_an_agent_has_one_live_session_and_its_past_ones_stay_readable(scout: cl
 
 
 def test_a_session_that_was_read_stays_as_it_was_then(scout: clia.Space) -> None:
+    scout.define("product", SUSPENDS)
     scout.start("scout", "product")
     before = scout.resume("scout", 2)
     made = scout.decide("scout", 3)
@@ -507,7 +508,22 @@ def test_resume_refuses_what_only_people_answer(scout: clia.Space) -> None:
     assert scout.resume("scout", "only a name").result == "only a name"
 
 
-def test_decide_answers_what_machines_could_answer_too(scout: clia.Space) -> None:
+@pytest.mark.parametrize("kind", ["timer", "command", "llm", "agent", "humane", "people"])
+def test_decide_refuses_what_people_do_not_answer(scout: clia.Space, kind: str) -> None:
+    scout.define("question", QUESTION)
+    scout.start("scout", "question", {"kind": kind, "payload": {"seconds": 3}})
+    before = told(scout)
+    error = refused("not-a-human-request", lambda: scout.decide("scout", "yes", "I say so", request_id="1.1"))
+    assert isinstance(error, errors.NotAllowed)
+    assert error.hints == ("clia session resume scout VALUE --request 1.1",)
+    assert error.fields == {"agent": "scout", "request": "1.1", "kind": kind}
+    assert refused("nothing-pending", lambda: scout.decide("scout", "yes")).hints == error.hints
+    assert told(scout) == before
+    assert scout.resume("scout", "slept").result == "slept"
+
+
+def test_decide_answers_a_flow_that_suspended_itself(scout: clia.Space) -> None:
+    scout.define("product", SUSPENDS)
     scout.start("scout", "product")
     made = scout.decide("scout", 5)
     assert (made.request, made.session.decisions) == ("1.1", [(0, made.cid)])
@@ -877,6 +893,7 @@ def test_every_way_to_commit_makes_a_checkpoint_while_a_session_is_live(here: Pl
     with_agents(scout)
     scout.spawn_from("helper", BRIEFING, "scout")
     scout.commit("helper", "finding", changes={"b": b"1\n"})
+    scout.define("product", SUSPENDS)
     scout.start("scout", "product")
     made = {"commit": scout.commit("scout", "finding", changes={"c": b"1\n"})}
     made["with trace"] = scout.commit_with_trace("scout", "finding", changes={"c": b"2\n"})
@@ -899,7 +916,7 @@ def test_every_way_to_commit_makes_a_checkpoint_while_a_session_is_live(here: Pl
     assert noted == set(made.values())
     for number, cid in enumerate(made.values()):
         forked = scout.fork("scout", f"fork-{number}", cid)
-        assert asked(forked) == [("1", "number", {"which": "one"}, 2)]
+        assert asked(forked) == [("1", "suspend", {"which": "one"}, 2)]
         assert scout.files(f"fork-{number}") == scout.files(cid)
 
 
@@ -934,7 +951,7 @@ def test_replaying_prints_nothing_again(here: Place, scout: clia.Space) -> None:
 
 def test_each_end_of_a_session_is_one_event_in_git(here: Place) -> None:
     with here.configured("[flows]\nturn_seconds = 0.3\n").open() as space:
-        with_agents(space, "scout", product=PRODUCT, fails="def main(input):\n    return 1 // 0\n")
+        with_agents(space, "scout", product=SUSPENDS, fails="def main(input):\n    return 1 // 0\n")
         space.start("scout", "product")
         space.resume("scout", 1)
         space.resume("scout", 2)
@@ -1123,6 +1140,7 @@ def test_a_session_travels_to_another_clone_and_is_forked_there(here: Place, sco
 
 
 def test_an_agent_that_moves_to_another_clone_goes_on_counting_its_sessions(here: Place, scout: clia.Space, tmp_path: Path) -> None:
+    scout.define("product", SUSPENDS)
     scout.start("scout", "product")
     scout.cancel("scout")
     scout.start("scout", "product")

@@ -493,6 +493,13 @@ def test_an_invalid_answer_is_refused_with_the_reason_and_changes_nothing(here: 
     assert (here.head(), len(here.json("inbox"))) == (before, 2)
 
 
+def test_decide_points_to_resume_for_a_request_that_is_not_for_people(here: Here) -> None:
+    here.json("session", "start", "scout", "product")
+    for words, code in (([], "nothing-pending"), (["--request", "1.1"], "not-a-human-request")):
+        error = here.refused("decide", "scout", "5", *words, code=2 if not words else 1)
+        assert (error["code"], error["hints"]) == (code, ["clia session resume scout VALUE --request 1.1"])
+
+
 def test_the_operators_configuration_decides_which_answers_are_valid(here: Here) -> None:
     config = here.file("config.toml", '[answers.human]\nschema = {enum = ["ship", "stop"]}\n')
     here.ask({"question": "Go?", "choices": ["yes", "no"]})

@@ -35,7 +35,7 @@ ECHO = """\
 def main(input):
     seen = [repr(input)]
     for turn in range(4):
-        seen = seen + [repr(request("echo", {"input": input, "seen": seen}))]
+        seen = seen + [repr(request("suspend", {"input": input, "seen": seen}))]
     return seen
 """
 

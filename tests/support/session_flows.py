@@ -9,6 +9,8 @@ def main(input):
     return one * two
 """
 
+SUSPENDS = PRODUCT.replace('"number"', '"suspend"')  # a program or a person may answer
+
 APPROVAL = """\
 def main(input):
     print("planning", input["goal"])
@@ -35,6 +37,8 @@ def main(input):
         total += request("number", {"turn": turn, "total": total})
     return total
 """
+
+SUSPENDS_OFTEN = COUNTING.replace('"number"', '"suspend"')
 
 CHANCE = """\
 import asyncio

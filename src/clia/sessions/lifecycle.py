@@ -24,6 +24,7 @@ from clia.errors import (
 from clia.sessions import records
 from clia.sessions.checkpoints import counts_of, damaged, last_ask, last_number, live_row
 from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, all_requests, is_human, requests_of
+from clia.sessions.questions import is_for_people
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, is_sound, row_from, sound_rows
 from clia.sessions.replay import Standing
 from clia.values import refs as names
@@ -190,13 +191,6 @@ class Lifecycle:
         with self._envelope.at_work(agent):
             self._core.own_head(agent)
             found = self.find(agent, request_id, for_people=False)
-            if is_human(found.call.kind):
-                raise NotAllowed(
-                    f"{found.id} is a question to people: only a decision answers it",
-                    code="human-request",
-                    hints=[f"clia decide {agent} VALUE --request {found.id} -m WHY"],
-                    fields={"agent": agent, "request": found.id, "kind": found.call.kind},
-                )
             text = f"session {found.standing.session} resumed: {found.call.kind} ({found.id}) answered by {who}"
             if clean.error is not None:
                 text = f"session {found.standing.session} resumed: {found.call.kind} ({found.id}) given up: {clean.error}"
@@ -238,6 +232,7 @@ class Lifecycle:
             for call in standing.row.pending:
                 if str(call.number) == number:
                     self._check_running(rows[session]["name"])
+                    _check_route(agent, wanted, call, for_people=for_people)
                     return Asked(standing, call)
         raise self._gone(agent, session, number, wanted)
 
@@ -311,11 +306,13 @@ class Lifecycle:
 
 
 def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
-    """The one request that can be meant where none is named."""
-    every = [each for session, row in rows.items() for each in requests_of(agent, session, row)]
-    candidates = [each for each in every if for_people or not each.session.startswith(ASK)]
-    human = [each for each in candidates if is_human(each.kind)]
-    candidates = human if for_people and human else candidates
+    """The id of the one pending request that an answer without a request id can mean."""
+    requests = [request for session, row in rows.items() for request in requests_of(agent, session, row)]
+    if for_people:
+        human = [request for request in requests if is_human(request.kind)]
+        candidates = human or [request for request in requests if is_for_people(request)]
+    else:
+        candidates = [request for request in requests if not request.session.startswith(ASK)]
     if len(candidates) == 1:
         return candidates[0].id
     if candidates:
@@ -325,12 +322,36 @@ def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
             hints=[f"{each.id}: {each.kind} {brief(each.payload)}" for each in candidates],
             fields={"agent": agent, "matches": [each.id for each in candidates]},
         )
+    hints = [_resume_hint(agent, request.id) for request in requests] if for_people else []
     raise NotFound(
-        f"nothing of {agent!r} waits for an answer",
+        f"nothing of {agent!r} waits for {'a decision' if hints else 'an answer'}",
         code="nothing-pending",
-        hints=["clia inbox shows what waits"],
+        hints=hints or ["clia inbox shows what waits"],
         fields={"agent": agent},
     )
+
+
+def _check_route(agent: str, request_id: str, call: Call, *, for_people: bool) -> None:
+    """Raise ``NotAllowed`` unless a request may be answered this way: questions to people by a decision only."""
+    fields = {"agent": agent, "request": request_id, "kind": call.kind}
+    if for_people and not is_for_people(call):
+        raise NotAllowed(
+            f"{request_id} ({call.kind}) is not a question to people: it takes no decision",
+            code="not-a-human-request",
+            hints=[_resume_hint(agent, request_id)],
+            fields=fields,
+        )
+    if not for_people and is_human(call.kind):
+        raise NotAllowed(
+            f"{request_id} is a question to people: only a decision answers it",
+            code="human-request",
+            hints=[f"clia decide {agent} VALUE --request {request_id} -m WHY"],
+            fields=fields,
+        )
+
+
+def _resume_hint(agent: str, request_id: str) -> str:
+    return f"clia session resume {agent} VALUE --request {request_id}"
 
 
 def no_session(agent: str, session: str | None) -> NotFound:

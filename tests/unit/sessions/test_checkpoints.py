@@ -12,7 +12,7 @@ import clia
 from clia import errors
 from clia.sessions.checkpoints import CHAIN
 from support import git
-from support.session_flows import CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT
+from support.session_flows import CAREFUL, CHANCE, COUNTING, PARTS, PRODUCT, SUSPENDS_OFTEN
 from support.session_spaces import Place, Spy, asked, ends, forget_runs, use_engine, with_agents
 from support.spaces import refused
 
@@ -133,6 +133,7 @@ def test_a_session_that_follows_another_has_checkpoints_of_its_own(here: Place, 
 
 
 def test_numbers_are_not_given_out_again_when_the_store_is_lost(here: Place, space: clia.Space) -> None:
+    space.define("counting", SUSPENDS_OFTEN)
     space.start("scout", "counting", 5)
     space.cancel("scout")
     space.start("scout", "counting", 5)
@@ -147,6 +148,7 @@ def test_numbers_are_not_given_out_again_when_the_store_is_lost(here: Place, spa
 
 
 def test_what_was_given_up_and_what_was_decided_is_rebuilt_with_the_store_gone(here: Place, space: clia.Space) -> None:
+    space.define("careful", CAREFUL.replace('"next", found', '"suspend", found'))
     space.start("scout", "careful", "cats")
     space.give_up("scout", "no network", by="worker")
     at = commit(space)
@@ -155,9 +157,9 @@ def test_what_was_given_up_and_what_was_decided_is_rebuilt_with_the_store_gone(h
     with here.open() as again:
         forked = again.fork("scout", "other", at)
         assert forked.resumes == [{"error": "no network"}]
-        assert asked(forked) == [("2", "next", "no network", 6)]
+        assert asked(forked) == [("2", "suspend", "no network", 6)]
         assert again.resume("other", "now").result == {"found": "no network", "next": "now"}
-        assert asked(again.fork("scout", "third", decided)) == [("2", "next", "no network", 6)]
+        assert asked(again.fork("scout", "third", decided)) == [("2", "suspend", "no network", 6)]
 
 
 def test_a_flow_sees_the_keys_of_an_object_in_one_order_before_and_after_the_store_is_lost(here: Place, space: clia.Space) -> None:

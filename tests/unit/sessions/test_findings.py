@@ -21,7 +21,7 @@ from clia.sessions.replay import EVERY
 from support import git
 from support.effects import QUICK, worker_for
 from support.fake_secrets import FAKES
-from support.session_flows import CAREFUL, COUNTING, PARTS, PRODUCT, QUESTION
+from support.session_flows import CAREFUL, COUNTING, PARTS, PRODUCT, QUESTION, SUSPENDS
 from support.session_spaces import Liar, Place, SpiedRun, Spy, all_of_git, asked, ends, forget_runs, use_engine, with_agents
 from support.spaces import BRIEFING, refused
 
@@ -401,7 +401,7 @@ class LosesAnswersRun(SpiedRun):
 @pytest.mark.parametrize("verb", ["resume", "decide"])
 def test_two_losses_in_a_row_are_made_good_and_a_third_fails_the_session(here: Place, code: str, verb: str) -> None:
     with here.open() as space:
-        with_agents(space, "scout", product=PRODUCT)
+        with_agents(space, "scout", product=SUSPENDS)
         engine: LosesAnswers = use_engine(space, LosesAnswers)
         engine.code = code
         space.start("scout", "product")

@@ -21,7 +21,7 @@ def main(input):
     seen = [repr(input), type(input).__name__]
     given = request("number", {"seen": seen, "same": input})
     seen = seen + [repr(given), type(given).__name__]
-    return request("last", {"seen": seen, "same": given})
+    return request("suspend", {"seen": seen, "same": given})
 """
 KEPT: list[Any] = [1, 0, -7, 2**53 - 1, 1.5, -0.25, 1e-7, 5e-324, 1e21, 1.7976931348623157e308, 0.1, 123456789.125]
 SPELLED: list[tuple[Any, Any]] = [(1.0, 1), (-0.0, 0), (0.0, 0), (1e15, 10**15), (-3.0, -3), (float(2**53 - 1), 2**53 - 1)]

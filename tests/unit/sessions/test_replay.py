@@ -13,7 +13,7 @@ import clia
 from clia import errors
 from clia.engine.interface import Failure, Turn
 from clia.sessions.replay import EVERY
-from support.session_flows import CHANCE, COUNTING, PARTS, PRODUCT
+from support.session_flows import CHANCE, COUNTING, PARTS, PRODUCT, SUSPENDS_OFTEN
 from support.session_spaces import Liar, Place, SpiedRun, Spy, asked, ends, events, forget_runs, use_engine, with_agents
 from support.spaces import refused
 
@@ -223,6 +223,7 @@ def test_the_dump_goes_with_the_session(space: clia.Space) -> None:
 
 def test_a_handle_that_goes_on_with_the_same_session_neither_replays_nor_loads(space: clia.Space) -> None:
     spy: Spy = use_engine(space, Spy)
+    space.define("counting", SUSPENDS_OFTEN)
     counted(space, 1)
     spy.counts()
     for value in range(1, 19):
@@ -269,6 +270,7 @@ def test_an_answer_that_was_not_written_down_leaves_no_trace_in_the_run(here: Pl
             raise errors.StoreError("the disk is full")
 
     with here.open(reached=reached) as flaky:
+        flaky.define("counting", SUSPENDS_OFTEN)
         flaky.start("scout", "counting", 9)
         flaky.resume("scout", 1)
         for verb, step in ((flaky.resume, "engine-ran"), (flaky.decide, "objects-written"), (flaky.decide, "intent-recorded")):
@@ -435,6 +437,7 @@ def test_a_limit_that_strikes_in_a_replay_is_the_machines_fault_and_patience_hel
 
 @pytest.mark.parametrize("strikes_at", [0, 1])
 def test_where_patience_does_not_help_nothing_is_changed(space: clia.Space, strikes_at: int) -> None:
+    space.define("counting", SUSPENDS_OFTEN)
     counted(space, 3)
     before = space.journal("scout")
     use_engine(space, lambda engine: Slow(engine, strikes_at, patient=False))
@@ -507,6 +510,7 @@ def test_a_last_request_that_differs_is_divergence_too(space: clia.Space) -> Non
 
 
 def test_a_decision_on_a_run_that_diverges_leaves_no_commit(here: Place, space: clia.Space) -> None:
+    space.define("counting", SUSPENDS_OFTEN)
     counted(space, 2)
     head = space.head("scout")
     use_engine(space, lambda engine: Liar(engine, after=1))

@@ -65,11 +65,11 @@ def _decide(space: Space, args: argparse.Namespace) -> Decision:
 
 
 def _candidates(space: Space, args: argparse.Namespace) -> list[Request]:
-    """What the answer may be for: the request that is named, else the questions to people, else whatever waits."""
+    """The requests that the answer may be for: the named one, else the questions to people, else suspended flows."""
     waiting = space.pending(args.agent)
     if args.request is not None:
         return [each for each in waiting if each.id == args.request]
-    return [each for each in waiting if is_human(each.kind)] or [each for each in waiting if is_for_people(each)] or waiting
+    return [each for each in waiting if is_human(each.kind)] or [each for each in waiting if is_for_people(each)]
 
 
 def _ask(space: Space, args: argparse.Namespace) -> Decision:
