@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from contextlib import contextmanager
 from functools import wraps
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     Made = TypeVar("Made")
 
 
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 NOT_WRITTEN = "the disk took nothing; it may be full"
 _SAME_DRAFT = "File exists"
 _VANISHED = "No such file or directory"
@@ -54,9 +56,9 @@ def reading(cid: str) -> Iterator[None]:
         raise
     except KeyError:
         raise NoSuchObject(f"there is no object {cid}", fields={"cid": cid}) from None
-    except ValueError:
-        raise NoSuchObject(f"{cid!r} is no id of an object", fields={"cid": cid}) from None
-    except (pygit2.GitError, OSError) as err:
+    except (pygit2.GitError, OSError, ValueError) as err:
+        if isinstance(err, ValueError) and not _OBJECT_ID.fullmatch(cid):
+            raise NoSuchObject(f"{cid!r} is no id of an object", fields={"cid": cid}) from None
         reason = message_of(err)
         raise GitError(
             f"the object {cid} cannot be read: {reason}",

@@ -80,7 +80,11 @@ class Checks:
             if check.at_rest(name) and name in self._envelope.unfinished():
                 check.found("unfinished", f"a verb of {name!r} was begun and neither finished nor undone", names.head(name))
         say("index")
-        edges = self._index(check)
+        edges = 0
+        try:
+            edges = self._index(check)
+        except (NoSuchObject, GitError) as err:
+            check.broken(err, None)
         say("git fsck")
         for complaint in self._workbench.check():
             check.found("git-fsck", complaint)
@@ -171,12 +175,13 @@ class _Check:
         try:
             look(*words)
         except (NoSuchObject, GitError) as err:
-            self._broken(err, ref)
+            self.broken(err, ref)
 
-    def _broken(self, err: CliaError, ref: str) -> None:
+    def broken(self, err: CliaError, ref: str | None) -> None:
+        """Report an object that cannot be read."""
         cid = err.fields.get("cid")
         if isinstance(err, NoSuchObject) and not self._whole:
-            self._missing.add(f"{ref}: {err.message}")
+            self._missing.add(f"{ref}: {err.message}" if ref else err.message)
         else:
             self.found(err.code, err.message, ref, cid)
 
@@ -215,7 +220,9 @@ class _Check:
             self.found(
                 "not-a-decision", f"the decision {commit.cid} does not say what was answered, how and by whom", ref, commit.cid
             )
-        if self._core.objects.commit(commit.parents[0]).tree != commit.tree:
+        if not commit.parents:
+            self._cut_off("not-a-decision", f"the decision {commit.cid} has no parent", ref, commit.cid)
+        elif self._core.objects.commit(commit.parents[0]).tree != commit.tree:
             self.found("not-a-decision", f"the decision {commit.cid} changes files", ref, commit.cid)
 
     def _exists(self, cid: str) -> bool:
@@ -292,7 +299,7 @@ class _Check:
                 self._stated.update(each[:4] for each in stated(name, commit.cid, body))
                 self._retracted.update(retracted(body))
         except (NoSuchObject, GitError) as err:
-            self._broken(err, ref)
+            self.broken(err, ref)
 
     def behaviour(self, ref: str, tip: str) -> None:
         """Every version is a behaviour under its own id, and what is said of versions is said of those that are there."""
