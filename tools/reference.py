@@ -20,9 +20,8 @@ import clia
 from clia import errors
 from clia.cli import agent_program, main, registry
 from clia.cli.sessions import ask
-from clia.identities import consolidate, contexts, diagnostics, mirrors, rules, schemas, targets
+from clia.identities import contexts, diagnostics, export_formats, export_plan, journal, merge_rules, mirrors, schemas, writing
 from clia.identities import files as local_files
-from clia.identities.exports import formats, manifest, plan
 from clia.store import sqlite_store
 from clia.values import documents, names
 from reference_api import api_page
@@ -222,7 +221,7 @@ def _fields(shape: dict[str, Any], *, merged: bool) -> str:
     rows = []
     for name, value in shape["properties"].items():
         told = prose(value.get("description", "") + (" Required." if name in shape.get("required", ()) else ""))
-        rule = [code(rules.rule_for(name).strategy)] if merged else []
+        rule = [code(merge_rules.rule_for(name).strategy)] if merged else []
         rows.append((code(name), _type(value), *rule, told))
     return table(("field", "type", *(["rule"] if merged else []), "meaning"), rows)
 
@@ -249,10 +248,12 @@ def _type(value: dict[str, Any]) -> str:
 
 
 def merging() -> str:
-    rows = [(code(field), code(rule.strategy), rule.shape or "anything", prose(rule.story)) for field, rule in rules.RULES.items()]
-    other = rules.DEFAULT
+    rows = [
+        (code(field), code(rule.strategy), rule.shape or "anything", prose(rule.story)) for field, rule in merge_rules.RULES.items()
+    ]
+    other = merge_rules.DEFAULT_RULE
     rows.append(("every other field", code(other.strategy), other.shape or "anything", prose(other.story)))
-    always = [(kind, ", ".join(code(each) for each in fields)) for kind, fields in rules.ALWAYS.items()]
+    always = [(kind, ", ".join(code(each) for each in fields)) for kind, fields in merge_rules.ALWAYS.items()]
     return page(
         "# Merge rules",
         "The table that merging and `clia agents explain` work from. Layers come in order: outermost first, an inherited document "
@@ -364,20 +365,20 @@ def files() -> str:
         (f"{home}/<slug>@<directory>.*.triad.json", "`init`: the three documents"),
         (f"{home}/{mirrors.GENERATED}/*.md", "`mirrors`: files that carry the generated mark"),
         (f"{home}/receipts/transfer-*.json", "`transfer --apply`: what was copied, and from where"),
-        (f"{home}/{consolidate.ARCHIVE}/<other>/", "`consolidate --apply`: the archive, and `<other>.receipt.json` beside it"),
+        (f"{home}/{contexts.ARCHIVE}/<other>/", "`consolidate --apply`: the archive, and `<other>.receipt.json` beside it"),
         *(
             (each.path.format(slug="<slug>"), f"`export --to {name}`{'' if each.whole else ': a managed block'}")
-            for name, each in formats.FORMATS.items()
+            for name, each in export_formats.FORMATS.items()
         ),
-        (manifest.PATH, "`export`: which whole files are clia's own"),
+        (export_plan.MANIFEST_PATH, "`export`: which whole files are clia's own"),
         (".git/clia/", "the [store and the locks](space.md#files) of a space"),
         (f"{local_files._TEMPORARY}*", "a write under way; one that a killed process left is swept by the next writer"),  # noqa: SLF001  # its name
     ]
     limits = [
         ("a document", f"{documents.MAX_BYTES // 1024**2} MiB, {documents.MAX_DEPTH} levels"),
         ("a slug", f"{names.SLUG_MAX} characters, {code(names.SLUG_PATTERN)}"),
-        ("a file that `consolidate` archives", f"{consolidate.MAX_FILE_BYTES // 1024**2} MiB"),
-        ("a file with a managed block, before a warning", f"{plan.TOO_LONG // 1024} KiB"),
+        ("a file that `consolidate` archives", f"{writing.MAX_FILE_BYTES // 1024**2} MiB"),
+        ("a file with a managed block, before a warning", f"{export_plan.MAX_BLOCK_FILE_BYTES // 1024} KiB"),
     ]
     variables = [
         ("NO_COLOR", "no colours; `FORCE_COLOR` the opposite"),
@@ -401,7 +402,7 @@ def files() -> str:
         "repository.",
         "## Written",
         table(("path", "by what"), [(code(path), what) for path, what in written]),
-        f"`--write-scope` chooses the target: {', '.join(code(each) for each in targets.SCOPES)}. Mirrors and exports go below "
+        f"`--write-scope` chooses the target: {', '.join(code(each) for each in journal.SCOPES)}. Mirrors and exports go below "
         "the nearest repository root, exports below `--output-root` where that is given. Nothing else is ever written in the "
         "worktree, but what `land` brings to a branch that is checked out.",
         "## Limits",

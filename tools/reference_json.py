@@ -21,7 +21,7 @@ import reference_json_space
 from clia import errors
 from clia.identities import checks
 from clia.identities.journal import Note
-from clia.identities.writing import Where, journal
+from clia.identities.writing import WriteLocation, journal
 from reference_markdown import code, fenced, page, table
 
 if TYPE_CHECKING:
@@ -223,5 +223,5 @@ def _refusal(inner: Path, ceiling: Path) -> dict[str, Any]:
 
 
 def _journaled(inner: Path) -> dict[str, Any]:
-    done, _ = journal("scout", Note("Read the build."), Where(inner), clock=lambda: datetime(2026, 1, 31, 9, tzinfo=UTC))
+    done, _ = journal("scout", Note("Read the build."), WriteLocation(inner), clock=lambda: datetime(2026, 1, 31, 9, tzinfo=UTC))
     return done.to_json()

@@ -25,8 +25,7 @@ from clia.git import workbench_records as workbench
 from clia.hub import ledger
 from clia.hub import records as hub_records
 from clia.hub import service as hub_verbs
-from clia.identities import contexts, diagnostics, origins, view
-from clia.identities import resolve as lineage
+from clia.identities import contexts, diagnostics, lineage, origins
 from clia.sessions import health as session_health
 from clia.sessions import model as session_model
 from clia.sessions import service as session_verbs
@@ -72,14 +71,21 @@ def python_page() -> str:
         _function("clia.open", spaces.open_space),
         _function("clia.init", spaces.init_space),
     ]
-    records = (view.ContextReport, contexts.Context, contexts.Excluded, diagnostics.Diagnostic, origins.Explanation, origins.Place)
+    records = (
+        lineage.ContextReport,
+        contexts.IdentityContext,
+        contexts.ExcludedPath,
+        diagnostics.Diagnostic,
+        origins.Explanation,
+        origins.ValueOrigin,
+    )
     return page(
         "# Python",
         f"`import clia` gives {', '.join(code(f'clia.{name}') for name in clia.__all__)}, and loads no third-party package. "
         "`clia.errors` has the [tree of errors](errors.md#the-tree), `clia.client` a [space over HTTP](#cliaclientremotespace). "
         "All else is internal, and may change.",
         *functions,
-        *(_class(each) for each in (view.Lineage, view.MergedDocument)),
+        *(_class(each) for each in (lineage.Lineage, lineage.MergedDocument)),
         *(_record(each) for each in records),
         _class(
             *(space.Space, session_verbs.SessionVerbs, behaviour_verbs.BehaviourVerbs, federation_verbs.FederationVerbs),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clia.hub.ledger import Elsewhere
     from clia.hub.records import Fork, HubStatus
     from clia.hub.records import Synced as HubSynced
-    from clia.identities.resolve import lineage
+    from clia.identities.lineage import lineage
     from clia.sessions.model import Decision, Flow, Request, Session
     from clia.space.model import Conflicts, File, Landed, Link, Merged, Submodule, UpToDate
     from clia.values.typed_objects import Behaviour, Briefing, ConsoleTrace
@@ -110,7 +110,7 @@ _HOMES = {
     "UpToDate": _MODEL,
     "agent_cli": "clia.cli.agent_program",
     "init": "clia.facade.opening:init_space",
-    "lineage": "clia.identities.resolve",
+    "lineage": "clia.identities.lineage",
     "open": "clia.facade.opening:open_space",
 }
 

@@ -13,9 +13,8 @@ import pytest
 import clia as library
 from clia.errors import AgentNotFound, InvalidInput
 from clia.identities.files import LocalFiles
-from clia.identities.gitmodules import submodule_paths
-from clia.identities.places import survey
-from clia.identities.view import Lineage
+from clia.identities.lineage import Lineage
+from clia.identities.working_path import submodule_paths, survey
 from support import Tree, clia, git
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.identities.journal import Note
-from clia.identities.writing import Where, consolidate, journal, transfer
+from clia.identities.writing import WriteLocation, consolidate, journal, transfer
 from clia.values import documents
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ STEPS = ("temporary-created", "temporary-written", "temporary-synced", "publishe
 
 def many_notes(path: str, writer: int, count: int) -> None:
     for number in range(count):
-        journal("scout", Note(f"writer {writer} note {number}"), Where(path))
+        journal("scout", Note(f"writer {writer} note {number}"), WriteLocation(path))
 
 
 def watch(path: Path, stop: Any, found: Any) -> None:
@@ -82,7 +82,7 @@ def test_the_same_key_from_many_processes_makes_one_entry(tree: Tree) -> None:
     tree.repository("w")
 
     def write() -> None:
-        journal("scout", Note("once", idempotency_key="k"), Where(tree.path("w")))
+        journal("scout", Note("once", idempotency_key="k"), WriteLocation(tree.path("w")))
 
     writers = [FORK.Process(target=write) for _ in range(PROCESSES)]
     for each in writers:
@@ -95,7 +95,8 @@ def test_the_same_key_from_many_processes_makes_one_entry(tree: Tree) -> None:
 
 DIE_AT = """
 import os, signal, sys
-from clia.identities.writing import Where, journal
+from clia.identities.writing import journal
+from clia.identities.writing import WriteLocation
 from clia.identities.files import WritableLocalFiles
 from clia.identities.journal import Note
 
@@ -103,7 +104,7 @@ def reached(step):
     if step == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-journal("scout", Note("new"), Where(sys.argv[1]), files=WritableLocalFiles(reached))
+journal("scout", Note("new"), WriteLocation(sys.argv[1]), files=WritableLocalFiles(reached))
 """
 
 
@@ -122,7 +123,7 @@ def test_killed_at_a_named_step_leaves_the_old_file_or_the_new_one(tree: Tree, s
         assert summaries(path) == [*old, "new"] if published else old
     else:
         assert not path.exists()
-    journal("scout", Note("after"), Where(tree.path("w")))
+    journal("scout", Note("after"), WriteLocation(tree.path("w")))
     assert summaries(path) == [*old, *(["new"] if published else []), "after"]
     assert os.listdir(path.parent) == [path.name], "the next writer sweeps what the dead one left"
 
@@ -133,11 +134,12 @@ def summaries(path: Path) -> list[str]:
 
 FOREVER = """
 import sys
-from clia.identities.writing import Where, journal
+from clia.identities.writing import journal
+from clia.identities.writing import WriteLocation
 from clia.identities.journal import Note
 number = 0
 while True:
-    journal("scout", Note(f"{sys.argv[2]} {number}"), Where(sys.argv[1]))
+    journal("scout", Note(f"{sys.argv[2]} {number}"), WriteLocation(sys.argv[1]))
     print(number, flush=True)
     number += 1
 """
@@ -167,7 +169,7 @@ def test_killed_at_any_instant_loses_nothing_that_was_acknowledged(tree: Tree, l
 
 CONSOLIDATE_AND_DIE = """
 import os, signal, sys
-import clia.identities.writing as writing
+from clia.identities import writing
 from clia.identities.files import WritableLocalFiles
 
 count = 0
@@ -190,7 +192,7 @@ class Mortal(WritableLocalFiles):
         reached("after removal")
 
 writing.WritableLocalFiles = Mortal
-writing.consolidate("old", "new", writing.Where(sys.argv[1]), apply=True)
+writing.consolidate("old", "new", writing.WriteLocation(sys.argv[1]), apply=True)
 """
 
 
@@ -212,7 +214,7 @@ def test_a_consolidation_killed_at_any_step_loses_no_byte_and_can_be_finished(tr
             assert copies, f"step {step}: {name} is gone"
             assert all(each.read_bytes() == data for each in copies)
         if home.exists():
-            consolidate("old", "new", Where(tree.path(where)), apply=True)
+            consolidate("old", "new", WriteLocation(tree.path(where)), apply=True)
         assert not home.exists()
         assert {name: (archive / name).read_bytes() for name in contents} == contents
         receipt = json.loads((archive.parent / "old.receipt.json").read_text())
@@ -228,10 +230,10 @@ def test_a_transfer_that_lost_its_receipt_gets_it_on_the_next_run(tree: Tree) ->
     tree.repository("w")
     tree.repository("w/s")
     tree.agency("w/s", entries=[{"summary": "one", "timestamp": "2026-01-01T00:00:00Z"}])
-    planned, copied = transfer("scout", tree.path("w"), [], Where(tree.path("w/s")), apply=True)
+    planned, copied = transfer("scout", tree.path("w"), [], WriteLocation(tree.path("w/s")), apply=True)
     assert len(copied) == 1
     os.unlink(planned.receipt)
-    again, copied = transfer("scout", tree.path("w"), [], Where(tree.path("w/s")), apply=True)
+    again, copied = transfer("scout", tree.path("w"), [], WriteLocation(tree.path("w/s")), apply=True)
     assert copied == ()
     assert os.path.exists(again.receipt)
     assert again.receipt == planned.receipt

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from clia.identities.layers import CONTEXT, Layer
 from clia.identities.merge import is_empty, merge, same
+from clia.identities.merge_rules import projected_text
 from clia.identities.origins import explain, leaf_origins
-from clia.identities.projection import text
 from clia.values.pointer import leaves
 from support.documents import agencies, agendas, agents, values
 
@@ -103,7 +103,7 @@ def test_no_guardrail_and_no_entry_is_ever_lost(given_: tuple[str, list[dict[str
 
 def retold(field: str, item: Any, kept: list[Any]) -> bool:
     """Whether an object now says what a plain string said; never so for guardrails, entries and tags."""
-    return field in ("milestones", "sections") and isinstance(item, str) and item in map(text, kept)
+    return field in ("milestones", "sections") and isinstance(item, str) and item in map(projected_text, kept)
 
 
 @given(kinds_and_documents, st.randoms(use_true_random=False))

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clia.identities.files import LocalFiles
-from clia.identities.places import survey
-from clia.identities.view import Lineage
+from clia.identities.lineage import Lineage
+from clia.identities.working_path import survey
 from support import Tree, clia
 from support.documents import agencies, agendas, agents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.identities.file_interface import Entry
+    from clia.identities.files import DirectoryEntry
 
 
 class ShuffledFiles(LocalFiles):
@@ -30,7 +30,7 @@ class ShuffledFiles(LocalFiles):
     def __init__(self, seed: int) -> None:
         self._order = random.Random(seed)  # noqa: S311  # an order, not a secret
 
-    def entries(self, directory: str) -> list[Entry] | None:
+    def entries(self, directory: str) -> list[DirectoryEntry] | None:
         found = super().entries(directory)
         if found is not None:
             self._order.shuffle(found)

@@ -16,8 +16,7 @@ from clia.capture.hook_switches import codex_has_server, installed_in, switched_
 from clia.capture.hook_tools import PROJECT, SCOPES, SERVER, TOOLS, USER, command_of, home, is_space, placed_in, runs_server
 from clia.errors import AlreadyExists, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.git.handle import find_repository
-from clia.identities.file_interface import LINK, MISSING
-from clia.identities.files import WritableLocalFiles
+from clia.identities.files import LINK, MISSING, WritableLocalFiles
 from clia.values import documents
 from clia.values import json_edits as edits
 

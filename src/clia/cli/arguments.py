@@ -6,8 +6,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.identities.view import Lineage
-    from clia.identities.writing import Where
+    from clia.identities.lineage import Lineage
+    from clia.identities.writing import WriteLocation
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def add_lineage(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def lineage_of(args: argparse.Namespace) -> Lineage:
-    from clia.identities.resolve import lineage
+    from clia.identities.lineage import lineage
 
     return lineage(args.path, args.slug, ceiling=args.ceiling, allow_uncontained=args.allow_uncontained)
 
@@ -62,7 +62,7 @@ def add_target(parser: argparse.ArgumentParser, *, agents_dir: bool = True) -> N
         parser.add_argument("--agents-dir", metavar="DIR", help="directory of agents, used where no repository encloses the path")
 
 
-def where(args: argparse.Namespace) -> Where:
-    from clia.identities.writing import Where
+def where(args: argparse.Namespace) -> WriteLocation:
+    from clia.identities.writing import WriteLocation
 
-    return Where(args.path, args.write_scope, getattr(args, "agents_dir", None))
+    return WriteLocation(args.path, args.write_scope, getattr(args, "agents_dir", None))

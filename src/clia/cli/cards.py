@@ -13,14 +13,14 @@ from rich.text import Text
 from rich.tree import Tree
 
 from clia.cli.output import console, counted, plain
-from clia.identities import projection
+from clia.identities import merge_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.identities.contexts import Context
-    from clia.identities.origins import Explanation, Place
-    from clia.identities.view import ContextReport, MergedDocument
+    from clia.identities.contexts import IdentityContext
+    from clia.identities.lineage import ContextReport, MergedDocument
+    from clia.identities.origins import Explanation, ValueOrigin
 
 _TITLES = {"agent": "Profile", "agenda": "Plan", "agency": "Agency"}
 _FIRST = {
@@ -75,8 +75,8 @@ def _guardrails(merged: MergedDocument, origins: dict[str, Any] | None) -> list[
     waived = {each["text"] for each in merged.get("waivedGuardrails") or ()}
     table = _bullets()
     for index, item in enumerate(items):
-        line = Text(plain(projection.text(item)), style="bold")
-        if projection.text(item) in waived:
+        line = Text(plain(merge_rules.projected_text(item)), style="bold")
+        if merge_rules.projected_text(item) in waived:
             line.stylize("strike dim")
             line.append("  waived by an operator", style="yellow")
         _add_origin(line, origins, f"/guardrails/{index}")
@@ -92,7 +92,7 @@ def _section(merged: MergedDocument, field: str, origins: dict[str, Any] | None)
         return []
     table = _bullets()
     for index, item in enumerate(value):
-        for line in projection.lines(item):
+        for line in merge_rules.projected_lines(item):
             text = Text(plain(line))
             _add_origin(text, origins, f"/{field}/{index}")
             table.add_row("•", text)
@@ -115,7 +115,7 @@ def _mix(value: Any) -> list[RenderableType]:
 
 def _share(item: Any) -> tuple[str, float] | None:
     """A contribution's type and weight; None where it cannot be drawn."""
-    kind, weight = projection.type_of(item), projection.weight_of(item)
+    kind, weight = merge_rules.contribution_type(item), merge_rules.contribution_weight(item)
     if kind is None or isinstance(weight, bool) or not isinstance(weight, (int, float)):
         return None
     try:
@@ -128,7 +128,7 @@ def _entries(entries: list[Any]) -> list[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for entry in entries[-_NEWEST:]:
         shown = entry if isinstance(entry, dict) else {"summary": entry}
-        what = shown.get("summary") or shown.get("title") or projection.text(entry)
+        what = shown.get("summary") or shown.get("title") or merge_rules.projected_text(entry)
         when = shown.get("timestamp") or shown.get("date") or ""
         table.add_row(Text(plain(when), style="dim"), Text(plain(shown.get("signature") or ""), style="cyan"), Text(plain(what)))
     note = counted(len(entries), "entry", "entries") + (f", the last {_NEWEST} of them" if len(entries) > _NEWEST else "")
@@ -202,7 +202,7 @@ def show_explanation(explanation: Explanation) -> None:
     console().print(story, soft_wrap=True)
 
 
-def _tell_places(story: Text, places: Sequence[Place]) -> None:
+def _tell_places(story: Text, places: Sequence[ValueOrigin]) -> None:
     for each in places:
         story.append(f"\n  {_short(each.value)}")
         story.append(f"  ({each.note})" if each.note else "", style="yellow")
@@ -210,7 +210,7 @@ def _tell_places(story: Text, places: Sequence[Place]) -> None:
         story.append(f"  sha256 {each.sha256[:12]}", style="dim")
 
 
-def _chain_table(chain: tuple[Context, ...]) -> Table:
+def _chain_table(chain: tuple[IdentityContext, ...]) -> Table:
     table = Table.grid(padding=(0, 2))
     for each in chain:
         table.add_row(

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clia.capture.hook_health import HooksHealth, ToolHealth
+    from clia.facade.health import HealthReport, SpaceHealth
     from clia.facade.settings import Settings
     from clia.federation.model import Peer
     from clia.hub.records import HubStatus
-    from clia.identities.checks import Health, SpaceHealth
     from clia.sessions.health import Ailment
 
     Row = tuple[str, str, bool]
@@ -42,8 +42,8 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 1 where there is an error, or something about a session is wrong and not repaired."""
     from clia.capture import hook_health
+    from clia.facade.health import health
     from clia.facade.settings import Settings, check_address
-    from clia.identities.checks import health
 
     check_address(args.store)
     store, config = (os.environ.get(name) or None for name in ("CLIA_STORE", "CLIA_CONFIG"))
@@ -86,7 +86,7 @@ def _as_json(found: object) -> object:
     return {"error": found.to_json()} if isinstance(found, CliaError) else as_json(found)
 
 
-def _show(found: Health, others: Sequence[Row]) -> None:
+def _show(found: HealthReport, others: Sequence[Row]) -> None:
     from rich.table import Table  # only people see it
     from rich.text import Text
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.lint import Watch
+    from clia.identities.lint import LintProgress
 
 FORMATS = ("text", "json", "sarif", "github")
 _INDENT = " " * 11
@@ -147,7 +147,7 @@ def _told(finding: Diagnostic, base: str) -> str:
 
 
 @contextmanager
-def progress(label: str, *, wanted: bool) -> Iterator[Watch | None]:
+def progress(label: str, *, wanted: bool) -> Iterator[LintProgress | None]:
     """A bar for a person at a terminal, on standard error; nothing for anybody else."""
     if not (wanted and sys.stderr.isatty()):
         yield None

@@ -185,7 +185,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
 
     def _profile(self, name: str, slug: str | None) -> dict[str, Any] | None:
         """The merged profile, where lineage knows the agent."""
-        from clia.identities.resolve import lineage
+        from clia.identities.lineage import lineage
 
         if slug is None and not is_slug(name):
             return None

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from clia.errors import CliaError, NotFound
 from clia.identities import checks
 from clia.identities.contexts import AGENCY, AGENDA, AGENT
+from clia.identities.lineage import lineage
 from clia.identities.origins import explain
-from clia.identities.places import parents
-from clia.identities.resolve import lineage
+from clia.identities.working_path import parents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from clia.forge.forge import Site
     from clia.identities.diagnostics import Diagnostic
+    from clia.identities.lineage import Lineage, MergedDocument
     from clia.identities.origins import Explanation
     from clia.identities.roster import Roster
-    from clia.identities.view import Lineage, MergedDocument
 
 PROFILE, PLAN = "profile", "plan"
 DOCUMENTS = {PROFILE: AGENT, PLAN: AGENDA, AGENCY: AGENCY}

@@ -1,4 +1,20 @@
-"""Checks on agents: list, lint, smoke, doctor, schemas.
+"""Where in a file a JSON pointer points: the line that a person or a forge is shown.
+
+=====
+
+Doctor: for each agent seen from a place its chain, what it inherits from where, and every finding.
+
+Invariant: it tells, and changes nothing. Inactive agents are told about too; only lint leaves them alone.
+
+=====
+
+Smoke: does every agent of a tree resolve, the same way twice, with an origin for every value?
+
+Invariant: the second run sees every directory listing backwards, so that an order that leaks into the answer is found.
+
+=====
+
+Checks on agents: list, lint, smoke, doctor, schemas.
 
 Invariant: nothing here writes, save that opening a space settles what a dead process left, that ``health`` takes over agents of
 other machines whose sessions it looks at, and that it repairs sessions where it is told to; the caller's identity enters here, and
@@ -7,41 +23,240 @@ the environment is handed in for git alone.
 
 from __future__ import annotations
 
+import json
 import os
-import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from clia.errors import CliaError, NotFound
+from clia.errors import AgentNotFound, CliaError, InvalidInput
+from clia.identities import git_history
 from clia.identities import lint as linting
 from clia.identities import roster as rosters
 from clia.identities.contexts import KINDS
+from clia.identities.diagnostics import diagnostic, has_errors, in_order
 from clia.identities.files import LocalFiles
 from clia.identities.git_history import GitHistory
-from clia.identities.lint import doctor as doctoring
-from clia.identities.lint import smoke as smoking
-from clia.identities.lint.lines import line_of
-from clia.identities.places import survey
-from clia.identities.resolve import place, trusted_owners
+from clia.identities.layers import INHERITED
+from clia.identities.lineage import Lineage, survey_path, trusted_owners
+from clia.identities.lint import Checker, FindingsReport, LintSubject, count_severities, load_subject
+from clia.identities.roster import as_diagnostic, default_chain, is_reserved
 from clia.identities.schemas import schema
+from clia.identities.working_path import survey
 from clia.values import documents
+from clia.values import pointer as pointers
+from clia.values.json_spans import children, skip_blanks
 from clia.values.names import check_slug
+from clia.values.pointer import leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
-    from clia.facade.settings import Settings
+    from clia.identities.contexts import IdentityContext
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.lint.report import Report
-    from clia.identities.places import Place
-    from clia.identities.roster import AgentTree, Roster
-    from clia.sessions.health import Ailment
+    from clia.identities.files import DirectoryEntry
+    from clia.identities.lint import LintProgress
+    from clia.identities.roster import IdentityTarget, IdentityTree, Roster
+    from clia.identities.working_path import WorkingPath
 
     Path = str | os.PathLike[str]
 
 
+def line_of(data: bytes, path: str, at: str | None) -> int:
+    """The line of a pointer, or of what makes the document unreadable; 1 where there is no better answer."""
+    try:
+        documents.parse(data, path)
+        text = documents.decode(data, path)
+        return text.count("\n", 0, _offset(text, pointers.split(at or ""))) + 1
+    except InvalidInput as error:
+        return cast("int", error.fields.get("line") or 1)
+
+
+def _offset(text: str, parts: list[str]) -> int:
+    """Where the value stands, or the innermost part of it that is there (a missing key: its object)."""
+    at = skip_blanks(text, 0)
+    for part in parts:
+        child = next((each for each in children(text, at) if each.key == part), None)
+        if child is None:
+            return at
+        at = child.start
+    return at
+
+
+class InheritedDocument(NamedTuple):
+    document: str  # its kind
+    path: str
+    by: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"document": self.document, "path": self.path, "inheritedBy": self.by}
+
+
+class ExaminedIdentity(NamedTuple):
+    slug: str
+    title: str | None
+    status: str | None
+    active: bool
+    mode: str | None  # None: its root chain cannot be used
+    chain: tuple[IdentityContext, ...]
+    inherits: tuple[InheritedDocument, ...]
+    findings: tuple[Diagnostic, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "slug": self.slug,
+            "title": self.title,
+            "status": self.status,
+            "active": self.active,
+            "mode": self.mode,
+            "chain": [each.to_json() for each in self.chain],
+            "inherits": [each.to_json() for each in self.inherits],
+            "findings": [each.to_json() for each in self.findings],
+        }
+
+
+class DoctorReport(NamedTuple):
+    path: str
+    repository: str | None  # the innermost one that holds the path
+    agents: tuple[ExaminedIdentity, ...]
+    findings: tuple[Diagnostic, ...]  # those that belong to no one agent
+
+    def all_findings(self) -> list[Diagnostic]:
+        return in_order([*self.findings, *(item for each in self.agents for item in each.findings)])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "repository": self.repository,
+            "agents": [each.to_json() for each in self.agents],
+            "findings": [each.to_json() for each in self.findings],
+            "summary": count_severities(self.all_findings()),
+        }
+
+
+def examine_tree(files: LocalFiles, past: GitHistory, seen: IdentityTree) -> DoctorReport:
+    """Looks at the agents of ``seen``; root directives show where they are inherited."""
+    checker = Checker()
+    general = list(seen.diagnostics)
+    agents = []
+    for target in seen.targets:
+        subject = load_subject(files, target)
+        if not isinstance(subject, LintSubject):
+            general += subject
+        elif is_reserved(subject.slug):
+            general += checker.findings(subject)
+        else:
+            agents.append(_examine_identity(subject, checker))
+    general += git_history.removal_findings(files, past, seen)
+    repository = next(reversed(seen.top.repositories), None)
+    return DoctorReport(seen.top.path, repository, tuple(agents), tuple(in_order(general)))
+
+
+def _examine_identity(subject: LintSubject, checker: Checker) -> ExaminedIdentity:
+    report = subject.lineage.context() if subject.lineage else None
+    profile = subject.lineage.profile() if subject.lineage else None
+    inherits = [
+        InheritedDocument(kind, layer.path, layer.inherited_by or "")
+        for kind in KINDS
+        for layer in subject.layers[kind]
+        if layer.origin == INHERITED
+    ]
+    return ExaminedIdentity(
+        subject.slug,
+        profile.get("title") if profile else None,
+        subject.status if isinstance(subject.status, str) else None,
+        subject.is_active(),
+        report.mode if report else None,
+        report.chain if report else subject.contexts,
+        tuple(inherits),
+        tuple(checker.findings(subject)),
+    )
+
+
+class ResolvedIdentity(NamedTuple):
+    slug: str
+    directory: str  # the innermost domain directory, or where it was looked for
+    contexts: int
+    ok: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+def smoke_tree(
+    files: LocalFiles, past: GitHistory, tree: IdentityTree, watch: LintProgress | None = None
+) -> FindingsReport[ResolvedIdentity]:
+    """Resolves every agent of a tree, active or not, and checks that nothing was removed without an archive."""
+    targets = [each for each in tree.targets if not is_reserved(each.slug)]
+    agents: dict[tuple[str, str], ResolvedIdentity] = {}
+    found = list(tree.diagnostics)
+    for number, target in enumerate(targets):
+        if watch is not None:
+            watch(number, len(targets), target.slug)
+        try:
+            resolved, findings = _resolve_twice(files, target)
+        except AgentNotFound:
+            found += default_chain(files, target.place, target.slug)[1]
+            continue
+        except CliaError as error:
+            findings = [as_diagnostic(error, target.place.path)]
+            resolved = ResolvedIdentity(target.slug, target.place.path, 0, ok=False)
+        found += findings
+        agents[(resolved.slug, resolved.directory)] = resolved
+    found += git_history.removal_findings(files, past, tree)
+    return FindingsReport(tree.top.path, tuple(each for _, each in sorted(agents.items())), tuple(in_order(found)))
+
+
+def _resolve_twice(files: LocalFiles, target: IdentityTarget) -> tuple[ResolvedIdentity, list[Diagnostic]]:
+    lineage = Lineage(files, target.place, target.slug)
+    report = lineage.context()
+    directory = report.chain[-1].directory
+    found = [*report.diagnostics, *_missing_origins(lineage, directory)]
+    if _resolved_json(lineage) != _resolved_json(Lineage(_ReversedFiles(files), target.place, target.slug)):
+        found.append(diagnostic("merge-unstable", directory, f"two merges of {target.slug} at {directory} differ"))
+    return ResolvedIdentity(target.slug, directory, len(report.chain), ok=not has_errors(found)), found
+
+
+def _resolved_json(lineage: Lineage) -> str:
+    merged = {kind: lineage.merged(kind).to_json(root_chain=True, show_origin=True) for kind in KINDS}
+    return json.dumps([lineage.context().to_json(), merged], ensure_ascii=False)
+
+
+def _missing_origins(lineage: Lineage, directory: str) -> Iterator[Diagnostic]:
+    for kind in KINDS:
+        merged = lineage.merged(kind)
+        origins = merged.origins()
+        for pointer, _ in leaves(merged.document):
+            if pointer not in origins:
+                message = f"{lineage.slug} at {directory}: {pointer} of the {kind} document has no origin"
+                yield diagnostic("origin-missing", directory, message, pointer)
+
+
+class _ReversedFiles(LocalFiles):
+    """The same files, with every directory listed in reverse order."""
+
+    def __init__(self, files: LocalFiles) -> None:
+        self._files = files
+
+    def entries(self, directory: str) -> list[DirectoryEntry] | None:
+        entries = self._files.entries(directory)
+        return None if entries is None else entries[::-1]
+
+    def real(self, path: str) -> str:
+        return self._files.real(path)
+
+    def kind(self, path: str) -> str:
+        return self._files.kind(path)
+
+    def read(self, path: str, limit: int) -> bytes | None:
+        return self._files.read(path, limit)
+
+    def owner(self, path: str) -> int | None:
+        return self._files.owner(path)
+
+
 def roster(path: Path = ".", *, ceiling: Path | None = None, everything: bool = False) -> Roster:
     """The agents visible at a path."""
-    return rosters.roster(LocalFiles(), place(path, ceiling=ceiling), everything=everything)
+    return rosters.roster(LocalFiles(), survey_path(path, ceiling=ceiling), everything=everything)
 
 
 def lint(
@@ -50,94 +265,25 @@ def lint(
     environment: Mapping[str, str],
     slugs: Sequence[str] = (),
     ceiling: Path | None = None,
-    watch: linting.Watch | None = None,
-) -> Report[linting.Checked]:
+    watch: linting.LintProgress | None = None,
+) -> FindingsReport[linting.CheckedIdentity]:
     """Every finding on the agents visible at a path or declared below it."""
     for slug in slugs:
         check_slug(slug)
-    return linting.lint(LocalFiles(), GitHistory(environment), _tree(path, ceiling), slugs, watch)
+    return linting.lint_tree(LocalFiles(), GitHistory(environment), _identity_tree(path, ceiling), slugs, watch)
 
 
 def smoke(
-    path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None, watch: linting.Watch | None = None
-) -> Report[smoking.Resolved]:
+    path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None, watch: linting.LintProgress | None = None
+) -> FindingsReport[ResolvedIdentity]:
     """Whether every agent of a tree resolves as it should."""
-    return smoking.smoke(LocalFiles(), GitHistory(environment), _tree(path, ceiling), watch)
+    return smoke_tree(LocalFiles(), GitHistory(environment), _identity_tree(path, ceiling), watch)
 
 
-def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> doctoring.DoctorReport:
+def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> DoctorReport:
     """Chain, inheritance and findings of each agent visible at a path."""
     files = LocalFiles()
-    return doctoring.examine(files, GitHistory(environment), rosters.seen_from(files, place(path, ceiling=ceiling)))
-
-
-class SpaceHealth(NamedTuple):
-    """The space at a path: which one it is, who is at work in it and what ails sessions, or why it cannot be opened."""
-
-    id: str | None = None
-    agents: int = 0
-    error: CliaError | None = None
-    ailments: tuple[Ailment, ...] = ()
-    beside: int = 0  # live sessions in the store beside the repository, while another one is in use
-
-    @property
-    def sound(self) -> bool:
-        """Whether nothing is wrong, or no longer."""
-        return self.error is None and all(each.repaired for each in self.ailments)
-
-    def to_json(self) -> dict[str, Any]:
-        if self.error is not None:
-            return {"error": self.error.to_json()}
-        ailments = [each._asdict() for each in self.ailments]
-        return {"id": self.id, "agents": self.agents, "ailments": ailments, "beside": self.beside}
-
-
-class Health(NamedTuple):
-    """What clia runs on, and what it finds at a path."""
-
-    python: str
-    git: str | None
-    agents: doctoring.DoctorReport
-    space: SpaceHealth | None  # None: the path lies in none
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "python": self.python,
-            "git": self.git,
-            "path": self.agents.path,
-            "repository": self.agents.repository,
-            "space": None if self.space is None else self.space.to_json(),
-            "agents": self.agents.to_json(),
-        }
-
-
-def health(
-    path: Path,
-    *,
-    environment: Mapping[str, str],
-    ceiling: Path | None = None,
-    settings: Settings | None = None,
-    repair: bool = False,
-) -> Health:
-    """``repair``: puts right what ails sessions, as far as that can be done."""
-    python = ".".join(str(part) for part in sys.version_info[:3])
-    report = doctor(path, environment=environment, ceiling=ceiling)
-    return Health(python, GitHistory(environment).version(), report, _space(path, settings, repair=repair))
-
-
-def _space(path: Path, settings: Settings | None, *, repair: bool) -> SpaceHealth | None:
-    from clia.facade.opening import open_space  # libgit2 and a store, which no other check needs
-    from clia.facade.store_migration import left_behind
-
-    try:
-        with open_space(path, settings=settings) as space:
-            return SpaceHealth(
-                space.id, len(space.agents()), ailments=tuple(space.doctor(repair=repair)), beside=left_behind(space)
-            )
-    except NotFound as err:
-        return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
-    except CliaError as err:
-        return SpaceHealth(error=err)
+    return examine_tree(files, GitHistory(environment), rosters.seen_from(files, survey_path(path, ceiling=ceiling)))
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -154,25 +300,25 @@ def lines_of(findings: Iterable[Diagnostic]) -> dict[Diagnostic, int]:
         if each.path is None:
             continue
         if each.path not in known:
-            known[each.path] = _read(files, each.path)
+            known[each.path] = _read_or_none(files, each.path)
         data = known[each.path]
         if data is not None:
             lines[each] = line_of(data, each.path, each.pointer)
     return lines
 
 
-def _read(files: LocalFiles, path: str) -> bytes | None:
+def _read_or_none(files: LocalFiles, path: str) -> bytes | None:
     try:
         return files.read(path, documents.MAX_BYTES)
     except CliaError:
         return None
 
 
-def _tree(path: Path, ceiling: Path | None) -> AgentTree:
+def _identity_tree(path: Path, ceiling: Path | None) -> IdentityTree:
     files, trusted = LocalFiles(), trusted_owners()
     top = None if ceiling is None else os.path.abspath(ceiling)
 
-    def survey_at(directory: str) -> Place:
+    def survey_at(directory: str) -> WorkingPath:
         return survey(files, directory, ceiling=top, trusted=trusted)
 
-    return rosters.tree_of(files, place(path, ceiling=ceiling), survey_at)
+    return rosters.tree_of(files, survey_path(path, ceiling=ceiling), survey_at)

@@ -1,4 +1,12 @@
-"""The local file system.
+"""Files as lineage sees them: a tree of small documents that other programs edit too.
+
+Reading never changes anything. Writing is one verb per promise: ``replace`` swaps a whole file atomically and
+durably, ``create`` never overwrites, ``exclusive`` keeps two processes out of one directory.
+Every failure is a ``FileError`` that names the path; "not there" is a value, not an error.
+
+=====
+
+The local file system.
 
 Invariant: a file that was written is whole and on disk before its name shows it. Old content or new content, never a
 mixture, at whatever instant the process dies; a leftover temporary file is swept by the next writer.
@@ -10,13 +18,23 @@ import errno
 import os
 import stat
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from clia.errors import AlreadyExists, FileError
-from clia.identities.file_interface import DIRECTORY, FILE, LINK, MISSING, OTHER, Entry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+FILE, DIRECTORY, LINK, OTHER, MISSING = "file", "directory", "link", "other", "missing"
+
+
+class DirectoryEntry(NamedTuple):
+    """One name in a directory; ``kind`` is that of the name itself, a link is not followed."""
+
+    name: str
+    kind: str
+
 
 _GONE = (errno.ENOENT, errno.ENOTDIR)
 _TEMPORARY = ".clia-writing-"
@@ -44,10 +62,10 @@ class LocalFiles:
             return DIRECTORY
         return LINK if stat.S_ISLNK(mode) else OTHER
 
-    def entries(self, directory: str) -> list[Entry] | None:
+    def entries(self, directory: str) -> list[DirectoryEntry] | None:
         try:
             with os.scandir(directory) as found:
-                return [Entry(each.name, _entry_kind(each)) for each in found]
+                return [DirectoryEntry(each.name, _entry_kind(each)) for each in found]
         except (OSError, ValueError) as err:
             if _is_gone(err):
                 return None
@@ -86,7 +104,7 @@ class WritableLocalFiles(LocalFiles):
     """
 
     def __init__(self, reached: Callable[[str], None] | None = None) -> None:
-        self._reached = reached or _nowhere
+        self._reached = reached or _ignore_step
 
     @contextmanager
     def exclusive(self, directory: str) -> Iterator[None]:
@@ -167,7 +185,7 @@ class WritableLocalFiles(LocalFiles):
             raise _error(path, err) from None
 
 
-def _nowhere(step: str) -> None:
+def _ignore_step(step: str) -> None:
     """Nobody watches the steps."""
     del step
 

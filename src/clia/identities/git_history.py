@@ -1,8 +1,19 @@
-"""A repository's past, asked of the stock ``git`` command.
+"""What lineage asks of a repository's past.
+
+=====
+
+A repository's past, asked of the stock ``git`` command.
 
 Invariant: asking changes nothing and runs nothing but git itself: no hook, pager, signature check, external diff or file
 monitor that a repository's configuration names, no fetch, no lock, and no ``GIT_*`` variable of the caller. A root that
 git does not take for a repository of its own has no past, also where a repository around it has one.
+
+=====
+
+The lossless-merge policy: a triad that was removed is archived, or it is a finding.
+
+Invariant: a removal is forgiven only where the directory has a document of that kind again, or where a file with the
+very same content stands under some ``legacy-imports/`` of the tree.
 """
 
 from __future__ import annotations
@@ -11,12 +22,33 @@ import hashlib
 import os
 import re
 import subprocess
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
-from clia.identities.history_interface import RemovedDocument
+from clia.errors import CliaError
+from clia.identities.contexts import AGENTS, ARCHIVE, ROOT, candidates, kind_of
+from clia.identities.diagnostics import diagnostic
+from clia.identities.files import DIRECTORY, FILE
+from clia.identities.roster import domains_below, is_reserved
+from clia.identities.working_path import below, inside
+from clia.values import documents
+from clia.values.names import is_slug
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.files import DirectoryEntry, LocalFiles
+    from clia.identities.roster import IdentityTree
+    from clia.identities.working_path import WorkingPath
+
+
+class RemovedDocument(NamedTuple):
+    """A triad document that a commit, or the working tree since the last commit, took away."""
+
+    path: str  # relative to the repository root, with '/'
+    content: str  # id of its last content, as ``History.content_id`` gives it
+
 
 _DOCUMENTS = ":(glob)**/.clia/agents/*/*.json"
 _DOCUMENT = re.compile(r"(?:.*/)?\.clia/agents/([^/]+)/[^/]+\.(agent|agenda|agency)(?:\.triad)?\.json", re.DOTALL)
@@ -133,3 +165,70 @@ def _changes(raw: bytes) -> Iterator[list[tuple[str, re.Match[str], str]]]:
             yield change
             change = []
     yield change
+
+
+def removal_findings(
+    files: LocalFiles, history: GitHistory, tree: IdentityTree, slugs: Collection[str] = ()
+) -> Iterator[Diagnostic]:
+    """Findings for every repository of a tree; ``slugs`` narrows them to some agents."""
+    if not tree.repositories:
+        yield diagnostic("history-unavailable", tree.top.path, f"{tree.top.path} lies in no repository")
+    for root in tree.repositories:
+        past = history.removed_documents(root)
+        if past is None:
+            yield diagnostic("history-unavailable", root, f"the git history of {root} cannot be read")
+            continue
+        if history.is_shallow(root):
+            yield diagnostic("history-shallow", root, f"{root} is a shallow clone")
+        lost = [each for each in past if _is_removed(files, tree.top, root, each, slugs)]
+        archived = _archived_content(files, history, tree.top, root) if lost else frozenset()
+        for each in lost:
+            if each.content not in archived:
+                path = f"{root}/{each.path}"
+                yield diagnostic("removed-without-archive", path, f"{path} was removed, and no {ARCHIVE}/ holds its last content")
+
+
+def _is_removed(files: LocalFiles, top: WorkingPath, root: str, document: RemovedDocument, slugs: Collection[str]) -> bool:
+    """Whether a removed document concerns us, and nothing of its kind has taken its place."""
+    home, _, name = f"{root}/{document.path}".rpartition("/")
+    domain, _, slug = home.rpartition(f"/{AGENTS}/")
+    kind = kind_of(name)
+    if kind is None or not is_slug(slug) or (slugs and slug not in slugs) or (is_reserved(slug) and slug != ROOT):
+        return False
+    if not inside(domain, top.path) and domain not in top.ancestors:
+        return False
+    try:
+        return not candidates(files.entries(home) or (), kind)[0]
+    except CliaError:
+        return False  # nobody can tell; that it cannot be read is a finding of its own
+
+
+def _archived_content(files: LocalFiles, history: GitHistory, top: WorkingPath, root: str) -> frozenset[str]:
+    """Content ids of every archived file of the tree, also of the form it had before line endings were converted."""
+    base = top.repositories[-1] if top.repositories else top.path
+    found: set[str] = set()
+    for domain in domains_below(files, base):
+        agents = below(domain, AGENTS)
+        for agent in _readable_entries(files, agents):
+            for data in _contents_below(files, f"{agents}/{agent.name}/{ARCHIVE}"):
+                found.update((history.content_id(root, data), history.content_id(root, data.replace(b"\r\n", b"\n"))))
+    return frozenset(found)
+
+
+def _contents_below(files: LocalFiles, directory: str) -> Iterator[bytes]:
+    """The content of every file below a directory."""
+    waiting = [directory]
+    while waiting:
+        here = waiting.pop()
+        for name, kind in _readable_entries(files, here):
+            if kind == DIRECTORY:
+                waiting.append(f"{here}/{name}")
+            elif kind == FILE:
+                with suppress(CliaError):  # what cannot be read archives nothing
+                    yield files.read(f"{here}/{name}", documents.MAX_BYTES) or b""
+
+
+def _readable_entries(files: LocalFiles, directory: str) -> Sequence[DirectoryEntry]:
+    with suppress(CliaError):
+        return files.entries(directory) or ()
+    return ()

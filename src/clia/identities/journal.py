@@ -1,25 +1,182 @@
-"""The journal: one entry, added to an agent's agency.
+"""Where a write goes.
+
+Invariant: exactly one agent directory is written, found without git and before anything is created; a link cannot lead
+the write out of the place it was meant for.
+
+=====
+
+The agency file of one agent at one place, as something that only ever grows.
+
+Invariant: entries are added at the end of the file that reading would select, under the directory's lock, by one atomic
+replacement; what was there before stays byte for byte.
+
+=====
+
+The journal: one entry, added to an agent's agency.
 
 Invariant: history is never changed and ancestors are never touched; the same idempotency key gives one entry.
+
+=====
+
+Transfer: chosen journal entries, copied to an enclosing directory.
+
+Invariant: an entry is copied as it is, source and all, so that merging still sees one entry; running it again copies
+nothing twice; the receipt names every entry and is the last thing written.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from typing import NamedTuple
 
-from clia.errors import InvalidInput
-from clia.identities import agency_file
+from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
+from clia.identities.contexts import AGENCY, AGENTS, candidates
+from clia.identities.files import FILE, LINK, MISSING, DirectoryEntry
+from clia.identities.working_path import below, inside
+from clia.values import documents
 from clia.values.canonical import digest
 from clia.values.clock import timestamp
+from clia.values.json_splice import append_to_array
+from clia.values.names import check_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from clia.identities.file_interface import WritableFiles
-    from clia.identities.targets import Target
+    from clia.identities.files import LocalFiles, WritableLocalFiles
+    from clia.identities.working_path import WorkingPath
     from clia.values.clock import Clock
+
+SCOPES = LOCAL, SUBMODULE, WORKSPACE = ("local", "submodule", "workspace")
+
+
+class WriteTarget(NamedTuple):
+    directory: str  # the domain directory
+    home: str  # the agent's own directory, links resolved; may not exist yet
+    prefix: str  # short name of the place: what an entry's `source` says
+    boundary: str  # what no link may lead out of
+    used_agents_dir: bool
+
+
+def write_target(
+    files: LocalFiles, place: WorkingPath, slug: str, scope: str = SUBMODULE, agents_dir: str | None = None
+) -> WriteTarget:
+    """The agent directory that a write from ``place`` goes to; ``agents_dir`` where no repository encloses it."""
+    check_slug(slug)
+    if scope == LOCAL:
+        directory = place.path
+    elif place.repositories:
+        directory = place.repositories[-1 if scope == SUBMODULE else 0]
+    elif agents_dir is not None:
+        return _in_agents_dir(files, agents_dir, slug)
+    else:
+        raise NotFound(
+            f"no repository encloses {place.path}, so there is no place to write to",
+            code="no-repository",
+            hints=["run it inside a git repository", "or name the directory that holds the agents: --agents-dir DIR"],
+            fields={"path": place.path},
+        )
+    return target_at(files, place, directory, slug)
+
+
+def target_at(files: LocalFiles, place: WorkingPath, directory: str, slug: str) -> WriteTarget:
+    """The agent's directory below one domain directory; refused where a link leads it out of the repository."""
+    home = files.real(below(directory, f"{AGENTS}/{slug}"))
+    boundary = next((root for root in reversed(place.repositories) if inside(directory, root)), directory)
+    if not inside(home, boundary) or "/.git/" in f"{home.removeprefix(boundary)}/":
+        raise UnsafePath(
+            f"{below(directory, f'{AGENTS}/{slug}')} leads to {home}, outside {boundary}",
+            hints=["nothing was written: replace the link by a directory"],
+            fields={"path": home, "boundary": boundary},
+        )
+    return WriteTarget(directory, home, _short_name(directory), boundary, False)
+
+
+def _in_agents_dir(files: LocalFiles, agents_dir: str, slug: str) -> WriteTarget:
+    real = files.real(agents_dir)
+    domain = real.removesuffix(f"/{AGENTS}") or "/"
+    home = files.real(below(real, slug))
+    if not inside(home, real):
+        raise UnsafePath(f"{below(real, slug)} leads to {home}, outside {real}", fields={"path": home, "boundary": real})
+    return WriteTarget(domain, home, _short_name(domain), real, True)
+
+
+def _short_name(directory: str) -> str:
+    """A directory's short name."""
+    # A name that is no Unicode cannot stand in a document; its odd bytes are spelled out.
+    return (directory.rpartition("/")[2] or "root").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+SCHEMA_VERSION = "0.4.0"
+
+
+class AppendResult(NamedTuple):
+    path: str
+    created: bool
+    added: tuple[dict[str, Any], ...]
+
+
+def agency_path(files: LocalFiles, target: WriteTarget) -> str | None:
+    """The agency document that reading would pick here, links resolved; None where there is none yet."""
+    names, _ = candidates(files.entries(target.home) or (), AGENCY)
+    for name, kind in names:
+        path = f"{target.home}/{name}"
+        real = files.real(path) if kind == LINK else path
+        if not inside(real, target.boundary) or not candidates([DirectoryEntry(real.rpartition("/")[2], FILE)], AGENCY)[0]:
+            raise UnsafePath(f"{path} leads to {real}, outside {target.boundary} or to no agency", fields={"path": path})
+        if files.kind(real) == FILE:
+            return real
+    return None
+
+
+def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
+    """The entries of an agency file and the text they stand in."""
+    data = files.read(path, documents.MAX_BYTES) or b""
+    document = documents.parse(data, path)
+    entries = document.get("entries")
+    if entries is not None and not isinstance(entries, list):
+        raise InvalidDocument(
+            f"{path}: /entries must be an array, not {documents.type_name(entries)}",
+            code="wrong-type",
+            hints=["nothing was written: fix the document first"],
+            fields={"path": path, "pointer": "/entries"},
+        )
+    return entries or [], data.decode("utf-8")
+
+
+def append_entries(
+    files: WritableLocalFiles, target: WriteTarget, slug: str, choose: Callable[[list[Any]], Sequence[dict[str, Any]]]
+) -> AppendResult:
+    """Adds what ``choose`` makes of the entries that are there; it runs under the lock and may return nothing."""
+    files.make_directory(target.home)
+    path = agency_path(files, target)
+    # The lock is on the file's own directory: two links to one file share it.
+    with files.exclusive(path.rpartition("/")[0] if path else target.home):
+        path = agency_path(files, target)
+        if path is None:
+            path = f"{target.home}/{slug}@{target.prefix}.agency.triad.json"
+            added = tuple(choose([]))
+            document = {"schemaVersion": SCHEMA_VERSION, "slug": slug, "entries": list(added)}
+            if added:
+                files.create(path, _encoded(json.dumps(document, ensure_ascii=False, indent=2) + "\n", path))
+            return AppendResult(path, bool(added), added)
+        present, text = agency_entries(files, path)
+        added = tuple(choose(present))
+        if added:
+            data = _encoded(append_to_array(text, "entries", added), path)
+            if documents.parse(data, path).get("entries") != [*present, *added]:
+                raise FileError(f"{path}: the new text would not say what it should; nothing was written", fields={"path": path})
+            files.replace(path, data)
+        return AppendResult(path, False, added)
+
+
+def _encoded(text: str, path: str) -> bytes:
+    data = text.encode("utf-8")
+    documents.check_size(len(data), path)
+    return data
+
 
 AUTO = "auto"
 
@@ -35,7 +192,7 @@ class Note(NamedTuple):
     kind: str = "log"
 
 
-class Journaled(NamedTuple):
+class JournalResult(NamedTuple):
     path: str
     entry: dict[str, Any]
     sha256: str  # of the entry: what a waiver names an approval by
@@ -46,22 +203,24 @@ class Journaled(NamedTuple):
         return self._asdict()
 
 
-def journal(files: WritableFiles, target: Target, slug: str, note: Note, *, signature: str, clock: Clock) -> Journaled:
+def append_note(
+    files: WritableLocalFiles, target: WriteTarget, slug: str, note: Note, *, signature: str, clock: Clock
+) -> JournalResult:
     """Appends ``note`` to the agency at ``target``; ``signature`` is what ``auto`` stands for."""
-    _check(note)
-    entry = _entry(slug, note, signature if note.signature == AUTO else note.signature, target.prefix, timestamp(clock()))
+    _check_note(note)
+    entry = _journal_entry(slug, note, signature if note.signature == AUTO else note.signature, target.prefix, timestamp(clock()))
     known: list[dict[str, Any]] = []
 
     def choose(present: list[Any]) -> list[dict[str, Any]]:
-        known.extend(each for each in present if note.idempotency_key and _key_of(each) == note.idempotency_key)
+        known.extend(each for each in present if note.idempotency_key and _idempotency_key(each) == note.idempotency_key)
         return [] if known else [entry]
 
-    done = agency_file.append(files, target, slug, choose)
+    done = append_entries(files, target, slug, choose)
     kept = known[0] if known else entry
-    return Journaled(done.path, kept, digest(kept), bool(done.added), done.created)
+    return JournalResult(done.path, kept, digest(kept), bool(done.added), done.created)
 
 
-def _check(note: Note) -> None:
+def _check_note(note: Note) -> None:
     for field, value in (("note", note.text), ("signature", note.signature), ("idempotency-key", note.idempotency_key)):
         if value is not None and not value.strip():
             raise InvalidInput(f"{field} must not be empty", code="empty-value", fields={"field": field})
@@ -78,7 +237,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _entry(slug: str, note: Note, signature: str, source: str, moment: str) -> dict[str, Any]:
+def _journal_entry(slug: str, note: Note, signature: str, source: str, moment: str) -> dict[str, Any]:
     evidence = {"type": note.kind, "weight": 1, "evidence": note.text}
     entry: dict[str, Any] = {
         "timestamp": moment,
@@ -101,7 +260,7 @@ def _entry(slug: str, note: Note, signature: str, source: str, moment: str) -> d
     return entry
 
 
-def _key_of(entry: Any) -> Any:
+def _idempotency_key(entry: Any) -> Any:
     extensions = entry.get("extensions") if isinstance(entry, dict) else None
     return extensions.get("x-idempotencyKey") if isinstance(extensions, dict) else None
 
@@ -111,3 +270,108 @@ def auto_signature(profile: dict[str, Any] | None, slug: str) -> str:
     extensions = (profile or {}).get("extensions")
     found = extensions.get("journalSignature") if isinstance(extensions, dict) else None
     return found if isinstance(found, str) and found.strip() else f"-{slug}"
+
+
+_DIGEST = re.compile(r"[0-9a-f]{6,64}")
+
+
+class TransferPlan(NamedTuple):
+    slug: str
+    source: WriteTarget
+    source_file: str
+    target: WriteTarget
+    entries: tuple[dict[str, Any], ...]  # chosen
+    missing: tuple[dict[str, Any], ...]  # of them, those not at the target yet
+    receipt: str
+
+    def to_json(self) -> dict[str, Any]:
+        new = {digest(each) for each in self.missing}
+        return {
+            "slug": self.slug,
+            "from": self.source_file,
+            "to": self.target.home,
+            "entries": [_entry_summary(each) | {"new": digest(each) in new} for each in self.entries],
+            "receipt": self.receipt,
+        }
+
+
+def plan_transfer(files: LocalFiles, slug: str, source: WriteTarget, target: WriteTarget, selectors: Sequence[str]) -> TransferPlan:
+    """What a transfer would do; changes nothing."""
+    if source.directory == target.directory or not inside(source.directory, target.directory):
+        raise InvalidInput(
+            f"{target.directory} does not enclose {source.directory}: entries are copied up, never sideways or down",
+            code="not-enclosing",
+            fields={"from": source.directory, "to": target.directory},
+        )
+    path = agency_path(files, source)
+    if path is None:
+        raise NotFound(f"{source.home} has no agency document, so there is nothing to transfer", fields={"path": source.home})
+    present, _ = agency_entries(files, path)
+    chosen = _select_entries([each for each in present if isinstance(each, dict)], selectors, path)
+    there = agency_path(files, target)
+    known = {digest(each) for each in (agency_entries(files, there)[0] if there else ())}
+    name = digest([source.prefix, slug, [digest(each) for each in chosen]])[:16]
+    receipt = f"{target.home}/receipts/transfer-{name}.json"
+    if files.real(receipt) != receipt:
+        raise UnsafePath(f"{receipt} lies behind a link, so nothing is copied", fields={"path": receipt})
+    missing = tuple(each for each in chosen if digest(each) not in known)
+    return TransferPlan(slug, source, path, target, tuple(chosen), missing, receipt)
+
+
+def apply_transfer(files: WritableLocalFiles, planned: TransferPlan, clock: Clock) -> tuple[dict[str, Any], ...]:
+    """Copies what is missing and leaves the receipt; returns what was copied."""
+
+    def choose(present: list[Any]) -> list[dict[str, Any]]:
+        known = {digest(each) for each in present}
+        return [each for each in planned.entries if digest(each) not in known]
+
+    done = append_entries(files, planned.target, planned.slug, choose)
+    if files.kind(planned.receipt) == MISSING:
+        files.make_directory(planned.receipt.rpartition("/")[0])
+        files.replace(planned.receipt, _transfer_receipt(planned, timestamp(clock())))
+    return done.added
+
+
+def _transfer_receipt(planned: TransferPlan, moment: str) -> bytes:
+    body = {
+        "type": "transfer-receipt",
+        "slug": planned.slug,
+        "timestamp": moment,
+        "from": planned.source.directory.removeprefix(planned.target.directory).lstrip("/"),
+        "file": planned.source_file.rpartition("/")[2],
+        "entries": [_entry_summary(each) for each in planned.entries],
+    }
+    return (json.dumps(body, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
+
+
+def _entry_summary(entry: dict[str, Any]) -> dict[str, Any]:
+    shown = {key: entry.get(key) for key in ("timestamp", "summary", "source")}
+    return {"sha256": digest(entry), **shown}
+
+
+def _select_entries(entries: list[dict[str, Any]], selectors: Sequence[str], path: str) -> list[dict[str, Any]]:
+    """The entries that any selector names, in the order of the file; all of them where none is given."""
+    if not selectors or "all" in selectors:
+        return entries
+    chosen: set[int] = set()
+    for selector in selectors:
+        hits = [index for index, entry in enumerate(entries) if _matches_selector(entry, selector)]
+        if not hits:
+            raise NotFound(
+                f"{path}: no entry matches {selector!r}",
+                code="no-such-entry",
+                hints=["an entry is named by its sha256 (six digits or more), its timestamp or the start of it, or tag:NAME"],
+                fields={"selector": selector, "path": path},
+            )
+        chosen.update(hits)
+    return [entries[index] for index in sorted(chosen)]
+
+
+def _matches_selector(entry: dict[str, Any], selector: str) -> bool:
+    if selector.startswith("tag:"):
+        tags = entry.get("tags")
+        return isinstance(tags, list) and selector.removeprefix("tag:") in tags
+    moment = entry.get("timestamp")
+    if len(selector) >= 4 and isinstance(moment, str) and moment.startswith(selector):
+        return True
+    return bool(_DIGEST.fullmatch(selector)) and digest(entry).startswith(selector)

@@ -10,10 +10,10 @@ import re
 from typing import NamedTuple
 
 from clia.errors import CliaError, FileError
-from clia.identities.contexts import kind_of
+from clia.identities.contexts import ARCHIVE, kind_of
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic
-from clia.identities.file_interface import FILE, LINK
-from clia.identities.places import depth, inside, repositories_above
+from clia.identities.files import FILE, LINK
+from clia.identities.working_path import depth, find_target, inside, repositories_above
 from clia.values import documents
 
 TYPE_CHECKING = False
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
-    from clia.identities.contexts import Context
-    from clia.identities.file_interface import Files
+    from clia.identities.contexts import IdentityContext
+    from clia.identities.files import LocalFiles
 
 CONTEXT, INHERITED = "context", "inherited"
-_COPIES = (".clia/exports", ".generated", "legacy-imports")
+_GENERATED_DIRECTORIES = (".clia/exports", ".generated", ARCHIVE)
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|[^/]+@[^/]+:")
 
 
@@ -43,10 +43,10 @@ class Layer(NamedTuple):
         return self.origin == CONTEXT and self.only is None
 
 
-class Reader:
+class DocumentReader:
     """Loads documents of one lineage; each file is read once, whatever asks for it."""
 
-    def __init__(self, files: Files, trusted: frozenset[int] | None = None) -> None:
+    def __init__(self, files: LocalFiles, trusted: frozenset[int] | None = None) -> None:
         self.files = files
         self._trusted = trusted
         self.diagnostics: list[Diagnostic] = []
@@ -64,7 +64,7 @@ class Reader:
             self._real[path] = self.files.real(path) if is_link else f"{self._real[directory]}/{name}"
         return self._real[path]
 
-    def knows(self, contexts: Iterable[Context]) -> None:
+    def knows(self, contexts: Iterable[IdentityContext]) -> None:
         """Takes over what discovery has resolved already."""
         self._real.update((each.home, each.real_home) for each in contexts)
 
@@ -93,13 +93,15 @@ class Reader:
         return None
 
 
-def build(reader: Reader, kind: str, chain: Sequence[Context], pinned: Sequence[Context]) -> list[Layer]:
+def build_layers(
+    reader: DocumentReader, kind: str, chain: Sequence[IdentityContext], pinned: Sequence[IdentityContext]
+) -> list[Layer]:
     """The layers of one kind: ``chain`` in full, ``pinned`` contexts with their guardrails alone."""
     reader.knows([*chain, *pinned])
     dropped = {each.real_home for each in pinned}
     places = sorted([*chain, *pinned], key=_chain_order(chain))
     own = {reader.real(path) for each in chain if (path := each.documents[kind])}
-    builder = _Builder(reader, kind, own)
+    builder = _LayerBuilder(reader, kind, own)
     for context in places:
         path = context.documents[kind]
         if path is not None:
@@ -108,11 +110,11 @@ def build(reader: Reader, kind: str, chain: Sequence[Context], pinned: Sequence[
     return builder.layers
 
 
-def _chain_order(chain: Sequence[Context]) -> Callable[[Context], tuple[int, int, str]]:
+def _chain_order(chain: Sequence[IdentityContext]) -> Callable[[IdentityContext], tuple[int, int, str]]:
     """Pinned contexts come where their depth puts them; the chain's own order never changes."""
     rank = {each.real_home: index for index, each in enumerate(chain)}
 
-    def key(context: Context) -> tuple[int, int, str]:
+    def key(context: IdentityContext) -> tuple[int, int, str]:
         at = rank.get(context.real_home)
         if at is not None:
             return at, 1, ""
@@ -122,8 +124,8 @@ def _chain_order(chain: Sequence[Context]) -> Callable[[Context], tuple[int, int
     return key
 
 
-class _Builder:
-    def __init__(self, reader: Reader, kind: str, own: set[str]) -> None:
+class _LayerBuilder:
+    def __init__(self, reader: DocumentReader, kind: str, own: set[str]) -> None:
         self.reader = reader
         self.kind = kind
         self.own = own  # real paths of the chain's own documents
@@ -168,30 +170,30 @@ class _Builder:
                 continue
             try:
                 target = self._resolve(path, pointer, declared.strip(), directory)
-            except _Unusable as err:
+            except _UnusableInherit as err:
                 self._report(err.code, path, f"{path} inherits {declared}, {err}", pointer)
             else:
                 yield target
 
     def _resolve(self, path: str, pointer: str, declared: str, directory: str) -> str:
         if _REMOTE.match(declared) or declared.startswith("//"):
-            raise _Unusable("inherits-remote", "which is not fetched")
+            raise _UnusableInherit("inherits-remote", "which is not fetched")
         home = self.reader.real(path).rpartition("/")[0] or "/"
         roots = self.reader.roots(home) or [directory]
         try:
             target = find_target(self.reader.files, roots, declared, FILE)
         except FileError as err:
-            raise _Unusable("unreadable", err.message) from None
+            raise _UnusableInherit("unreadable", err.message) from None
         if target is None:
-            raise _Unusable("inherits-missing", "which does not exist")
+            raise _UnusableInherit("inherits-missing", "which does not exist")
         if not inside(target, roots[-1]):
-            raise _Unusable("inherits-outside", f"which lies outside {roots[-1]}")
-        if any(f"/{each}/" in target for each in _COPIES):
-            raise _Unusable("inherits-kind-mismatch", "which is a copy or an archive, never an input")
+            raise _UnusableInherit("inherits-outside", f"which lies outside {roots[-1]}")
+        if any(f"/{each}/" in target for each in _GENERATED_DIRECTORIES):
+            raise _UnusableInherit("inherits-kind-mismatch", "which is a copy or an archive, never an input")
         name = target.rpartition("/")[2]
         kind = kind_of(name)
         if kind not in (None, self.kind):
-            raise _Unusable("inherits-kind-mismatch", f"which is no {self.kind} document")
+            raise _UnusableInherit("inherits-kind-mismatch", f"which is no {self.kind} document")
         if kind is not None and not name.endswith(".triad.json"):
             self._report("inherits-legacy-name", path, f"{path} inherits {declared}, an old name", pointer)
         return target
@@ -200,7 +202,7 @@ class _Builder:
         self.reader.diagnostics.append(diagnostic(code, path, message, pointer))
 
 
-class _Unusable(Exception):
+class _UnusableInherit(Exception):
     """An inherited path that cannot take part; never leaves this module."""
 
     def __init__(self, code: str, why: str) -> None:
@@ -218,16 +220,3 @@ def declared_inherits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield f"{base}/{index}", item
         elif value is not None:
             yield base, value
-
-
-def find_target(files: Files, roots: Sequence[str], declared: str, kind: str) -> str | None:
-    """The real path of the first hit: below each root, innermost first. A path that leaves all of them is returned
-    as it is, for the caller to refuse; None where nothing is there."""
-    outside = None
-    for root in roots:
-        real = files.real(declared if declared.startswith("/") else f"{root}/{declared}")
-        if not inside(real, roots[-1]):
-            outside = outside or real
-        elif files.kind(real) == kind:
-            return real
-    return outside

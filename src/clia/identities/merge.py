@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 
-from clia.identities import rules
+from clia.identities import merge_rules
 from clia.identities.diagnostics import diagnostic
-from clia.identities.projection import text as projected
-from clia.identities.projection import type_of
+from clia.identities.merge_rules import contribution_type
+from clia.identities.merge_rules import projected_text as projected
 from clia.values.documents import type_name
 from clia.values.pointer import token
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from clia.identities.diagnostics import Diagnostic
     from clia.identities.layers import Layer
 
+if TYPE_CHECKING:
     # A value offered for one place: which layer offers it, where in that layer's document, and the value.
     Offer = tuple[int, str, Any]
     Source = tuple[int, str]
 
 
-class Taken:
+class TakenValue:
     """The whole value came from one place; ``also`` gave the same value, ``shadowed`` another one that lost."""
 
     __slots__ = ("also", "shadowed", "source")
@@ -46,16 +47,16 @@ class Taken:
             self.also = [*self.also, source]
 
 
-class Items:
+class MergedItems:
     """An array whose items came from different places."""
 
     __slots__ = ("items",)
 
-    def __init__(self, items: list[Taken]) -> None:
+    def __init__(self, items: list[TakenValue]) -> None:
         self.items = items
 
 
-class Fields:
+class MergedFields:
     """An object merged key by key."""
 
     __slots__ = ("fields",)
@@ -64,7 +65,7 @@ class Fields:
         self.fields = fields
 
 
-class Computed:
+class ComputedValue:
     """A value that no layer gave: the slug that was asked for, a null, a mark."""
 
     __slots__ = ("reason", "sources")
@@ -75,7 +76,7 @@ class Computed:
 
 
 if TYPE_CHECKING:
-    Provenance = Taken | Items | Fields | Computed
+    Provenance = TakenValue | MergedItems | MergedFields | ComputedValue
     Merged = tuple[Any, Provenance]
 
 _MISSING = object()
@@ -89,14 +90,14 @@ def merge(kind: str, slug: str, layers: Sequence[Layer]) -> tuple[dict[str, Any]
     document: dict[str, Any] = {}
     provenance: dict[str, Provenance] = {}
     for field, given in offers.items():
-        strategy = rules.rule_for(field).strategy
-        counted = [offer for offer in given if offer[0] == innermost] if strategy == rules.LOCAL else given
+        strategy = merge_rules.rule_for(field).strategy
+        counted = [offer for offer in given if offer[0] == innermost] if strategy == merge_rules.LOCAL else given
         if counted:
             document[field], provenance[field] = _STRATEGIES[strategy](counted)
-    document["slug"], provenance["slug"] = slug, Computed("the slug that was asked for")
-    for field in rules.ALWAYS[kind]:
+    document["slug"], provenance["slug"] = slug, ComputedValue("the slug that was asked for")
+    for field in merge_rules.ALWAYS[kind]:
         if field not in document:
-            document[field], provenance[field] = None, Computed("no layer gives a value")
+            document[field], provenance[field] = None, ComputedValue("no layer gives a value")
     return document, provenance, found
 
 
@@ -106,7 +107,7 @@ def _offers(layers: Sequence[Layer], found: list[Diagnostic]) -> dict[str, list[
     places: dict[str, str] = {}
     for index, layer in enumerate(layers):
         for field, value in layer.document.items():
-            if field == rules.MARKS or (layer.only is not None and field not in layer.only):
+            if field == merge_rules.MARKS or (layer.only is not None and field not in layer.only):
                 continue
             if field not in places:
                 places[field] = f"/{token(field)}"
@@ -144,7 +145,7 @@ def _same_kinds(one: Any, other: Any) -> bool:
     return isinstance(one, bool) == isinstance(other, bool)
 
 
-class _Seen:
+class _ValueIndex:
     """Which values are there already. Equal values have equal outlines, so only a few are ever compared; where many
     share an outline, a finer one parts them."""
 
@@ -210,34 +211,34 @@ def _deep_outline(value: Any) -> int:
 
 def _shaped(layer: Layer, field: str, value: Any, found: list[Diagnostic]) -> Any:
     """The value as the field's rule wants it, or ``_MISSING`` where it cannot take part."""
-    shape = rules.rule_for(field).shape
+    shape = merge_rules.rule_for(field).shape
     if shape is None or value is None:
         return value
-    if shape == rules.LIST_OR_OBJECT and isinstance(value, (list, dict)):
+    if shape == merge_rules.LIST_OR_OBJECT and isinstance(value, (list, dict)):
         return value
-    if shape == rules.LIST:
+    if shape == merge_rules.LIST:
         if isinstance(value, list):
             return value
         if isinstance(value, (str, dict)):
             # Dropping it would lose a guardrail without a word.
             message = f"{layer.path}: /{field} is {type_name(value)}, read as a list of one"
             found.append(diagnostic("scalar-for-list", layer.path, message, f"/{token(field)}"))
-            return _One((value,))
-    elif shape == (rules.STRING if isinstance(value, str) else rules.OBJECT if isinstance(value, dict) else None):
+            return _SingleItem((value,))
+    elif shape == (merge_rules.STRING if isinstance(value, str) else merge_rules.OBJECT if isinstance(value, dict) else None):
         return value
     message = f"{layer.path}: /{field} must be {shape}, not {type_name(value)}; it was left out"
     found.append(diagnostic("wrong-type", layer.path, message, f"/{token(field)}"))
     return _MISSING
 
 
-class _One(list):  # type: ignore[type-arg]
+class _SingleItem(list):  # type: ignore[type-arg]
     """A single value read as a list: its item's place in the file is the field itself."""
 
 
 def _items(offer: Offer) -> Iterator[tuple[Source, Any]]:
     """The items of an array that are not empty, each with its place."""
     layer, at, value = offer
-    single = type(value) is _One
+    single = type(value) is _SingleItem
     for position, item in enumerate(value or ()):
         if not is_empty(item):
             yield (layer, at if single else f"{at}/{position}"), item
@@ -247,17 +248,17 @@ def _last(given: list[Offer]) -> Merged:
     """The most local value that is not empty, whole."""
     for layer, at, value in reversed(given):
         if not is_empty(value):
-            return value, Taken((layer, at))
-    return None, Computed("every layer that has the key leaves it empty", [(layer, at) for layer, at, _ in given])
+            return value, TakenValue((layer, at))
+    return None, ComputedValue("every layer that has the key leaves it empty", [(layer, at) for layer, at, _ in given])
 
 
-def _kept(given: list[Offer]) -> Merged:
+def _last_or_empty(given: list[Offer]) -> Merged:
     """As ``_last``, but where all are empty the most local is kept as it is: unknown keys survive."""
     value, provenance = _last(given)
-    if isinstance(provenance, Taken):
+    if isinstance(provenance, TakenValue):
         return value, provenance
     layer, at, value = given[-1]
-    return value, Taken((layer, at))
+    return value, TakenValue((layer, at))
 
 
 def _deep(given: list[Offer]) -> Merged:
@@ -269,21 +270,21 @@ def _deep(given: list[Offer]) -> Merged:
             objects.append(offer)
         elif not is_empty(value):
             if not objects or all(is_empty(each[2]) for each in objects):
-                return value, Taken(offer[:2])
+                return value, TakenValue(offer[:2])
             break
     if not objects:
-        return _kept(given)
+        return _last_or_empty(given)
     keys: dict[str, list[Offer]] = {}
     for layer, at, value in reversed(objects):
         for key, child in value.items():
             keys.setdefault(key, []).append((layer, f"{at}/{token(key)}", child))
     if not keys:
-        return {}, Taken(objects[0][:2])
+        return {}, TakenValue(objects[0][:2])
     document: dict[str, Any] = {}
     provenance: dict[str, Provenance] = {}
     for key, offers in keys.items():
-        document[key], provenance[key] = _deep(offers) if len(offers) > 1 else (offers[0][2], Taken(offers[0][:2]))
-    return document, Fields(provenance)
+        document[key], provenance[key] = _deep(offers) if len(offers) > 1 else (offers[0][2], TakenValue(offers[0][:2]))
+    return document, MergedFields(provenance)
 
 
 def _union(given: list[Offer]) -> Merged:
@@ -298,8 +299,8 @@ def _union_by_text(given: list[Offer]) -> Merged:
 
 def _united(given: list[Offer], *, by_text: bool) -> Merged:
     values: list[Any] = []
-    sources: list[Taken] = []
-    seen = _Seen()
+    sources: list[TakenValue] = []
+    seen = _ValueIndex()
     texts: dict[str, int] = {}  # what is said -> where
     for offer in given:
         for source, item in _items(offer):
@@ -310,17 +311,17 @@ def _united(given: list[Offer], *, by_text: bool) -> Merged:
                 texts.setdefault(projected(item), len(values) if known is None else known)
             if known is None:
                 values.append(item)
-                sources.append(Taken(source))
+                sources.append(TakenValue(source))
             elif isinstance(values[known], str) and not isinstance(item, str):
                 # From now on the object stands here; the string would find it by its text.
-                sources[known] = Taken(source, [sources[known].source, *sources[known].also])
+                sources[known] = TakenValue(source, [sources[known].source, *sources[known].also])
                 values[known] = item
                 seen.moved(item, known, values)
             else:
                 sources[known].say(source)
     if not values:
-        return [], Computed("no layer gives an item", [offer[:2] for offer in given])
-    return values, Items(sources)
+        return [], ComputedValue("no layer gives an item", [offer[:2] for offer in given])
+    return values, MergedItems(sources)
 
 
 def _is_mixed(given: list[Offer]) -> bool:
@@ -337,7 +338,7 @@ def _same_text(item: Any, values: list[Any], texts: dict[str, int]) -> int | Non
 def _keyed(given: list[Offer], key_of: Callable[[Any], Any]) -> Merged:
     """One item a key, in order of first appearance; the most local one wins whole."""
     values: list[Any] = []
-    sources: list[Taken] = []
+    sources: list[TakenValue] = []
     seen: dict[Any, int] = {}
     for offer in given:
         for source, item in _items(offer):
@@ -345,15 +346,15 @@ def _keyed(given: list[Offer], key_of: Callable[[Any], Any]) -> Merged:
             known = seen.setdefault(key, len(values))
             if known == len(values):
                 values.append(item)
-                sources.append(Taken(source))
+                sources.append(TakenValue(source))
             elif same(values[known], item):
                 sources[known].say(source)
             else:
                 lost = sources[known]
-                values[known], sources[known] = item, Taken(source, (), [*lost.shadowed, lost.source, *lost.also])
+                values[known], sources[known] = item, TakenValue(source, (), [*lost.shadowed, lost.source, *lost.also])
     if not values:
-        return [], Computed("no layer gives an item", [offer[:2] for offer in given])
-    return values, Items(sources)
+        return [], ComputedValue("no layer gives an item", [offer[:2] for offer in given])
+    return values, MergedItems(sources)
 
 
 def _links(given: list[Offer]) -> Merged:
@@ -367,7 +368,7 @@ def _link_key(link: Any) -> Any:
         title, url = _text_or_none(link.get("title")), _text_or_none(link.get("url")) or _text_or_none(link.get("href"))
         if title is not None or url is not None:
             return (title, url)
-    return _spelled(link)
+    return _json_key(link)
 
 
 def _text_or_none(value: Any) -> str | None:
@@ -378,7 +379,7 @@ def _contributions(given: list[Offer]) -> Merged:
     """A list of contributions, or an object of such lists (primary, secondary)."""
     filled = [offer for offer in given if not is_empty(offer[2])]
     if not filled:
-        return _kept(given)
+        return _last_or_empty(given)
     if all(isinstance(offer[2], list) for offer in filled):
         return _keyed(filled, _type_key)
     keys: dict[str, list[Offer]] = {}
@@ -393,25 +394,25 @@ def _contributions(given: list[Offer]) -> Merged:
     for key, offers in keys.items():
         lists = all(isinstance(each[2], list) for each in offers)
         document[key], provenance[key] = _keyed(offers, _type_key) if lists else _deep(offers)
-    return document, Fields(provenance)
+    return document, MergedFields(provenance)
 
 
 def _type_key(item: Any) -> Any:
-    return type_of(item) or _spelled(item)
+    return contribution_type(item) or _json_key(item)
 
 
-def _spelled(value: Any) -> tuple[str]:
+def _json_key(value: Any) -> tuple[str]:
     return (json.dumps(value, sort_keys=True, ensure_ascii=False),)
 
 
 _STRATEGIES: dict[str, Callable[[list[Offer]], Merged]] = {
-    rules.LAST: _last,
-    rules.WHOLE: _kept,
-    rules.REQUEST: _last,
-    rules.DEEP: _deep,
-    rules.LOCAL: _kept,
-    rules.UNION: _union,
-    rules.UNION_BY_TEXT: _union_by_text,
-    rules.BY_TYPE: _contributions,
-    rules.BY_LINK: _links,
+    merge_rules.LAST: _last,
+    merge_rules.WHOLE: _last_or_empty,
+    merge_rules.REQUEST: _last,
+    merge_rules.DEEP: _deep,
+    merge_rules.LOCAL: _last_or_empty,
+    merge_rules.UNION: _union,
+    merge_rules.UNION_BY_TEXT: _union_by_text,
+    merge_rules.BY_TYPE: _contributions,
+    merge_rules.BY_LINK: _links,
 }

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from clia.errors import NotFound
-from clia.identities import rules
-from clia.identities.merge import Computed, Fields, Items, Taken, is_empty
+from clia.identities import merge_rules
+from clia.identities.merge import ComputedValue, MergedFields, MergedItems, TakenValue, is_empty
 from clia.values import pointer as pointers
 from clia.values.canonical import digest, text_digest
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from clia.identities.merge import Provenance, Source
 
 
-class Place(NamedTuple):
+class ValueOrigin(NamedTuple):
     """One value in one file."""
 
     path: str
@@ -45,9 +45,9 @@ class Explanation(NamedTuple):
     value_sha256: str
     rule: str
     story: str
-    winner: Place | None  # None: several files share it, or no file gave it
-    contributors: tuple[Place, ...]
-    shadowed: tuple[Place, ...]
+    winner: ValueOrigin | None  # None: several files share it, or no file gave it
+    contributors: tuple[ValueOrigin, ...]
+    shadowed: tuple[ValueOrigin, ...]
     note: str
     diagnostics: tuple[Diagnostic, ...] = ()  # those of the whole merged document
 
@@ -69,18 +69,18 @@ def leaf_origins(document: dict[str, Any], provenance: dict[str, Provenance], la
     """JSON pointer of each leaf -> ``{path, pointer, rule, contributors}``; ``path`` is null for what no file gave."""
     found: dict[str, Any] = {}
     for field, value in document.items():
-        rule = rules.rule_for(field).strategy
+        rule = merge_rules.rule_for(field).strategy
         for at, origin, below in _walk(value, provenance[field], f"/{pointers.token(field)}"):
             found[at] = _origin(origin, below, rule, layers)
     return found
 
 
-def _walk(value: Any, provenance: Provenance, at: str) -> Iterator[tuple[str, Taken | Computed, str]]:
+def _walk(value: Any, provenance: Provenance, at: str) -> Iterator[tuple[str, TakenValue | ComputedValue, str]]:
     """Each leaf's pointer, the node that accounts for it, and its pointer below that node."""
-    if isinstance(provenance, Fields):
+    if isinstance(provenance, MergedFields):
         for key, child in provenance.fields.items():
             yield from _walk(value[key], child, f"{at}/{pointers.token(key)}")
-    elif isinstance(provenance, Items):
+    elif isinstance(provenance, MergedItems):
         for index, taken in enumerate(provenance.items):
             yield from _walk(value[index], taken, f"{at}/{index}")
     else:
@@ -88,8 +88,8 @@ def _walk(value: Any, provenance: Provenance, at: str) -> Iterator[tuple[str, Ta
             yield at + below, provenance, below
 
 
-def _origin(origin: Taken | Computed, below: str, rule: str, layers: Sequence[Layer]) -> dict[str, Any]:
-    if isinstance(origin, Computed):
+def _origin(origin: TakenValue | ComputedValue, below: str, rule: str, layers: Sequence[Layer]) -> dict[str, Any]:
+    if isinstance(origin, ComputedValue):
         places = [{"path": layers[layer].path, "pointer": at} for layer, at in origin.sources]
         return {"path": None, "pointer": None, "rule": rule, "contributors": places, "note": origin.reason}
     places = [{"path": layers[layer].path, "pointer": at + below} for layer, at in sorted([origin.source, *origin.also])]
@@ -102,18 +102,18 @@ def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers:
     parts = pointers.split(pointer)
     value = _value_at(document, parts, pointer)
     if not parts:
-        node: Provenance = Fields(provenance)
-        rule = rules.Rule("by-field", None, "each field has its own rule; ask for one of them")
+        node: Provenance = MergedFields(provenance)
+        rule = merge_rules.MergeRule("by-field", None, "each field has its own rule; ask for one of them")
         rest: list[str] = []
     else:
-        rule = rules.rule_for(parts[0])
+        rule = merge_rules.rule_for(parts[0])
         node, rest = provenance[parts[0]], parts[1:]
-    while rest and isinstance(node, (Fields, Items)):
-        node = node.fields[rest[0]] if isinstance(node, Fields) else node.items[int(rest[0])]
+    while rest and isinstance(node, (MergedFields, MergedItems)):
+        node = node.fields[rest[0]] if isinstance(node, MergedFields) else node.items[int(rest[0])]
         rest = rest[1:]
     below = pointers.join(rest)
-    winner = _place(layers, node.source, below) if isinstance(node, Taken) else None
-    contributors = [_place(layers, each, below) for each in _sources(node)]
+    winner = _value_origin(layers, node.source, below) if isinstance(node, TakenValue) else None
+    contributors = [_value_origin(layers, each, below) for each in _sources(node)]
     return Explanation(
         pointer,
         value,
@@ -123,7 +123,7 @@ def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers:
         winner,
         tuple(each for each in contributors if each is not None),
         tuple(_shadowed(layers, node, parts, below, rule.strategy)),
-        node.reason if isinstance(node, Computed) else "",
+        node.reason if isinstance(node, ComputedValue) else "",
     )
 
 
@@ -145,30 +145,30 @@ def _value_at(document: dict[str, Any], parts: list[str], pointer: str) -> Any:
 
 def _sources(node: Provenance) -> list[Source]:
     """Every place that has a part in a value, in the order of the layers, each once."""
-    if isinstance(node, Taken):
+    if isinstance(node, TakenValue):
         found = [node.source, *node.also]
-    elif isinstance(node, Computed):
+    elif isinstance(node, ComputedValue):
         found = list(node.sources)
     else:
-        children = node.fields.values() if isinstance(node, Fields) else node.items
+        children = node.fields.values() if isinstance(node, MergedFields) else node.items
         found = [source for child in children for source in _sources(child)]
     return sorted(dict.fromkeys(found), key=lambda source: source[0])
 
 
-def _shadowed(layers: Sequence[Layer], node: Provenance, parts: list[str], below: str, strategy: str) -> Iterator[Place]:
+def _shadowed(layers: Sequence[Layer], node: Provenance, parts: list[str], below: str, strategy: str) -> Iterator[ValueOrigin]:
     """What other layers say at the same place, and why it does not count."""
-    if not isinstance(node, Taken):
+    if not isinstance(node, TakenValue):
         return
-    if strategy in (rules.UNION, rules.UNION_BY_TEXT, rules.BY_TYPE, rules.BY_LINK):
+    if strategy in (merge_rules.UNION, merge_rules.UNION_BY_TEXT, merge_rules.BY_TYPE, merge_rules.BY_LINK):
         lost = list(node.shadowed)
     else:
         used = {node.source[0], *(layer for layer, _ in node.also)}
         at = pointers.join(parts[: len(parts) - len(pointers.split(below))])
         lost = [(index, at) for index, layer in enumerate(layers) if index not in used and layer.only is None]
     for source in lost:
-        found = _place(layers, source, below)
+        found = _value_origin(layers, source, below)
         if found is not None:
-            why = "empty" if is_empty(found.value) else "not the innermost" if strategy == rules.LOCAL else "less local"
+            why = "empty" if is_empty(found.value) else "not the innermost" if strategy == merge_rules.LOCAL else "less local"
             yield found._replace(note=why)
 
 
@@ -178,7 +178,7 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _place(layers: Sequence[Layer], source: Source, below: str) -> Place | None:
+def _value_origin(layers: Sequence[Layer], source: Source, below: str) -> ValueOrigin | None:
     index, at = source
     layer = layers[index]
     value: Any = layer.document
@@ -187,4 +187,4 @@ def _place(layers: Sequence[Layer], source: Source, below: str) -> Place | None:
             value = pointers.step(value, part)
     except KeyError:
         return None
-    return Place(layer.path, at + below, _sha256(layer.data), value)
+    return ValueOrigin(layer.path, at + below, _sha256(layer.data), value)

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import AgentNotFound, CliaError, FileError
-from clia.identities.contexts import AGENTS, Search
+from clia.identities.contexts import AGENTS, ROOT, ContextSearch
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order
-from clia.identities.directives import ROOT
-from clia.identities.file_interface import DIRECTORY, LINK
-from clia.identities.places import below, inside
-from clia.identities.view import Lineage
+from clia.identities.files import DIRECTORY, LINK
+from clia.identities.lineage import Lineage
+from clia.identities.working_path import below, inside
 from clia.values.names import is_slug
 
 TYPE_CHECKING = False
@@ -22,15 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from clia.identities.contexts import Context
-    from clia.identities.file_interface import Files
-    from clia.identities.places import Place
+    from clia.identities.contexts import IdentityContext
+    from clia.identities.files import LocalFiles
+    from clia.identities.working_path import WorkingPath
 
 _RESERVED = frozenset((ROOT, "templates"))
 _SKIPPED = frozenset(("node_modules",))  # beside every hidden directory: others' packages are not this tree
 
 
-class Listed(NamedTuple):
+class ListedIdentity(NamedTuple):
     """One agent as a list shows it."""
 
     slug: str
@@ -48,7 +47,7 @@ class Listed(NamedTuple):
 
 class Roster(NamedTuple):
     path: str
-    agents: tuple[Listed, ...]
+    agents: tuple[ListedIdentity, ...]
     diagnostics: tuple[Diagnostic, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -59,18 +58,18 @@ class Roster(NamedTuple):
         }
 
 
-class Target(NamedTuple):
+class IdentityTarget(NamedTuple):
     """One agent to look at, from one place."""
 
     slug: str
-    place: Place
+    place: WorkingPath
 
 
-class AgentTree(NamedTuple):
+class IdentityTree(NamedTuple):
     """Every agent visible from a place or declared below it, and the repositories they live in."""
 
-    top: Place
-    targets: tuple[Target, ...]
+    top: WorkingPath
+    targets: tuple[IdentityTarget, ...]
     repositories: tuple[str, ...]  # the innermost that holds the top, and all below it
     diagnostics: tuple[Diagnostic, ...]
 
@@ -85,7 +84,7 @@ def is_active(status: object) -> bool:
     return not isinstance(status, str) or status.strip().lower() in ("", "active")
 
 
-def roster(files: Files, place: Place, *, everything: bool = False) -> Roster:
+def roster(files: LocalFiles, place: WorkingPath, *, everything: bool = False) -> Roster:
     """The agents visible from ``place``; with ``everything`` also the names that are no agents."""
     names, found = visible_names(files, place)
     found += place.diagnostics
@@ -93,13 +92,13 @@ def roster(files: Files, place: Place, *, everything: bool = False) -> Roster:
     for name, directories in names.items():
         if is_reserved(name) and not everything:
             continue
-        listed = _listed(files, place, name, directories[-1], found)
+        listed = _listed_identity(files, place, name, directories[-1], found)
         if listed is not None:
             agents.append(listed)
     return Roster(place.path, tuple(agents), tuple(in_order(found)))
 
 
-def visible_names(files: Files, place: Place) -> tuple[dict[str, list[str]], list[Diagnostic]]:
+def visible_names(files: LocalFiles, place: WorkingPath) -> tuple[dict[str, list[str]], list[Diagnostic]]:
     """Name -> the domain directories that have it, outermost first; sorted by name."""
     names: dict[str, list[str]] = {}
     found: list[Diagnostic] = []
@@ -109,14 +108,14 @@ def visible_names(files: Files, place: Place) -> tuple[dict[str, list[str]], lis
     return dict(sorted(names.items())), found
 
 
-def seen_from(files: Files, top: Place) -> AgentTree:
+def seen_from(files: LocalFiles, top: WorkingPath) -> IdentityTree:
     """The agents visible from a place."""
     names, found = visible_names(files, top)
-    targets = tuple(Target(name, top) for name in names if _is_target(name))
-    return AgentTree(top, targets, top.repositories[-1:], tuple(in_order([*found, *top.diagnostics])))
+    targets = tuple(IdentityTarget(name, top) for name in names if _is_target(name))
+    return IdentityTree(top, targets, top.repositories[-1:], tuple(in_order([*found, *top.diagnostics])))
 
 
-def tree_of(files: Files, top: Place, survey_at: Callable[[str], Place]) -> AgentTree:
+def tree_of(files: LocalFiles, top: WorkingPath, survey_at: Callable[[str], WorkingPath]) -> IdentityTree:
     """The agents visible from a place, and all below it."""
     here = seen_from(files, top)
     targets, repositories, found = list(here.targets), list(here.repositories), list(here.diagnostics)
@@ -126,11 +125,11 @@ def tree_of(files: Files, top: Place, survey_at: Callable[[str], Place]) -> Agen
         if each.has_agents:
             place = survey_at(each.directory)
             found += place.diagnostics
-            targets += [Target(name, place) for name in _names_at(files, place, each.directory, found) if _is_target(name)]
-    return AgentTree(top, tuple(targets), tuple(repositories), tuple(in_order(found)))
+            targets += [IdentityTarget(name, place) for name in _names_at(files, place, each.directory, found) if _is_target(name)]
+    return IdentityTree(top, tuple(targets), tuple(repositories), tuple(in_order(found)))
 
 
-def domains_below(files: Files, directory: str) -> list[str]:
+def domains_below(files: LocalFiles, directory: str) -> list[str]:
     """The directory itself and those below it, as far as they hold agents."""
     here = [directory] if _agents_in(files, directory, []) is not None else []
     return here + [each.directory for each in _walk(files, directory, []) if each.has_agents]
@@ -143,9 +142,9 @@ def as_diagnostic(error: CliaError, path: str) -> Diagnostic:
     return diagnostic(code, str(fields.get("path", path)), error.message, fields.get("pointer"))
 
 
-def default_chain(files: Files, place: Place, slug: str) -> tuple[tuple[Context, ...], list[Diagnostic]]:
+def default_chain(files: LocalFiles, place: WorkingPath, slug: str) -> tuple[tuple[IdentityContext, ...], list[Diagnostic]]:
     """An agent's contexts by containment, with what stood in the way: refused links, files in the wrong place."""
-    search = Search(files, place, slug)
+    search = ContextSearch(files, place, slug)
     try:
         return tuple(search.default_chain()), search.diagnostics
     except CliaError as error:
@@ -156,21 +155,23 @@ def _is_target(name: str) -> bool:
     return name == ROOT or not is_reserved(name)
 
 
-def _listed(files: Files, place: Place, name: str, innermost: str, found: list[Diagnostic]) -> Listed | None:
+def _listed_identity(
+    files: LocalFiles, place: WorkingPath, name: str, innermost: str, found: list[Diagnostic]
+) -> ListedIdentity | None:
     if not is_slug(name):  # a reserved name such as `_drafts`: nothing can be resolved by it
-        return Listed(name, None, None, None, None, None, 0, innermost)
+        return ListedIdentity(name, None, None, None, None, None, 0, innermost)
     try:
         lineage = Lineage(files, place, name)
         profile = lineage.profile()
     except AgentNotFound:
         found += default_chain(files, place, name)[1]
-        return Listed(name, None, None, None, None, None, 0, innermost) if is_reserved(name) else None
+        return ListedIdentity(name, None, None, None, None, None, 0, innermost) if is_reserved(name) else None
     except CliaError as error:
         found.append(as_diagnostic(error, innermost))
-        return Listed(name, None, None, None, None, None, len(default_chain(files, place, name)[0]), innermost)
+        return ListedIdentity(name, None, None, None, None, None, len(default_chain(files, place, name)[0]), innermost)
     found += profile.diagnostics
     extensions = profile.get("extensions") or {}
-    return Listed(
+    return ListedIdentity(
         name,
         _text(profile.get("title")),
         _text(profile.get("role")),
@@ -186,7 +187,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _names_at(files: Files, place: Place, directory: str, found: list[Diagnostic]) -> list[str]:
+def _names_at(files: LocalFiles, place: WorkingPath, directory: str, found: list[Diagnostic]) -> list[str]:
     """The names in one domain directory that are agents or reserved, sorted."""
     names = []
     for entry in sorted(_agents_in(files, directory, found) or ()):
@@ -198,14 +199,14 @@ def _names_at(files: Files, place: Place, directory: str, found: list[Diagnostic
     return names
 
 
-def _is_trusted(files: Files, place: Place, directory: str) -> bool:
+def _is_trusted(files: LocalFiles, place: WorkingPath, directory: str) -> bool:
     """Whether what stands in a directory may make anybody's check fail."""
     if place.trusted is None or any(inside(directory, root) for root in place.repositories):
         return True
     return files.owner(below(directory, AGENTS)) in place.trusted
 
 
-def _agents_in(files: Files, directory: str, found: list[Diagnostic]) -> Iterable[Any] | None:
+def _agents_in(files: LocalFiles, directory: str, found: list[Diagnostic]) -> Iterable[Any] | None:
     path = below(directory, AGENTS)
     try:
         return files.entries(path)
@@ -214,15 +215,15 @@ def _agents_in(files: Files, directory: str, found: list[Diagnostic]) -> Iterabl
         return None
 
 
-class _Met(NamedTuple):
+class _DomainDirectory(NamedTuple):
     directory: str
     has_agents: bool
     is_repository: bool
 
 
-def _walk(files: Files, top: str, found: list[Diagnostic]) -> list[_Met]:
+def _walk(files: LocalFiles, top: str, found: list[Diagnostic]) -> list[_DomainDirectory]:
     """The directories below ``top`` that hold agents or are repositories, sorted."""
-    met: list[_Met] = []
+    met: list[_DomainDirectory] = []
     waiting = [top]
     while waiting:
         directory = waiting.pop()
@@ -234,7 +235,7 @@ def _walk(files: Files, top: str, found: list[Diagnostic]) -> list[_Met]:
         names = {each.name for each in entries}
         if directory != top and names & {".clia", ".git"}:
             has_agents = ".clia" in names and _agents_in(files, directory, found) is not None
-            met.append(_Met(directory, has_agents, ".git" in names))
+            met.append(_DomainDirectory(directory, has_agents, ".git" in names))
         waiting += [
             below(directory, name)
             for name, kind in entries

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from clia.errors import CliaError
 from clia.identities.contexts import AGENCY, AGENTS, candidates
 from clia.identities.diagnostics import diagnostic
-from clia.identities.file_interface import FILE
-from clia.identities.merge import Items, Taken
-from clia.identities.places import below, repositories_above
-from clia.identities.projection import text as projected
+from clia.identities.files import FILE
+from clia.identities.merge import MergedItems, TakenValue
+from clia.identities.merge_rules import projected_text as projected
+from clia.identities.working_path import below, repositories_above
 from clia.values import documents
 from clia.values.canonical import digest, text_digest
 from clia.values.names import is_slug
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.file_interface import Files
+    from clia.identities.files import LocalFiles
+    from clia.identities.lineage import MergedDocument
     from clia.identities.merge import Source
-    from clia.identities.view import MergedDocument
 
 
-class Mark(NamedTuple):
+class WaivedGuardrail(NamedTuple):
     """One waived guardrail."""
 
     guardrail: str  # sha256 of its text
@@ -54,18 +54,18 @@ def guardrail_digest(item: Any) -> str:
     return text_digest(projected(item))
 
 
-def waived_guardrails(merged: MergedDocument, approvals: Approvals) -> list[Mark]:
-    return [each for each in _judged(merged, approvals) if isinstance(each, Mark)]
+def waived_guardrails(merged: MergedDocument, approvals: Approvals) -> list[WaivedGuardrail]:
+    return [each for each in _check_waivers(merged, approvals) if isinstance(each, WaivedGuardrail)]
 
 
 def waiver_findings(merged: MergedDocument, approvals: Approvals) -> list[Diagnostic]:
     """Every waiver that does not count, and why."""
-    return [each for each in _judged(merged, approvals) if not isinstance(each, Mark)]
+    return [each for each in _check_waivers(merged, approvals) if not isinstance(each, WaivedGuardrail)]
 
 
-def _judged(merged: MergedDocument, approvals: Approvals) -> Iterator[Mark | Diagnostic]:
-    owners = _owners(merged, approvals)
-    for guardrail, declared in _declared(merged).items():
+def _check_waivers(merged: MergedDocument, approvals: Approvals) -> Iterator[WaivedGuardrail | Diagnostic]:
+    owners = _guardrail_owners(merged, approvals)
+    for guardrail, declared in _declared_waivers(merged).items():
         path, pointer = merged.layers[declared[0][1][0]].path, declared[0][1][1]
         if guardrail not in owners:
             yield diagnostic("waiver-unknown-guardrail", path, f"{path}: no guardrail has the hash {guardrail[:16]}…", pointer)
@@ -79,15 +79,15 @@ def _judged(merged: MergedDocument, approvals: Approvals) -> Iterator[Mark | Dia
             message = f"{path}: the waiver of {text!r} has no operator's approval in the agency of {', '.join(missing)}"
             yield diagnostic("waiver-unapproved", path, message, pointer)
         else:
-            yield Mark(guardrail, text, tuple(sorted(set(given))), path, declared[0][1])
+            yield WaivedGuardrail(guardrail, text, tuple(sorted(set(given))), path, declared[0][1])
 
 
-def _declared(merged: MergedDocument) -> dict[str, list[tuple[str, Source]]]:
+def _declared_waivers(merged: MergedDocument) -> dict[str, list[tuple[str, Source]]]:
     """Guardrail hash -> (approval hash, where it is declared)."""
     found: dict[str, list[tuple[str, Source]]] = {}
     provenance = merged.provenance.get("waivers")
     for index, waiver in enumerate(merged.get("waivers") or ()):
-        if isinstance(waiver, dict) and isinstance(provenance, Items):
+        if isinstance(waiver, dict) and isinstance(provenance, MergedItems):
             guardrail, approval = waiver.get("guardrail"), waiver.get("approval")
             if isinstance(guardrail, str):
                 source = provenance.items[index].source
@@ -95,13 +95,13 @@ def _declared(merged: MergedDocument) -> dict[str, list[tuple[str, Source]]]:
     return found
 
 
-def _owners(merged: MergedDocument, approvals: Approvals) -> dict[str, tuple[str, set[str]]]:
+def _guardrail_owners(merged: MergedDocument, approvals: Approvals) -> dict[str, tuple[str, set[str]]]:
     """Guardrail hash -> its text and the agent directories whose documents declare it."""
     found: dict[str, tuple[str, set[str]]] = {}
     provenance = merged.provenance.get("guardrails")
     for index, item in enumerate(merged.get("guardrails") or ()):
-        if isinstance(provenance, Items):
-            taken: Taken = provenance.items[index]
+        if isinstance(provenance, MergedItems):
+            taken: TakenValue = provenance.items[index]
             places = {approvals.home(merged.layers[layer].path) for layer, _ in [taken.source, *taken.also]}
             # A string and an object may say the same: then all who say it own it.
             found.setdefault(guardrail_digest(item), (projected(item), set()))[1].update(places)
@@ -111,7 +111,7 @@ def _owners(merged: MergedDocument, approvals: Approvals) -> dict[str, tuple[str
 class Approvals:
     """Looks up approving entries; each agency is read once."""
 
-    def __init__(self, files: Files, is_operator: Callable[[str, str], bool]) -> None:
+    def __init__(self, files: LocalFiles, is_operator: Callable[[str, str], bool]) -> None:
         self._files = files
         self._is_operator = is_operator  # (domain directory, slug)
         self._entries: dict[str, dict[str, str]] = {}

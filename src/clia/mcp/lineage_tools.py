@@ -14,8 +14,8 @@ from clia.api.verbs import ADMIN, VIEWER
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NoSuchAgent
 from clia.identities.contexts import AGENDA
 from clia.identities.journal import Note
-from clia.identities.resolve import lineage
-from clia.identities.writing import Where
+from clia.identities.lineage import lineage
+from clia.identities.writing import WriteLocation
 from clia.identities.writing import journal as append
 from clia.mcp.toolbox import ADDS, AGENT, Field, Told, Tool
 from clia.values.names import is_slug
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.view import Lineage, MergedDocument
+    from clia.identities.lineage import Lineage, MergedDocument
     from clia.mcp.calls import Call
     from clia.sessions.model import Session
 
@@ -160,7 +160,7 @@ def _journal(call: Call, note: str, tags: Sequence[str], dirs_touched: Sequence[
     slug = slug_of(call.space_or_none(), call.agent(agent))
     if not note.strip():
         raise InvalidInput("note must not be empty", code="empty-value", fields={"field": "note"})
-    done, _ = append(slug, Note(note, tags, dirs_touched=dirs_touched, idempotency_key=key), Where(call.place.path))
+    done, _ = append(slug, Note(note, tags, dirs_touched=dirs_touched, idempotency_key=key), WriteLocation(call.place.path))
     shown = os.path.relpath(done.path, call.place.path)
     return {"slug": slug, "path": shown, "entry": done.entry, "sha256": done.sha256, "appended": done.appended}
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.identities.exports.blocks import Damaged, find_blocks, with_block
+from clia.identities.export_plan import DamagedMarkers, find_blocks, with_block
 
 BEGIN = b"<!-- clia:begin scout -->"
 END = b"<!-- clia:end scout -->"
@@ -82,5 +82,5 @@ def test_each_agent_has_its_own_block() -> None:
     ],
 )
 def test_damaged_markers_are_refused_with_the_line(data: bytes, problem: str) -> None:
-    with pytest.raises(Damaged, match=problem):
+    with pytest.raises(DamagedMarkers, match=problem):
         with_block(data, "scout", "new\n")

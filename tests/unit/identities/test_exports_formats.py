@@ -15,10 +15,8 @@ from markdown_it import MarkdownIt
 
 import clia
 from clia.errors import CliaError, InvalidInput, UnknownKind
-from clia.identities.exporting import export
-from clia.identities.exports.blocks import find_blocks
-from clia.identities.exports.formats import FORMATS, Wishes
-from clia.identities.exports.profile import shown_from
+from clia.identities.export_formats import FORMATS, ExportOptions, shown_from
+from clia.identities.export_plan import export, find_blocks
 from clia.values.canonical import digest, text_digest
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ HOSTILE = (
 
 def exported(tree: Tree, *formats: str, slug: str = "scout", path: str = "", **wishes: Any) -> dict[str, bytes]:
     """Exports, and gives what stands in each file."""
-    export(clia.lineage(tree.path(path), slug), Wishes(formats or ("all",), wishes.pop("url", URL), **wishes))
+    export(clia.lineage(tree.path(path), slug), ExportOptions(formats or ("all",), wishes.pop("url", URL), **wishes))
     return {each: (tree.root / each).read_bytes() for each in paths(slug) if (tree.root / each).exists()}
 
 
@@ -190,7 +188,7 @@ def test_no_export_holds_a_path_of_the_machine(tree: Tree) -> None:
     tree.repository("outer/inner", as_file=True)
     tree.agent("outer/inner", purpose="Inside.")
     found = clia.lineage(tree.path("outer/inner"), "scout")
-    export(found, Wishes(("all",), URL))
+    export(found, ExportOptions(("all",), URL))
     written = [each for each in (tree.root / "outer/inner").rglob("*") if each.is_file() and ".clia/agents" not in str(each)]
     assert len(written) == 10  # eight exports, the manifest, .git
     for each in written:
@@ -238,7 +236,7 @@ def test_the_same_tree_elsewhere_gives_the_same_bytes(tree: Tree) -> None:
     for where in ("here/r", "there/deeper/r"):
         tree.repository(where)
         tree.agent(where, title="Scout", guardrails=["a"], focusDomains=["b"])
-        export(clia.lineage(tree.path(where), "scout"), Wishes(("all",), URL))
+        export(clia.lineage(tree.path(where), "scout"), ExportOptions(("all",), URL))
         found.append([(tree.root / where / each).read_bytes() for each in paths("scout")])
     assert found[0] == found[1]
 
@@ -301,28 +299,28 @@ def test_a_directory_with_a_hostile_name_stays_a_name(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("wishes", "code"),
     [
-        (Wishes(("a2a-card",)), "url-needed"),
-        (Wishes(("all",)), "url-needed"),
-        (Wishes(("a2a-card",), "ftp://example.org"), "invalid-url"),
-        (Wishes(("a2a-card",), "example.org"), "invalid-url"),
-        (Wishes(("a2a-card",), "https://tess:secret@example.org/"), "invalid-url"),
-        (Wishes(("a2a-card",), "https://token@example.org/"), "invalid-url"),
-        (Wishes(("a2a-card",), "https://example.org/\n"), "invalid-url"),
-        (Wishes(("a2a-card",), "https://[x"), "invalid-url"),
-        (Wishes(("a2a-card",), "https://example.org:x/"), "invalid-url"),
-        (Wishes(("a2a-card",), ""), "invalid-url"),
-        (Wishes(("agents-md",), URL), "unused-option"),
-        (Wishes(("agents-md",), tools=("Read",)), "unused-option"),
-        (Wishes(("agents-md",), model="opus"), "unused-option"),
-        (Wishes(("claude-agent",), tools=("Read", "")), "invalid-option"),
-        (Wishes(("claude-agent",), model="opus\ntools: Bash"), "invalid-option"),
-        (Wishes(("claude-agent",), model="opus tools"), "invalid-option"),
-        (Wishes(("skill",), tools=("Read",)), "unused-option"),
-        (Wishes(("nonsense",)), "unknown-kind"),
-        (Wishes(()), "unknown-kind"),
+        (ExportOptions(("a2a-card",)), "url-needed"),
+        (ExportOptions(("all",)), "url-needed"),
+        (ExportOptions(("a2a-card",), "ftp://example.org"), "invalid-url"),
+        (ExportOptions(("a2a-card",), "example.org"), "invalid-url"),
+        (ExportOptions(("a2a-card",), "https://tess:secret@example.org/"), "invalid-url"),
+        (ExportOptions(("a2a-card",), "https://token@example.org/"), "invalid-url"),
+        (ExportOptions(("a2a-card",), "https://example.org/\n"), "invalid-url"),
+        (ExportOptions(("a2a-card",), "https://[x"), "invalid-url"),
+        (ExportOptions(("a2a-card",), "https://example.org:x/"), "invalid-url"),
+        (ExportOptions(("a2a-card",), ""), "invalid-url"),
+        (ExportOptions(("agents-md",), URL), "unused-option"),
+        (ExportOptions(("agents-md",), tools=("Read",)), "unused-option"),
+        (ExportOptions(("agents-md",), model="opus"), "unused-option"),
+        (ExportOptions(("claude-agent",), tools=("Read", "")), "invalid-option"),
+        (ExportOptions(("claude-agent",), model="opus\ntools: Bash"), "invalid-option"),
+        (ExportOptions(("claude-agent",), model="opus tools"), "invalid-option"),
+        (ExportOptions(("skill",), tools=("Read",)), "unused-option"),
+        (ExportOptions(("nonsense",)), "unknown-kind"),
+        (ExportOptions(()), "unknown-kind"),
     ],
 )
-def test_wishes_that_do_not_fit_are_refused_before_anything_is_written(tree: Tree, wishes: Wishes, code: str) -> None:
+def test_wishes_that_do_not_fit_are_refused_before_anything_is_written(tree: Tree, wishes: ExportOptions, code: str) -> None:
     simple(tree)
     before = tree.snapshot()
     with pytest.raises((InvalidInput, UnknownKind)) as caught:
@@ -337,7 +335,7 @@ def test_a_profile_that_cannot_be_read_whole_is_not_exported(tree: Tree) -> None
     tree.agent("sub", title="Scout")
     before = tree.snapshot()
     with pytest.raises(CliaError) as caught:
-        export(clia.lineage(tree.path("sub"), "scout"), Wishes(("agents-md",)))
+        export(clia.lineage(tree.path("sub"), "scout"), ExportOptions(("agents-md",)))
     assert caught.value.code == "invalid-document"
     assert "scout.agent.triad.json" in caught.value.message
     assert tree.snapshot() == before

@@ -12,17 +12,16 @@ import pytest
 
 import clia
 from clia.errors import CliaError, FileError, NotAllowed, NotFound
-from clia.identities.exporting import export
-from clia.identities.exports import plan as planning
-from clia.identities.exports.formats import FORMATS, Source, Wishes
-from clia.identities.exports.profile import shown_from
+from clia.identities import export_plan as planning
+from clia.identities.export_formats import FORMATS, ExportOptions, ExportSource, shown_from
+from clia.identities.export_plan import export
 from clia.identities.files import LocalFiles, WritableLocalFiles
 
 if TYPE_CHECKING:
-    from clia.identities.exports.plan import Plan
+    from clia.identities.export_plan import ExportPlan
     from support import Tree
 
-ALL = Wishes(("all",), "https://agents.example.org/scout")
+ALL = ExportOptions(("all",), "https://agents.example.org/scout")
 MANIFEST = ".clia/exports/manifest.json"
 WHOLE = [each.path.format(slug="scout") for each in FORMATS.values() if each.whole]
 MANAGED = [each.path for each in FORMATS.values() if not each.whole]
@@ -33,15 +32,15 @@ def agent(tree: Tree, title: str = "Scout") -> None:
     tree.agent("", title=title, guardrails=["Never force-push."])
 
 
-def run(tree: Tree, wishes: Wishes = ALL, *, slug: str = "scout", write: bool = True, force: bool = False) -> Plan:
+def run(tree: Tree, wishes: ExportOptions = ALL, *, slug: str = "scout", write: bool = True, force: bool = False) -> ExportPlan:
     return export(clia.lineage(tree.path(), slug), wishes, write=write, force=force)
 
 
-def states(planned: Plan) -> dict[str, str]:
+def states(planned: ExportPlan) -> dict[str, str]:
     return {each.path: each.state for each in planned.outcomes}
 
 
-def refused(tree: Tree, wishes: Wishes = ALL, *, force: bool = False) -> NotAllowed:
+def refused(tree: Tree, wishes: ExportOptions = ALL, *, force: bool = False) -> NotAllowed:
     """The refusal, after checking that it changed nothing."""
     before = tree.snapshot()
     with pytest.raises(NotAllowed) as caught:
@@ -71,7 +70,7 @@ def test_the_manifest_lists_the_whole_files_sorted_with_what_was_written(tree: T
 
 def test_managed_blocks_alone_need_no_manifest(tree: Tree) -> None:
     agent(tree)
-    run(tree, Wishes(("agents-md", "gemini")))
+    run(tree, ExportOptions(("agents-md", "gemini")))
     assert not (tree.root / ".clia/exports").exists()
 
 
@@ -79,7 +78,7 @@ def test_the_manifest_keeps_the_entries_of_other_agents(tree: Tree) -> None:
     agent(tree)
     tree.agent("", slug="cook", title="Cook")
     run(tree)
-    run(tree, Wishes(("cursor",)), slug="cook")
+    run(tree, ExportOptions(("cursor",)), slug="cook")
     assert set(json.loads((tree.root / MANIFEST).read_text())["files"]) == {*WHOLE, ".cursor/rules/cook.mdc"}
 
 
@@ -131,10 +130,10 @@ def test_a_disk_that_fills_up_is_a_clear_error_and_the_next_run_completes(tree: 
         if step == "temporary-written" and next(writes) == failing:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    source = Source(clia.lineage(tree.path(), "scout").profile(), shown_from(tree.path(), [tree.path()]), ALL)
-    planned = planning.plan(LocalFiles(), tree.path(), source)
+    source = ExportSource(clia.lineage(tree.path(), "scout").profile(), shown_from(tree.path(), [tree.path()]), ALL)
+    planned = planning.plan_export(LocalFiles(), tree.path(), source)
     with pytest.raises(FileError, match="No space left on device"):
-        planning.apply(WritableLocalFiles(reached), planned, force=False)
+        planning.apply_export(WritableLocalFiles(reached), planned, force=False)
     assert not [name for name in tree.snapshot() if "writing" in name]
     run(tree)
     assert run(tree, write=False).is_fresh()
@@ -152,13 +151,13 @@ def test_one_refused_target_stops_all_of_them_and_each_is_named(tree: Tree) -> N
 def test_text_around_a_managed_block_stays_byte_for_byte(tree: Tree) -> None:
     agent(tree)
     tree.write("AGENTS.md", b"# House rules\r\n\r\nBe kind.\r\n")
-    run(tree, Wishes(("agents-md",)))
+    run(tree, ExportOptions(("agents-md",)))
     first = (tree.root / "AGENTS.md").read_bytes()
     assert first.startswith(b"# House rules\r\n\r\nBe kind.\r\n\r\n<!-- clia:begin scout")
     assert first.count(b"\n") == first.count(b"\r\n")
     tree.write("AGENTS.md", first + b"After.\r\n")
     agent(tree, title="Ranger")
-    run(tree, Wishes(("agents-md",)))
+    run(tree, ExportOptions(("agents-md",)))
     second = (tree.root / "AGENTS.md").read_bytes()
     assert second == first.replace(b"Scout\r\n", b"Ranger\r\n") + b"After.\r\n"
 
@@ -166,10 +165,10 @@ def test_text_around_a_managed_block_stays_byte_for_byte(tree: Tree) -> None:
 def test_two_agents_share_one_file(tree: Tree) -> None:
     agent(tree)
     tree.agent("", slug="cook", title="Cook")
-    run(tree, Wishes(("agents-md",)))
-    run(tree, Wishes(("agents-md",)), slug="cook")
-    assert run(tree, Wishes(("agents-md",)), write=False).is_fresh()
-    assert run(tree, Wishes(("agents-md",)), slug="cook", write=False).is_fresh()
+    run(tree, ExportOptions(("agents-md",)))
+    run(tree, ExportOptions(("agents-md",)), slug="cook")
+    assert run(tree, ExportOptions(("agents-md",)), write=False).is_fresh()
+    assert run(tree, ExportOptions(("agents-md",)), slug="cook", write=False).is_fresh()
 
 
 @pytest.mark.parametrize("name", MANAGED)
@@ -256,8 +255,8 @@ def test_a_target_that_cannot_be_read_is_refused_with_the_reason(tree: Tree) -> 
             return super().read(path, limit)
 
     agent(tree)
-    source = Source(clia.lineage(tree.path(), "scout").profile(), shown_from(tree.path(), [tree.path()]), ALL)
-    found = planning.plan(Unreadable(), tree.path(), source)
+    source = ExportSource(clia.lineage(tree.path(), "scout").profile(), shown_from(tree.path(), [tree.path()]), ALL)
+    found = planning.plan_export(Unreadable(), tree.path(), source)
     blocked = [(each.path, each.reason) for each in found.blocked(force=True)]
     assert blocked == [("GEMINI.md", "cannot be read: Permission denied")]
 
@@ -309,7 +308,7 @@ def test_a_manifest_that_makes_no_sense_is_refused(tree: Tree, content: str, cod
 
 def test_looking_writes_nothing_and_tells_fresh_stale_missing_edited_and_refused_apart(tree: Tree) -> None:
     agent(tree)
-    run(tree, Wishes(("agents-md", "gemini", "claude-agent", "codex-agent", "cursor")))
+    run(tree, ExportOptions(("agents-md", "gemini", "claude-agent", "codex-agent", "cursor")))
     tree.write("GEMINI.md", (tree.root / "GEMINI.md").read_text().replace("Scout", "Other"))
     tree.write(".codex/agents/scout.toml", "edited")
     tree.write(".clia/exports/scout.agent-card.json", "{}")
@@ -363,7 +362,7 @@ def test_the_nearest_repository_root_is_the_target(tree: Tree) -> None:
     tree.repository("outer/inner", as_file=True)
     tree.agent("outer", title="Scout")
     tree.directory("outer/inner/src/deep")
-    export(clia.lineage(tree.path("outer/inner/src/deep"), "scout"), Wishes(("agents-md",)))
+    export(clia.lineage(tree.path("outer/inner/src/deep"), "scout"), ExportOptions(("agents-md",)))
     assert (tree.root / "outer/inner/AGENTS.md").is_file()
     assert not (tree.root / "outer/AGENTS.md").exists()
 

@@ -25,9 +25,11 @@ from hypothesis import strategies as st
 from skills_ref import parser, validator  # type: ignore[import-untyped]  # it ships no types
 
 import clia
-from clia.identities.exporting import export
-from clia.identities.exports import profile, prompt_skill
-from clia.identities.exports.formats import FORMATS, Source, Wishes
+from clia.behaviours.export import skill_target
+from clia.behaviours.model import CURRENT, BehaviourVersion
+from clia.identities import export_formats
+from clia.identities.export_formats import FORMATS, ExportOptions, ExportSource
+from clia.identities.export_plan import export
 
 if TYPE_CHECKING:
     from support import Tree
@@ -74,9 +76,11 @@ def rendered(tree: Tree, slug: str, content: dict[str, Any], **wishes: Any) -> t
     """Every export of a profile, and the profile in one line."""
     tree.agent("", slug=slug, **content)
     merged = clia.lineage(tree.path(), slug).profile()
-    source = Source(merged, lambda path: path, Wishes(("all",), URL, **wishes))
+    source = ExportSource(merged, lambda path: path, ExportOptions(("all",), URL, **wishes))
     made = {name: each.render(source) for name, each in FORMATS.items()}
-    return {name: each if isinstance(each, str) else each.decode() for name, each in made.items()}, profile.summary(merged)
+    return {name: each if isinstance(each, str) else each.decode() for name, each in made.items()}, export_formats.profile_summary(
+        merged
+    )
 
 
 def front(content: str) -> dict[str, Any]:
@@ -163,7 +167,8 @@ def test_no_profile_breaks_out_of_a_tools_schema(tree: Tree, slug: str, content:
 @settings(max_examples=100, deadline=None)
 @given(SLUGS, TEXT | st.just(" \n"), TEXT)
 def test_no_prompt_breaks_out_of_its_skill_or_makes_a_tool_act(slug: str, said: str, body: str) -> None:
-    content = str(prompt_skill.target(prompt_skill.PromptSkill(slug, "a" * 40, said, f"{body}!`ls`\n```!\n@{body}")).render())
+    version = BehaviourVersion(slug, "a" * 40, "prompt", CURRENT, f"{body}!`ls`\n```!\n@{body}", notes=said)
+    content = str(skill_target(version).render())
     fields, text = parser.parse_frontmatter(content)
     assert validator.validate_metadata(fields, Path(slug)) == []
     assert front(content) == fields
@@ -204,7 +209,7 @@ def test_tools_and_model_of_a_claude_agent_have_their_documented_form(tree: Tree
 def test_the_skill_folder_passes_the_reference_validator(tree: Tree) -> None:
     tree.repository()
     tree.agent("", slug="yes", title="--- yes", purpose="name: evil\n---\n" + "very long " * 200, guardrails=["Never force-push."])
-    export(clia.lineage(tree.path(), "yes"), Wishes(("skill",)))
+    export(clia.lineage(tree.path(), "yes"), ExportOptions(("skill",)))
     folder = tree.root / ".claude/skills/yes"
     assert validator.validate(folder) == []
     found = parser.read_properties(folder)

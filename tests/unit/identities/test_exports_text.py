@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from clia.identities.exports import text
+from clia.identities import markdown
 
 # Letters a hostile document would use, more often than chance would.
 HOSTILE = (
@@ -29,26 +29,26 @@ def tokens(markdown: str) -> list[str]:
 
 @given(HOSTILE)
 def test_a_line_is_always_one_paragraph_of_markdown(said: str) -> None:
-    shown = text.markdown_line(said)
+    shown = markdown.markdown_line(said)
     assert "\n" not in shown
     assert tokens(shown) == (PARAGRAPH if shown else [])
 
 
 @given(HOSTILE, HOSTILE)
 def test_lines_of_a_paragraph_never_turn_into_other_blocks(one: str, two: str) -> None:
-    assert tokens(text.prose(f"word {one}\n{two}")) == PARAGRAPH
+    assert tokens(markdown.prose(f"word {one}\n{two}")) == PARAGRAPH
 
 
 @given(HOSTILE)
 def test_no_line_of_a_list_item_leaves_it_or_opens_a_block_inside_it(said: str) -> None:
-    shown = f"- {text.prose('x' + said, '  ')}\n\nafter"
+    shown = f"- {markdown.prose('x' + said, '  ')}\n\nafter"
     listed = ["bullet_list_open", "list_item_open", *PARAGRAPH, "list_item_close", "bullet_list_close"]
     assert tokens(shown) == [*listed, *PARAGRAPH]
 
 
 @given(HOSTILE)
 def test_no_text_holds_a_comment_an_import_or_a_character_that_shows_nothing(said: str) -> None:
-    shown = text.prose(said)
+    shown = markdown.prose(said)
     assert "<!--" not in shown
     assert not re.search(r"(?:^|\s)@", shown)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u202e\u2066\ufeff\U000e0041]", shown)
@@ -56,9 +56,9 @@ def test_no_text_holds_a_comment_an_import_or_a_character_that_shows_nothing(sai
 
 @given(HOSTILE)
 def test_a_quoted_line_reads_back_the_same_as_json_and_as_yaml(said: str) -> None:
-    quoted = text.quoted(said)
-    assert json.loads(quoted) == text.line(said)
-    assert yaml.safe_load(f"key: {quoted}\n") == {"key": text.line(said)}
+    quoted = markdown.quoted_string(said)
+    assert json.loads(quoted) == markdown.one_line(said)
+    assert yaml.safe_load(f"key: {quoted}\n") == {"key": markdown.one_line(said)}
     assert "---" not in quoted
 
 
@@ -90,27 +90,27 @@ def test_a_quoted_line_reads_back_the_same_as_json_and_as_yaml(said: str) -> Non
     ],
 )
 def test_what_each_dangerous_start_becomes(said: str, shown: str) -> None:
-    assert text.markdown_line(said) == shown
+    assert markdown.markdown_line(said) == shown
 
 
 def test_paragraphs_are_split_at_blank_lines_of_any_kind() -> None:
-    assert text.paragraphs("\n one\r\ntwo\r\n \r\n\r\nthree\n") == [" one\ntwo", "three"]
+    assert markdown.paragraphs("\n one\r\ntwo\r\n \r\n\r\nthree\n") == [" one\ntwo", "three"]
 
 
 def test_a_code_span_cannot_be_left() -> None:
-    assert text.code("a`b\n<!--") == "`a\\u{60}b &lt;!--`"
+    assert markdown.code_span("a`b\n<!--") == "`a\\u{60}b &lt;!--`"
 
 
 def test_a_code_span_holds_no_import_for_a_reader_that_lost_count_of_the_backticks() -> None:
-    assert text.code("@scope/a @b") == "`@scope/a \\u{40}b`"
+    assert markdown.code_span("@scope/a @b") == "`@scope/a \\u{40}b`"
 
 
 @given(HOSTILE, st.integers(2, 60))
 def test_a_shortened_line_fits_however_it_is_counted_and_stays_one_line(said: str, room: int) -> None:
-    short = text.shortened(said, room)
+    short = markdown.shortened(said, room)
     assert len(short) <= len(short.encode("utf-16-le")) // 2 <= room
-    assert text.line(short) == short
-    assert short == text.line(said) or short.endswith("…")
+    assert markdown.one_line(short) == short
+    assert short == markdown.one_line(said) or short.endswith("…")
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_a_shortened_line_fits_however_it_is_counted_and_stays_one_line(said: st
     ],
 )
 def test_a_long_line_is_cut_between_words_and_never_inside_a_character(said: str, short: str) -> None:
-    assert text.shortened(said, 9) == short
+    assert markdown.shortened(said, 9) == short

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.identities.git_history import GitHistory
-from clia.identities.history_interface import RemovedDocument
+from clia.identities.git_history import GitHistory, RemovedDocument
 from support import git
 
 if TYPE_CHECKING:

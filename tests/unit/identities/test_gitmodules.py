@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.identities.gitmodules import submodule_paths
+from clia.identities.working_path import submodule_paths
 from support import git
 
 if TYPE_CHECKING:

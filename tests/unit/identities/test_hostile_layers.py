@@ -12,7 +12,7 @@ from clia import lineage
 from clia.errors import UnsafePath
 from clia.identities.journal import Note
 from clia.identities.merge import merge
-from clia.identities.writing import Where, consolidate, journal
+from clia.identities.writing import WriteLocation, consolidate, journal
 from clia.values.canonical import digest, text_digest
 from support import clia, program
 
@@ -75,7 +75,7 @@ def test_a_planted_link_does_not_lead_a_journal_to_another_file(tree: Tree, targ
     (tree.root / "r/s/.clia/agents/scout/a.agency.triad.json").symlink_to(target)
     before = tree.snapshot()
     with pytest.raises(UnsafePath):
-        journal("scout", Note("n"), Where(path))
+        journal("scout", Note("n"), WriteLocation(path))
     assert tree.snapshot() == before
 
 
@@ -85,7 +85,7 @@ def test_a_planted_link_does_not_lead_a_write_into_git(tree: Tree) -> None:
     tree.directory("r/.clia/agents")
     (tree.root / "r/.clia/agents/scout").symlink_to("../../.git/hooks")
     with pytest.raises(UnsafePath):
-        journal("scout", Note("n"), Where(tree.path("r")))
+        journal("scout", Note("n"), WriteLocation(tree.path("r")))
     assert os.listdir(tree.root / "r/.git/hooks") == []
 
 
@@ -102,7 +102,7 @@ def test_a_consolidation_refuses_links(tree: Tree, link: str) -> None:
         (agents / link).symlink_to("elsewhere")
     before = tree.snapshot()
     with pytest.raises(UnsafePath):
-        consolidate("a", "b", Where(tree.path("r")), apply=True)
+        consolidate("a", "b", WriteLocation(tree.path("r")), apply=True)
     assert tree.snapshot() == before
 
 

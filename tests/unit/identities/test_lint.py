@@ -11,12 +11,12 @@ import pytest
 from clia.errors import AgentNotFound, FileError, InvalidInput, NotFound
 from clia.identities import checks, contexts
 from clia.identities import lint as linting
+from clia.identities.checks import smoke_tree
 from clia.identities.files import LocalFiles
 from clia.identities.git_history import GitHistory
-from clia.identities.lint.smoke import smoke
-from clia.identities.places import survey
+from clia.identities.lineage import MergedDocument
 from clia.identities.roster import tree_of
-from clia.identities.view import MergedDocument
+from clia.identities.working_path import survey
 from clia.values.canonical import digest, text_digest
 from support import git
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.file_interface import Entry, Files
-    from clia.identities.lint.report import Report
-    from clia.identities.places import Place
-    from clia.identities.roster import AgentTree
+    from clia.identities.files import DirectoryEntry
+    from clia.identities.lint import FindingsReport
+    from clia.identities.roster import IdentityTree
+    from clia.identities.working_path import WorkingPath
     from support import Tree
 
 
-def seen_in(tree: Tree, files: Files) -> AgentTree:
-    def survey_at(directory: str) -> Place:
+def seen_in(tree: Tree, files: LocalFiles) -> IdentityTree:
+    def survey_at(directory: str) -> WorkingPath:
         return survey(files, directory, ceiling=tree.path())
 
     return tree_of(files, survey_at(tree.path("w")), survey_at)
 
 
-def lint(tree: Tree, where: str = "w", **options: object) -> Report[linting.Checked]:
+def lint(tree: Tree, where: str = "w", **options: object) -> FindingsReport[linting.CheckedIdentity]:
     return checks.lint(tree.path(where), environment=os.environ, ceiling=tree.path(), **options)  # type: ignore[arg-type]
 
 
@@ -198,13 +198,13 @@ def test_findings_come_in_one_order_whatever_the_listings_say(tree: Tree) -> Non
         def __init__(self, turn: int) -> None:
             self.turn = turn
 
-        def entries(self, directory: str) -> list[Entry] | None:
+        def entries(self, directory: str) -> list[DirectoryEntry] | None:
             found = super().entries(directory)
             return found and sorted(found, key=lambda each: digest([self.turn, each.name]))
 
-    def run(files: Files) -> Report[linting.Checked]:
+    def run(files: LocalFiles) -> FindingsReport[linting.CheckedIdentity]:
         told.clear()
-        return linting.lint(files, GitHistory(os.environ), seen_in(tree, files), watch=lambda *heard: told.append(heard))
+        return linting.lint_tree(files, GitHistory(os.environ), seen_in(tree, files), watch=lambda *heard: told.append(heard))
 
     told: list[tuple[int, int, str]] = []
     expected, order = run(LocalFiles()), list(told)
@@ -338,7 +338,7 @@ def test_what_cannot_be_listed_is_neither_gone_nor_an_archive(tree: Tree) -> Non
 
 def test_a_directory_that_cannot_be_walked_is_a_finding(tree: Tree) -> None:
     class Locked(LocalFiles):
-        def entries(self, directory: str) -> list[Entry] | None:
+        def entries(self, directory: str) -> list[DirectoryEntry] | None:
             if directory.endswith("/locked"):
                 raise FileError("no entry", fields={"path": directory})
             return super().entries(directory)
@@ -354,11 +354,11 @@ def test_a_directory_that_cannot_be_walked_is_a_finding(tree: Tree) -> None:
 # Smoke
 
 
-def run_smoke(tree: Tree, files: Files | None = None) -> list[str]:
+def run_smoke(tree: Tree, files: LocalFiles | None = None) -> list[str]:
     files = files or LocalFiles()
     return [
         each.code
-        for each in smoke(files, GitHistory(os.environ), seen_in(tree, files)).findings
+        for each in smoke_tree(files, GitHistory(os.environ), seen_in(tree, files)).findings
         if each.code != "history-unavailable"
     ]
 
@@ -386,7 +386,7 @@ def test_smoke_finds_an_order_of_names_that_leaks_into_the_answer(tree: Tree, mo
     for name in ("a", "b"):
         tree.document("w", "scout", "agent", {"slug": "scout", "title": name}, name=f"{name}.agent.triad.json")
 
-    def as_listed(entries: Sequence[Entry], kind: str) -> tuple[list[Entry], bool]:
+    def as_listed(entries: Sequence[DirectoryEntry], kind: str) -> tuple[list[DirectoryEntry], bool]:
         return [each for each in entries if each.name.endswith(f".{kind}.triad.json")], False
 
     assert run_smoke(tree) == ["ambiguous-triad"]
@@ -447,7 +447,7 @@ def test_one_check_that_cannot_read_does_not_stop_the_others(tree: Tree, monkeyp
     def broken(subject: object) -> list[Diagnostic]:
         raise FileError("gone", fields={"path": "/"})  # before every other path: findings are in their order
 
-    monkeypatch.setattr(linting, "CHECKS", (linting.Check((), broken), *linting.CHECKS))
+    monkeypatch.setattr(linting, "CHECKS", (linting.IdentityCheck((), broken), *linting.CHECKS))
     tree.repository("w")
     tree.agent("w", guardrails=5)
     assert codes(tree) == ["unreadable", "wrong-type"]

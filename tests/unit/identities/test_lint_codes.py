@@ -12,8 +12,8 @@ from clia.identities import lint as linting
 from clia.identities.diagnostics import CODES
 from clia.identities.files import LocalFiles
 from clia.identities.git_history import GitHistory
-from clia.identities.places import survey
 from clia.identities.roster import seen_from, tree_of
+from clia.identities.working_path import survey
 from clia.values.canonical import digest, text_digest
 from support import git
 
@@ -50,7 +50,7 @@ def findings(tree: Tree, where: str = "w", trusted: frozenset[int] | None = None
     files = LocalFiles()
     top = survey(files, tree.path(where), ceiling=tree.path(), trusted=trusted)
     seen = tree_of(files, top, lambda directory: survey(files, directory, ceiling=tree.path(), trusted=trusted))
-    return linting.lint(files, GitHistory(os.environ), seen).findings
+    return linting.lint_tree(files, GitHistory(os.environ), seen).findings
 
 
 def repo(tree: Tree) -> Path:
@@ -344,8 +344,8 @@ def test_each_code_is_quiet_where_it_should_be(tree: Tree, code: str) -> None:
 
 
 @pytest.mark.parametrize("check", linting.CHECKS, ids=lambda check: check.run.__name__)
-def test_a_check_gives_no_code_that_it_does_not_declare(tree: Tree, check: linting.Check) -> None:
-    from clia.identities.lint.subject import Subject, look
+def test_a_check_gives_no_code_that_it_does_not_declare(tree: Tree, check: linting.IdentityCheck) -> None:
+    from clia.identities.lint import LintSubject, load_subject
 
     for number, code in enumerate(each for each in CASES if each not in linting.HISTORY_CODES):
         part = type(tree)(tree.directory(str(number)))
@@ -353,6 +353,6 @@ def test_a_check_gives_no_code_that_it_does_not_declare(tree: Tree, check: linti
         files = LocalFiles()
         top = survey(files, part.path("w"), ceiling=part.path())
         for target in seen_from(files, top).targets:
-            subject = look(files, target)
-            if isinstance(subject, Subject):
+            subject = load_subject(files, target)
+            if isinstance(subject, LintSubject):
                 assert {each.code for each in check.run(subject)} <= set(check.codes)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.identities.lint.force import FORCE, statements
-from clia.identities.lint.lines import line_of
-from clia.identities.lint.texts import hidden_characters, texts
+from clia.identities.checks import line_of
+from clia.identities.lint import check_texts, hidden_characters
+from clia.identities.lint_guardrails import FORCE, statements
 from clia.values import documents, pointer
 
 
@@ -109,7 +109,7 @@ def test_emoji_and_other_scripts_are_fine(text: str) -> None:
 
 def test_keys_and_deep_strings_are_read_and_named_by_pointer() -> None:
     document = {"a/b": [{"x\u200by": 1}, "z\u202e"], "fine": "ok"}
-    found = list(texts("p", document))
+    found = list(check_texts("p", document))
     assert [(each.code, each.pointer) for each in found] == [("hidden-text", "/a~1b/0/x\u200by"), ("hidden-text", "/a~1b/1")]
     assert "U+202E RIGHT-TO-LEFT OVERRIDE" in found[1].message
     assert "\u202e" not in found[1].message

@@ -11,10 +11,10 @@ from markdown_it import MarkdownIt
 
 import clia
 from clia.errors import AgentNotFound, CliaError, InvalidDocument, InvalidInput, NotAllowed, NotFound
-from clia.identities.exporting import mirrors
+from clia.identities.mirrors import mirrors
 
 if TYPE_CHECKING:
-    from clia.identities.mirrors import Mirrors
+    from clia.identities.mirrors import MirrorPlan
     from support import Tree
 
 HOME = ".clia/agents/scout"
@@ -41,7 +41,7 @@ def repository(tree: Tree) -> Tree:
     return inner
 
 
-def states(found: Mirrors) -> dict[str, str]:
+def states(found: MirrorPlan) -> dict[str, str]:
     return {each.path.rpartition("/")[2]: each.state for each in found.mirrors}
 
 

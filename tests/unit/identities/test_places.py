@@ -8,11 +8,11 @@ import pytest
 
 from clia.errors import FileError, NotFound
 from clia.identities.files import LocalFiles
-from clia.identities.places import inside, is_repository, parents, survey
-from clia.identities.view import Lineage
+from clia.identities.lineage import Lineage
+from clia.identities.working_path import inside, is_repository, parents, survey
 
 if TYPE_CHECKING:
-    from clia.identities.file_interface import Entry
+    from clia.identities.files import DirectoryEntry
     from support import Tree
 
 
@@ -30,7 +30,7 @@ class WatchedFiles(LocalFiles):
         self.seen.append(path)
         return super().kind(path)
 
-    def entries(self, directory: str) -> list[Entry] | None:
+    def entries(self, directory: str) -> list[DirectoryEntry] | None:
         self.seen.append(directory)
         return super().entries(directory)
 

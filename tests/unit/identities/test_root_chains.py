@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from clia import lineage
-from clia.identities import resolve as app
+from clia.identities import lineage as app
 from clia.identities.files import LocalFiles
-from clia.identities.places import is_repository, survey
+from clia.identities.working_path import is_repository, survey
 
 if TYPE_CHECKING:
     import pytest

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from clia.identities import checks
 from clia.identities.files import LocalFiles
-from clia.identities.places import survey
 from clia.identities.roster import roster, seen_from
+from clia.identities.working_path import survey
 
 if TYPE_CHECKING:
     from clia.identities.roster import Roster

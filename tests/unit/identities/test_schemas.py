@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from clia.errors import UnknownKind
-from clia.identities import rules
+from clia.identities import merge_rules
 from clia.identities.contexts import KINDS
 from clia.identities.schemas import problems, schema
 
@@ -141,12 +141,12 @@ def test_a_wrong_value_is_refused_with_its_pointer(kind: str, field: str, value:
     assert [at for at, _ in problems(kind, {"slug": "a", field: value})] == [pointer]
 
 
-_WRONG = {rules.STRING: 5, rules.LIST: 5, rules.OBJECT: "x", rules.LIST_OR_OBJECT: "x"}
+_WRONG = {merge_rules.STRING: 5, merge_rules.LIST: 5, merge_rules.OBJECT: "x", merge_rules.LIST_OR_OBJECT: "x"}
 
 
-@pytest.mark.parametrize("field", [field for field, rule in rules.RULES.items() if rule.shape])
+@pytest.mark.parametrize("field", [field for field, rule in merge_rules.RULES.items() if rule.shape])
 def test_every_field_with_a_shape_in_the_rules_has_it_in_the_schemas(field: str) -> None:
-    shape = rules.RULES[field].shape
+    shape = merge_rules.RULES[field].shape
     assert shape is not None
     document = {"slug": "a", field: _WRONG[shape]}
     assert any(f"/{field}" in [at for at, _ in problems(kind, document)] for kind in KINDS)

@@ -12,8 +12,7 @@ import pytest
 from clia import lineage
 from clia.errors import AgentNotFound, AlreadyExists, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.identities.journal import Note
-from clia.identities.scaffold import Wishes
-from clia.identities.writing import Where, consolidate, init, journal, transfer
+from clia.identities.writing import NewIdentity, WriteLocation, consolidate, init, journal, transfer
 from clia.values.canonical import digest
 from support import clia
 
@@ -26,7 +25,7 @@ def fixed() -> datetime:
 
 
 def write(tree: Tree, where: str, note: Note | None = None, **options: Any) -> Any:
-    return journal("scout", note or Note("hello"), Where(tree.path(where), **options), clock=fixed)[0]
+    return journal("scout", note or Note("hello"), WriteLocation(tree.path(where), **options), clock=fixed)[0]
 
 
 def test_an_entry_says_when_who_where_and_what(tree: Tree) -> None:
@@ -168,11 +167,11 @@ def entry(number: int, **more: Any) -> dict[str, Any]:
     return {"timestamp": f"2026-01-0{number}T00:00:00Z", "summary": f"entry {number}", "source": "s", **more}
 
 
-def nested(tree: Tree, *entries: dict[str, Any]) -> tuple[str, Where]:
+def nested(tree: Tree, *entries: dict[str, Any]) -> tuple[str, WriteLocation]:
     tree.repository("w")
     tree.repository("w/s")
     tree.agency("w/s", entries=list(entries))
-    return tree.path("w"), Where(tree.path("w/s"))
+    return tree.path("w"), WriteLocation(tree.path("w/s"))
 
 
 def test_transfer_is_a_dry_run_unless_told_otherwise(tree: Tree) -> None:
@@ -232,13 +231,13 @@ def test_a_transfer_that_makes_no_sense_changes_nothing(tree: Tree, to: str, sel
     assert tree.snapshot() == before
 
 
-def two_agents(tree: Tree) -> Where:
+def two_agents(tree: Tree) -> WriteLocation:
     tree.repository("w")
     tree.agent("w", "old", title="old")
     tree.agency("w", "old", entries=[entry(1)])
     tree.write("w/.clia/agents/old/persona/voice.md", "# voice\r\n")
     tree.agent("w", "new", title="new")
-    return Where(tree.path("w"))
+    return WriteLocation(tree.path("w"))
 
 
 def test_consolidate_is_a_dry_run_unless_told_otherwise(tree: Tree) -> None:
@@ -294,8 +293,8 @@ def test_a_link_inside_the_agent_stops_a_consolidation(tree: Tree) -> None:
 def test_init_makes_three_documents_that_inherit_the_root_directives(tree: Tree) -> None:
     tree.repository("mono")
     tree.repository("mono/sub")
-    init("root", Wishes(guardrails=["Never force-push."]), Where(tree.path("mono")), clock=fixed)
-    created = init("scout", Wishes("Scout", "Explorer", "Finds things."), Where(tree.path("mono/sub")), clock=fixed)
+    init("root", NewIdentity(guardrails=["Never force-push."]), WriteLocation(tree.path("mono")), clock=fixed)
+    created = init("scout", NewIdentity("Scout", "Explorer", "Finds things."), WriteLocation(tree.path("mono/sub")), clock=fixed)
     assert [Path(each).name for each in created] == [f"scout@sub.{kind}.triad.json" for kind in ("agent", "agenda", "agency")]
     found = lineage(tree.path("mono/sub"), "scout").profile()
     assert found["guardrails"] == ["Never force-push."]
@@ -305,7 +304,7 @@ def test_init_makes_three_documents_that_inherit_the_root_directives(tree: Tree)
 
 def test_root_directives_say_nothing_that_an_agent_would_take_for_its_own(tree: Tree) -> None:
     tree.repository("w")
-    init("root", Wishes(guardrails=["Never force-push."]), Where(tree.path("w")), clock=fixed)
+    init("root", NewIdentity(guardrails=["Never force-push."]), WriteLocation(tree.path("w")), clock=fixed)
     path = tree.root / "w/.clia/agents/root/root@w.agent.triad.json"
     assert json.loads(path.read_text()) == {"schemaVersion": "0.4.0", "slug": "root", "guardrails": ["Never force-push."]}
 
@@ -315,11 +314,11 @@ def test_init_never_touches_an_existing_document(tree: Tree) -> None:
     tree.document("w", "scout", "agenda", {"title": "mine"}, name="old-name.agenda.json")
     before = tree.snapshot()
     with pytest.raises(AlreadyExists):
-        init("scout", Wishes(), Where(tree.path("w")), clock=fixed)
+        init("scout", NewIdentity(), WriteLocation(tree.path("w")), clock=fixed)
     assert tree.snapshot() == before
 
 
 def test_a_clock_must_know_its_zone(tree: Tree) -> None:
     tree.repository("w")
     with pytest.raises(ValueError, match="aware"):
-        journal("scout", Note("n"), Where(tree.path("w")), clock=lambda: datetime(2026, 1, 1))  # noqa: DTZ001  # the point
+        journal("scout", Note("n"), WriteLocation(tree.path("w")), clock=lambda: datetime(2026, 1, 1))  # noqa: DTZ001  # the point

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.errors import FileError
-from clia.identities import agency_file, consolidate, transfer, writing
+from clia.identities import journal as journal_module
+from clia.identities import writing
 from clia.identities.files import LocalFiles, WritableLocalFiles
-from clia.identities.journal import Note
-from clia.identities.places import survey
-from clia.identities.scaffold import Wishes
-from clia.identities.targets import target_at
-from clia.identities.writing import Where, init, journal
+from clia.identities.journal import Note, target_at
+from clia.identities.working_path import survey
+from clia.identities.writing import NewIdentity, WriteLocation, init, journal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +45,7 @@ def test_two_links_to_one_journal_share_its_lock(tree: Tree) -> None:
     real = tree.write("w/shared/log.agency.triad.json", '{"entries": []}')
     (tree.directory("w/.clia/agents/scout") / "a.agency.triad.json").symlink_to(real)
     files = WatchedFiles()
-    journal("scout", Note("n"), Where(tree.path("w")), files=files)
+    journal("scout", Note("n"), WriteLocation(tree.path("w")), files=files)
     assert files.held == [tree.path("w/shared")]
 
 
@@ -54,9 +53,9 @@ def test_a_text_that_would_not_say_what_it_should_is_never_written(tree: Tree, m
     tree.repository("w")
     path = tree.agency("w", entries=[{"summary": "old"}])
     before = path.read_bytes()
-    monkeypatch.setattr(agency_file, "append_to_array", lambda text, key, items: '{"entries": []}')
+    monkeypatch.setattr(journal_module, "append_to_array", lambda text, key, items: '{"entries": []}')
     with pytest.raises(FileError):
-        journal("scout", Note("n"), Where(tree.path("w")))
+        journal("scout", Note("n"), WriteLocation(tree.path("w")))
     assert path.read_bytes() == before
 
 
@@ -67,12 +66,12 @@ def consolidation(tree: Tree) -> tuple[Any, Any]:
     files = WatchedFiles()
     place = survey(files, tree.path("w"))
     source, target = (target_at(files, place, tree.path("w"), slug) for slug in ("old", "new"))
-    return files, consolidate.plan(files, "old", "new", source, target)
+    return files, writing.plan_consolidation(files, "old", "new", source, target)
 
 
 def test_a_consolidation_holds_both_agents(tree: Tree) -> None:
     files, planned = consolidation(tree)
-    consolidate.apply(files, planned, writing.now)
+    writing.apply_consolidation(files, planned, writing.now)
     assert files.held == [tree.path("w/.clia/agents/old"), tree.path("w/.clia/agents/new")]
 
 
@@ -81,7 +80,7 @@ def test_an_archive_that_does_not_hold_what_was_written_removes_nothing(tree: Tr
     real = files.replace
     monkeypatch.setattr(files, "replace", lambda path, data: real(path, data if "receipt" in path else b"broken"))
     with pytest.raises(FileError):
-        consolidate.apply(files, planned, writing.now)
+        writing.apply_consolidation(files, planned, writing.now)
     assert (tree.root / "w/.clia/agents/old/old@w.agent.triad.json").exists()
 
 
@@ -92,9 +91,9 @@ def test_a_plan_carried_out_twice_copies_once(tree: Tree) -> None:
     files = WritableLocalFiles()
     source = target_at(files, survey(files, tree.path("w/s")), tree.path("w/s"), "scout")
     target = target_at(files, survey(files, tree.path("w")), tree.path("w"), "scout")
-    planned = transfer.plan(files, "scout", source, target, [])
-    assert len(transfer.apply(files, planned, writing.now)) == 1
-    assert transfer.apply(files, planned, writing.now) == ()
+    planned = journal_module.plan_transfer(files, "scout", source, target, [])
+    assert len(journal_module.apply_transfer(files, planned, writing.now)) == 1
+    assert journal_module.apply_transfer(files, planned, writing.now) == ()
 
 
 def test_a_file_is_on_disk_before_its_name_and_the_name_before_the_answer(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +133,7 @@ def test_reading_a_pipe_does_not_wait_for_a_writer(tree: Tree) -> None:
 
 def test_init_keeps_the_inheritance_that_was_asked_for(tree: Tree) -> None:
     tree.repository("w")
-    init("root", Wishes(guardrails=["r"]), Where(tree.path("w")))
-    created = init("scout", Wishes(inherits=["docs/x.agent.triad.json"]), Where(tree.path("w")))
+    init("root", NewIdentity(guardrails=["r"]), WriteLocation(tree.path("w")))
+    created = init("scout", NewIdentity(inherits=["docs/x.agent.triad.json"]), WriteLocation(tree.path("w")))
     with open(created[0], encoding="utf-8") as document:
         assert json.load(document)["inherits"] == ["docs/x.agent.triad.json"]

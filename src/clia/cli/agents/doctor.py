@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.identities.lint.doctor import DoctorReport, Examined
+    from clia.identities.checks import DoctorReport, ExaminedIdentity
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -43,7 +43,7 @@ def show_report(report: DoctorReport) -> None:
     write(f"{counted(len(report.agents), 'agent', 'agents')} seen from {plain(report.path)}: {count(report.all_findings())}\n")
 
 
-def _show_agent(agent: Examined, base: str) -> None:
+def _show_agent(agent: ExaminedIdentity, base: str) -> None:
     from rich.text import Text  # only people see it
     from rich.tree import Tree
 

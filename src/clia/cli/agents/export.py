@@ -9,14 +9,22 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.identities.exports.plan import Plan
+    from clia.identities.export_plan import ExportPlan
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
-    from clia.identities.exports.formats import ALL, FORMATS  # help and completion list them
+    from clia.identities.export_formats import (
+        ALL_FORMATS,  # help and completion list them
+        FORMATS,
+    )
 
     parser.add_argument(
-        "--to", action="append", required=True, choices=[*FORMATS, ALL], metavar="FORMAT", help=f"{', '.join(FORMATS)} or {ALL}"
+        "--to",
+        action="append",
+        required=True,
+        choices=[*FORMATS, ALL_FORMATS],
+        metavar="FORMAT",
+        help=f"{', '.join(FORMATS)} or {ALL_FORMATS}",
     )
     add_lineage(parser, slug)
     looking = parser.add_mutually_exclusive_group()
@@ -31,11 +39,11 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """With --check exit 1 where any copy is not fresh; with --dry-run where writing would be refused."""
-    from clia.identities.exporting import export
-    from clia.identities.exports.formats import Wishes
+    from clia.identities.export_formats import ExportOptions
+    from clia.identities.export_plan import export
 
     tools = () if args.tools is None else tuple(each.strip() for each in args.tools.split(","))
-    wishes = Wishes(tuple(args.to), args.url, tools, args.model)
+    wishes = ExportOptions(tuple(args.to), args.url, tools, args.model)
     lineage = lineage_of(args)
     write = not (args.check or args.dry_run)
     planned = export(lineage, wishes, output_root=args.output_root, write=write, force=args.force)
@@ -50,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if planned.blocked(force=args.force) else 0
 
 
-def _show(planned: Plan, *, write: bool) -> None:
+def _show(planned: ExportPlan, *, write: bool) -> None:
     from clia.cli.agents.copies import show_files
 
     files = [(each.path, each.format, each.state, each.reason) for each in planned.outcomes]

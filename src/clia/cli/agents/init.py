@@ -25,10 +25,9 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.identities.scaffold import Wishes
-    from clia.identities.writing import init
+    from clia.identities.writing import NewIdentity, init
 
-    wishes = Wishes(args.title, args.role, args.purpose, args.guardrail, args.inherits, args.operator)
+    wishes = NewIdentity(args.title, args.role, args.purpose, args.guardrail, args.inherits, args.operator)
     created = init(args.slug, wishes, where(args))
     if args.json:
         emit_json({"slug": args.slug, "created": created})

@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.identities.exporting import mirrors
+    from clia.identities.mirrors import mirrors
 
     planned = mirrors(args.path, args.slug, merged=args.merged, write=not args.check)
     if args.json:

@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.identities.lint.report import Report
-    from clia.identities.lint.smoke import Resolved
+    from clia.identities.checks import ResolvedIdentity
+    from clia.identities.lint import FindingsReport
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if has_errors(report.findings) else 0
 
 
-def _show(report: Report[Resolved]) -> None:
+def _show(report: FindingsReport[ResolvedIdentity]) -> None:
     from rich.text import Text  # only people see it
 
     out = console()

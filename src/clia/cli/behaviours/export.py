@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import argparse
 
     from clia.behaviours.model import BehaviourVersion
-    from clia.identities.exports.plan import Plan
+    from clia.identities.export_plan import ExportPlan
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """With --check exit 1 where the copy is not fresh; with --dry-run where writing would be refused."""
-    from clia.identities.exporting import export_prompt
+    from clia.behaviours.export import export_prompt
 
     write = not (args.check or args.dry_run)
     with space_of(args) as space:
@@ -44,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
     return 1 if planned.blocked(force=args.force) else 0
 
 
-def _json(version: BehaviourVersion, planned: Plan, *, written: bool) -> dict[str, object]:
+def _json(version: BehaviourVersion, planned: ExportPlan, *, written: bool) -> dict[str, object]:
     made = {key: value for key, value in planned.to_json().items() if key != "slug"}
     return {"behaviour": version.name, "cid": version.cid, **made, "written": written}
 
 
-def _show(version: BehaviourVersion, planned: Plan, *, written: bool) -> None:
+def _show(version: BehaviourVersion, planned: ExportPlan, *, written: bool) -> None:
     from clia.cli.agents.copies import show_files
 
     files = [(each.path, each.format, each.state, each.reason) for each in planned.outcomes]

@@ -128,13 +128,13 @@ def _show_profile(profile: dict[str, Any]) -> None:
     """Whose profile it works under; its guardrails come before everything else."""
     from rich.text import Text
 
-    from clia.identities.projection import text
+    from clia.identities.merge_rules import projected_text
 
     terminal = console()
     document = profile.get("document")
     rules = document.get("guardrails") if isinstance(document, dict) else None
     for each in rules if isinstance(rules, list) else ():
-        terminal.print(Text.assemble(("  ! ", "bold red"), (one_line(text(each)), "bold")))
+        terminal.print(Text.assemble(("  ! ", "bold red"), (one_line(projected_text(each)), "bold")))
     terminal.print(_facts([("profile", profile.get("slug"))]))
 
 
@@ -195,13 +195,13 @@ def _facts(rows: Iterable[tuple[str, object]]) -> RenderableType:
     return table
 
 
-def _show_block(text: str) -> None:
+def _show_block(projected_text: str) -> None:
     """Text of several lines, indented so that none of them can pass for a line of ours."""
     from rich.padding import Padding
     from rich.text import Text
 
-    if text.strip():
-        console().print(Padding(Text(plain(text).strip("\n")), (0, 0, 0, 4), expand=False))
+    if projected_text.strip():
+        console().print(Padding(Text(plain(projected_text).strip("\n")), (0, 0, 0, 4), expand=False))
 
 
 def file_table(files: Sequence[FileChange]) -> RenderableType:

@@ -17,8 +17,8 @@ from clia.forge.pages.common import page, show
 from clia.forge.problems import status_of
 from clia.forge.rendering import jsons
 from clia.forge.rendering.lineage_tree import View, branch, to_html
+from clia.identities.checks import line_of
 from clia.identities.diagnostics import CODES, ERROR, Diagnostic
-from clia.identities.lint.lines import line_of
 from clia.values.names import is_slug
 
 TYPE_CHECKING = False
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from clia.forge.lineages import Finding
     from clia.forge.pages.common import Visit
     from clia.identities.layers import Layer
-    from clia.identities.origins import Explanation, Place
-    from clia.identities.view import Lineage, MergedDocument
+    from clia.identities.lineage import Lineage, MergedDocument
+    from clia.identities.origins import Explanation, ValueOrigin
 
 PLACES, FINDINGS = 50, 200
 """Places of one kind in an explanation, and findings on a page."""
@@ -182,10 +182,10 @@ class _Listing:
         self._paths = paths
         self._left = LINES_BYTES
 
-    def all(self, places: Iterable[Place]) -> list[Where]:
+    def all(self, places: Iterable[ValueOrigin]) -> list[Where]:
         return [self.where(each) for each in list(places)[:PLACES]]
 
-    def where(self, place: Place) -> Where:
+    def where(self, place: ValueOrigin) -> Where:
         number, data = self._layers[place.path]
         self._left -= len(data)
         line = line_of(data, place.path, place.pointer) if self._left >= 0 else None

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from clia.errors import NotFound
 from clia.forge.rendering import jsons
 from clia.forge.rendering.texts import escaped
-from clia.identities.merge import Computed, Fields, Items, Taken
+from clia.identities.merge import ComputedValue, MergedFields, MergedItems, TakenValue
 from clia.values import pointer as pointers
 
 TYPE_CHECKING = False
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHILDREN, LINES, LEVELS, CHARACTERS = 200, 1500, 16, 300
 """At most: children of one value, lines in all, levels, and characters of one value."""
-_NOTHING = Computed("")
+_NOTHING = ComputedValue("")
 
 
 class Branch(NamedTuple):
@@ -56,7 +56,7 @@ class View(NamedTuple):
 
 def branch(document: Mapping[str, Any], provenance: Mapping[str, Provenance], pointer: str) -> Branch:
     """The value at a pointer; ``NotFound`` where there is none."""
-    found = Branch("", document, Fields(dict(provenance)))
+    found = Branch("", document, MergedFields(dict(provenance)))
     for part in pointers.split(pointer):
         try:
             value = pointers.step(found.value, part)
@@ -74,9 +74,9 @@ def to_html(top: Branch, view: View) -> Markup:
 
 
 def _below(origin: Provenance | None, part: str) -> Provenance | None:
-    if isinstance(origin, Fields):
+    if isinstance(origin, MergedFields):
         return origin.fields.get(part, _NOTHING)
-    if isinstance(origin, Items):
+    if isinstance(origin, MergedItems):
         return origin.items[int(part)]
     return None
 
@@ -148,11 +148,11 @@ def _cut(text: str) -> Markup:
 def _from(child: Branch) -> Markup:
     """The number of the file that gave the value; nothing where several did, or where the value above it says so."""
     origin = child.origin
-    if isinstance(origin, Taken):
+    if isinstance(origin, TakenValue):
         numbers = sorted({origin.source[0], *(layer for layer, _ in origin.also)})
         said = ", ".join(str(number + 1) for number in numbers[:8])
         name = "file" if len(numbers) == 1 else "files"
         return Markup(' <span class="from" title="given by {} {}">{}</span>').format(name, said, said)
-    if isinstance(origin, Computed):
+    if isinstance(origin, ComputedValue):
         return Markup(' <span class="from none" title="{}">no file</span>').format(origin.reason)
     return Markup("")

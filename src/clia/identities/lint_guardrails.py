@@ -2,6 +2,13 @@
 
 Invariant: two texts are the same rule only where they have the same words apart from those in the tables; which of the
 two is weaker then follows from the tables alone.
+
+=====
+
+Guardrails and checklists: a more local document may add to them, and may not take away.
+
+Invariant: only what two documents say about the same rule is compared, outer against more local; inside one document an
+author may say what they like.
 """
 
 from __future__ import annotations
@@ -9,11 +16,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from clia.identities.projection import name_of
+from clia.identities.contexts import AGENDA, AGENT, EXPLICIT
+from clia.identities.diagnostics import diagnostic
+from clia.identities.merge import is_empty
+from clia.identities.merge_rules import label_of
+from clia.identities.waivers import guardrail_digest, waiver_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from typing import Any
+
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.layers import Layer
+    from clia.identities.lint import LintSubject
 
 # One scale: from "never" (-3) over "may" (0) to "must" (3). A rule is weakened where a more local one says less in its
 # direction, and so also where it is turned round.
@@ -41,7 +56,7 @@ _PHRASES = re.compile("|".join(rf"\b{re.escape(each)}\b" for each in sorted(FORC
 _SLOT = "…"
 
 
-class Statement(NamedTuple):
+class RuleStatement(NamedTuple):
     """One rule or checklist item, wherever it stands: in a list, in a group, as a string or as an object."""
 
     pointer: str
@@ -56,33 +71,33 @@ class Statement(NamedTuple):
         """Two statements that share one are the same rule."""
         return [self.words] if self.name is None else [self.words, self.name]
 
-    def is_weaker_than(self, other: Statement) -> bool:
+    def is_weaker_than(self, other: RuleStatement) -> bool:
         if self.level is not None and other.level is not None and self.level < other.level:
             return True
-        return self.words == other.words and any(map(_says_less, self.forces, other.forces))
+        return self.words == other.words and any(map(_is_weaker_force, self.forces, other.forces))
 
 
-def statements(value: Any, at: str) -> Iterator[Statement]:
+def statements(value: Any, at: str) -> Iterator[RuleStatement]:
     """Each rule in a field's value; a value that is no list is read as a list of one."""
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _within(item, f"{at}/{index}", item)
+            yield from _item_statements(item, f"{at}/{index}", item)
     else:
-        yield from _within(value, at, value)
+        yield from _item_statements(value, at, value)
 
 
-def _within(item: Any, at: str, whole: Any) -> Iterator[Statement]:
+def _item_statements(item: Any, at: str, whole: Any) -> Iterator[RuleStatement]:
     if isinstance(item, str) and item.strip():
-        yield Statement(at, item, *_split(item), REQUIRED, None, whole)
+        yield RuleStatement(at, item, *_split(item), REQUIRED, None, whole)
     elif isinstance(item, dict):
         children = item.get("items")
         if isinstance(children, list) and children:
             for index, child in enumerate(children):
-                yield from _within(child, f"{at}/items/{index}", whole)
-        elif name_of(item):
+                yield from _item_statements(child, f"{at}/items/{index}", whole)
+        elif label_of(item):
             name = item.get("id")
             named = name if isinstance(name, str) and name.strip() else None
-            yield Statement(at, name_of(item), *_split(name_of(item)), _level(item.get("level")), named, whole)
+            yield RuleStatement(at, label_of(item), *_split(label_of(item)), _level(item.get("level")), named, whole)
 
 
 def _level(value: Any) -> int | None:
@@ -91,7 +106,7 @@ def _level(value: Any) -> int | None:
     return LEVELS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
-def _says_less(here: int, there: int) -> bool:
+def _is_weaker_force(here: int, there: int) -> bool:
     """Whether ``here`` says less than ``there`` in the direction of ``there``. Less than a permission cannot be said."""
     return there != 0 and here * (1 if there > 0 else -1) < abs(there)
 
@@ -113,3 +128,56 @@ def _stem(verb: str) -> str:
     base = verb.removesuffix("ing")
     base = (base if any(vowel in base for vowel in "aeiouy") else verb).removesuffix("e")
     return base[:-1] if len(base) > 2 and base[-1] == base[-2] else base
+
+
+def check_weakened(subject: LintSubject) -> Iterator[Diagnostic]:
+    """Guardrails repeated with less force. One that an operator has waived may be put as anybody likes."""
+    waived = {each["guardrail"] for each in _waived(subject)}
+    for path, local, outer_path, outer in _repeated(subject.layers[AGENT], "guardrails"):
+        if local.is_weaker_than(outer) and guardrail_digest(outer.item) not in waived:
+            message = f"{path}: {_short(local.text)} says less than {_short(outer.text)} in {outer_path}"
+            yield diagnostic("guardrail-weakened", path, message, local.pointer)
+
+
+def check_disabled(subject: LintSubject) -> Iterator[Diagnostic]:
+    for kind in (AGENT, AGENDA):
+        for path, local, outer_path, outer in _repeated(subject.layers[kind], "checklists"):
+            if local.level == DISABLED and outer.level != DISABLED:
+                message = f"{path}: {_short(local.text)} is disabled, but {outer_path} asks for it"
+                yield diagnostic("checklist-disabled", path, message, local.pointer)
+
+
+def check_dropped(subject: LintSubject) -> Iterator[Diagnostic]:
+    """Contexts with guardrails that an explicit chain leaves out."""
+    if subject.lineage is None or subject.lineage.context().mode != EXPLICIT:
+        return
+    source = next(path for context in reversed(subject.contexts) if (path := context.documents[AGENT]))
+    left_out = [each for each in subject.layers[AGENT] if each.only is not None]
+    for directory in sorted({each.directory for each in left_out if not is_empty(each.document.get("guardrails"))}):
+        yield diagnostic("guardrail-dropped", source, f"{source}: the root chain leaves out {directory}", "/rootChain")
+
+
+def check_waivers(subject: LintSubject) -> Iterator[Diagnostic]:
+    if subject.lineage is not None:
+        yield from waiver_findings(subject.lineage.profile(), subject.lineage.approvals())
+
+
+def _waived(subject: LintSubject) -> list[dict[str, Any]]:
+    return (subject.lineage.profile().get("waivedGuardrails") or []) if subject.lineage else []
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 120 else f"{text[:119]}…")
+
+
+def _repeated(layers: Sequence[Layer], field: str) -> Iterator[tuple[str, RuleStatement, str, RuleStatement]]:
+    """(path, statement, outer path, outer statement) for each rule that a more local document says again."""
+    known: dict[object, list[tuple[str, RuleStatement]]] = {}
+    for layer in layers:
+        own = list(statements(layer.document.get(field), f"/{field}"))
+        for local in own:
+            outer = [each for key in local.identities() for each in known.get(key, ())]
+            yield from ((layer.path, local, path, statement) for path, statement in outer)
+        for each in own:
+            for key in each.identities():
+                known.setdefault(key, []).append((layer.path, each))

@@ -1,19 +1,27 @@
 """The lineage of one agent at one working path.
 
 Invariant: contexts are searched once and documents read once; every answer of one ``Lineage`` is about the same state.
+
+=====
+
+Lineage on the local file system.
+
+Invariant: this is where the working directory, the caller's identity and the clock enter; below here they are values.
 """
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput
+from clia.identities import contexts
 from clia.identities import layers as layering
-from clia.identities import rootchain
-from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, Search, kind_of
+from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, ContextSearch, kind_of
 from clia.identities.diagnostics import in_order
-from clia.identities.merge import Computed, merge
-from clia.identities.places import below, survey
+from clia.identities.files import LocalFiles
+from clia.identities.merge import ComputedValue, merge
+from clia.identities.working_path import below, survey
 from clia.values.names import check_slug
 from clia.values.pointer import leaves
 
@@ -22,14 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from clia.identities.contexts import Context, Excluded
+    from clia.identities.contexts import ExcludedPath, IdentityContext
     from clia.identities.diagnostics import Diagnostic
-    from clia.identities.file_interface import Files
     from clia.identities.layers import Layer
     from clia.identities.merge import Provenance
     from clia.identities.origins import Explanation
-    from clia.identities.places import Place
     from clia.identities.waivers import Approvals
+    from clia.identities.working_path import WorkingPath
 
 
 class ContextReport(NamedTuple):
@@ -38,10 +45,10 @@ class ContextReport(NamedTuple):
     slug: str
     path: str
     mode: str
-    default: tuple[Context, ...]
-    chain: tuple[Context, ...]
-    injected: tuple[Context, ...]
-    excluded: tuple[Excluded, ...]
+    default: tuple[IdentityContext, ...]
+    chain: tuple[IdentityContext, ...]
+    injected: tuple[IdentityContext, ...]
+    excluded: tuple[ExcludedPath, ...]
     diagnostics: tuple[Diagnostic, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +73,7 @@ class MergedDocument:
         document: dict[str, Any],
         provenance: dict[str, Provenance],
         layers: Sequence[Layer],
-        chain: Sequence[Context],
+        chain: Sequence[IdentityContext],
         diagnostics: Sequence[Diagnostic],
     ) -> None:
         self.kind = kind
@@ -134,19 +141,19 @@ class Lineage:
     """Who an agent is at a working path: its chain, and its merged profile, plan and agency."""
 
     def __init__(
-        self, files: Files, place: Place, slug: str, *, allow_uncontained: bool = False, mark_waivers: bool = True
+        self, files: LocalFiles, place: WorkingPath, slug: str, *, allow_uncontained: bool = False, mark_waivers: bool = True
     ) -> None:
         self.slug = check_slug(slug)
         self.place = place
         self._files = files
-        self._reader = layering.Reader(files, place.trusted)
-        search = Search(files, place, slug)
+        self._reader = layering.DocumentReader(files, place.trusted)
+        search = ContextSearch(files, place, slug)
         default = search.default_chain()
         if not default:
             raise _not_found(search)
         self._default = tuple(default)
         self._reader.knows(default)
-        self._chain = rootchain.resolve(search, self._reader, default, allow_uncontained=allow_uncontained)
+        self._chain = contexts.resolve_chain(search, self._reader, default, allow_uncontained=allow_uncontained)
         self._found = [*place.diagnostics, *search.diagnostics, *self._chain.diagnostics]
         self._read_for_chain = list(self._reader.diagnostics)
         self._mark_waivers = mark_waivers
@@ -209,7 +216,7 @@ class Lineage:
 
     def _merge(self, kind: str) -> MergedDocument:
         before = len(self._reader.diagnostics)
-        layers = layering.build(self._reader, kind, self._chain.contexts, self._chain.pinned)
+        layers = layering.build_layers(self._reader, kind, self._chain.contexts, self._chain.pinned)
         document, provenance, found = merge(kind, self.slug, layers)
         found += [item for item in self._found if kind_of(item.path or "") in (None, kind)]
         found += self._reader.diagnostics[before:]
@@ -227,10 +234,10 @@ class Lineage:
         if marks:
             merged.document["waivedGuardrails"] = [each.to_json() for each in marks]
             sources = [each.source for each in marks]
-            merged.provenance["waivedGuardrails"] = Computed("guardrails that an operator waived", sources)
+            merged.provenance["waivedGuardrails"] = ComputedValue("guardrails that an operator waived", sources)
 
 
-def _not_found(search: Search) -> AgentNotFound:
+def _not_found(search: ContextSearch) -> AgentNotFound:
     searched = [below(each, f"{AGENTS}/{search.slug}") for each in reversed(search.place.ancestors)]
     trouble = [item.message for item in in_order(search.diagnostics)]
     return AgentNotFound(
@@ -238,3 +245,32 @@ def _not_found(search: Search) -> AgentNotFound:
         hints=[*trouble, f"searched: {', '.join(searched)}", f"create it: clia agents init {search.slug}"],
         fields={"slug": search.slug, "path": search.place.path, "searched": searched},
     )
+
+
+def survey_path(path: str | os.PathLike[str] = ".", *, ceiling: str | os.PathLike[str] | None = None) -> WorkingPath:
+    """The surveyed working path, as the current user."""
+    top = None if ceiling is None else os.path.abspath(ceiling)
+    return survey(LocalFiles(), os.path.abspath(path), ceiling=top, trusted=trusted_owners())
+
+
+def lineage(
+    path: str | os.PathLike[str],
+    slug: str,
+    *,
+    ceiling: str | os.PathLike[str] | None = None,
+    allow_uncontained: bool = False,
+) -> Lineage:
+    """The lineage of ``slug`` at ``path``.
+
+    ``ceiling`` stops the climb there. ``allow_uncontained`` is the operator's word that a document's
+    ``enforceContainment: false`` may be honoured.
+    """
+    from clia.values.names import check_slug
+
+    check_slug(slug)  # before any path is built or looked at
+    return Lineage(LocalFiles(), survey_path(path, ceiling=ceiling), slug, allow_uncontained=allow_uncontained)
+
+
+def trusted_owners() -> frozenset[int] | None:
+    """The caller and root: whose contexts count outside every repository."""
+    return frozenset((os.getuid(), 0)) if hasattr(os, "getuid") else None

@@ -1,0 +1,91 @@
+"""What ``clia doctor`` reports: the programs clia runs on, the space at a path, and its identities.
+
+Opening a space settles what a dead process left behind. Beyond that nothing is written, unless ``repair`` is set.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from clia.errors import CliaError, NotFound
+from clia.identities.checks import doctor
+from clia.identities.git_history import GitHistory
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from clia.facade.settings import Settings
+    from clia.identities.checks import DoctorReport
+    from clia.sessions.health import Ailment
+
+    Path = str | os.PathLike[str]
+
+
+class SpaceHealth(NamedTuple):
+    """The space at a path: its id, its agents and broken sessions, or the error that prevents opening it."""
+
+    id: str | None = None
+    agents: int = 0
+    error: CliaError | None = None
+    ailments: tuple[Ailment, ...] = ()
+    beside: int = 0  # live sessions in the repository's own store while another store is in use
+
+    @property
+    def sound(self) -> bool:
+        """Whether the space opens and every problem found has been repaired."""
+        return self.error is None and all(ailment.repaired for ailment in self.ailments)
+
+    def to_json(self) -> dict[str, Any]:
+        if self.error is not None:
+            return {"error": self.error.to_json()}
+        ailments = [ailment._asdict() for ailment in self.ailments]
+        return {"id": self.id, "agents": self.agents, "ailments": ailments, "beside": self.beside}
+
+
+class HealthReport(NamedTuple):
+    """The versions of Python and git, and the health of the identities and the space at a path."""
+
+    python: str
+    git: str | None
+    agents: DoctorReport
+    space: SpaceHealth | None  # None: no space encloses the path
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "python": self.python,
+            "git": self.git,
+            "path": self.agents.path,
+            "repository": self.agents.repository,
+            "space": None if self.space is None else self.space.to_json(),
+            "agents": self.agents.to_json(),
+        }
+
+
+def health(
+    path: Path,
+    *,
+    environment: Mapping[str, str],
+    ceiling: Path | None = None,
+    settings: Settings | None = None,
+    repair: bool = False,
+) -> HealthReport:
+    """Examine a path; with ``repair``, also repair broken sessions where possible."""
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    report = doctor(path, environment=environment, ceiling=ceiling)
+    return HealthReport(python, GitHistory(environment).version(), report, _space_health(path, settings, repair=repair))
+
+
+def _space_health(path: Path, settings: Settings | None, *, repair: bool) -> SpaceHealth | None:
+    from clia.facade.opening import open_space
+    from clia.facade.store_migration import left_behind
+
+    try:
+        with open_space(path, settings=settings) as space:
+            ailments = tuple(space.doctor(repair=repair))
+            return SpaceHealth(space.id, len(space.agents()), ailments=ailments, beside=left_behind(space))
+    except NotFound as err:
+        return None if err.code in ("no-such-repository", "no-such-space") else SpaceHealth(error=err)
+    except CliaError as err:
+        return SpaceHealth(error=err)

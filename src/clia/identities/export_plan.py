@@ -1,0 +1,419 @@
+"""Managed blocks: the part of somebody else's file that clia writes.
+
+Invariant: every byte outside the agent's own block stays as it is. A file whose markers do not pair up is refused: where
+a block ends is never guessed.
+
+=====
+
+clia's manifest: which whole files are its own, and what it last wrote there.
+
+Invariant: a file that is not listed is somebody else's. Entries are only ever looked up by a path that clia built.
+
+=====
+
+What an export would change, and doing it.
+
+Invariant: every target is looked at before any is written, and one that may not be written stops them all. What is
+written stays below the root, links included.
+
+=====
+
+Exports and mirrors on the local file system.
+
+Invariant: looking and writing happen under one lock on the target root, so that two writers never mix. Of prompts, only what
+people let agents use is copied to where tools will use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from clia.errors import FileError, InvalidDocument, NotAllowed, NotFound, UnsupportedFormat
+from clia.identities.contexts import AGENTS
+from clia.identities.diagnostics import diagnostic, in_order
+from clia.identities.export_formats import FORMATS, ExportSource, check_complete, chosen_formats, shown_from
+from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, WritableLocalFiles
+from clia.identities.working_path import inside, parents, repositories_above
+from clia.values import documents
+from clia.values.documents import MAX_BYTES
+from clia.values.pointer import token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.export_formats import ExportOptions
+    from clia.identities.files import LocalFiles
+    from clia.identities.lineage import Lineage
+
+    Path = str | os.PathLike[str]
+
+_MARKER = re.compile(rb"<!-- clia:(begin|end) ([a-z0-9]+(?:-[a-z0-9]+)*)(?:: [^\r\n]*)? -->[ \t]*")
+_MARKER_PART = re.compile(rb"<!--\s*/?\s*clia:", re.IGNORECASE)
+_BOM = b"\xef\xbb\xbf"
+
+
+class DamagedMarkers(Exception):
+    """The markers of a file do not pair up; the message says where."""
+
+
+def with_block(data: bytes, slug: str, body: str) -> bytes:
+    """The file with the agent's block in its place; at the end where it had none. ``body`` ends with a newline."""
+    begin = f'<!-- clia:begin {slug}: made by "clia agents export", edits inside are lost -->'
+    newline = _line_ending(data)
+    block = f"{begin}\n\n{body}\n<!-- clia:end {slug} -->".encode().replace(b"\n", newline)
+    found = find_blocks(data).get(slug)
+    if found is not None:
+        return data[: found[0]] + block + data[found[1] :]
+    if data in (b"", _BOM):
+        return data + block + newline
+    return data + (b"" if data.endswith((b"\n", b"\r")) else newline) + newline + block + newline
+
+
+def find_blocks(data: bytes) -> dict[str, tuple[int, int]]:
+    """Slug -> start and end of its block, both markers in it, the last line's end not; ``Damaged`` where that is unclear."""
+    found: dict[str, tuple[int, int]] = {}
+    opened: tuple[str, int, int] | None = None
+    at = len(_BOM) if data.startswith(_BOM) else 0
+    for number, each in enumerate(data[at:].splitlines(keepends=True), 1):
+        start, end = at, at + len(each.rstrip(b"\r\n"))
+        at += len(each)
+        marker = _MARKER.fullmatch(data, start, end)
+        if marker is None:
+            if _MARKER_PART.search(each):
+                raise DamagedMarkers(f"line {number} holds part of a clia marker")
+            continue
+        verb, slug = marker.group(1).decode(), marker.group(2).decode()
+        if verb == "begin":
+            if opened is not None:
+                raise DamagedMarkers(f"line {number} begins the block of {slug} inside that of {opened[0]}")
+            if slug in found:
+                raise DamagedMarkers(f"line {number} begins a second block of {slug}")
+            opened = (slug, start, number)
+        elif opened is None or opened[0] != slug:
+            raise DamagedMarkers(f"line {number} ends a block of {slug} that is not open there")
+        else:
+            found[slug] = (opened[1], end)
+            opened = None
+    if opened is not None:
+        raise DamagedMarkers(f"the block of {opened[0]} that begins in line {opened[2]} does not end")
+    return found
+
+
+def _line_ending(data: bytes) -> bytes:
+    """How the file's first line ends: so shall ours."""
+    first = data.partition(b"\n")[0]
+    return b"\r\n" if first.endswith(b"\r") and b"\n" in data else b"\n"
+
+
+MANIFEST_PATH = ".clia/exports/manifest.json"
+_MANIFEST_VERSION = 1
+
+
+class ManifestEntry(NamedTuple):
+    format: str
+    sha256: str
+    slug: str
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def parse_manifest(data: bytes, path: str) -> dict[str, ManifestEntry]:
+    """Path below the root -> what is known about the file; errors name ``path`` and the place in it."""
+    found = documents.parse(data, path)
+    if found.get("version") != _MANIFEST_VERSION:
+        raise UnsupportedFormat(
+            f"{path}: /version is {found.get('version')!r}, this clia knows {_MANIFEST_VERSION}",
+            hints=["it was written by another version of clia, or is no manifest; nothing was changed"],
+            fields={"path": path, "pointer": "/version"},
+        )
+    files = found.get("files")
+    if not isinstance(files, dict):
+        raise _invalid_manifest(path, "/files", "must be an object")
+    return {name: _manifest_entry(path, name, value) for name, value in files.items()}
+
+
+def dump_manifest(files: Mapping[str, ManifestEntry]) -> bytes:
+    shown = {"files": {name: files[name]._asdict() for name in sorted(files)}, "version": _MANIFEST_VERSION}
+    return (json.dumps(shown, indent=2, ensure_ascii=False) + "\n").encode("utf-8")
+
+
+def _manifest_entry(path: str, name: str, value: Any) -> ManifestEntry:
+    at = f"/files/{token(name)}"
+    if not isinstance(value, dict):
+        raise _invalid_manifest(path, at, "must be an object")
+    for field in ManifestEntry._fields:
+        if not isinstance(value.get(field), str):
+            raise _invalid_manifest(path, f"{at}/{field}", "must be a string")
+    return ManifestEntry(value["format"], value["sha256"], value["slug"])
+
+
+def _invalid_manifest(path: str, pointer: str, problem: str) -> InvalidDocument:
+    return InvalidDocument(
+        f"{path}: {pointer} {problem}",
+        hints=["restore the manifest from git; nothing was changed"],
+        fields={"path": path, "pointer": pointer},
+    )
+
+
+FRESH, NEW, STALE, EDITED, REFUSED = "fresh", "missing", "stale", "edited", "refused"
+MAX_BLOCK_FILE_BYTES = 32 * 1024
+
+
+class ExportOutcome(NamedTuple):
+    """How one target stands: ``fresh`` needs nothing, ``refused`` may not be written, the others would be."""
+
+    path: str  # below the root
+    format: str
+    state: str
+    reason: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return self._asdict()
+
+
+class ExportTarget(NamedTuple):
+    """A file that an export is to be; ``whole``: of clia's own, or a managed block in somebody else's."""
+
+    path: str  # below the root
+    format: str
+    whole: bool
+    render: Callable[[], str | bytes]
+
+
+class PlannedWrite(NamedTuple):
+    path: str  # real
+    data: bytes
+    new: bool
+
+
+class ExportPlan(NamedTuple):
+    slug: str
+    root: str
+    outcomes: tuple[ExportOutcome, ...]
+    writes: tuple[PlannedWrite, ...]  # in order; the manifest is last
+    diagnostics: tuple[Diagnostic, ...]
+
+    def is_fresh(self) -> bool:
+        return all(each.state == FRESH for each in self.outcomes)
+
+    def blocked(self, *, force: bool) -> list[ExportOutcome]:
+        return [each for each in self.outcomes if each.state == REFUSED or (each.state == EDITED and not force)]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "slug": self.slug,
+            "root": self.root,
+            "files": [each.to_json() for each in self.outcomes],
+            "diagnostics": [each.to_json() for each in self.diagnostics],
+        }
+
+
+def plan_export(files: LocalFiles, root: str, source: ExportSource) -> ExportPlan:
+    """Looks at every copy of a profile; changes nothing."""
+    slug = source.merged["slug"]
+    return plan_targets(
+        files, root, slug, "profile", [_export_target(name, slug, source) for name in chosen_formats(source.wishes)]
+    )
+
+
+def _export_target(name: str, slug: str, source: ExportSource) -> ExportTarget:
+    wanted = FORMATS[name]
+    return ExportTarget(wanted.path.format(slug=slug), name, wanted.whole, lambda: wanted.render(source))
+
+
+def plan_targets(files: LocalFiles, root: str, slug: str, said_by: str, targets: Sequence[ExportTarget]) -> ExportPlan:
+    """Looks at every target of what is called ``slug``; changes nothing. ``said_by``: what they are copies of."""
+    planner = _ExportPlanner(files, root, slug, said_by)
+    outcomes = [planner.look(each) for each in targets]
+    writes = [*planner.writes, *planner.manifest_write()]
+    return ExportPlan(slug, root, tuple(outcomes), tuple(writes), tuple(in_order(planner.diagnostics)))
+
+
+def apply_export(files: WritableLocalFiles, planned: ExportPlan, *, force: bool) -> None:
+    """Writes what the plan says; ``NotAllowed``, and nothing written, where a target may not be.
+
+    The caller holds the root, so that no other export writes between looking and doing.
+    """
+    blocked = planned.blocked(force=force)
+    if blocked:
+        raise _not_allowed(planned.root, blocked)
+    for each in planned.writes:
+        directory = each.path.rpartition("/")[0]
+        files.make_directory(directory)
+        with ExitStack() as held:
+            if directory != planned.root:
+                held.enter_context(files.exclusive(directory))
+            (files.create if each.new else files.replace)(each.path, each.data)
+
+
+def _not_allowed(root: str, blocked: Sequence[ExportOutcome]) -> NotAllowed:
+    told = [f"{each.path} {each.reason}" for each in blocked]
+    hints = [*told[1:], "nothing was written"]
+    if any(each.state == EDITED for each in blocked):
+        hints.append("to overwrite what was edited by hand: --force")
+    return NotAllowed(told[0], hints=hints, fields={"root": root, "files": [each.to_json() for each in blocked]})
+
+
+class _TargetRefused(Exception):
+    """A target may not be written; never leaves this module."""
+
+
+class _ExportPlanner:
+    def __init__(self, files: LocalFiles, root: str, slug: str, said_by: str) -> None:
+        self.files = files
+        self.root = root
+        self.slug = slug
+        self.said_by = said_by
+        self.writes: list[PlannedWrite] = []
+        self.diagnostics: list[Diagnostic] = []
+        self._manifest_path, self._known = self._read_manifest()
+        self._listed = dict(self._known)
+        self._planned = {self._manifest_path: (MANIFEST_PATH, True)}  # real path -> the target that owns it, and if whole
+
+    def look(self, wanted: ExportTarget) -> ExportOutcome:
+        path, name = wanted.path, wanted.format
+        try:
+            real = self._place(path)
+            other, whole = self._planned.setdefault(real, (path, wanted.whole))
+            if other != path and (whole or wanted.whole):
+                raise _TargetRefused(f"is the same file as {other}")
+            if other != path:  # CLAUDE.md is often a link to AGENTS.md; its block says all there is to say
+                return ExportOutcome(path, name, FRESH, f"is the same file as {other}")
+            current = self._current(real)
+            content = wanted.render()
+            if wanted.whole:
+                if self.files.kind(self._absolute(path)) == LINK:
+                    raise _TargetRefused("is a link: the file it leads to is not clia's")
+                data = content if isinstance(content, bytes) else content.encode("utf-8")
+                return self._whole(ExportOutcome(path, name, FRESH), real, current, data)
+            return self._managed(ExportOutcome(path, name, FRESH), real, current, str(content))
+        except _TargetRefused as err:
+            return ExportOutcome(path, name, REFUSED, str(err))
+        except FileError as err:
+            return ExportOutcome(path, name, REFUSED, f"cannot be read: {err.fields.get('reason', err.message)}")
+
+    def manifest_write(self) -> list[PlannedWrite]:
+        """The manifest, where it has changed."""
+        if self._listed == self._known:
+            return []
+        return [PlannedWrite(self._manifest_path, dump_manifest(self._listed), False)]
+
+    def _whole(self, about: ExportOutcome, real: str, current: bytes | None, data: bytes) -> ExportOutcome:
+        known = self._known.get(about.path)
+        if current is not None and known is None and current != data:
+            raise _TargetRefused("exists and is not clia's: it is not listed in the manifest")
+        if current is not None and known is not None and known.format != about.format:
+            raise _TargetRefused(f"is clia's copy of something else of that name ({known.format}): remove it, or use another name")
+        self._listed[about.path] = ManifestEntry(about.format, sha256(data), self.slug)
+        # A file that is as it should be needs no listing to stay: a crash before the manifest was written leaves just that.
+        outcome = self._change(about, real, current, data)
+        if outcome.state == STALE and known is not None and sha256(current or b"") != known.sha256:
+            return outcome._replace(state=EDITED, reason="was edited by hand")
+        return outcome
+
+    def _managed(self, about: ExportOutcome, real: str, current: bytes | None, body: str) -> ExportOutcome:
+        before = current or b""
+        try:
+            before.decode("utf-8")
+            data = with_block(before, self.slug, body)
+        except UnicodeDecodeError:
+            raise _TargetRefused("is not UTF-8 text") from None
+        except DamagedMarkers as err:
+            raise _TargetRefused(f"has damaged markers: {err}") from None
+        if len(data) > MAX_BLOCK_FILE_BYTES:
+            path = self._absolute(about.path)
+            self.diagnostics.append(
+                diagnostic("export-too-long", path, f"{path} has {len(data)} bytes, more than {MAX_BLOCK_FILE_BYTES}")
+            )
+        return self._change(about, real, current, data)
+
+    def _change(self, about: ExportOutcome, real: str, current: bytes | None, data: bytes) -> ExportOutcome:
+        if current == data:
+            return about
+        self.writes.append(PlannedWrite(real, data, current is None))
+        if current is None:
+            return about._replace(state=NEW, reason="does not exist")
+        return about._replace(state=STALE, reason=f"is not what the {self.said_by} says")
+
+    def _current(self, real: str) -> bytes | None:
+        data = self.files.read(real, MAX_BYTES)
+        if data is not None and len(data) > MAX_BYTES:
+            raise _TargetRefused(f"is larger than {MAX_BYTES} bytes")
+        return data
+
+    def _place(self, path: str) -> str:
+        """Where a target really is; refused where that is not a place for a file of clia's."""
+        real = self.files.real(self._absolute(path))
+        if not inside(real, self.root) or real == self.root:
+            raise _TargetRefused("is a link that leaves the root")
+        below = real.removeprefix(self.root).removeprefix("/")
+        if any(f"/{each}/" in f"/{below}/" for each in (".git", AGENTS)):
+            raise _TargetRefused("is a link to what no export may change")
+        if self.files.kind(real) not in (FILE, MISSING):
+            raise _TargetRefused("is not a file")
+        for parent in parents(real)[1:]:
+            if parent == self.root:
+                break
+            if self.files.kind(parent) not in (DIRECTORY, MISSING):
+                raise _TargetRefused(f"cannot be made: {parent.removeprefix(self.root).removeprefix('/')} is not a directory")
+        return real
+
+    def _absolute(self, path: str) -> str:
+        return f"{self.root.rstrip('/')}/{path}"
+
+    def _read_manifest(self) -> tuple[str, dict[str, ManifestEntry]]:
+        try:
+            real = self._place(MANIFEST_PATH)
+            data = self._current(real)
+        except _TargetRefused as err:
+            raise NotAllowed(f"{MANIFEST_PATH} {err}", hints=["nothing was written"], fields={"root": self.root}) from None
+        return real, {} if data is None else parse_manifest(data, real)
+
+
+def export(
+    lineage: Lineage, wishes: ExportOptions, *, output_root: Path | None = None, write: bool = True, force: bool = False
+) -> ExportPlan:
+    """Writes the wished copies of an agent's profile; without ``write`` only says how each stands.
+
+    ``output_root`` takes the place of the nearest repository root; ``force`` overwrites clia's own files that were
+    edited by hand.
+    """
+    files = WritableLocalFiles()
+    root = output_directory(files, lineage.place.path, output_root)
+    merged = lineage.profile()
+    check_complete(merged)
+    source = ExportSource(merged, shown_from(root, repositories_above(files, lineage.place.path)[::-1]), wishes)
+    if not write:
+        return plan_export(files, root, source)
+    with files.exclusive(root):
+        planned = plan_export(files, root, source)
+        apply_export(files, planned, force=force)
+    return planned
+
+
+def output_directory(files: WritableLocalFiles, path: Path, output_root: Path | None) -> str:
+    """The real path of ``output_root``, by default the root of the repository that encloses ``path``."""
+    if output_root is not None:
+        root = files.real(os.path.abspath(output_root))
+        if files.kind(root) != DIRECTORY:
+            raise NotFound(f"{output_root} is no directory", code="no-such-path", fields={"path": str(output_root)})
+        return root
+    start = files.real(os.path.abspath(path))
+    repositories = repositories_above(files, start)
+    if not repositories:
+        raise NotFound(
+            f"no repository encloses {start}, so there is no place to write to",
+            code="no-repository",
+            hints=["run it inside a git repository", "or name the directory to write to: --output-root DIR"],
+            fields={"path": start},
+        )
+    return repositories[0]

@@ -1,0 +1,402 @@
+"""What a check of many agents found.
+
+=====
+
+What a check looks at: one agent, seen from one place.
+
+Invariant: whatever is wrong with the agent, the subject holds every document that could be read; an agent whose root
+chain cannot be used is looked at along its default chain.
+
+=====
+
+Text that a model reads and a person does not see: hidden characters, comments, terminal escapes.
+
+Invariant: a character is hidden by the table below and by nothing else; what an emoji is built with is not hidden as
+long as it stands inside an emoji.
+
+=====
+
+Documents against their schemas.
+
+=====
+
+Everything that resolving an agent reports by itself, and links that lead out of its repository.
+
+=====
+
+Slugs in documents: each is the name of its agent's directory.
+
+=====
+
+Whether every active agent of a repository inherits its root directives.
+
+=====
+
+Lint: every check on the agents of a tree, from one table.
+
+Invariant: the table names the codes each check may give, and a check gives no other; findings come out sorted and each
+once, whatever the order of directories. Root directives are checked as documents, other reserved names and inactive
+agents not at all.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from clia.errors import AgentNotFound, CliaError
+from clia.identities import git_history, lint_guardrails
+from clia.identities import layers as layering
+from clia.identities.contexts import AGENCY, AGENT, KINDS, ROOT, ContextSearch, kind_of, root_directives
+from clia.identities.diagnostics import ERROR, INFO, WARNING, diagnostic, in_order
+from clia.identities.files import LINK
+from clia.identities.layers import CONTEXT
+from clia.identities.lineage import Lineage
+from clia.identities.merge import merge
+from clia.identities.roster import as_diagnostic, default_chain, is_active
+from clia.identities.schemas import problems
+from clia.identities.working_path import inside
+from clia.values.pointer import token
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from clia.identities.checks import ResolvedIdentity
+    from clia.identities.contexts import IdentityContext
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.files import LocalFiles
+    from clia.identities.git_history import GitHistory
+    from clia.identities.layers import Layer
+    from clia.identities.roster import IdentityTarget, IdentityTree
+    from clia.identities.working_path import WorkingPath
+
+RowType = TypeVar("RowType", bound="CheckedIdentity | ResolvedIdentity")
+
+
+class FindingsReport(NamedTuple, Generic[RowType]):
+    path: str
+    agents: tuple[RowType, ...]
+    findings: tuple[Diagnostic, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "agents": [each.to_json() for each in self.agents],
+            "findings": [each.to_json() for each in self.findings],
+            "summary": count_severities(self.findings),
+        }
+
+
+def count_severities(findings: Iterable[Diagnostic]) -> dict[str, int]:
+    """How many findings of each severity."""
+    counts = {ERROR: 0, WARNING: 0, INFO: 0}
+    for each in findings:
+        counts[each.severity] += 1
+    return counts
+
+
+class LintSubject(NamedTuple):
+    slug: str
+    place: WorkingPath
+    files: LocalFiles
+    contexts: tuple[IdentityContext, ...]  # of the default chain
+    layers: Mapping[str, Sequence[Layer]]  # by kind, outermost first
+    lineage: Lineage | None  # None: the root chain cannot be used
+    status: object
+    reading: tuple[Diagnostic, ...]  # what resolving the agent had to say
+
+    def is_directives(self) -> bool:
+        """Whether these are root directives: documents that others inherit, and no agent."""
+        return self.slug == ROOT
+
+    def is_active(self) -> bool:
+        return is_active(self.status)
+
+
+def load_subject(files: LocalFiles, target: IdentityTarget) -> LintSubject | list[Diagnostic]:
+    """The subject, or why there is none."""
+    slug, place = target
+    try:
+        lineage = Lineage(files, place, slug)
+        report = lineage.context()
+    except AgentNotFound:
+        return default_chain(files, place, slug)[1]
+    except CliaError as error:
+        return _along_default_chain(files, target, as_diagnostic(error, place.path))
+    layers = {kind: lineage.merged(kind).layers for kind in KINDS}
+    status = lineage.profile().get("status")
+    return LintSubject(slug, place, files, report.default, layers, lineage, status, report.diagnostics)
+
+
+def _along_default_chain(files: LocalFiles, target: IdentityTarget, trouble: Diagnostic) -> LintSubject | list[Diagnostic]:
+    slug, place = target
+    contexts, met = default_chain(files, place, slug)
+    if not contexts:
+        return [trouble, *met]
+    reader = layering.DocumentReader(files, place.trusted)
+    layers = {kind: layering.build_layers(reader, kind, contexts, ()) for kind in KINDS}
+    document, _, found = merge(AGENT, slug, layers[AGENT])
+    reading = (trouble, *met, *reader.diagnostics, *found)
+    return LintSubject(slug, place, files, contexts, layers, None, document.get("status"), reading)
+
+
+_HIDDEN_RANGES = (
+    ("\x00", "\x08"), ("\x0b", "\x0c"), ("\x0e", "\x1a"), ("\x1c", "\x1f"), ("\x7f", "\x9a"), ("\x9c", "\x9f"),  # controls
+    ("\u00ad", "\u00ad"), ("\u034f", "\u034f"), ("\u180b", "\u180f"),  # soft hyphen, grapheme joiner, Mongolian selectors
+    ("\u061c", "\u061c"), ("\u200e", "\u200f"), ("\u202a", "\u202e"), ("\u2066", "\u2069"),  # bidirectional controls
+    ("\u200b", "\u200d"), ("\u2060", "\u2065"), ("\ufeff", "\ufeff"),  # zero width
+    ("\u115f", "\u1160"), ("\u3164", "\u3164"), ("\uffa0", "\uffa0"),  # Hangul fillers
+    ("\u206a", "\u206f"), ("\ufff9", "\ufffb"),  # deprecated formatting, annotations
+    ("\ufe00", "\ufe0f"), ("\U000e0100", "\U000e01ef"), ("\U000e0000", "\U000e007f"),  # variation selectors, tags
+)  # fmt: skip
+_HIDDEN = re.compile("[" + "".join(f"{first}-{last}" for first, last in _HIDDEN_RANGES) + "]")
+_ESCAPE = re.compile("[\x1b\x9b]")
+_COMMENT = "<!--"
+_JOINER, _TEXT_STYLE, _EMOJI_STYLE = "\u200d", "\ufe0e", "\ufe0f"
+# The flag of a part of a country: a black flag, its code in tag letters, an end tag.
+_FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
+_NAMED_CHARACTERS = 4
+
+
+def check_texts(path: str, document: Any) -> Iterator[Diagnostic]:
+    """Findings for each string of a document, keys included."""
+    for pointer, text in _strings(document, ""):
+        if text.isascii() and text.isprintable() and _COMMENT not in text:
+            continue
+        hidden = hidden_characters(text)
+        if hidden:
+            names = ", ".join(f"U+{ord(char):04X} {unicodedata.name(char, 'control')}" for char in hidden[:_NAMED_CHARACTERS])
+            more = f" and {len(hidden) - _NAMED_CHARACTERS} more" if len(hidden) > _NAMED_CHARACTERS else ""
+            yield diagnostic("hidden-text", path, f"{path}: {pointer} holds {names}{more}", pointer)
+        if _COMMENT in text:
+            yield diagnostic("html-comment", path, f"{path}: {pointer} holds an HTML comment", pointer)
+        if _ESCAPE.search(text):
+            yield diagnostic("ansi-escape", path, f"{path}: {pointer} holds a terminal escape", pointer)
+
+
+def hidden_characters(text: str) -> list[str]:
+    """The kinds of hidden characters in a text, in order of first appearance."""
+    shown = _FLAG.sub("", text)
+    found = (match for match in _HIDDEN.finditer(shown) if not _is_part_of_emoji(shown, match.start()))
+    return list(dict.fromkeys(match.group() for match in found))
+
+
+def _is_part_of_emoji(text: str, at: int) -> bool:
+    char = text[at]
+    before = text[at - 1] if at else ""
+    if char in (_TEXT_STYLE, _EMOJI_STYLE):
+        return _is_pictorial(before) or (before != "" and before in "#*0123456789\u203c\u2049\u2139\u3030\u303d")
+    if char == _JOINER:
+        if before in (_TEXT_STYLE, _EMOJI_STYLE):
+            before = text[at - 2] if at > 1 else ""
+        return _is_pictorial(before) and _is_pictorial(text[at + 1 : at + 2])
+    return False
+
+
+def _is_pictorial(char: str) -> bool:
+    """Symbols and skin tones; the emoji planes count as a whole, since new ones come every year."""
+    return char != "" and ("\U0001f000" <= char <= "\U0001faff" or unicodedata.category(char) in ("So", "Sm"))
+
+
+def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, dict):
+        for key, child in value.items():
+            pointer = f"{at}/{token(key)}"
+            yield pointer, key
+            yield from _strings(child, pointer)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _strings(child, f"{at}/{index}")
+
+
+def check_schema(path: str, kind: str, document: Any) -> Iterator[Diagnostic]:
+    """A file whose name claims no kind is a fragment to inherit from, and has no schema."""
+    if kind_of(path) == kind:
+        for pointer, problem in problems(kind, document):
+            yield diagnostic("schema", path, f"{path}: {pointer or 'the document'} {problem}", pointer)
+
+
+def check_resolving(subject: LintSubject) -> Iterator[Diagnostic]:
+    yield from subject.reading
+
+
+def check_links(subject: LintSubject) -> Iterator[Diagnostic]:
+    """Links beside the documents (a persona, an avatar): other tools read those too."""
+    search = ContextSearch(subject.files, subject.place, subject.slug)
+    for context in subject.contexts:
+        boundary = search.boundary(context.directory)
+        for entry in subject.files.entries(context.home) or ():
+            path = f"{context.home}/{entry.name}"
+            if entry.kind == LINK:
+                real = subject.files.real(path)
+                if not inside(real, boundary):
+                    yield diagnostic("symlink-escape", path, f"{path} leads to {real}, outside {boundary}")
+
+
+def check_slugs(subject: LintSubject) -> Iterator[Diagnostic]:
+    """Root directives may be called as they like, and so may what is inherited: both are read under another's slug."""
+    if subject.is_directives():
+        return
+    # A directory linked under a second name answers to both.
+    names = {context.directory: {subject.slug, _file_name(context.real_home)} for context in subject.contexts}
+    for layer in (each for kind in KINDS for each in subject.layers[kind]):
+        slug = layer.document.get("slug")
+        expected = names.get(layer.directory, {subject.slug})
+        if layer.origin == CONTEXT and isinstance(slug, str) and slug not in expected:
+            message = f"{layer.path}: the slug is {slug!r}, the directory is {subject.slug!r}"
+            yield diagnostic("slug-mismatch", layer.path, message, "/slug")
+
+
+def _file_name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def check_inherits_root(subject: LintSubject) -> Iterator[Diagnostic]:
+    """An agent inherits the directives where any document of its chain does, directly or through another one."""
+    directives = root_directives(subject.files, subject.place)
+    if directives is None or not subject.is_active():
+        return
+    repository, path = directives
+    real = subject.files.real(path)
+    if any(layer.only is None and real in (layer.path, subject.files.real(layer.path)) for layer in subject.layers[AGENT]):
+        return
+    # The outermost one inside that repository: there one line mends every place that sees the agent.
+    own = [each.path for each in subject.layers[AGENT] if each.origin == CONTEXT and inside(each.directory, repository)]
+    if own:
+        yield diagnostic("inherits-root-missing", own[0], f"{own[0]} does not inherit the root directives {path}", "/inherits")
+
+
+if TYPE_CHECKING:
+    # (how many are done, of how many, what is looked at now)
+    LintProgress = Callable[[int, int, str], None]
+
+
+class IdentityCheck(NamedTuple):
+    """A check on one agent, or on one of its documents."""
+
+    codes: tuple[str, ...]
+    run: Callable[[LintSubject], Iterable[Diagnostic]]
+
+
+class DocumentCheck(NamedTuple):
+    codes: tuple[str, ...]
+    run: Callable[[str, Layer], Iterable[Diagnostic]]  # (kind, layer)
+
+
+def _check_schema(kind: str, layer: Layer) -> Iterable[Diagnostic]:
+    return check_schema(layer.path, kind, layer.document)
+
+
+def _check_text(kind: str, layer: Layer) -> Iterable[Diagnostic]:
+    """Journals are a record of what was said; profiles and plans are what a model is told."""
+    return () if kind == AGENCY else check_texts(layer.path, layer.document)
+
+
+CHECKS = (
+    IdentityCheck(
+        (
+            "invalid-json", "document-too-large", "document-too-deep", "wrong-type", "scalar-for-list", "unreadable", "not-a-file",
+            "not-a-directory", "symlink-escape", "untrusted-owner", "unsafe-submodule-path", "invalid-gitmodules",
+            "ambiguous-triad", "legacy-name", "inherits-missing", "inherits-remote", "inherits-outside", "inherits-cycle",
+            "inherits-kind-mismatch", "inherits-legacy-place", "inherits-legacy-name", "invalid-root-chain", "root-without-agent",
+            "guardrails-pinned",
+        ),
+        check_resolving,
+    ),
+    IdentityCheck(("symlink-escape",), check_links),
+    IdentityCheck(("slug-mismatch",), check_slugs),
+    IdentityCheck(("inherits-root-missing",), check_inherits_root),
+    IdentityCheck(("guardrail-weakened",), lint_guardrails.check_weakened),
+    IdentityCheck(("guardrail-dropped",), lint_guardrails.check_dropped),
+    IdentityCheck(("waiver-unapproved", "waiver-unknown-guardrail"), lint_guardrails.check_waivers),
+    IdentityCheck(("checklist-disabled",), lint_guardrails.check_disabled),
+)  # fmt: skip
+
+DOCUMENT_CHECKS = (
+    DocumentCheck(("schema",), _check_schema),
+    DocumentCheck(("hidden-text", "html-comment", "ansi-escape"), _check_text),
+)
+
+# Found on the way to the agents, and in the past of their repositories.
+TREE_CODES = ("invalid-slug", "unreadable", "unsafe-submodule-path", "invalid-gitmodules")
+HISTORY_CODES = ("removed-without-archive", "history-shallow", "history-unavailable")
+
+# Where one of these stands, a schema error at the same place says nothing new.
+_MORE_SPECIFIC = frozenset(("wrong-type", "scalar-for-list", "slug-mismatch", "invalid-root-chain"))
+
+
+class CheckedIdentity(NamedTuple):
+    slug: str
+    directory: str  # its innermost domain directory
+    active: bool  # an inactive agent was left alone
+
+    def to_json(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+def lint_tree(
+    files: LocalFiles, past: GitHistory, tree: IdentityTree, slugs: Collection[str] = (), watch: LintProgress | None = None
+) -> FindingsReport[CheckedIdentity]:
+    """All findings of a tree; ``slugs`` narrows it to some agents."""
+    targets = [each for each in tree.targets if not slugs or each.slug in slugs]
+    _check_known(slugs, {each.slug for each in targets}, tree.top.path)
+    checker = Checker()
+    checked: dict[tuple[str, str], CheckedIdentity] = {}
+    found = list(tree.diagnostics)
+    for number, target in enumerate(targets):
+        if watch is not None:
+            watch(number, len(targets), target.slug)
+        subject = load_subject(files, target)
+        if not isinstance(subject, LintSubject):
+            found += subject
+            continue
+        directory = subject.contexts[-1].directory
+        checked[(subject.slug, directory)] = CheckedIdentity(subject.slug, directory, subject.is_active())
+        if subject.is_active():
+            found += checker.findings(subject)
+    found += git_history.removal_findings(files, past, tree, slugs)
+    return FindingsReport(
+        tree.top.path, tuple(each for _, each in sorted(checked.items())), tuple(in_order(_without_duplicates(found)))
+    )
+
+
+class Checker:
+    """Runs the tables on subjects; a document that several subjects share is checked once."""
+
+    def __init__(self) -> None:
+        self._documents: dict[tuple[str, str], list[Diagnostic]] = {}
+
+    def findings(self, subject: LintSubject) -> list[Diagnostic]:
+        found: list[Diagnostic] = []
+        for check in CHECKS:
+            try:
+                found += check.run(subject)
+            except CliaError as error:  # a file that cannot be read makes one check fail, not all
+                found.append(as_diagnostic(error, subject.place.path))
+        for kind in KINDS:
+            for layer in subject.layers[kind]:
+                found += self._document(kind, layer)
+        return in_order(_without_duplicates(found))
+
+    def _document(self, kind: str, layer: Layer) -> list[Diagnostic]:
+        key = (kind, layer.path)
+        if key not in self._documents:
+            self._documents[key] = [item for check in DOCUMENT_CHECKS for item in check.run(kind, layer)]
+        return self._documents[key]
+
+
+def _without_duplicates(found: list[Diagnostic]) -> Iterator[Diagnostic]:
+    said = {(each.path, each.pointer) for each in found if each.code in _MORE_SPECIFIC}
+    return (each for each in found if each.code != "schema" or (each.path, each.pointer) not in said)
+
+
+def _check_known(asked: Collection[str], known: Collection[str], path: str) -> None:
+    missing = sorted(set(asked) - set(known))
+    if missing:
+        raise AgentNotFound(
+            f"no agent {missing[0]!r} at {path}, above or below", fields={"slug": missing[0], "path": path, "searched": [path]}
+        )

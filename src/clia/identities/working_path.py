@@ -1,0 +1,304 @@
+"""The working path and what encloses it: ancestors, repositories, submodules.
+
+Invariant: every path here is real (links resolved) and every list is ordered outer to inner. A submodule that does
+not contain the working path is named, never looked into.
+
+=====
+
+Submodule paths from a ``.gitmodules`` file, read as git reads its configuration.
+
+Invariant: only paths that stay below the declaring directory come out; everything else is a diagnostic.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from clia.errors import CliaError, FileError, InvalidInput, NotFound
+from clia.identities.diagnostics import diagnostic
+from clia.identities.files import DIRECTORY, FILE, LINK, MISSING
+from clia.values import documents
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clia.identities.diagnostics import Diagnostic
+    from clia.identities.files import LocalFiles
+
+
+class WorkingPath(NamedTuple):
+    """A working path, surveyed once and shared by every agent that is looked up from it."""
+
+    path: str
+    ancestors: tuple[str, ...]  # outermost first, the path itself last
+    repositories: tuple[str, ...]  # those ancestors that hold `.git`
+    submodules: frozenset[str]  # those ancestors that an outer `.gitmodules` declares
+    siblings: tuple[str, ...]  # declared submodules that do not contain the path
+    trusted: frozenset[int] | None  # owners whose contexts count outside every repository; None: all
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def inside(path: str, root: str) -> bool:
+    """Whether ``path`` is ``root`` or lies below it."""
+    return root in (path, "/") or path.startswith(root + "/")
+
+
+def depth(path: str) -> int:
+    return 0 if path == "/" else path.count("/")
+
+
+def below(directory: str, name: str) -> str:
+    return f"/{name}" if directory == "/" else f"{directory}/{name}"
+
+
+def parents(path: str) -> list[str]:
+    """The path and all above it, innermost first."""
+    found = [path]
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        found.append(path)
+    return found
+
+
+def survey(files: LocalFiles, path: str, *, ceiling: str | None = None, trusted: frozenset[int] | None = None) -> WorkingPath:
+    """Looks at ``path`` (absolute) and every directory above it, up to and including ``ceiling``."""
+    start = _directory(files, path)
+    ancestors = parents(start)[::-1]
+    if ceiling is not None:
+        top = files.real(ceiling)
+        if not inside(start, top):
+            raise InvalidInput(
+                f"the ceiling {ceiling} does not contain {path}",
+                code="invalid-ceiling",
+                fields={"ceiling": ceiling, "path": path},
+            )
+        ancestors = [each for each in ancestors if inside(each, top)]
+    found: list[Diagnostic] = []
+    submodules: set[str] = set()
+    siblings: set[str] = set()
+    repositories = _trusted_repositories(files, [each for each in ancestors if is_repository(files, each)], trusted)
+    for ancestor in ancestors:
+        outside = not repositories or not inside(ancestor, repositories[0])
+        if outside and not is_owned_by(files, trusted, below(ancestor, ".gitmodules")):
+            continue
+        for root in _submodule_roots(files, ancestor, found):
+            (submodules if inside(start, root) else siblings).add(root)
+    return WorkingPath(
+        start, tuple(ancestors), tuple(repositories), frozenset(submodules), tuple(sorted(siblings)), trusted, tuple(found)
+    )
+
+
+def is_repository(files: LocalFiles, directory: str) -> bool:
+    """Whether the directory holds `.git`, a folder or (in submodules and worktrees) a file."""
+    try:
+        return files.kind(below(directory, ".git")) in (DIRECTORY, FILE, LINK)
+    except FileError:
+        return False
+
+
+def repositories_above(files: LocalFiles, directory: str, trusted: frozenset[int] | None = None) -> list[str]:
+    """The repository roots that enclose a directory, innermost first."""
+    found = [each for each in reversed(parents(directory)) if is_repository(files, each)]
+    return _trusted_repositories(files, found, trusted)[::-1]
+
+
+def is_owned_by(files: LocalFiles, trusted: frozenset[int] | None, *paths: str) -> bool:
+    """Whether all of the paths, as far as they exist, belong to somebody who is trusted."""
+    return trusted is None or {files.owner(each) for each in paths} <= (trusted | {None})
+
+
+def _trusted_repositories(files: LocalFiles, found: list[str], trusted: frozenset[int] | None) -> list[str]:
+    """The repositories that count, outermost first. A `.git` that a stranger put into a shared folder makes it none:
+    an outer repository belongs to the caller, to root, or to whoever owns the innermost one."""
+    if trusted is None or not found:
+        return found
+    owner = files.owner(found[-1])
+    known = trusted if owner is None else trusted | {owner}
+    return [each for each in found if each == found[-1] or is_owned_by(files, known, each, below(each, ".git"))]
+
+
+def find_target(files: LocalFiles, roots: Sequence[str], declared: str, kind: str) -> str | None:
+    """The real path of the first match below each root, innermost first; None if nothing exists there.
+
+    A path that leaves every root is returned as it is, for the caller to refuse.
+    """
+    outside = None
+    for root in roots:
+        real = files.real(declared if declared.startswith("/") else f"{root}/{declared}")
+        if not inside(real, roots[-1]):
+            outside = outside or real
+        elif files.kind(real) == kind:
+            return real
+    return outside
+
+
+def _directory(files: LocalFiles, path: str) -> str:
+    real = files.real(path)
+    kind = files.kind(real)
+    if kind == DIRECTORY:
+        return real
+    if kind == FILE:
+        return real.rpartition("/")[0] or "/"
+    raise NotFound(f"{path} does not exist", code="no-such-path", fields={"path": path})
+
+
+def _submodule_roots(files: LocalFiles, directory: str, found: list[Diagnostic]) -> list[str]:
+    path = below(directory, ".gitmodules")
+    try:
+        kind = files.kind(path)
+        if kind in (MISSING, DIRECTORY):
+            return []
+        if kind == LINK:
+            found.append(diagnostic("unsafe-submodule-path", path, f"{path} is a symlink; git refuses it, and so do we"))
+            return []
+        data = files.read(path, documents.MAX_BYTES)
+        documents.check_size(len(data or b""), path)
+        text = documents.decode(data or b"", path)
+    except FileError as err:
+        found.append(diagnostic("unreadable", path, err.message))
+        return []
+    except CliaError as err:
+        found.append(diagnostic("invalid-gitmodules", path, err.message))
+        return []
+    paths, refused = submodule_paths(text, path)
+    found.extend(refused)
+    return [below(directory, each) for each in paths]
+
+
+_SECTION = re.compile(r'\[([A-Za-z0-9.-]+)(?:[ \t\r\f\v]+"((?:[^"\\\n]|\\[^\n])*)")?\]')
+# Nearly every line of a real file; whatever it does not match is read character by character.
+_SIMPLE = re.compile(r'[ \t]*(?:\[submodule "([^"\\\n]*)"\]|([A-Za-z][A-Za-z0-9-]*)[ \t]*=([^"\\#;\n]*))[ \t]*(?:\n|\Z)')
+# What a path must not hold to be clean at first sight; most are.
+_SUSPICIOUS = re.compile(r"\A(?:[-/]|\Z)|/\Z|//|(?:\A|/)\.|\.git|[\\:\0]", re.IGNORECASE)
+_BLANKS = re.compile(r"\s+")
+_KEY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*")
+_ESCAPES = {"n": "\n", "t": "\t", "b": "\b", '"': '"', "\\": "\\"}
+
+
+class _InvalidLine(Exception):
+    """A line that git would refuse."""
+
+
+def submodule_paths(text: str, path: str) -> tuple[list[str], list[Diagnostic]]:
+    """Relative submodule paths, sorted and each once, with what was refused."""
+    try:
+        declared = _declared_paths(text)
+    except _InvalidLine as err:
+        return [], [diagnostic("invalid-gitmodules", path, f"{path}: {err}")]
+    found: set[str] = set()
+    refused: list[Diagnostic] = []
+    for name, value in sorted(declared.items()):
+        clean = _normalized(value)
+        if clean is None:
+            refused.append(diagnostic("unsafe-submodule-path", path, f"submodule {name!r}: path {value!r} is unsafe"))
+        else:
+            found.add(clean)
+    return sorted(found), refused
+
+
+def _normalized(path: str) -> str | None:
+    if not _SUSPICIOUS.search(path):
+        return path
+    if not path or path.startswith(("/", "-")) or "\0" in path or re.match(r"[A-Za-z]:|\\", path):
+        return None
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if not parts or any(part == ".." or part.lower() == ".git" for part in parts):
+        return None
+    return "/".join(parts)
+
+
+def _declared_paths(text: str) -> dict[str, str]:
+    """Submodule name -> path; the last of several wins, as in git."""
+    found: dict[str, str] = {}
+    name: str | None = None
+    at = 0
+    text = text.replace("\r\n", "\n")
+    while at < len(text):
+        simple = _SIMPLE.match(text, at)
+        if simple:
+            named, key, value = simple.groups()
+            if named is not None:
+                name = named
+            elif name is not None and key.lower() == "path":
+                found[name] = value.strip()
+            at = simple.end()
+            continue
+        char = text[at]
+        blanks = _BLANKS.match(text, at)
+        if blanks:
+            at = blanks.end()
+        elif char in "#;":
+            at = _line_end(text, at)
+        elif char == "[":
+            match = _SECTION.match(text, at)
+            if match is None:
+                raise _InvalidLine(_bad_line(text, at))
+            name = _subsection(match)
+            at = match.end()
+        else:
+            key, value, at = _variable(text, at)
+            if name is not None and key == "path" and value is not None:
+                found[name] = value
+    return found
+
+
+def _subsection(match: re.Match[str]) -> str | None:
+    """The submodule's name, or None for a section that is about something else."""
+    section, quoted = match.group(1), match.group(2)
+    if section.lower() != "submodule" or quoted is None:
+        return None
+    return re.sub(r"\\(.)", r"\1", quoted)
+
+
+def _variable(text: str, at: int) -> tuple[str, str | None, int]:
+    match = _KEY.match(text, at)
+    if match is None:
+        raise _InvalidLine(_bad_line(text, at))
+    key, after = match.group(1).lower(), match.end()
+    if after >= len(text) or text[after] == "\n":
+        return key, None, _line_end(text, after)
+    if text[after] != "=":
+        raise _InvalidLine(_bad_line(text, at))
+    value, end = _value(text, after + 1)
+    return key, value, end
+
+
+def _value(text: str, at: int) -> tuple[str, int]:
+    """One value: quotes, escapes, comments and continued lines; blanks at the ends are dropped unless quoted."""
+    out: list[str] = []
+    kept = 0  # what stands before here may not be trimmed, since it was quoted or is no blank
+    quoted = False
+    start = at
+    while at < len(text) and (quoted or text[at] not in "\n#;"):
+        char = text[at]
+        if char == "\n":
+            raise _InvalidLine(_bad_line(text, start))
+        if char == '"':
+            quoted = not quoted
+            kept = len(out)
+        elif char == "\\":
+            at += 1
+            follower = text[at : at + 1]
+            if follower != "\n":
+                if follower not in _ESCAPES or not follower:
+                    raise _InvalidLine(_bad_line(text, start))
+                out.append(_ESCAPES[follower])
+                kept = len(out)
+        elif not char.isspace() or quoted or out:
+            out.append(char)
+            kept = len(out) if quoted or not char.isspace() else kept
+        at += 1
+    if quoted:
+        raise _InvalidLine(_bad_line(text, start))
+    return "".join(out[:kept]), _line_end(text, at)
+
+
+def _line_end(text: str, at: int) -> int:
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end + 1
+
+
+def _bad_line(text: str, at: int) -> str:
+    return f"line {text.count(chr(10), 0, at) + 1} is not git configuration"
