@@ -50,7 +50,7 @@ def _rows(space: clia.Space, repo: pygit2.Repository, rounds: int) -> list[Row]:
         return sum(len(each.parents) for each in walker)
 
     def terminal() -> object:
-        return lanes.layout([lanes.Node(each.cid, each.parents, each.agent or "") for each in commits])
+        return lanes.layout([lanes.GraphNode(each.cid, each.parents, each.agent or "") for each in commits])
 
     whole, floor, placed, lined, drawn, collapsed = in_turns(
         [

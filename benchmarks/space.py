@@ -17,7 +17,7 @@ from benchmarks.measure import GOES, Row, attempted, beside, in_turns
 from benchmarks.places import place
 from benchmarks.works import GIT, GIT_NOTES, LIBGIT2_NOTES, NAIVE
 from clia.git.notes import CROWDED
-from clia.git.records import FILE, Entry, Stamp
+from clia.git.records import FILE, Stamp, TreeEntry
 from clia.store.interface import Edge
 
 if TYPE_CHECKING:
@@ -136,11 +136,11 @@ def _noted(path: Path, count: int) -> Callable[[], None]:
     blob = core.objects.write_blob(b"{}")
     commits = _ids()
     sizes: dict[str, int] = {}
-    entries: dict[str, Entry | None] = {}
+    entries: dict[str, TreeEntry | None] = {}
     for commit in itertools.islice(commits, count):
         sizes[commit[:2]] = sizes.get(commit[:2], 0) + 1
         crowded = sizes[commit[:2]] > CROWDED
-        entries[f"{commit[:2]}/{commit[2:4]}/{commit[4:]}" if crowded else f"{commit[:2]}/{commit[2:]}"] = Entry(FILE, blob)
+        entries[f"{commit[:2]}/{commit[2:4]}/{commit[4:]}" if crowded else f"{commit[:2]}/{commit[2:]}"] = TreeEntry(FILE, blob)
     tree = core.objects.update_tree(None, entries)
     ref = "refs/notes/clia/trace/scout"
     core.refs.move(ref, None, core.objects.write_commit(tree, [], BY, BY, "notes\n"), "bench")

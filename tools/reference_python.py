@@ -15,13 +15,13 @@ from clia.api import remote_space as client_space
 from clia.behaviours import model as behaviour_model
 from clia.behaviours import service as behaviour_verbs
 from clia.cli import agent_program
-from clia.engine import interface as engine
+from clia.engine import records as engine
 from clia.facade import opening as spaces
 from clia.facade import settings, space
 from clia.federation import model as federation_model
 from clia.federation import service as federation_verbs
 from clia.git import records as repository
-from clia.git import workbench_records as workbench
+from clia.git import records as workbench
 from clia.hub import ledger
 from clia.hub import records as hub_records
 from clia.hub import service as hub_verbs

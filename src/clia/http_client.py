@@ -1,7 +1,7 @@
-"""HTTP through the standard library.
+"""Asking a server over HTTP.
 
-Invariant: the whole answer comes within the time given, however slowly a server sends. No header of ours is in an error. A
-connection is kept only where both sides have said all, so that no answer is ever taken for that of another request.
+Invariant of every call: it ends within its time, holds no more than it was told of the answer, follows no redirect, and
+trusts no server whose certificate does not hold.
 """
 
 from __future__ import annotations
@@ -15,11 +15,29 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from clia.errors import InvalidInput, TransportError
-from clia.http_interface import TOO_SLOW, HttpAnswer, HttpStream
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+TOO_SLOW = "it does not answer in time"
+"""The ``reason`` among a ``TransportError``'s fields where the time was up: the server may be at it still."""
+
+
+class HttpResponse(NamedTuple):
+    status: int
+    headers: Mapping[str, str]  # by lower-case name
+    body: bytes
+
+
+class HttpStream(NamedTuple):
+    """An answer that goes on: its lines come as the server sends them, without their ends."""
+
+    status: int
+    headers: Mapping[str, str]
+    lines: Iterator[bytes]
+
 
 _LINE_MAX = 4 * 1024 * 1024
 
@@ -27,18 +45,18 @@ _LINE_MAX = 4 * 1024 * 1024
 class HttpClient:
     """``Http`` without state, one connection a call: threads may share it."""
 
-    def post(self, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float, limit: int) -> HttpAnswer:
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float, limit: int) -> HttpResponse:
         address, path = _address(url)
         connection = address.connection(seconds)
         with _translated(address.host):
             try:
                 connection.connect()
-                return _exchanged(connection, _Asked("POST", path, headers, body), seconds, limit)[0]
+                return _exchanged(connection, _Request("POST", path, headers, body), seconds, limit)[0]
             finally:
                 connection.close()
 
 
-class KeptConnections:
+class HttpConnectionPool:
     """``HttpChannel``: connections are kept from call to call, as many as were ever used at once; each call has one to itself."""
 
     def __init__(self, url: str) -> None:
@@ -49,12 +67,12 @@ class KeptConnections:
 
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, seconds: float, limit: int
-    ) -> HttpAnswer:
+    ) -> HttpResponse:
         keep = False
         with _translated(self._address.host):
             connection = self._connected(seconds)
             try:
-                answer, keep = _exchanged(connection, _Asked(method, self._prefix + target, headers, body), seconds, limit)
+                answer, keep = _exchanged(connection, _Request(method, self._prefix + target, headers, body), seconds, limit)
             finally:
                 if keep and not self._closed:
                     self._idle.append(connection)
@@ -69,7 +87,7 @@ class KeptConnections:
         try:
             with _translated(host):
                 connection.connect()
-                _send(connection, _Asked("GET", self._prefix + target, headers, None))
+                _send(connection, _Request("GET", self._prefix + target, headers, None))
                 answer = connection.getresponse()
             with answer:
                 yield HttpStream(answer.status, _headers(answer), _lines(host, answer))
@@ -92,7 +110,7 @@ class KeptConnections:
         return made
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     method: str
     path: str
     headers: Mapping[str, str]
@@ -126,7 +144,7 @@ def _no_address() -> InvalidInput:
     return InvalidInput("an address must be http:// or https:// with a host", code="invalid-url", fields={"field": "url"})
 
 
-def _exchanged(connection: http.client.HTTPConnection, asked: _Asked, seconds: float, limit: int) -> tuple[HttpAnswer, bool]:
+def _exchanged(connection: http.client.HTTPConnection, asked: _Request, seconds: float, limit: int) -> tuple[HttpResponse, bool]:
     """The answer, and whether the connection can be used for another request."""
     with _bounded(connection, seconds) as out_of_time:
         try:
@@ -141,14 +159,14 @@ def _exchanged(connection: http.client.HTTPConnection, asked: _Asked, seconds: f
             raise TimeoutError
     if len(data) > limit:
         raise _failed(connection.host, f"it sends more than {limit} bytes", retryable=False)
-    return HttpAnswer(answer.status, _headers(answer), data), answer.isclosed() and not answer.will_close
+    return HttpResponse(answer.status, _headers(answer), data), answer.isclosed() and not answer.will_close
 
 
 def _headers(answer: http.client.HTTPResponse) -> dict[str, str]:
     return {key.lower(): value for key, value in answer.getheaders()}
 
 
-def _send(connection: http.client.HTTPConnection, asked: _Asked) -> None:
+def _send(connection: http.client.HTTPConnection, asked: _Request) -> None:
     try:
         connection.request(asked.method, asked.path, body=asked.body, headers=dict(asked.headers))
     except ValueError:  # raised before anything is sent, and its words have the header in them

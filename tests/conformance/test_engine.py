@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.engine.interface import LIMIT, LOST, RAISED, RESULT, TIMER, Answer, Call, Failure, Program, Turn
-from clia.engine.limits import Limits
 from clia.engine.monty import MAX_WORKERS, MontyEngine
+from clia.engine.records import LIMIT, LOST, RAISED, RESULT, TIMER, EngineLimits, Failure, FlowAnswer, FlowCall, FlowProgram, Turn
 from clia.errors import EngineError, InvalidAnswer, InvalidFlow, InvalidInput
 from support import flows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.engine.interface import Run
+    from clia.engine.records import FlowRun
     from clia.engine.runs import MontyRun
 
 AT = "2026-03-29T00:59:59.123456+00:00"
-QUICK = Limits(turn_seconds=0.5)
-SMALL = Limits(memory=16 * 1024 * 1024)
+QUICK = EngineLimits(turn_seconds=0.5)
+SMALL = EngineLimits(memory=16 * 1024 * 1024)
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +51,15 @@ def small() -> Iterator[MontyEngine]:
     made.close()
 
 
-def program(source: str, value: Any = None, seed: str = "seed", started_at: str = AT, timezone: str = "UTC") -> Program:
-    return Program(source, value, seed, started_at, timezone)
+def program(source: str, value: Any = None, seed: str = "seed", started_at: str = AT, timezone: str = "UTC") -> FlowProgram:
+    return FlowProgram(source, value, seed, started_at, timezone)
 
 
 def body(*lines: str, head: str = "") -> str:
     return "\n".join([*head.splitlines(), "def main(input):", *(f"    {line}" for line in lines), ""])
 
 
-def end_of(engine: MontyEngine, source: str, *answers: Answer, value: Any = None) -> Turn:
+def end_of(engine: MontyEngine, source: str, *answers: FlowAnswer, value: Any = None) -> Turn:
     """Where a flow ends up when its first pending call gets each answer in turn."""
     with engine.start(program(source, value)) as run:
         for answer in answers:
@@ -68,13 +67,13 @@ def end_of(engine: MontyEngine, source: str, *answers: Answer, value: Any = None
         return run.turn
 
 
-def failure_of(engine: MontyEngine, source: str, *answers: Answer) -> Failure:
+def failure_of(engine: MontyEngine, source: str, *answers: FlowAnswer) -> Failure:
     failure = end_of(engine, source, *answers).failure
     assert failure is not None
     return failure
 
 
-def worker_of(run: Run) -> int:
+def worker_of(run: FlowRun) -> int:
     session = getattr(run, "_session")  # noqa: B009 - white box: the worker's process is nobody's business but this test's
     pid = session.worker_pid
     assert isinstance(pid, int)
@@ -86,10 +85,10 @@ def worker_of(run: Run) -> int:
 
 def test_a_flow_stops_at_each_request_and_ends_with_its_result(engine: MontyEngine) -> None:
     with engine.start(program(flows.PLAN, {"goal": "g"})) as run:
-        assert run.turn == Turn(pending=(Call(1, "llm", None, {"prompt": "g"}, 2),))
+        assert run.turn == Turn(pending=(FlowCall(1, "llm", None, {"prompt": "g"}, 2),))
         asked = {"question": "Go on?", "plan": ["p"], "choices": ["approve", "reject"]}
-        assert run.answer(1, Answer(["p"])).pending == (Call(2, "human", "gate", asked, 3),)
-        turn = run.answer(2, Answer("approve"))
+        assert run.answer(1, FlowAnswer(["p"])).pending == (FlowCall(2, "human", "gate", asked, 3),)
+        turn = run.answer(2, FlowAnswer("approve"))
         assert turn == run.turn == Turn(result={"status": "done", "plan": ["p"]})
         assert turn.ended
 
@@ -98,38 +97,38 @@ def test_printing_goes_with_the_turn_that_it_happened_in(engine: MontyEngine) ->
     source = body("print('one')", "request('a')", "print('two', 'more', end='!')", "return 1")
     with engine.start(program(source)) as run:
         assert run.turn.printed == "one\n"
-        assert run.answer(1, Answer()).printed == "two more!"
+        assert run.answer(1, FlowAnswer()).printed == "two more!"
 
 
 def test_suspend_has_a_tag_and_may_have_a_payload(engine: MontyEngine) -> None:
     with engine.start(program(flows.WAIT, "w")) as run:
-        assert run.turn.pending == (Call(1, "suspend", "start", None, 3),)
-        assert run.answer(1, Answer(5)).pending == (Call(2, "suspend", "go on", {"first": 5}, 4),)
+        assert run.turn.pending == (FlowCall(1, "suspend", "start", None, 3),)
+        assert run.answer(1, FlowAnswer(5)).pending == (FlowCall(2, "suspend", "go on", {"first": 5}, 4),)
 
 
 def test_sleeping_is_a_timer_and_no_sleep_is_no_timer(engine: MontyEngine) -> None:
     with engine.start(program(flows.SLEEP)) as run:
-        assert run.turn.pending == (Call(1, TIMER, None, {"seconds": 0.5}, 6),)
-        (second,) = run.answer(1, Answer("whatever")).pending
+        assert run.turn.pending == (FlowCall(1, TIMER, None, {"seconds": 0.5}, 6),)
+        (second,) = run.answer(1, FlowAnswer("whatever")).pending
         assert (second.kind, second.payload) == (TIMER, {"seconds": 2.0})
-        (third,) = run.answer(second.number, Answer()).pending
+        (third,) = run.answer(second.number, FlowAnswer()).pending
         assert third.kind == "awake"
 
 
 def test_sleeping_returns_what_sleeping_returns_whatever_the_answer(engine: MontyEngine) -> None:
-    assert end_of(engine, body("return [time.sleep(1)]", head="import time"), Answer("x")).result == [None]
+    assert end_of(engine, body("return [time.sleep(1)]", head="import time"), FlowAnswer("x")).result == [None]
     source = "import asyncio\nasync def main(input):\n    return await asyncio.sleep(1, 'slept')\n"
-    assert end_of(engine, source, Answer("x")).result == "slept"
+    assert end_of(engine, source, FlowAnswer("x")).result == "slept"
 
 
 def test_a_flow_may_ask_for_a_timer_by_name_and_gets_its_answer(engine: MontyEngine) -> None:
-    assert end_of(engine, body("return request('timer', {'seconds': 1})"), Answer("rang")).result == "rang"
+    assert end_of(engine, body("return request('timer', {'seconds': 1})"), FlowAnswer("rang")).result == "rang"
 
 
 def test_an_error_is_raised_where_the_flow_asked(engine: MontyEngine) -> None:
     source = body("try:", "    request('a')", "except RuntimeError as e:", "    return ['caught', str(e)]")
-    assert end_of(engine, source, Answer(error="no luck")).result == ["caught", "no luck"]
-    failure = failure_of(engine, body("x = 1", "return request('a')"), Answer(error="no\nluck \ud800"))
+    assert end_of(engine, source, FlowAnswer(error="no luck")).result == ["caught", "no luck"]
+    failure = failure_of(engine, body("x = 1", "return request('a')"), FlowAnswer(error="no\nluck \ud800"))
     assert failure == Failure(RAISED, "RuntimeError: no luck ?", 3, failure.trace)
     assert "line 3, in main\n    return request('a')" in failure.trace
     assert "_clia" not in failure.trace
@@ -190,24 +189,24 @@ def test_calls_of_one_gather_are_pending_together_and_answered_in_any_order(engi
             (2, "review", "b"),
             (3, "review", "c"),
         ]
-        assert [call.number for call in run.answer(3, Answer("C")).pending] == [1, 2, 4]
-        assert [call.number for call in run.answer(1, Answer("A")).pending] == [2, 4, 5]
-        run.answer(5, Answer("AA"))
-        run.answer(2, Answer("B"))
-        run.answer(6, Answer("BB"))
-        (last,) = run.answer(4, Answer("CC")).pending
+        assert [call.number for call in run.answer(3, FlowAnswer("C")).pending] == [1, 2, 4]
+        assert [call.number for call in run.answer(1, FlowAnswer("A")).pending] == [2, 4, 5]
+        run.answer(5, FlowAnswer("AA"))
+        run.answer(2, FlowAnswer("B"))
+        run.answer(6, FlowAnswer("BB"))
+        (last,) = run.answer(4, FlowAnswer("CC")).pending
         assert last.kind == "last"
         pair = [["a", "A", "AA"], ["b", "B", "BB"]]
-        assert run.answer(last.number, Answer(0)).result == {"pair": pair, "alone": ["c", "C", "CC"], "last": 0}
+        assert run.answer(last.number, FlowAnswer(0)).result == {"pair": pair, "alone": ["c", "C", "CC"], "last": 0}
 
 
 def test_one_failure_of_a_gather_leaves_the_other_calls_open(engine: MontyEngine) -> None:
     with engine.start(program(flows.HANDLED)) as run:
-        turn = run.answer(2, Answer(error="bad"))
+        turn = run.answer(2, FlowAnswer(error="bad"))
         assert [call.kind for call in turn.pending] == ["firm", "risky", "risky", "risky"]
         for call in turn.pending[:3]:
-            run.answer(call.number, Answer(call.number))
-        assert run.answer(turn.pending[3].number, Answer(error="worse")).result == ["bad", [3, 4, "lost 3: worse"]]
+            run.answer(call.number, FlowAnswer(call.number))
+        assert run.answer(turn.pending[3].number, FlowAnswer(error="worse")).result == ["bad", [3, 4, "lost 3: worse"]]
 
 
 def test_a_request_that_nobody_awaits_is_refused_where_it_stands(engine: MontyEngine) -> None:
@@ -224,16 +223,16 @@ def test_a_plain_sleep_in_an_async_flow_is_refused(engine: MontyEngine) -> None:
 
 def test_plain_helpers_of_an_async_flow_hand_on_what_can_be_awaited(engine: MontyEngine) -> None:
     source = "def ask(x):\n    return request('a', x)\nasync def main(input):\n    return [await ask(1), await ask(2)]\n"
-    assert end_of(engine, source, Answer("one"), Answer("two")).result == ["one", "two"]
+    assert end_of(engine, source, FlowAnswer("one"), FlowAnswer("two")).result == ["one", "two"]
 
 
 def test_an_async_flow_may_be_written_in_newer_python_than_this_one(engine: MontyEngine) -> None:
     source = "async def main(input):\n    return f'{(await request('a'))['b']}'\n"
-    assert end_of(engine, source, Answer({"b": "newer"})).result == "newer"
+    assert end_of(engine, source, FlowAnswer({"b": "newer"})).result == "newer"
 
 
 def test_functions_of_the_host_are_values_too(engine: MontyEngine) -> None:
-    assert end_of(engine, flows.VALUES, Answer(1), Answer(2), Answer(3)).result == [[1, 2], 3]
+    assert end_of(engine, flows.VALUES, FlowAnswer(1), FlowAnswer(2), FlowAnswer(3)).result == [[1, 2], 3]
 
 
 # --- what crosses
@@ -246,13 +245,13 @@ CROSSES = [None, True, 0, -(2**53) + 1, 2**53 - 1, 1.5, -0.0, "", "é\0😀", []
 def test_json_crosses_unchanged_as_input_payload_answer_and_result(engine: MontyEngine, value: Any) -> None:
     with engine.start(program("def main(input):\n    return [request('a', input), input]\n", value)) as run:
         assert repr(run.turn.pending[0].payload) == repr(value)
-        assert repr(run.answer(1, Answer(value)).result) == repr([value, value])
+        assert repr(run.answer(1, FlowAnswer(value)).result) == repr([value, value])
 
 
 def test_a_tuple_crosses_as_a_list(engine: MontyEngine) -> None:
     with engine.start(program(body("return (1, request('a', (2, (3,))))"))) as run:
         assert run.turn.pending[0].payload == [2, [3]]
-        assert run.answer(1, Answer((4,))).result == [1, [4]]
+        assert run.answer(1, FlowAnswer((4,))).result == [1, [4]]
 
 
 NO_JSON = [
@@ -281,7 +280,7 @@ HEAD = "class Point:\n    pass\ndef deep(n):\n    x = 1\n    for _ in range(n):\
 @pytest.mark.parametrize(("value", "error", "message"), NO_JSON, ids=[row[0] for row in NO_JSON])
 def test_what_is_no_json_is_refused_inside_the_flow_by_place(engine: MontyEngine, value: str, error: str, message: str) -> None:
     lines = ("try:", f"    request('a', {value})", f"except {error} as e:", "    said = str(e)", "return [said, request('b')]")
-    turn = end_of(engine, body(*lines, head=HEAD), Answer("after"))
+    turn = end_of(engine, body(*lines, head=HEAD), FlowAnswer("after"))
     assert turn.failure is None
     assert turn.result[0].endswith(message)
     assert turn.result[1] == "after"
@@ -309,19 +308,19 @@ def test_an_input_or_answer_that_is_no_json_is_refused_before_anything_happens(e
     with engine.start(program(flows.WAIT, 1)) as run:
         before = run.turn
         with pytest.raises(InvalidAnswer, match="the answer"):
-            run.answer(1, Answer([value]))
+            run.answer(1, FlowAnswer([value]))
         assert run.turn == before
-        assert run.answer(1, Answer("good")).pending[0].number == 2
+        assert run.answer(1, FlowAnswer("good")).pending[0].number == 2
 
 
 @pytest.mark.parametrize("text", ["dict_keys(['a'])", "<coroutine object h>", "<module 'json'>"])
 def test_text_from_outside_is_text_whatever_it_looks_like(engine: MontyEngine, text: str) -> None:
     source = body("return [len(input), len(request('a'))]")
-    assert end_of(engine, source, Answer(text), value=text).result == [len(text)] * 2
+    assert end_of(engine, source, FlowAnswer(text), value=text).result == [len(text)] * 2
 
 
 def test_an_answer_may_be_large(engine: MontyEngine) -> None:
-    assert end_of(engine, body("return len(request('a'))"), Answer("x" * 8_000_000)).result == 8_000_000
+    assert end_of(engine, body("return len(request('a'))"), FlowAnswer("x" * 8_000_000)).result == 8_000_000
 
 
 @pytest.mark.parametrize(
@@ -387,9 +386,9 @@ def test_the_input_is_no_global_of_a_plain_name(engine: MontyEngine) -> None:
 
 
 def test_clock_and_chance_come_from_the_program_alone(engine: MontyEngine) -> None:
-    def run_of(made: Program) -> tuple[Any, Any]:
+    def run_of(made: FlowProgram) -> tuple[Any, Any]:
         with engine.start(made) as run:
-            return run.turn.pending[0].payload, run.answer(1, Answer("x")).result
+            return run.turn.pending[0].payload, run.answer(1, FlowAnswer("x")).result
 
     first = run_of(program(flows.CHANCE))
     assert run_of(program(flows.CHANCE)) == first
@@ -443,7 +442,7 @@ def test_an_endless_loop_ends_as_a_limit(quick: MontyEngine) -> None:
 def test_the_time_limit_is_a_turns_not_a_flows(quick: MontyEngine) -> None:
     """After the first answers it still has all of its time; and it strikes in a later turn too."""
     source = body("for _ in range(20):", "    request('a')", "while True:", "    pass")
-    assert failure_of(quick, source, *[Answer()] * 20).reason == LIMIT
+    assert failure_of(quick, source, *[FlowAnswer()] * 20).reason == LIMIT
 
 
 @pytest.mark.parametrize(
@@ -465,13 +464,13 @@ def test_a_memory_bomb_ends_as_a_limit(small: MontyEngine, bomb: str) -> None:
 
 def test_deep_recursion_is_an_exception_that_a_flow_can_catch(engine: MontyEngine) -> None:
     source = body("try:", "    f(0)", "except RecursionError:", "    return request('a')", head="def f(n):\n    return f(n + 1)")
-    assert end_of(engine, source, Answer("went on")).result == "went on"
+    assert end_of(engine, source, FlowAnswer("went on")).result == "went on"
 
 
 def test_the_depth_is_the_engines_own_and_the_same_each_time(engine: MontyEngine) -> None:
     lines = ("try:", "    f()", "except RecursionError:", "    return len(seen)")
     source = body(*lines, head="seen = []\ndef f():\n    seen.append(1)\n    f()")
-    shallow = MontyEngine(Limits(depth=50))
+    shallow = MontyEngine(EngineLimits(depth=50))
     for made, most in ((engine, 200), (shallow, 50)):
         found = {end_of(made, source).result for _ in range(3)}
         assert len(found) == 1
@@ -480,12 +479,12 @@ def test_the_depth_is_the_engines_own_and_the_same_each_time(engine: MontyEngine
 
 
 def test_printing_without_end_is_cut_and_harms_nothing(quick: MontyEngine) -> None:
-    limited = MontyEngine(Limits(printed=1000))
+    limited = MontyEngine(EngineLimits(printed=1000))
     with limited.start(program(body("for n in range(10_000):", "    print('0123456789')", "return request('a')"))) as run:
         printed = run.turn.printed
         assert printed.startswith("0123456789\n")
         assert printed[1000:] == "\n[cut: more than 1000 characters]\n"
-        assert run.answer(1, Answer(1)).printed == ""
+        assert run.answer(1, FlowAnswer(1)).printed == ""
     limited.close()
     endless = end_of(quick, body("while True:", "    print('x' * 1000)"))
     assert endless.failure is not None
@@ -510,7 +509,7 @@ def test_a_patient_run_has_more_time(quick: MontyEngine) -> None:
 
 
 def test_a_patient_run_is_bounded_too() -> None:
-    made = MontyEngine(Limits(turn_seconds=0.02))
+    made = MontyEngine(EngineLimits(turn_seconds=0.02))
     with made.start(program(body("while True:", "    pass")), patient=True) as run:
         assert run.turn.failure == Failure(LIMIT, "time: a turn ran longer than 0.2 seconds", None)
     made.close()
@@ -519,19 +518,19 @@ def test_a_patient_run_is_bounded_too() -> None:
 # --- dumps
 
 
-def come_back(engine: MontyEngine, made: Program, run: MontyRun) -> MontyRun:
+def come_back(engine: MontyEngine, made: FlowProgram, run: MontyRun) -> MontyRun:
     return engine.load(made, run.dump(), run.turn.pending)
 
 
 def test_a_dump_comes_back_to_the_same_calls_and_the_same_end(engine: MontyEngine) -> None:
     made = program(flows.NAPS)
     with engine.start(made) as run:
-        run.answer(run.turn.pending[2].number, Answer())
+        run.answer(run.turn.pending[2].number, FlowAnswer())
         with come_back(engine, made, run) as copy:
             assert copy.turn.pending == run.turn.pending
             while not run.turn.ended:
                 number = run.turn.pending[-1].number
-                assert copy.answer(number, Answer(number)) == run.answer(number, Answer(number))
+                assert copy.answer(number, FlowAnswer(number)) == run.answer(number, FlowAnswer(number))
             assert copy.turn.result == run.turn.result
 
 
@@ -539,7 +538,7 @@ def test_a_dump_is_read_by_another_process_of_the_same_engine(engine: MontyEngin
     made = program(flows.WAIT, 1)
     other = MontyEngine()
     with engine.start(made) as run, come_back(other, made, run) as copy:
-        assert copy.answer(1, Answer(2)).pending == (Call(2, "suspend", "go on", {"first": 2}, 4),)
+        assert copy.answer(1, FlowAnswer(2)).pending == (FlowCall(2, "suspend", "go on", {"first": 2}, 4),)
     other.close()
 
 
@@ -547,7 +546,7 @@ def test_a_run_that_came_back_is_bounded_as_it_was(quick: MontyEngine, small: Mo
     for one, bomb in ((quick, "while True: pass"), (small, "x = [0] * 10**9")):
         made = program(body("request('a')", bomb))
         with one.start(made) as run, come_back(one, made, run) as copy:
-            failure = copy.answer(1, Answer()).failure
+            failure = copy.answer(1, FlowAnswer()).failure
             assert failure is not None
             assert failure.reason == LIMIT
 
@@ -563,7 +562,7 @@ def test_a_damaged_dump_is_an_error_and_no_crash(engine: MontyEngine, cut: int) 
             engine.load(made, bad, pending)
         assert caught.value.code == "dump-unusable"
     with engine.load(made, dump, pending) as run:
-        assert run.answer(1, Answer(1)).pending
+        assert run.answer(1, FlowAnswer(1)).pending
 
 
 def test_a_sealed_dump_that_the_interpreter_cannot_use_is_an_error(engine: MontyEngine) -> None:
@@ -576,7 +575,7 @@ def test_a_sealed_dump_that_the_interpreter_cannot_use_is_an_error(engine: Monty
     state = dump[27:]
     for bad in (b"x", state[:100], state[:-3], bytes(1000), state[:20] + bytes(50) + state[70:]):
         with pytest.raises(EngineError):
-            engine.load(made, runs._sealed(identity, bad), pending).answer(1, Answer(1))
+            engine.load(made, runs._sealed(identity, bad), pending).answer(1, FlowAnswer(1))
     assert end_of(engine, body("return 1")).result == 1
 
 
@@ -596,7 +595,7 @@ def test_a_dump_that_waits_for_other_calls_is_refused(engine: MontyEngine, sourc
     made = program(source, 1)
     with engine.start(made) as run:
         dump, pending = run.dump(), run.turn.pending
-    for other in ((), pending[1:], (*pending, Call(9, "a", None, None, 1)), (pending[0]._replace(number=7), *pending[1:])):
+    for other in ((), pending[1:], (*pending, FlowCall(9, "a", None, None, 1)), (pending[0]._replace(number=7), *pending[1:])):
         if other != pending:
             with pytest.raises(EngineError, match="other calls"):
                 engine.load(made, dump, other)
@@ -607,13 +606,13 @@ def test_only_a_run_that_waits_can_be_dumped_or_answered(engine: MontyEngine) ->
         with pytest.raises(InvalidInput):
             run.dump()
         with pytest.raises(InvalidInput, match="not pending"):
-            run.answer(1, Answer())
+            run.answer(1, FlowAnswer())
     with engine.start(program(flows.WAIT)) as run:
         for number in (0, 2, -1):
             with pytest.raises(InvalidInput, match="not pending"):
-                run.answer(number, Answer())
+                run.answer(number, FlowAnswer())
     with pytest.raises(EngineError):
-        run.answer(1, Answer())
+        run.answer(1, FlowAnswer())
 
 
 def test_three_thousand_answers(engine: MontyEngine) -> None:
@@ -621,7 +620,7 @@ def test_three_thousand_answers(engine: MontyEngine) -> None:
     with engine.start(program(source)) as run:
         for number in range(1, 3001):
             assert run.turn.pending[0].number == number
-            run.answer(number, Answer(number))
+            run.answer(number, FlowAnswer(number))
         assert run.turn.result == sum(range(3001))
 
 
@@ -634,12 +633,12 @@ def test_a_worker_that_is_killed_loses_its_run_and_nothing_else(engine: MontyEng
         dump, pending = run.dump(), run.turn.pending
         os.kill(worker_of(run), signal.SIGKILL)
         with pytest.raises(EngineError) as caught:
-            run.answer(1, Answer(1))
+            run.answer(1, FlowAnswer(1))
         assert caught.value.retryable
         assert caught.value.code == LOST
-        assert bystander.answer(1, Answer(1)).pending
+        assert bystander.answer(1, FlowAnswer(1)).pending
     with engine.load(made, dump, pending) as again:
-        assert again.answer(1, Answer(1)).pending
+        assert again.answer(1, FlowAnswer(1)).pending
 
 
 def test_a_worker_that_is_killed_while_it_runs(engine: MontyEngine) -> None:
@@ -648,18 +647,18 @@ def test_a_worker_that_is_killed_while_it_runs(engine: MontyEngine) -> None:
         killer = threading.Timer(0.2, os.kill, (worker_of(run), signal.SIGKILL))
         killer.start()
         with pytest.raises(EngineError, match="lost"):
-            run.answer(1, Answer())
+            run.answer(1, FlowAnswer())
         killer.join()
     assert end_of(engine, body("return 1")).result == 1
 
 
 def test_a_worker_that_hangs_is_ended_as_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clia.engine.monty._GRACE_SECONDS", 0.1)
-    made = MontyEngine(Limits(turn_seconds=2))
+    made = MontyEngine(EngineLimits(turn_seconds=2))
     with made.start(program(flows.WAIT)) as run:
         os.kill(worker_of(run), signal.SIGSTOP)
         os.waitid(os.P_PID, worker_of(run), os.WSTOPPED)
-        assert run.answer(1, Answer()).failure == Failure(LIMIT, "time: a turn ran longer than 2 seconds", None)
+        assert run.answer(1, FlowAnswer()).failure == Failure(LIMIT, "time: a turn ran longer than 2 seconds", None)
     assert end_of(made, body("return 1")).result == 1
     made.close()
 
@@ -686,7 +685,7 @@ def test_threads_share_an_engine(engine: MontyEngine) -> None:
     def whole(number: int) -> Any:
         with engine.start(program(flows.LOOP, {"steps": 20})) as run:
             while not run.turn.ended:
-                run.answer(run.turn.pending[0].number, Answer(number))
+                run.answer(run.turn.pending[0].number, FlowAnswer(number))
             return run.turn.result
 
     with ThreadPoolExecutor(12) as pool:
@@ -697,8 +696,8 @@ def test_many_runs_may_be_held_at_one_time(engine: MontyEngine) -> None:
     runs = [engine.start(program(flows.WAIT, number)) for number in range(30)]
     for number, run in enumerate(runs):
         with run:
-            run.answer(1, Answer(number))
-            assert run.answer(2, Answer(None)).result == [number, None]
+            run.answer(1, FlowAnswer(number))
+            assert run.answer(2, FlowAnswer(None)).result == [number, None]
 
 
 def test_a_run_that_has_ended_holds_no_worker(engine: MontyEngine) -> None:
@@ -714,8 +713,8 @@ def test_close_ends_the_idle_workers_and_the_engine_works_on() -> None:
         made.close()
         made.close()
         assert end_of(made, body("return 1")).result == 1
-        run.answer(1, Answer(1))
-        assert run.answer(2, Answer(2)).result == [1, 2]
+        run.answer(1, FlowAnswer(1))
+        assert run.answer(2, FlowAnswer(2)).result == [1, 2]
     made.close()
 
 
@@ -723,9 +722,9 @@ CHILD = """
 import os, sys
 from clia.engine.monty import MontyEngine
 from clia.errors import EngineError
-from clia.engine.interface import Answer, Program
+from clia.engine.records import FlowAnswer, FlowProgram
 
-made = Program("def main(input):\\n    return [request('a'), request('b')]\\n", 1, "s", "2026-01-01T00:00:00+00:00")
+made = FlowProgram("def main(input):\\n    return [request('a'), request('b')]\\n", 1, "s", "2026-01-01T00:00:00+00:00")
 engine = MontyEngine()
 """
 
@@ -747,14 +746,14 @@ def test_a_fork_leaves_the_parents_runs_alone_however_it_ends(end: str) -> None:
 run = engine.start(made)
 if not (child := os.fork()):
     try:
-        run.answer(1, Answer(1))
+        run.answer(1, FlowAnswer(1))
     except EngineError as err:
         print(err.code, flush=True)
     run.__exit__(None, None, None)
     {end}
 assert os.waitpid(child, 0)[1] == 0
-run.answer(1, Answer(1))
-print(run.answer(2, Answer(2)).result)
+run.answer(1, FlowAnswer(1))
+print(run.answer(2, FlowAnswer(2)).result)
 with engine.start(made) as again:
     print(len(again.turn.pending))
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from clia.git.records import Look
+    from clia.git.records import RefScan
 
 TESS = "Tess <tess@example.org>"
 FORK = multiprocessing.get_context("fork")
@@ -268,7 +268,7 @@ def test_lookers_of_several_handles_tell_each_change_once(here: Place, scout: cl
         look = scout._core.refs.look
         looked: list[str] = []
 
-        def overtaken(prefixes: Sequence[str], since: Any) -> Look:
+        def overtaken(prefixes: Sequence[str], since: Any) -> RefScan:
             found = look(prefixes, since)
             if not looked:
                 looked.append(scout.commit("scout", "finding", changes={"a": b"b"}))

@@ -27,7 +27,7 @@ from support.flows import FLOWS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.engine.interface import Turn
+    from clia.engine.records import Turn
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 JOURNALS = ROOT / "tests" / "golden_journals"

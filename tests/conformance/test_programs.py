@@ -1,4 +1,4 @@
-"""Every promise of ``clia.programs.interface``, kept with real processes."""
+"""Every promise of ``clia.programs.runner``, kept with real processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.errors import FileError
-from clia.programs.interface import CANCELLED, EXITED, TIMED_OUT, Ended, Order
-from clia.programs.local import LocalPrograms
+from clia.programs.runner import CANCELLED, EXITED, TIMED_OUT, ProgramCommand, ProgramExit, ProgramRunner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,15 +28,15 @@ def never() -> bool:
 
 
 @pytest.fixture
-def programs() -> LocalPrograms:
-    return LocalPrograms(grace=0.3)
+def programs() -> ProgramRunner:
+    return ProgramRunner(grace=0.3)
 
 
-def shell(text: str, directory: Path, **more: Any) -> Order:
-    return Order(("sh", "-c", text), str(directory), PATH, **more)
+def shell(text: str, directory: Path, **more: Any) -> ProgramCommand:
+    return ProgramCommand(("sh", "-c", text), str(directory), PATH, **more)
 
 
-def run(programs: LocalPrograms, order: Order, cancelled: Callable[[], bool] = never) -> tuple[Ended, bytes]:
+def run(programs: ProgramRunner, order: ProgramCommand, cancelled: Callable[[], bool] = never) -> tuple[ProgramExit, bytes]:
     said = bytearray()
     place = str(Path(order.directory, "place.lock"))
     with programs.alone(place, never) as held:
@@ -65,46 +64,46 @@ def pid_in(file: Path) -> int:
     return int(file.read_text())
 
 
-def test_a_program_runs_in_its_directory_and_is_heard_on_both_channels(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_a_program_runs_in_its_directory_and_is_heard_on_both_channels(programs: ProgramRunner, tmp_path: Path) -> None:
     ended, said = run(programs, shell("pwd; cat; echo worse >&2; exit 3", tmp_path, stdin=b"given\n"))
-    assert ended == Ended(EXITED, 3)
+    assert ended == ProgramExit(EXITED, 3)
     assert said == f"{tmp_path}\ngiven\nworse\n".encode()
 
 
-def test_the_environment_is_what_was_listed_and_no_more(programs: LocalPrograms, tmp_path: Path) -> None:
-    order = Order(("env",), str(tmp_path), {**PATH, "SEEN": "yes"})
+def test_the_environment_is_what_was_listed_and_no_more(programs: ProgramRunner, tmp_path: Path) -> None:
+    order = ProgramCommand(("env",), str(tmp_path), {**PATH, "SEEN": "yes"})
     names = {line.split("=")[0] for line in run(programs, order)[1].decode().splitlines()}
     assert "SEEN" in names
     assert names <= {"PATH", "SEEN", "PWD", "LC_CTYPE"}
 
 
-def test_a_program_inherits_no_file_of_ours(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_a_program_inherits_no_file_of_ours(programs: ProgramRunner, tmp_path: Path) -> None:
     _, said = run(programs, shell("ls /proc/self/fd", tmp_path))
     assert set(said.split()) <= {b"0", b"1", b"2", b"3"}  # the last is the directory that ls reads
 
 
-def test_much_input_and_output_do_not_block_each_other(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_much_input_and_output_do_not_block_each_other(programs: ProgramRunner, tmp_path: Path) -> None:
     data = b"x" * 3_000_000
-    ended, said = run(programs, Order(("cat",), str(tmp_path), PATH, data))
+    ended, said = run(programs, ProgramCommand(("cat",), str(tmp_path), PATH, data))
     assert (ended.code, said == data) == (0, True)
 
 
-def test_a_program_that_a_signal_ends_has_the_code_that_a_shell_gives(programs: LocalPrograms, tmp_path: Path) -> None:
-    assert run(programs, shell("kill -9 $$", tmp_path))[0] == Ended(EXITED, 137)
+def test_a_program_that_a_signal_ends_has_the_code_that_a_shell_gives(programs: ProgramRunner, tmp_path: Path) -> None:
+    assert run(programs, shell("kill -9 $$", tmp_path))[0] == ProgramExit(EXITED, 137)
 
 
-def test_a_program_that_is_not_there_is_a_clear_error(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_a_clear_error(programs: ProgramRunner, tmp_path: Path) -> None:
     with pytest.raises(FileError) as caught:
-        run(programs, Order(("no-such-program",), str(tmp_path), PATH))
+        run(programs, ProgramCommand(("no-such-program",), str(tmp_path), PATH))
     assert caught.value.code == "program-not-run"
     with pytest.raises(FileError):
-        run(programs, Order(("./none",), str(tmp_path), PATH))
-    missing = Order(("sh", "-c", ":"), str(tmp_path / "none"), PATH)
+        run(programs, ProgramCommand(("./none",), str(tmp_path), PATH))
+    missing = ProgramCommand(("sh", "-c", ":"), str(tmp_path / "none"), PATH)
     with pytest.raises(FileError), programs.alone(str(tmp_path / "p"), never):
         programs.run(missing, str(tmp_path / "p"), lambda _: None, never)
 
 
-def test_time_that_is_up_ends_the_program_and_all_that_it_started(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_time_that_is_up_ends_the_program_and_all_that_it_started(programs: ProgramRunner, tmp_path: Path) -> None:
     text = f"sleep 600 & echo $! > {tmp_path}/child; echo ready; wait"
     ended, said = run(programs, shell(text, tmp_path, seconds=0.5))
     assert ended.how == TIMED_OUT
@@ -112,43 +111,43 @@ def test_time_that_is_up_ends_the_program_and_all_that_it_started(programs: Loca
     wait_for(lambda: not is_alive(pid_in(tmp_path / "child")))
 
 
-def test_cancelling_ends_a_program_that_does_not_want_to(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_cancelling_ends_a_program_that_does_not_want_to(programs: ProgramRunner, tmp_path: Path) -> None:
     heard = bytearray()
     stubborn = "trap '' TERM; echo ready; while :; do sleep 600; done"
     place = str(tmp_path / "place.lock")
     with programs.alone(place, never):
         ended = programs.run(shell(stubborn, tmp_path), place, heard.extend, lambda: b"ready" in heard)
-    assert ended == Ended(CANCELLED, 137)
+    assert ended == ProgramExit(CANCELLED, 137)
 
 
-def test_a_program_that_is_told_to_end_may_say_its_last_words(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_a_program_that_is_told_to_end_may_say_its_last_words(programs: ProgramRunner, tmp_path: Path) -> None:
     heard = bytearray()
     polite = "trap 'echo bye; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
     place = str(tmp_path / "place.lock")
     with programs.alone(place, never):
         ended = programs.run(shell(polite, tmp_path), place, heard.extend, lambda: b"ready" in heard)
-    assert ended == Ended(CANCELLED, 4)
+    assert ended == ProgramExit(CANCELLED, 4)
     assert heard.startswith(b"ready\n")
     assert heard.endswith(b"bye\n")
 
 
-def test_what_a_program_leaves_running_in_its_group_ends_with_it(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_what_a_program_leaves_running_in_its_group_ends_with_it(programs: ProgramRunner, tmp_path: Path) -> None:
     ended, _ = run(programs, shell(f"sleep 600 & echo $! > {tmp_path}/child; exit 0", tmp_path))
-    assert ended == Ended(EXITED, 0)
+    assert ended == ProgramExit(EXITED, 0)
     child = pid_in(tmp_path / "child")
     wait_for(lambda: not is_alive(child))  # it was killed; that it is gone is the system's to say
 
 
-def test_a_daemon_that_keeps_the_channel_holds_up_neither_the_call_nor_the_place(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_a_daemon_that_keeps_the_channel_holds_up_neither_the_call_nor_the_place(programs: ProgramRunner, tmp_path: Path) -> None:
     text = f"setsid sh -c 'echo $$ > {tmp_path}/daemon; exec sleep 600' & while [ ! -s {tmp_path}/daemon ]; do sleep 0.01; done"
     try:
-        assert run(programs, shell(text, tmp_path))[0] == Ended(EXITED, 0)
+        assert run(programs, shell(text, tmp_path))[0] == ProgramExit(EXITED, 0)
         assert run(programs, shell("echo again", tmp_path))[1] == b"again\n"
     finally:
         os.kill(pid_in(tmp_path / "daemon"), signal.SIGKILL)
 
 
-def test_an_error_of_the_listener_ends_the_program(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_an_error_of_the_listener_ends_the_program(programs: ProgramRunner, tmp_path: Path) -> None:
     place, child = str(tmp_path / "place.lock"), tmp_path / "child"
 
     def refuse(data: bytes) -> None:
@@ -162,13 +161,13 @@ def test_an_error_of_the_listener_ends_the_program(programs: LocalPrograms, tmp_
 
 def _run_and_die(tmp_path: str) -> None:
     place = f"{tmp_path}/place.lock"
-    programs = LocalPrograms(grace=0.3)
+    programs = ProgramRunner(grace=0.3)
     with programs.alone(place, never):
         text = f"trap '' TERM; echo $$ > {tmp_path}/child; while :; do sleep 600; done"
         programs.run(shell(text, Path(tmp_path)), place, lambda _: None, never)
 
 
-def test_a_program_does_not_outlive_the_sudden_death_of_whoever_runs_it(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_a_program_does_not_outlive_the_sudden_death_of_whoever_runs_it(programs: ProgramRunner, tmp_path: Path) -> None:
     """And its place is free only when it is gone."""
     owner = FORK.Process(target=_run_and_die, args=(str(tmp_path),))
     owner.start()
@@ -180,17 +179,17 @@ def test_a_program_does_not_outlive_the_sudden_death_of_whoever_runs_it(programs
         assert not is_alive(child)
 
 
-def test_a_place_is_for_one_at_a_time_and_waiting_for_it_can_be_cancelled(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_a_place_is_for_one_at_a_time_and_waiting_for_it_can_be_cancelled(programs: ProgramRunner, tmp_path: Path) -> None:
     place = str(tmp_path / "deep" / "place.lock")
     with programs.alone(place, never) as held:
         assert held
-        with LocalPrograms().alone(place, lambda: True) as second:
+        with ProgramRunner().alone(place, lambda: True) as second:
             assert not second
-    with LocalPrograms().alone(place, lambda: True) as free:
+    with ProgramRunner().alone(place, lambda: True) as free:
         assert free
 
 
-def test_clearing_removes_a_directory_and_does_not_mind_that_there_is_none(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_clearing_removes_a_directory_and_does_not_mind_that_there_is_none(programs: ProgramRunner, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("x")
@@ -203,7 +202,7 @@ def test_clearing_removes_a_directory_and_does_not_mind_that_there_is_none(progr
     assert (outside / "kept").exists()
 
 
-def test_words_and_input_of_any_bytes_arrive_as_they_are(programs: LocalPrograms, tmp_path: Path) -> None:
+def test_words_and_input_of_any_bytes_arrive_as_they_are(programs: ProgramRunner, tmp_path: Path) -> None:
     script = "import os, sys; sys.stdout.buffer.write(os.fsencode(sys.argv[1]))"
-    order = Order((sys.executable, "-c", script, "é \udcff $HOME"), str(tmp_path), PATH)
+    order = ProgramCommand((sys.executable, "-c", script, "é \udcff $HOME"), str(tmp_path), PATH)
     assert run(programs, order)[1] == "é ".encode() + b"\xff $HOME"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from clia.errors import AlreadyExists, BackendError, CliaError, Conflict, InvalidInput, NotAllowed, NotFound, TransportError
 from clia.facade.config import Config, Llm, ProgramRule
 from clia.http_client import HttpClient
-from clia.programs.output import Output
+from clia.programs.output import TracedOutput
 from clia.workers.effects import command, commit, llm, merge, session, spawn, timer
 from support import git
 from support.effects import Reply, asked, completion, context_for, fake_agent, made_space, model_server, tools_for
@@ -520,7 +520,7 @@ def cancelling(desk: Desk, cancel: threading.Event) -> Any:
 
             return real.run(order, place, heard, cancelled)
 
-    return tools._replace(programs=Watching())
+    return tools._replace(programs=cast("Any", Watching()))
 
 
 @pytest.mark.parametrize("damage", ["not a checkout", "another agent's", "index locked", "git link gone"])
@@ -583,7 +583,7 @@ def meanwhile(desk: Desk, act: Any) -> Any:
 
             return real.run(order, place, heard, cancelled)
 
-    return tools._replace(programs=Watching())
+    return tools._replace(programs=cast("Any", Watching()))
 
 
 def test_secrets_that_a_program_prints_are_not_in_the_trace(desk: Desk) -> None:
@@ -609,7 +609,7 @@ def as_it_is(text: str, state: Any) -> Any:
 
 def test_output_of_any_bytes_is_text_and_there_is_a_limit_to_what_is_traced() -> None:
     traced: list[str] = []
-    output = Output(traced.append, as_it_is, limit=10)
+    output = TracedOutput(traced.append, as_it_is, limit=10)
     for data in (b"caf\xc3", b"\xa9\n", b"\xff\n", b"", b"123456789\n", b"more\n"):
         output.add(data)
     output.end()

@@ -19,7 +19,7 @@ from clia.federation.doors import KNOCK, PASS, Doors
 from clia.forge import federation as fetching
 from clia.forge.federation import KNOCK_MAX
 from clia.forge.forge import forge_of
-from clia.git.transport_records import Upload
+from clia.git.records import UploadCommand
 from clia.values import refs
 from support import git
 from support.forge_server import ForgeProcess, closing_connection, eventually, made_place
@@ -29,7 +29,7 @@ from support.spaces import BRIEFING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.http_interface import HttpAnswer
+    from clia.http_client import HttpResponse
 
 QUICK = clia.Settings(durable=False, person=("Tess", "tess@example.org"))
 FOLLOW = (("agent-commit", "spawn"), ("agent-commit", "head-move"), ("agent-commit", "merge"), ("briefing", "spawn"))
@@ -120,7 +120,7 @@ class Visited(NamedTuple):
 
     def get(
         self, path: str, token: str | None = None, method: str = "GET", body: bytes | None = None, **headers: str
-    ) -> HttpAnswer:
+    ) -> HttpResponse:
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         named |= {} if token is None else {"authorization": f"Bearer {token}"}
         return answer_of(self.address, f"/federation/{path}", method, named, body)
@@ -259,7 +259,7 @@ def test_an_answer_that_nobody_reads_or_that_takes_too_long_ends_with_all_it_sta
 ) -> None:
     """The programs are gone, and the peer has its places again."""
     said, environment = tmp_path / "pids", visited.peer._abroad.transport.upload("x", advertise=True).environment
-    program = Upload(("sh", "-c", f"sleep 1000 & echo $$ $! >> {said}; echo hello; wait"), environment)
+    program = UploadCommand(("sh", "-c", f"sleep 1000 & echo $$ $! >> {said}; echo hello; wait"), environment)
     monkeypatch.setattr(Doors, "advertised", lambda *_: program)
     monkeypatch.setattr(fetching, "AT_ONCE", 1)
     host, path = visited.address.removeprefix("http://"), "/federation/owner/info/refs?service=git-upload-pack"

@@ -15,7 +15,7 @@ import clia
 from clia.errors import Conflict, EngineError, InvalidInput, StoreError, TransportError
 from clia.facade.config import Config, Llm, ProgramRule
 from clia.http_client import HttpClient
-from clia.programs.output import Output
+from clia.programs.output import TracedOutput
 from clia.redaction.secrets import START
 from clia.store.claims import StoreQueue
 from clia.store.queue_interface import Task
@@ -117,7 +117,7 @@ def printing(text: str) -> Config:
 def test_a_secret_across_the_cut_of_a_programs_output_is_in_no_part_of_it(shown: int) -> None:
     """The end of the output begins in the middle of a token, which is not known any more by its rest."""
     tools = tools_for_nothing()
-    output = Output(lambda _: None, tools.cleaning.chunk)
+    output = TracedOutput(lambda _: None, tools.cleaning.chunk)
     rest = "\n" + ("x" * 63 + "\n") * 1023
     output.add((TOKEN.text + rest + "y" * (64 * 1024 - len(rest) - shown)).encode())
     output.end()
@@ -130,7 +130,7 @@ def tools_for_nothing(**how: bool) -> Tools:
 
 
 def test_a_secret_that_comes_in_pieces_is_not_in_the_end_of_the_output() -> None:
-    output = Output(lambda _: None, tools_for_nothing().cleaning.chunk)
+    output = TracedOutput(lambda _: None, tools_for_nothing().cleaning.chunk)
     for at in range(0, len(TOKEN.text), 9):
         output.add((" " * 16 * 1024 if not at else "").encode() + TOKEN.text[at : at + 9].encode())
     output.add(b" done\n")
@@ -156,7 +156,7 @@ def test_no_part_of_a_secret_that_a_program_printed_gets_into_git(place: Place) 
 
 
 def test_what_is_held_of_a_programs_output_does_not_grow_with_it() -> None:
-    output = Output(lambda _: None, lambda text, state: (text, state))
+    output = TracedOutput(lambda _: None, lambda text, state: (text, state))
     lines = b"x" * 63 + b"\n"
     tracemalloc.start()
     try:

@@ -15,7 +15,7 @@ import pytest
 
 import clia
 from clia.errors import CliaError, StaleRef
-from clia.git.records import FILE, Entry
+from clia.git.records import FILE, TreeEntry
 from clia.values.refs import tracking
 from support import git
 from support.faulty_proxy import FaultyProxy, proxy_for
@@ -58,7 +58,7 @@ def at_hub(hub: Hub) -> dict[str, str]:
 
 def large_commit(clone: Clone) -> str:
     objects = clone.objects
-    tree = objects.update_tree(None, {"noise": Entry(FILE, objects.write_blob(os.urandom(LARGE)))})
+    tree = objects.update_tree(None, {"noise": TreeEntry(FILE, objects.write_blob(os.urandom(LARGE)))})
     return objects.write_commit(tree, [], BY, BY, "large")
 
 

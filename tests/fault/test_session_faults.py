@@ -86,7 +86,7 @@ class Killer:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
         self.only: str | None = None  # the turn in which it strikes; None: in any
-        original = runs._Printed.take
+        original = runs._PrintBuffer.take
 
         def take(printed: Any, stream: Any, text: str) -> None:
             original(printed, stream, text)
@@ -97,7 +97,7 @@ class Killer:
                 for pid in found:
                     os.kill(pid, signal.SIGKILL)
 
-        monkeypatch.setattr(runs._Printed, "take", take)
+        monkeypatch.setattr(runs._PrintBuffer, "take", take)
 
 
 @pytest.fixture

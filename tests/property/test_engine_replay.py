@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.engine.interface import Answer, Program
 from clia.engine.monty import MontyEngine
+from clia.engine.records import FlowAnswer, FlowProgram
 from support.flows import FLOWS, INPUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.engine.interface import Turn
+    from clia.engine.records import Turn
 
 MOST = 25
 """Answers to one run: enough for the longest of the flows, and an end for those that ask for ever."""
@@ -30,13 +30,13 @@ def engine() -> Iterator[MontyEngine]:
 
 class Step(NamedTuple):
     which: int  # of the pending calls
-    answer: Answer
+    answer: FlowAnswer
     dumped: bool  # before the answer
 
 
 scalars = st.none() | st.booleans() | st.integers(-1000, 1000) | st.floats(-1e6, 1e6) | st.text(max_size=5)
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3))
-answers = st.builds(Answer, value=values) | st.builds(Answer, error=st.text(max_size=8))
+answers = st.builds(FlowAnswer, value=values) | st.builds(FlowAnswer, error=st.text(max_size=8))
 steps = st.lists(st.builds(Step, st.integers(0, 9), answers, st.booleans()), max_size=MOST)
 
 
@@ -106,7 +106,7 @@ def made_flows(draw: st.DrawFn) -> str:
     return Grammar(draw).flow()
 
 
-def turns_of(engine: MontyEngine, program: Program, plan: list[Step], *, with_dumps: bool) -> list[tuple[int, Turn]]:
+def turns_of(engine: MontyEngine, program: FlowProgram, plan: list[Step], *, with_dumps: bool) -> list[tuple[int, Turn]]:
     """Every turn of a run, each with the number that was answered to come there."""
     run = engine.start(program)
     seen = [(0, run.turn)]
@@ -125,7 +125,7 @@ def turns_of(engine: MontyEngine, program: Program, plan: list[Step], *, with_du
 
 
 def same(engine: MontyEngine, source: str, value: Any, plan: list[Step]) -> None:
-    program = Program(source, value, "seed", "2026-05-01T08:00:00+02:00", "Europe/Berlin")
+    program = FlowProgram(source, value, "seed", "2026-05-01T08:00:00+02:00", "Europe/Berlin")
     first = turns_of(engine, program, plan, with_dumps=False)
     assert turns_of(engine, program, plan, with_dumps=False) == first
     assert turns_of(engine, program, plan, with_dumps=True) == first
@@ -147,7 +147,7 @@ def test_a_replay_of_any_flow_is_the_same(engine: MontyEngine, source: str, plan
 @given(source=made_flows(), plan=steps, seed=st.text(max_size=4))
 def test_a_fork_shares_its_past_and_goes_its_own_way(engine: MontyEngine, source: str, plan: list[Step], seed: str) -> None:
     """A prefix of the answers gives a prefix of the turns, whatever comes after it."""
-    program = Program(source, None, seed, "2026-05-01T08:00:00+00:00")
+    program = FlowProgram(source, None, seed, "2026-05-01T08:00:00+00:00")
     whole = turns_of(engine, program, plan, with_dumps=False)
     half = plan[: len(plan) // 2]
     assert turns_of(engine, program, half, with_dumps=True) == whole[: len(half) + 1]

@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clia.cli.drawing import graph_lines
-from clia.values.graph_lanes import Node, layout
+from clia.values.graph_lanes import GraphNode, layout
 
 if TYPE_CHECKING:
     import random
 
-    from clia.values.graph_lanes import Row
+    from clia.values.graph_lanes import GraphRow
 
 Edge = tuple[str, str]
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> list[Node]:
+def graphs(draw: st.DrawFn) -> list[GraphNode]:
     """Any graph: up to three parents, some of them outside the window, groups as they fall."""
     size = draw(st.integers(0, 18))
     outside = [f"out{n}" for n in range(3)]
@@ -27,29 +27,29 @@ def graphs(draw: st.DrawFn) -> list[Node]:
     for at in range(size):
         later = [f"n{n}" for n in range(at + 1, size)] or outside
         parents = draw(st.lists(st.sampled_from(later[:6]) | st.sampled_from([*later, *outside]), max_size=3, unique=True))
-        found.append(Node(f"n{at}", tuple(parents), draw(st.sampled_from(["", "", "a", "b", "c"]))))
+        found.append(GraphNode(f"n{at}", tuple(parents), draw(st.sampled_from(["", "", "a", "b", "c"]))))
     return found
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[Node]:
+def histories(draw: st.DrawFn) -> list[GraphNode]:
     """What agents make: each group is one chain of first parents that starts at another's commit; merges name other heads."""
     steps = draw(st.lists(st.tuples(st.sampled_from("mabcde"), st.sampled_from("mabcde"), st.booleans()), max_size=30))
-    heads, made = {"m": "n0"}, [Node("n0", (), "m")]
+    heads, made = {"m": "n0"}, [GraphNode("n0", (), "m")]
     for number, (group, other, merges) in enumerate(steps, start=1):
         start = heads.get(group) or heads.get(other) or heads["m"]
         merged = [heads[other]] if merges and other in heads and heads[other] != start else []
         heads[group] = f"n{number}"
-        made.append(Node(heads[group], (start, *merged), group))
+        made.append(GraphNode(heads[group], (start, *merged), group))
     window = draw(st.integers(1, len(made)))
     return made[::-1][:window]
 
 
-def edges_of(nodes: list[Node]) -> list[Edge]:
+def edges_of(nodes: list[GraphNode]) -> list[Edge]:
     return sorted((node.id, parent) for node in nodes for parent in node.parents)
 
 
-def followed(rows: list[Row], start: int, lane: int) -> str | None:
+def followed(rows: list[GraphRow], start: int, lane: int) -> str | None:
     """The commit that the line leaving row ``start`` in ``lane`` arrives at; None where it leaves the window."""
     for row in rows[start + 1 :]:
         assert lane in row.above
@@ -62,7 +62,7 @@ def followed(rows: list[Row], start: int, lane: int) -> str | None:
 
 
 @given(graphs() | histories())
-def test_every_line_arrives_at_the_parent_it_stands_for(nodes: list[Node]) -> None:
+def test_every_line_arrives_at_the_parent_it_stands_for(nodes: list[GraphNode]) -> None:
     rows = layout(nodes)
     inside = {node.id for node in nodes}
     assert [row.node for row in rows] == nodes
@@ -74,7 +74,7 @@ def test_every_line_arrives_at_the_parent_it_stands_for(nodes: list[Node]) -> No
 
 
 @given(graphs() | histories())
-def test_lanes_start_and_end_at_commits_only(nodes: list[Node]) -> None:
+def test_lanes_start_and_end_at_commits_only(nodes: list[GraphNode]) -> None:
     rows = layout(nodes)
     above: tuple[int, ...] = ()
     for row in rows:
@@ -90,7 +90,7 @@ def test_lanes_start_and_end_at_commits_only(nodes: list[Node]) -> None:
 
 
 @given(histories())
-def test_an_agent_whose_commits_are_a_chain_has_one_lane(nodes: list[Node]) -> None:
+def test_an_agent_whose_commits_are_a_chain_has_one_lane(nodes: list[GraphNode]) -> None:
     used: dict[str, set[int]] = {}
     for row in layout(nodes):
         used.setdefault(row.node.group, set()).add(row.lane)
@@ -98,15 +98,15 @@ def test_an_agent_whose_commits_are_a_chain_has_one_lane(nodes: list[Node]) -> N
 
 
 @given(graphs(), st.randoms(use_true_random=False))
-def test_names_do_not_change_the_layout(nodes: list[Node], order: random.Random) -> None:
+def test_names_do_not_change_the_layout(nodes: list[GraphNode], order: random.Random) -> None:
     names = sorted({each for node in nodes for each in (node.id, *node.parents)})
     others = dict(zip(names, order.sample(range(1000), len(names)), strict=True))
-    renamed = [Node(str(others[node.id]), tuple(str(others[each]) for each in node.parents), node.group * 2) for node in nodes]
+    renamed = [GraphNode(str(others[node.id]), tuple(str(others[each]) for each in node.parents), node.group * 2) for node in nodes]
     assert [row[1:] for row in layout(renamed)] == [row[1:] for row in layout(nodes)]
 
 
 @given(graphs() | histories())
-def test_a_picture_can_be_read_back(nodes: list[Node]) -> None:
+def test_a_picture_can_be_read_back(nodes: list[GraphNode]) -> None:
     lines = [line.plain for line in graph_lines(layout(nodes), lambda node: f"={node.id}")]
     inside = {node.id for node in nodes}
     drawn, leaving = read_back(lines)
@@ -119,7 +119,7 @@ def test_a_picture_can_be_read_back(nodes: list[Node]) -> None:
 
 
 @given(graphs())
-def test_ascii_pictures_have_the_same_shape(nodes: list[Node]) -> None:
+def test_ascii_pictures_have_the_same_shape(nodes: list[GraphNode]) -> None:
     rows = layout(nodes)
     fancy = [line.plain for line in graph_lines(rows, lambda node: node.id)]
     simple = [line.plain for line in graph_lines(rows, lambda node: node.id, ascii=True)]

@@ -125,9 +125,9 @@ def test_a_resume_is_kept_in_its_shortest_form_and_read_back(value: Any) -> None
 
 @given(VALUES, VALUES)
 def test_another_request_has_another_hash(one: Any, other: Any) -> None:
-    from clia.engine.interface import Call
+    from clia.engine.records import FlowCall
 
-    first = Call(1, "x", None, one, 3)
+    first = FlowCall(1, "x", None, one, 3)
     assert asked(first) == asked(first._replace(line=9)), "a line is no part of the question"
     assert asked(first) == asked(first._replace(payload=json.loads(json.dumps(one))))
     assert asked(first) != asked(first._replace(number=2))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clia.values.documents import parse
-from clia.values.json_splice import append_to_array
+from clia.values.json_text import append_to_array
 from support.documents import values, words
 
 documents = st.dictionaries(words.filter(lambda word: word != "entries"), values, max_size=3)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clia.git.command import GitCommand
 from clia.git.graph import GitGraph
-from clia.git.handle import GitHandle
+from clia.git.libgit2 import GitHandle
 from clia.git.objects import GitObjects
 from clia.git.records import Stamp
 from clia.git.refs import GitRefs

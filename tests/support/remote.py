@@ -22,7 +22,7 @@ from clia.facade.config import ForgeOptions
 from clia.forge.app import create_app
 from clia.forge.events import feed_of
 from clia.forge.forge import Site, forge_of
-from clia.http_client import KeptConnections
+from clia.http_client import HttpConnectionPool
 from support import session_spaces
 from support.session_spaces import Place
 from support.spaces import settings
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from clia.forge.forge import Forge
-    from clia.http_interface import HttpAnswer
+    from clia.http_client import HttpResponse
 
 TESS = "Tess <tess@example.org>"
 """The accountable person of the tests' spaces."""
@@ -150,9 +150,9 @@ def serving(home: Path, **options: Any) -> Iterator[Served]:
 
 def answer_of(
     address: str, target: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
-) -> HttpAnswer:
+) -> HttpResponse:
     """One request, just as it is given."""
-    channel = KeptConnections(address)
+    channel = HttpConnectionPool(address)
     try:
         return channel.request(method, target, headers or {}, body, seconds=30, limit=2**26)
     finally:

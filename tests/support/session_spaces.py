@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from clia.engine.interface import Answer, Call, Engine, Problem, Program, Run, Turn
+    from clia.engine.records import Engine, FlowAnswer, FlowCall, FlowProgram, FlowRun, Problem, Turn
 
 STORES = ("sqlite", "postgresql")
 MACHINES = "machines"
@@ -115,11 +115,11 @@ class Spy:
     def version(self) -> str:
         return self._version or self._engine.version
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         self.started += 1
         return SpiedRun(self._engine.start(program, patient=patient), self)
 
-    def load(self, program: Program, dump: bytes, pending: Iterable[Call]) -> Run:
+    def load(self, program: FlowProgram, dump: bytes, pending: Iterable[FlowCall]) -> FlowRun:
         run = self._engine.load(program, dump, list(pending))
         self.loaded += 1
         return SpiedRun(run, self)
@@ -138,7 +138,7 @@ class Spy:
 
 
 class SpiedRun:
-    def __init__(self, run: Run, spy: Spy) -> None:
+    def __init__(self, run: FlowRun, spy: Spy) -> None:
         self._run = run
         self._spy = spy
 
@@ -146,7 +146,7 @@ class SpiedRun:
     def turn(self) -> Turn:
         return self._run.turn
 
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         self._spy.answered += 1
         return self._run.answer(number, answer)
 
@@ -168,12 +168,12 @@ class Liar(Spy):
         super().__init__(engine, version="liar 1")
         self._after = after
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return LyingRun(self._engine.start(program, patient=patient), self, self._after)
 
 
 class LyingRun(SpiedRun):
-    def __init__(self, run: Run, spy: Spy, after: int) -> None:
+    def __init__(self, run: FlowRun, spy: Spy, after: int) -> None:
         super().__init__(run, spy)
         self._after = after
         self._given = 0
@@ -185,7 +185,7 @@ class LyingRun(SpiedRun):
             return turn
         return turn._replace(pending=tuple(call._replace(payload={"not": call.payload}) for call in turn.pending))
 
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         self._given += 1
         super().answer(number, answer)
         return self.turn

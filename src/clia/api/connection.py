@@ -13,14 +13,14 @@ from secrets import token_hex
 
 from clia import errors
 from clia.errors import CliaError, InvalidInput, TransportError
-from clia.http_interface import TOO_SLOW
+from clia.http_client import TOO_SLOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from clia.http_interface import HttpAnswer, HttpChannel
+    from clia.http_client import HttpConnectionPool, HttpResponse
 
 ANSWER_MAX = 1024 * 1024 * 1024
 _PAUSES = (0.05, 0.5)  # seconds before each of the attempts after the first
@@ -45,7 +45,9 @@ _BY_STATUS: Mapping[int, type[CliaError]] = {
 class Line:
     """Threads may share it."""
 
-    def __init__(self, channel: HttpChannel, token: str, seconds: float, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, channel: HttpConnectionPool, token: str, seconds: float, pause: Callable[[float], None] = time.sleep
+    ) -> None:
         self.channel = channel
         self.seconds = seconds
         self.pause = pause
@@ -66,7 +68,7 @@ class Line:
             headers["Content-Type"] = "application/json"
         return self._read(self._sent(method, target, headers, data))
 
-    def _sent(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> HttpAnswer:
+    def _sent(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> HttpResponse:
         attempt = 0
         while True:
             try:
@@ -81,7 +83,7 @@ class Line:
             self.pause(_PAUSES[attempt])
             attempt += 1
 
-    def _read(self, answer: HttpAnswer) -> Any:
+    def _read(self, answer: HttpResponse) -> Any:
         if answer.status == 204:
             return None
         if answer.status != 200:
@@ -100,11 +102,11 @@ def was_lost(err: TransportError) -> bool:
     return err.retryable and err.fields.get("reason") != TOO_SLOW
 
 
-def _is_in_progress(answer: HttpAnswer) -> bool:
+def _is_in_progress(answer: HttpResponse) -> bool:
     return answer.status == 409 and error_of(answer).code == _IN_PROGRESS
 
 
-def error_of(answer: HttpAnswer) -> CliaError:
+def error_of(answer: HttpResponse) -> CliaError:
     """The library's error that an answer tells of."""
     try:
         made = json.loads(answer.body)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from clia.api.connection import error_of, not_a_forge
 from clia.errors import BackendError, TransportError
-from clia.http_interface import HttpAnswer
+from clia.http_client import HttpResponse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.api.connection import Line
-    from clia.http_interface import HttpStream
+    from clia.http_client import HttpStream
 
 SILENCE = 45.0
 """Seconds without a word after which a connection counts as lost; the forge says something every 15."""
@@ -63,7 +63,7 @@ def _connected(line: Line, target: str, place: str | None) -> Iterator[Sent]:
         headers["Last-Event-ID"] = place
     with line.channel.stream(target, headers, seconds=SILENCE) as stream:
         if stream.status != 200:
-            raise error_of(HttpAnswer(stream.status, stream.headers, _all(stream)))
+            raise error_of(HttpResponse(stream.status, stream.headers, _all(stream)))
         if not stream.headers.get("content-type", "").startswith("text/event-stream"):
             raise not_a_forge(stream.status)
         yield from events_in(stream.lines)

@@ -19,7 +19,7 @@ from clia.api.shapes import (
     Record,
     refusal,
 )
-from clia.engine.interface import Problem
+from clia.engine.records import Problem
 from clia.errors import InvalidInput
 from clia.federation.model import (
     Announced,
@@ -36,8 +36,7 @@ from clia.federation.model import (
     Synced,
     Untaken,
 )
-from clia.git.records import Stamp
-from clia.git.workbench_records import FileChange, Pushed
+from clia.git.records import FileChange, Pushed, Stamp
 from clia.sessions.answers import Rule
 from clia.sessions.health import Ailment
 from clia.sessions.model import Decision, Flow, Request, Session

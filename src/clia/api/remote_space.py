@@ -45,11 +45,11 @@ class RemoteSpace(_Interface):
     """A space that a forge serves. ``space`` names it where the forge serves several; ``timeout`` is in seconds, for each call."""
 
     def __init__(self, url: str, token: str, *, space: str | None = None, timeout: float = 30) -> None:
-        from clia.http_client import KeptConnections
+        from clia.http_client import HttpConnectionPool
 
         self._url = _check_url(url)
         self._name = None if space is None else check_text(space, "space")
-        self._line = Line(KeptConnections(self._url), check_token(token), _check_seconds(timeout))
+        self._line = Line(HttpConnectionPool(self._url), check_token(token), _check_seconds(timeout))
         self._id: str | None = None
         self._closed = False
 

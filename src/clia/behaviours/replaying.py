@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.engine.interface import Answer, Call, Engine, Run, Turn
+    from clia.engine.records import Engine, FlowAnswer, FlowCall, FlowRun, Turn
     from clia.sessions.checkpoints import Checkpoints
     from clia.space.core import Core
     from clia.space.model import AgentCommit
@@ -90,7 +90,7 @@ def _decided(commit: AgentCommit, session: str) -> list[Resumed]:
 class Transcript(NamedTuple):
     """The requests that a session made and what they were answered with, in that order; and where it came to."""
 
-    steps: tuple[tuple[Call, Answer], ...]
+    steps: tuple[tuple[FlowCall, FlowAnswer], ...]
     turn: Turn
 
 
@@ -131,14 +131,14 @@ def replayed(engine: Engine, past: Past, sources: tuple[str, str], with_: str) -
     return _told(past, with_, recorded, (turn, steps, "".join(printed)))
 
 
-def _by_request(recorded: Transcript) -> dict[str, deque[tuple[int, Answer]]]:
-    found: dict[str, deque[tuple[int, Answer]]] = {}
+def _by_request(recorded: Transcript) -> dict[str, deque[tuple[int, FlowAnswer]]]:
+    found: dict[str, deque[tuple[int, FlowAnswer]]] = {}
     for number, (call, answer) in enumerate(recorded.steps, 1):
         found.setdefault(_asked(call), deque()).append((number, answer))
     return found
 
 
-def _next(run: Run, waiting: Mapping[str, deque[tuple[int, Answer]]]) -> tuple[Call, int, Answer] | None:
+def _next(run: FlowRun, waiting: Mapping[str, deque[tuple[int, FlowAnswer]]]) -> tuple[FlowCall, int, FlowAnswer] | None:
     """Of the requests that were recorded too, the one that was answered first."""
     known = [(waiting[key][0][0], call, key) for call in run.turn.pending if waiting.get(key := _asked(call))]
     if not known:
@@ -148,12 +148,12 @@ def _next(run: Run, waiting: Mapping[str, deque[tuple[int, Answer]]]) -> tuple[C
     return call, number, answer
 
 
-def _asked(call: Call) -> str:
+def _asked(call: FlowCall) -> str:
     """What makes two requests the same: all but their place in the run."""
     return json.dumps([call.kind, call.tag, call.payload], sort_keys=True)
 
 
-def _step(call: Call, answer: Answer | None, number: int | None) -> ReplayStep:
+def _step(call: FlowCall, answer: FlowAnswer | None, number: int | None) -> ReplayStep:
     made = ReplayStep(call.kind, call.tag, call.payload, call.line, answer is not None, number)
     return made if answer is None else made._replace(value=answer.value, error=answer.error)
 

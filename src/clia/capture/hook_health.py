@@ -17,7 +17,7 @@ from clia.capture.hook_switches import settings_in, switched_off
 from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in
 from clia.errors import CliaError
 from clia.facade.settings import Settings, clock_of
-from clia.git.handle import find_repository
+from clia.git.libgit2 import find_repository
 from clia.identities.files import LocalFiles
 from clia.values import documents
 from clia.values.clock import timestamp

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from clia.capture.hook_switches import codex_has_server, installed_in, switched_off
 from clia.capture.hook_tools import PROJECT, SCOPES, SERVER, TOOLS, USER, command_of, home, is_space, placed_in, runs_server
 from clia.errors import AlreadyExists, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
-from clia.git.handle import find_repository
+from clia.git.libgit2 import find_repository
 from clia.identities.files import LINK, MISSING, WritableLocalFiles
 from clia.values import documents
-from clia.values import json_edits as edits
+from clia.values import json_text as edits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict, FileError, GitError, InvalidInput, NoSuchObject, StaleRef
-from clia.programs.interface import Order
-from clia.programs.output import Output
-from clia.programs.workplace import Workplace
+from clia.programs.output import TracedOutput
+from clia.programs.runner import ProgramCommand
+from clia.programs.worktree import ProgramWorktree
 from clia.redaction import secrets
+from clia.values.background import retry_while_unavailable
 from clia.values.commit_messages import check_text
 from clia.values.refs import check_name
-from clia.values.retry import retry_while_unavailable
 from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.space import Space
-    from clia.git.workbench_records import Checkout
-    from clia.programs.interface import Programs, User
-    from clia.redaction.secrets import State
+    from clia.git.records import Checkout
+    from clia.programs.runner import ProgramRunner, UserStreams
+    from clia.redaction.secrets import RedactionState
 
 RUN = "run"
 _KINDS = {"terminal": "console", "stdout": "console", "stderr": "console-error"}
@@ -72,7 +72,7 @@ class Wishes(NamedTuple):
 class World(NamedTuple):
     """Through what a run reaches the world."""
 
-    user: User
+    user: UserStreams
     environment: Mapping[str, str]
     tell: Callable[[str], None]  # a line to the user, before the program starts
     redact: bool = True
@@ -93,7 +93,7 @@ class RunReport(NamedTuple):
     problem: CliaError | None = None
 
 
-def run_program(space: Space, wishes: Wishes, world: World, programs: Programs | None = None) -> RunReport:
+def run_program(space: Space, wishes: Wishes, world: World, programs: ProgramRunner | None = None) -> RunReport:
     """Runs a program as an agent, which is spawned where there is none; ``Conflict`` where one runs already."""
     check_name(wishes.agent)
     if not wishes.words:
@@ -101,9 +101,9 @@ def run_program(space: Space, wishes: Wishes, world: World, programs: Programs |
     check_text(wishes.message, "message")
     space._registry.check_kind(wishes.kind)  # noqa: SLF001  # else it is seen only when the program has run
     if programs is None:
-        from clia.programs.local import LocalPrograms  # only who runs programs needs it
+        from clia.programs.runner import ProgramRunner  # only who runs programs needs it
 
-        programs = LocalPrograms()
+        programs = ProgramRunner()
     home = os.path.join(os.path.dirname(space.running.workplace), "run")
     place = os.path.join(home, f"{wishes.agent}.lock")
     directory = os.path.abspath(wishes.directory or os.path.join(home, wishes.agent))
@@ -111,14 +111,14 @@ def run_program(space: Space, wishes: Wishes, world: World, programs: Programs |
     with programs.alone(place, lambda: next(looks, None) is None) as held:
         if not held:
             raise _at_work(wishes.agent, place)
-        work = Workplace(space, wishes.agent, directory, place, programs, world.environment)
+        work = ProgramWorktree(space, wishes.agent, directory, place, programs, world.environment)
         return _Run(work, wishes, world).carried_out()
 
 
 class _Run:
     """One run, in a place that is held."""
 
-    def __init__(self, work: Workplace, wishes: Wishes, world: World) -> None:
+    def __init__(self, work: ProgramWorktree, wishes: Wishes, world: World) -> None:
         self._work = work
         self._wishes = wishes
         self._world = world
@@ -236,11 +236,11 @@ class _Run:
 
     # While it runs
 
-    def _order(self) -> Order:
+    def _order(self) -> ProgramCommand:
         work = self._work
         given = {name: value for name, value in self._world.environment.items() if name not in _ELSEWHERE}
         environment = {**given, "CLIA_AGENT": work.agent, "PWD": work.directory}
-        return Order(self._wishes.words, work.directory, environment)
+        return ProgramCommand(self._wishes.words, work.directory, environment)
 
     def _attended(self) -> tuple[int, CliaError | None]:
         """The program's exit code, and why not all that it printed could be traced."""
@@ -304,14 +304,14 @@ class _Console:
     def __init__(self, space: Space, agent: str) -> None:
         self._space = space
         self._agent = agent
-        self._outputs: dict[str, Output] = {}
+        self._outputs: dict[str, TracedOutput] = {}
         self._last = ""
         self._waiting: list[tuple[str, str, dict[str, str] | None]] = []
         self._is_away = False
 
     def heard(self, channel: str, data: bytes) -> None:
         if channel not in self._outputs:
-            self._outputs[channel] = Output(lambda text: self._add(channel, text), _untouched)
+            self._outputs[channel] = TracedOutput(lambda text: self._add(channel, text), _untouched)
         if data and self._last not in ("", channel):
             self._outputs[self._last].add(b"")  # what came first stands first
         self._last = channel if data else self._last
@@ -339,7 +339,7 @@ class _Console:
             del self._waiting[0]
 
 
-def _untouched(text: str, state: State) -> tuple[str, State]:
+def _untouched(text: str, state: RedactionState) -> tuple[str, RedactionState]:
     """The end of the output is not asked for; the trace itself takes secrets out."""
     del text
     return "", state

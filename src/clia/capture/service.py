@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.git.workbench_records import Workbench
+    from clia.git.workbench import GitWorkbench
     from clia.space.agents import Agents
     from clia.space.commits import Commits
     from clia.space.core import Core, Words
@@ -82,7 +82,7 @@ class Seen(NamedTuple):
 class Captures:
     """What is known of captured sessions. Made for ingest, which is alone at it in a clone."""
 
-    def __init__(self, core: Core, agents: Agents, commits: Commits, registry: Registry, workbench: Workbench) -> None:
+    def __init__(self, core: Core, agents: Agents, commits: Commits, registry: Registry, workbench: GitWorkbench) -> None:
         self._core = core
         self._agents = agents
         self._commits = commits

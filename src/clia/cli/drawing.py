@@ -16,7 +16,7 @@ from clia.cli.output import one_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from clia.values.graph_lanes import Node, Row
+    from clia.values.graph_lanes import GraphNode, GraphRow
 
     Label = str | Text  # a str may come from a repository and is made harmless; a Text is styled by us, from harmless parts
 
@@ -35,8 +35,8 @@ _BLANK = _Cell(" ", -1)
 
 
 def graph_lines(
-    rows: Iterable[Row],
-    label: Callable[[Node], Label],
+    rows: Iterable[GraphRow],
+    label: Callable[[GraphNode], Label],
     *,
     ascii: bool = False,  # noqa: A002  # the word callers look for; the builtin is of no use here
 ) -> Iterator[Text]:
@@ -49,8 +49,8 @@ def graph_lines(
         yield _line(cells, text, glyphs)
 
 
-def _graph(rows: Iterable[Row], label: Callable[[Node], Label]) -> Iterator[tuple[list[_Cell], Text]]:
-    before: Row | None = None
+def _graph(rows: Iterable[GraphRow], label: Callable[[GraphNode], Label]) -> Iterator[tuple[list[_Cell], Text]]:
+    before: GraphRow | None = None
     for row in rows:
         if before is not None and before.ends and before.lane == row.lane:
             yield _rails(row.above), Text()  # else the two would look connected
@@ -77,7 +77,7 @@ def _rails(lanes: Collection[int], char: str = "│", width: int = 0) -> list[_C
     return cells
 
 
-def _commit_line(row: Row) -> list[_Cell]:
+def _commit_line(row: GraphRow) -> list[_Cell]:
     cells = _rails(row.above, width=row.width)
     met = set(row.edges) - {row.lane}
     _reach(cells, row.lane, sorted((lane for lane in met if lane < row.lane), reverse=True), row.above)
@@ -95,7 +95,7 @@ def _reach(cells: list[_Cell], start: int, targets: Sequence[int], above: Collec
         cells[2 * target] = _Cell(char, target)
 
 
-def _bend_line(row: Row, bend: int) -> list[_Cell]:
+def _bend_line(row: GraphRow, bend: int) -> list[_Cell]:
     cells = _rails(row.below, width=max(row.lane, bend) + 1)
     _go_sideways(cells, bend, row.lane)
     cells[2 * bend] = _Cell("╯" if row.lane < bend else "╰", bend)

@@ -11,9 +11,8 @@ import difflib
 import re
 from typing import NamedTuple
 
-from clia.engine.flow_values import coming_out
-from clia.engine.interface import REQUEST, SLEEP, SUSPEND, TIMER, Call
-from clia.values.json_values import CannotCross
+from clia.engine.records import REQUEST, SLEEP, SUSPEND, TIMER, FlowCall
+from clia.values.json_values import CannotCross, check_unicode, crossing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from pydantic_monty import ExternalSettledResult as Settled
     from pydantic_monty import FunctionSnapshot
+
 
 MAX_NAME = 100
 
@@ -38,13 +38,13 @@ _DENIED = {
 }
 
 
-class Unheard(NamedTuple):
+class ImmediateReply(NamedTuple):
     """A reply at once, without a call that anyone hears of."""
 
     reply: Settled
 
 
-class Site(NamedTuple):
+class CallSite(NamedTuple):
     """Where a call stands in the flow's text."""
 
     line: int
@@ -52,7 +52,7 @@ class Site(NamedTuple):
     discarded: bool  # the call is a statement of its own
 
 
-def read_call(snapshot: FunctionSnapshot, site: Site) -> Call | Unheard:
+def read_call(snapshot: FunctionSnapshot, site: CallSite) -> FlowCall | ImmediateReply:
     """What to do about a call that has left the sandbox."""
     name = str(snapshot.function_name)
     try:
@@ -66,7 +66,7 @@ def read_call(snapshot: FunctionSnapshot, site: Site) -> Call | Unheard:
         return _raising(refused.error, refused.problem)
 
 
-def _of_the_system(name: str, snapshot: FunctionSnapshot, site: Site) -> Call | Unheard:
+def _of_the_system(name: str, snapshot: FunctionSnapshot, site: CallSite) -> FlowCall | ImmediateReply:
     if name in SLEEPS:
         return _sleep(name, snapshot, site)
     if name == "import":
@@ -74,22 +74,22 @@ def _of_the_system(name: str, snapshot: FunctionSnapshot, site: Site) -> Call | 
     return _raising("PermissionError", f"{name}: {_DENIED.get(name, 'a flow has no files')}")
 
 
-def _sleep(name: str, snapshot: FunctionSnapshot, site: Site) -> Call | Unheard:
+def _sleep(name: str, snapshot: FunctionSnapshot, site: CallSite) -> FlowCall | ImmediateReply:
     seconds = float(snapshot.args[0])
     if name == "time.sleep" and site.is_async:
         raise CannotCross("RuntimeError", "time.sleep() would hold up everything else: write `await asyncio.sleep(…)`")
     if name == "asyncio.sleep":
         _check_awaited(name, site)
     if seconds <= 0:
-        return Unheard({"return_value": None})
-    return Call(snapshot.call_id + 1, TIMER, None, {"seconds": coming_out(seconds, SLEEP)}, site.line)
+        return ImmediateReply({"return_value": None})
+    return FlowCall(snapshot.call_id + 1, TIMER, None, {"seconds": coming_out(seconds, SLEEP)}, site.line)
 
 
-def _asked(name: str, snapshot: FunctionSnapshot, site: Site) -> Call:
+def _asked(name: str, snapshot: FunctionSnapshot, site: CallSite) -> FlowCall:
     given = bound_arguments(name, snapshot.args, snapshot.kwargs)
     tag = None if given.get("tag") is None and name == REQUEST else label("tag", given["tag"])
     kind = label("kind", given["kind"]) if name == REQUEST else SUSPEND
-    return Call(snapshot.call_id + 1, kind, tag, coming_out(given.get("payload"), "payload"), site.line)
+    return FlowCall(snapshot.call_id + 1, kind, tag, coming_out(given.get("payload"), "payload"), site.line)
 
 
 def bound_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def label(field: str, value: object) -> str:
     return str(coming_out(value, field))
 
 
-def _check_awaited(name: str, site: Site) -> None:
+def _check_awaited(name: str, site: CallSite) -> None:
     if site.is_async and site.discarded:
         raise CannotCross("RuntimeError", f"{name}() is never awaited: in an async flow write `await {name}(…)`")
 
@@ -133,5 +133,26 @@ def _unknown(name: str) -> str:
     return f"name '{name}' is not defined" + (f". Did you mean: '{close[0]}'?" if close else "")
 
 
-def _raising(error: str, message: str) -> Unheard:
-    return Unheard({"exc_type": error, "message": message})  # type: ignore[typeddict-item]  # the names above are all known to it
+def _raising(error: str, message: str) -> ImmediateReply:
+    return ImmediateReply({"exc_type": error, "message": message})  # type: ignore[typeddict-item]  # the names above are all known to it
+
+
+# The engine hands these out as text, in a form that is its own but for the last. A whole string of it is a mistake, not data.
+_SHOWN = re.compile(
+    r"<(?:coroutine [^<>\n]*|function '[^'\n]*' (?:at 0x[0-9a-f]+|external)|gather\(\d+\)|module '[^'\n]*'|\w+ object)>"
+    r"|dict_(?:keys|values|items)\(.*\)|\[\.\.\.\]|\{\.\.\.\}",  # and a list or a dictionary inside itself
+    re.DOTALL,
+)
+
+
+def coming_out(value: Any, where: str) -> Any:
+    """A value that a flow made, as JSON; ``CannotCross`` names the place under ``where``."""
+    return crossing(value, where, _text_of_a_flow)
+
+
+def _text_of_a_flow(value: str) -> str:
+    check_unicode(value)
+    if value[:1] in ("<", "d", "[", "{") and _SHOWN.fullmatch(value):
+        hint = "; is an `await` missing?" if value.startswith("<coroutine") else ""
+        raise CannotCross("TypeError", f"is {value[:80]}, which cannot cross{hint}")
+    return value

@@ -13,11 +13,10 @@ import json
 import warnings
 from contextlib import contextmanager
 
-from clia.engine import catalog
+from clia.engine import flow_rules as catalog
 from clia.engine.flow_rules import problems_of
-from clia.engine.interface import LOST, Problem
-from clia.engine.source import READING, UNREADABLE, parse
-from clia.engine.text import HOST, Text
+from clia.engine.flow_source import HOST, READING, UNREADABLE, FlowText, parse
+from clia.engine.records import LOST, Problem
 from clia.errors import EngineError
 
 TYPE_CHECKING = False
@@ -51,7 +50,7 @@ def check_flow(source: str, open_session: Open, *, types: bool) -> list[Problem]
         return [unfit]
     unread, of_engine = _unreadable(source), _compiled(source, open_session)
     if unread is None:
-        text = Text(source, parse(source))
+        text = FlowText(source, parse(source))
         with _released(open_session()) as session:
             found = [*problems_of(text), *_names(text, lambda line: _missing(session, line))]
         told = {problem.line for problem in found if problem.severity == "error"}
@@ -60,7 +59,7 @@ def check_flow(source: str, open_session: Open, *, types: bool) -> list[Problem]
         found = [_weighed(unread, source, of_engine)]
     if types and not any(problem.code == "syntax" and problem.severity == "error" for problem in found):
         told = {problem.line for problem in found if problem.severity == "error"}
-        stubs = _STUBS.format(form="async def" if unread is None and Text(source, parse(source)).is_async else "def")
+        stubs = _STUBS.format(form="async def" if unread is None and FlowText(source, parse(source)).is_async else "def")
         found += [problem for problem in _typed(source, stubs, open_session) if problem.line not in told]
     return sorted(set(found), key=lambda problem: (problem.line, problem.column, problem.code, problem.message))
 
@@ -142,7 +141,7 @@ def _ignore(_stream: str, _text: str) -> None:
     """Nobody wants to know what a name prints."""
 
 
-def _names(text: Text, missing: Missing) -> Iterator[Problem]:
+def _names(text: FlowText, missing: Missing) -> Iterator[Problem]:
     yield from _imports(text, missing)
     known: dict[str, bool] = {}
     for use in text.names.free():
@@ -154,12 +153,12 @@ def _names(text: Text, missing: Missing) -> Iterator[Problem]:
             yield text.problem("unknown-name", f"the name {use.id!r} is not defined{_close(text, use.id)}", use)
 
 
-def _close(text: Text, name: str) -> str:
+def _close(text: FlowText, name: str) -> str:
     near = difflib.get_close_matches(name, sorted({*text.names.everything_bound(), *HOST, *dir(builtins)}), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def _imports(text: Text, missing: Missing) -> Iterator[Problem]:
+def _imports(text: FlowText, missing: Missing) -> Iterator[Problem]:
     for node, line in _import_lines(text):
         why = missing(line)
         if why is None:
@@ -174,7 +173,7 @@ def _imports(text: Text, missing: Missing) -> Iterator[Problem]:
         )
 
 
-def _import_lines(text: Text) -> Iterator[tuple[ast.AST, str]]:
+def _import_lines(text: FlowText) -> Iterator[tuple[ast.AST, str]]:
     """Each thing that is taken from a module, as a line that would take it."""
     for node in text.nodes:
         if isinstance(node, ast.Import):
@@ -187,7 +186,7 @@ def _import_lines(text: Text) -> Iterator[tuple[ast.AST, str]]:
                 yield node, f"from {module} import {node.attr}"
 
 
-def _around(text: Text, node: ast.AST) -> Iterator[ast.AST]:
+def _around(text: FlowText, node: ast.AST) -> Iterator[ast.AST]:
     parent = text.parents.get(node)
     while parent is not None:
         yield parent

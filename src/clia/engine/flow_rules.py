@@ -10,16 +10,16 @@ import ast
 import builtins
 from itertools import chain
 
-from clia.engine import catalog
 from clia.engine.calls import bound_arguments, label
-from clia.engine.text import HOST, STOPS, Text, calls_in
+from clia.engine.flow_source import HOST, STOPS, FlowText, calls_in
 from clia.values.json_values import CannotCross
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.engine.interface import Problem
+    from clia.engine.records import Problem
+
 
 _UNSUPPORTED: dict[type[ast.AST], str] = {
     ast.Yield: "`yield` does not work in a flow: collect a list and return it",
@@ -35,7 +35,7 @@ _WANTS_VALUE = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Subscript, 
 _AWAITED = (*HOST, "asyncio.sleep")
 
 
-def problems_of(text: Text) -> Iterator[Problem]:
+def problems_of(text: FlowText) -> Iterator[Problem]:
     return chain(
         _main(text),
         _unsupported(text),
@@ -50,7 +50,7 @@ def problems_of(text: Text) -> Iterator[Problem]:
     )
 
 
-def _main(text: Text) -> Iterator[Problem]:
+def _main(text: FlowText) -> Iterator[Problem]:
     main = text.main
     if main is None:
         nested = [node for node in text.nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == "main"]
@@ -66,7 +66,7 @@ def _main(text: Text) -> Iterator[Problem]:
         yield text.problem("no-main", "main must take one argument, the input: `def main(input)`", main)
 
 
-def _unsupported(text: Text) -> Iterator[Problem]:
+def _unsupported(text: FlowText) -> Iterator[Problem]:
     for node in text.nodes:
         message = _UNSUPPORTED.get(type(node))
         if message is not None:
@@ -89,7 +89,7 @@ def _unsupported(text: Text) -> Iterator[Problem]:
             yield text.problem("unsupported", "a generator expression is a list in a flow: use `iter([…])`, or a loop", call)
 
 
-def _class(text: Text, node: ast.ClassDef) -> Iterator[Problem]:
+def _class(text: FlowText, node: ast.ClassDef) -> Iterator[Problem]:
     if node.bases or node.keywords:
         yield text.problem("unsupported", f"class {node.name} inherits, which does not work in a flow: use a plain class", node)
     for item in node.body:
@@ -99,7 +99,7 @@ def _class(text: Text, node: ast.ClassDef) -> Iterator[Problem]:
             yield text.problem("unsupported", "a method cannot be decorated in a flow; nor are there properties", decorator)
 
 
-def _exceptions(text: Text) -> Iterator[Problem]:
+def _exceptions(text: FlowText) -> Iterator[Problem]:
     for call in text.calls:
         kind = getattr(builtins, text.meaning(call.func) or "", None)
         if not isinstance(kind, type) or not issubclass(kind, BaseException):
@@ -114,7 +114,7 @@ def _is_no_text(arg: ast.expr) -> bool:
     return isinstance(arg, (ast.Dict, ast.List, ast.Tuple, ast.Set))
 
 
-def _host_calls(text: Text) -> Iterator[Problem]:
+def _host_calls(text: FlowText) -> Iterator[Problem]:
     for call in text.calls:
         name = text.meaning(call.func)
         unknowable = any(isinstance(arg, ast.Starred) for arg in call.args) or any(word.arg is None for word in call.keywords)
@@ -131,10 +131,10 @@ def _host_calls(text: Text) -> Iterator[Problem]:
             yield text.problem("bad-call", refused.problem, call)
 
 
-def _callbacks(text: Text) -> Iterator[Problem]:
+def _callbacks(text: FlowText) -> Iterator[Problem]:
     for call in text.calls:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else (text.meaning(call.func) or "").rpartition(".")[2]
-        for place in catalog.NO_CALLBACK.get(name, ()):
+        for place in NO_CALLBACK.get(name, ()):
             given = _argument(call, place)
             if isinstance(given, ast.Lambda):
                 yield from _stops_in(text, given, f"in what {name}() calls")
@@ -148,15 +148,15 @@ def _argument(call: ast.Call, place: int | str) -> ast.expr | None:
     return next((word.value for word in call.keywords if word.arg == place), None)
 
 
-def _special_methods(text: Text) -> Iterator[Problem]:
+def _special_methods(text: FlowText) -> Iterator[Problem]:
     for node in text.nodes:
         if isinstance(node, ast.FunctionDef) and isinstance(text.parents.get(node), ast.ClassDef):
             special = node.name.startswith("__") and node.name.endswith("__")
-            if special and node.name not in catalog.STOPPING_METHODS:
+            if special and node.name not in STOPPING_METHODS:
                 yield from _stops_in(text, node, f"in {node.name}()")
 
 
-def _stops_in(text: Text, function: ast.FunctionDef | ast.Lambda, where: str) -> Iterator[Problem]:
+def _stops_in(text: FlowText, function: ast.FunctionDef | ast.Lambda, where: str) -> Iterator[Problem]:
     for call in calls_in(function):
         name = text.meaning(call.func) or (call.func.id if isinstance(call.func, ast.Name) else "")
         if name in STOPS or name in text.stopping:
@@ -167,7 +167,7 @@ def _cannot_stop(name: str, where: str) -> str:
     return f"{name}() cannot wait {where}: ask in a loop first, then use the answers"
 
 
-def _awaits_in_async(text: Text) -> Iterator[Problem]:
+def _awaits_in_async(text: FlowText) -> Iterator[Problem]:
     for call in text.calls:
         name = text.meaning(call.func)
         if name == "time.sleep":
@@ -178,7 +178,7 @@ def _awaits_in_async(text: Text) -> Iterator[Problem]:
             yield text.problem("missing-await", f"what {name}() returns is never awaited", call, "warning")
 
 
-def _needs_await(text: Text, call: ast.Call) -> bool:
+def _needs_await(text: FlowText, call: ast.Call) -> bool:
     parent = text.parents[call]
     if isinstance(parent, ast.Return):
         return isinstance(text.function_around(call), ast.AsyncFunctionDef)
@@ -189,7 +189,7 @@ def _needs_await(text: Text, call: ast.Call) -> bool:
     return isinstance(parent, (ast.Expr, *_WANTS_VALUE))
 
 
-def _is_forgotten(text: Text, call: ast.Call) -> bool:
+def _is_forgotten(text: FlowText, call: ast.Call) -> bool:
     parent = text.parents[call]
     if not isinstance(parent, ast.Assign) or len(parent.targets) != 1 or not isinstance(parent.targets[0], ast.Name):
         return False
@@ -197,7 +197,7 @@ def _is_forgotten(text: Text, call: ast.Call) -> bool:
     return not any(use.id == name for scope in text.names.scopes for use in scope.used)
 
 
-def _awaits_in_plain(text: Text) -> Iterator[Problem]:
+def _awaits_in_plain(text: FlowText) -> Iterator[Problem]:
     for call in text.calls:
         name, parent = text.meaning(call.func), text.parents[call]
         if name not in HOST:
@@ -208,7 +208,7 @@ def _awaits_in_plain(text: Text) -> Iterator[Problem]:
             yield text.problem("await-in-plain-flow", message, call)
 
 
-def _coroutines(text: Text) -> Iterator[Problem]:
+def _coroutines(text: FlowText) -> Iterator[Problem]:
     for call in text.calls:
         if not isinstance(call.func, ast.Name) or not isinstance(text.parents[call], ast.Expr):
             continue
@@ -217,16 +217,74 @@ def _coroutines(text: Text) -> Iterator[Problem]:
             yield text.problem("missing-await", f"{call.func.id}() does nothing until it is awaited", call, "warning")
 
 
-def _denied(text: Text) -> Iterator[Problem]:
+def _denied(text: FlowText) -> Iterator[Problem]:
     for node in text.nodes:
         name = text.meaning(node) if isinstance(node, (ast.Name, ast.Attribute)) else None
-        if name in catalog.DENIED and isinstance(getattr(node, "ctx", None), ast.Load):
-            yield text.problem("denied", f"{name}: {catalog.DENIED[name]}", node)
+        if name in DENIED and isinstance(getattr(node, "ctx", None), ast.Load):
+            yield text.problem("denied", f"{name}: {DENIED[name]}", node)
 
 
-def _shadowed(text: Text) -> Iterator[Problem]:
+def _shadowed(text: FlowText) -> Iterator[Problem]:
     for scope in text.names.scopes:
         for name in HOST:
             if name in scope.bound:
                 message = f"this {name} is the flow's own: it hides the function that asks"
                 yield text.problem("shadowed", message, scope.bound[name], "warning")
+
+
+NO_SUCH_MODULE = {
+    "collections.abc": "leave the annotation out, or take it from typing",
+    "abc": "a flow's classes cannot inherit",
+    "enum": "use plain constants, or typing.Literal",
+    "requests": 'ask for it: request("…", {…})',
+    "httpx": 'ask for it: request("…", {…})',
+    "urllib": 'ask for it: request("…", {…})',
+    "socket": "a flow has no network: ask with request()",
+    "subprocess": 'a flow runs no programs: ask with request("command", {…})',
+    "uuid": "use random.randbytes(16).hex()",
+    "secrets": "use random, which is the same on every replay",
+    "threading": "use asyncio.gather in an async main",
+    "multiprocessing": "use asyncio.gather in an async main",
+    "concurrent": "use asyncio.gather in an async main",
+    "logging": "use print: it goes to the agent's trace",
+}
+"""What to do instead, where that is plain."""
+
+NO_CALLBACK = {
+    "sorted": ("key",),
+    "min": ("key",),
+    "max": ("key",),
+    "sort": ("key",),
+    "bisect": ("key",),
+    "bisect_left": ("key",),
+    "bisect_right": ("key",),
+    "insort": ("key",),
+    "insort_left": ("key",),
+    "insort_right": ("key",),
+    "field": ("default_factory",),
+    "groupby": (1, "key"),
+    "accumulate": (1, "func"),
+    "map": (0,),
+    "filter": (0,),
+    "iter": (0,),
+    "starmap": (0,),
+    "takewhile": (0,),
+    "dropwhile": (0,),
+    "filterfalse": (0,),
+    "defaultdict": (0, "default_factory"),
+}
+"""Functions that call the argument at this place, or of this name, where a flow cannot stop."""
+
+STOPPING_METHODS = frozenset({"__init__", "__call__", "__enter__", "__exit__"})
+"""The special methods in which a flow can stop; in any other it cannot."""
+
+DENIED = {
+    "open": "a flow has no files",
+    "os.environ": "a flow has no environment; what it needs comes in as its input",
+    "os.getenv": "a flow has no environment; what it needs comes in as its input",
+    "os.urandom": "use random, which is the same on every replay",
+    "os.listdir": "a flow has no files",
+    "os.walk": "a flow has no files",
+    "os.scandir": "a flow has no files",
+}
+"""What is there and always refuses."""

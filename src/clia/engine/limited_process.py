@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _MEMORY = 1024 * 1024 * 1024
 
 
-class Unanswered(Exception):
+class SubprocessFailed(Exception):
     """Why there is no answer."""
 
 
 @contextmanager
-def apart(module: str, seconds: float) -> Iterator[Ask]:
+def limited_subprocess(module: str, seconds: float) -> Iterator[Ask]:
     """Asks a module that calls ``serve`` when it is run; all answers together take at most ``seconds``."""
     process = subprocess.Popen(
         # Not from where we stand: that is a repository, and agents write files there.
@@ -72,7 +72,7 @@ def _answer(process: subprocess.Popen[bytes], question: bytes, seconds: float, s
         process.stdin.flush()  # type: ignore[union-attr]
         return json.loads(process.stdout.readline())  # type: ignore[union-attr]
     except (OSError, ValueError):  # it is gone: the pipe is closed, or the line is empty or cut
-        raise Unanswered(f"it takes more than {seconds:g} s" if late.is_set() else "whoever applies it dies of it") from None
+        raise SubprocessFailed(f"it takes more than {seconds:g} s" if late.is_set() else "whoever applies it dies of it") from None
     finally:
         timer.cancel()
         timer.join()  # a thread that is left behind would be there when somebody forks

@@ -10,9 +10,9 @@ import sysconfig
 import threading
 from datetime import datetime
 
-from clia.engine import futures as forks
-from clia.engine.limits import Limits
-from clia.engine.runs import Job, MontyRun
+from clia.engine import forking as forks
+from clia.engine.records import EngineLimits
+from clia.engine.runs import MontyRun, PreparedProgram
 from clia.errors import CliaError, EngineError, InvalidFlow, InvalidInput
 from clia.values.json_values import CannotCross, copied
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pydantic_monty import Monty, MontySession, OSPolicy
 
-    from clia.engine.interface import Call, Problem, Program
+    from clia.engine.records import FlowCall, FlowProgram, Problem
 
 RULES = 1
 """Raised where something changes that a flow can see: an exception's words, a default, a limit on depth."""
@@ -41,8 +41,8 @@ filled, and fails. What a module does while it is imported, other threads wait f
 class MontyEngine:
     """``Engine`` on pydantic-monty."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._limits = limits or Limits()
+    def __init__(self, limits: EngineLimits | None = None) -> None:
+        self._limits = limits or EngineLimits()
         self._pool: Monty | None = None
         self._lock = threading.Lock()
         forks.register(self)
@@ -53,11 +53,11 @@ class MontyEngine:
 
         return f"pydantic-monty {__version__} rules {RULES}"
 
-    def start(self, program: Program, *, patient: bool = False) -> MontyRun:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> MontyRun:
         job, policy = self._job(program, patient=patient), _policy(program)
         return MontyRun(self._session(policy, job), job).begin()
 
-    def load(self, program: Program, dump: bytes, pending: Sequence[Call]) -> MontyRun:
+    def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> MontyRun:
         """A dump brings its own limits along: those of the run that made it, patient or not."""
         job, policy = self._job(program), _policy(program)
         run = MontyRun(self._session(policy, job), job)
@@ -84,7 +84,7 @@ class MontyEngine:
         self._pool, self._lock = None, threading.Lock()
         return parts
 
-    def _job(self, program: Program, *, patient: bool = False) -> Job:
+    def _job(self, program: FlowProgram, *, patient: bool = False) -> PreparedProgram:
         try:
             program.source.encode()
             value = copied(program.input, "input")
@@ -92,9 +92,9 @@ class MontyEngine:
             raise InvalidFlow("the flow's text holds half of a surrogate pair", fields={"field": "source"}) from None
         except CannotCross as refused:
             raise InvalidInput(refused.problem, fields={"field": "input"}) from None
-        return Job(program._replace(input=value), self.version, self._limits, patient=patient)
+        return PreparedProgram(program._replace(input=value), self.version, self._limits, patient=patient)
 
-    def _session(self, policy: OSPolicy, job: Job) -> MontySession:
+    def _session(self, policy: OSPolicy, job: PreparedProgram) -> MontySession:
         """A session of a worker. The engine knows the zones, and says which it does not know."""
         try:
             return self._open(limits=job.limits.of_a_session(), os_policy=policy)
@@ -127,7 +127,7 @@ class MontyEngine:
             return self._pool
 
 
-def _new_pool(limits: Limits) -> Monty:
+def _new_pool(limits: EngineLimits) -> Monty:
     from pydantic_monty import Monty
 
     pool = Monty(
@@ -143,7 +143,7 @@ def _new_pool(limits: Limits) -> Monty:
         raise _no_worker(str(err)) from None
 
 
-def _policy(program: Program) -> OSPolicy:
+def _policy(program: FlowProgram) -> OSPolicy:
     """A flow's clocks stand still at the start, and its random numbers come from the seed."""
     try:
         started_at = datetime.fromisoformat(program.started_at)
@@ -164,7 +164,7 @@ def _policy(program: Program) -> OSPolicy:
     }
 
 
-def _bad_instant(program: Program) -> CliaError:
+def _bad_instant(program: FlowProgram) -> CliaError:
     return InvalidInput(
         f"started_at {program.started_at!r} must be an instant with its offset, such as 2026-01-31T12:00:00+00:00",
         fields={"field": "started_at"},

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from functools import cached_property
 
-from clia.engine import futures as forks
-from clia.engine.calls import Site, Unheard, read_call
-from clia.engine.failures import FLOW_FILE, failure_of
-from clia.engine.flow_values import coming_out
-from clia.engine.interface import LIMIT, LOST, RESULT, Answer, Call, Failure, Turn
-from clia.engine.source import form_of
+from clia.engine import forking as forks
+from clia.engine.calls import CallSite, ImmediateReply, coming_out, read_call
+from clia.engine.flow_source import form_of
+from clia.engine.records import LIMIT, LOST, RAISED, RESULT, Failure, FlowAnswer, FlowCall, Turn
 from clia.errors import EngineError, InvalidAnswer, InvalidInput
 from clia.values.json_values import CannotCross, copied
 
@@ -25,20 +24,29 @@ if TYPE_CHECKING:
     from typing import Any, Literal, Self
 
     from pydantic_monty import ExternalSettledResult as Settled
-    from pydantic_monty import FunctionSnapshot, FutureSnapshot, MontySession, SourceRange, SyncSnapshot
+    from pydantic_monty import (
+        Frame,
+        FunctionSnapshot,
+        FutureSnapshot,
+        MontyRuntimeError,
+        MontySession,
+        MontySyntaxError,
+        SourceRange,
+        SyncSnapshot,
+    )
 
-    from clia.engine.interface import Program
-    from clia.engine.limits import Limits
+    from clia.engine.records import EngineLimits, FlowProgram
+
 
 INPUT = "_clia_input_"
 _MAGIC = b"clia-monty\n"
 _DIGEST = 16
 
 
-class Job:
+class PreparedProgram:
     """What a run must know of its program."""
 
-    def __init__(self, program: Program, version: str, limits: Limits, *, patient: bool) -> None:
+    def __init__(self, program: FlowProgram, version: str, limits: EngineLimits, *, patient: bool) -> None:
         self._program, self._version, self._usual = program, version, limits
         self.limits = limits.patient() if patient else limits
         self.input = program.input
@@ -58,12 +66,12 @@ class Job:
 class MontyRun:
     """``Run`` on a session of the engine, which it must let go."""
 
-    def __init__(self, session: MontySession, job: Job) -> None:
+    def __init__(self, session: MontySession, job: PreparedProgram) -> None:
         self._session: MontySession | None = session
         self._job = job
         self._snapshot: FunctionSnapshot | FutureSnapshot | None = None
-        self._open: dict[int, Call] = {}
-        self._printed = _Printed(job.limits.printed)
+        self._open: dict[int, FlowCall] = {}
+        self._printed = _PrintBuffer(job.limits.printed)
         self._turn = Turn()
         self._inherited = False
         forks.register(self)
@@ -94,7 +102,7 @@ class MontyRun:
         self._advance(lambda: session.feed_start(job.fed, inputs={INPUT: job.input}, print_callback=self._printed.take))
         return self
 
-    def come_back(self, dump: bytes, pending: Sequence[Call]) -> Self:
+    def come_back(self, dump: bytes, pending: Sequence[FlowCall]) -> Self:
         """Comes to where a run was dumped."""
         from pydantic_monty import FunctionSnapshot, FutureSnapshot
 
@@ -117,7 +125,7 @@ class MontyRun:
 
     # --- going on
 
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         call = next((call for call in self._turn.pending if call.number == number), None)
         if call is None:
             raise InvalidInput(f"call {number} of the run is not pending", fields={"number": number})
@@ -182,7 +190,7 @@ class MontyRun:
             return snapshot.resume if function is None else lambda: snapshot.resume(value=function)
         assert isinstance(snapshot, FunctionSnapshot)  # noqa: S101 - the other kinds were seen above
         found = read_call(snapshot, self._site(snapshot.position))
-        if isinstance(found, Unheard):
+        if isinstance(found, ImmediateReply):
             return lambda: snapshot.resume(found.reply)
         self._open[found.number] = found
         if self._job.form.is_async:
@@ -190,14 +198,14 @@ class MontyRun:
         self._wait(snapshot, [found])
         return None
 
-    def _site(self, position: SourceRange) -> Site:
+    def _site(self, position: SourceRange) -> CallSite:
         form = self._job.form
         if position.filename != FLOW_FILE:
-            return Site(0, form.is_async, discarded=False)
+            return CallSite(0, form.is_async, discarded=False)
         line = self._job.source.count(b"\n", 0, position.start) + 1
-        return Site(line, form.is_async, (position.start, position.end) in form.discarded)
+        return CallSite(line, form.is_async, (position.start, position.end) in form.discarded)
 
-    def _wait(self, snapshot: FunctionSnapshot | FutureSnapshot, calls: Iterable[Call]) -> Turn:
+    def _wait(self, snapshot: FunctionSnapshot | FutureSnapshot, calls: Iterable[FlowCall]) -> Turn:
         self._snapshot = snapshot
         self._turn = Turn(pending=tuple(sorted(calls)), printed=self._printed.text())
         return self._turn
@@ -214,7 +222,7 @@ class MontyRun:
         return error
 
 
-class _Printed:
+class _PrintBuffer:
     """What a flow printed in a turn, cut where it is too much."""
 
     def __init__(self, limit: int) -> None:
@@ -245,7 +253,7 @@ _request.__name__, _suspend.__name__ = "request", "suspend"
 _HOST_FUNCTIONS = {"request": _request, "suspend": _suspend}
 
 
-def _reply_to(call: Call, answer: Answer) -> Settled:
+def _reply_to(call: FlowCall, answer: FlowAnswer) -> Settled:
     if answer.error is not None:
         return {"exc_type": "RuntimeError", "message": answer.error.encode("utf-8", "replace").decode()}
     try:
@@ -280,3 +288,51 @@ def _unsealed(identity: bytes, dump: bytes) -> bytes:
     if not state or dump != _sealed(identity, state):
         raise EngineError("a dump is damaged, or of another flow or engine", code="dump-unusable")
     return state
+
+
+FLOW_FILE = "<python-input-0>"
+"""How the engine calls the one text that a session is fed."""
+_MAX_FRAMES = 50
+_MAX_TRACE = 8000
+_MAX_MESSAGE = 500
+_TIME = re.compile(r"TimeoutError: (?:turn|feed) time limit exceeded: \S+ > \S+")
+_MEMORY = re.compile(
+    r"MemoryError: (?:memory limit exceeded: \d+ bytes > \d+ bytes|the worker exceeded its memory limit and was terminated)"
+)
+
+
+def failure_of(error: MontyRuntimeError | MontySyntaxError, call_of_main: str, limits: EngineLimits) -> Failure:
+    """What ended the flow, as the port tells it."""
+    text = error.display("type-msg")
+    frames = [frame for frame in error.traceback() if not _is_ours(frame, call_of_main)]
+    line = next((frame.line for frame in reversed(frames) if frame.filename == FLOW_FILE), None)
+    if _TIME.fullmatch(text) and not frames:
+        return Failure(LIMIT, limits.time_message(), line)
+    if _MEMORY.fullmatch(text):
+        return Failure(LIMIT, limits.memory_message(), line, _trace(frames, "MemoryError"))
+    return Failure(RAISED, _one_line(text), line, _trace(frames, text))
+
+
+def _is_ours(frame: Frame, call_of_main: str) -> bool:
+    return frame.function_name in (None, "<module>") and frame.source_line == call_of_main
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split("\n")).strip()
+    return line if len(line) <= _MAX_MESSAGE else line[: _MAX_MESSAGE - 1] + "…"
+
+
+def _trace(frames: Sequence[Frame], text: str) -> str:
+    """Like Python's own, oldest call first; in a long one the middle is left out."""
+    shown = [_shown(frame) for frame in frames]
+    if len(shown) > _MAX_FRAMES:
+        left_out = len(shown) - _MAX_FRAMES
+        shown[10 : 10 + left_out] = [f"  … {left_out} more …"]
+    trace = "\n".join(["Traceback (most recent call last):", *shown, text[: _MAX_TRACE // 2]])
+    return trace if len(trace) <= _MAX_TRACE else trace[: _MAX_TRACE // 2] + "\n…\n" + trace[3 - _MAX_TRACE // 2 :]
+
+
+def _shown(frame: Frame) -> str:
+    place = "line" if frame.filename == FLOW_FILE else f"{frame.filename}, line"
+    head = f"  {place} {frame.line}, in {frame.function_name or '<module>'}"
+    return f"{head}\n    {frame.source_line.strip()[:200]}" if frame.source_line else head

@@ -327,7 +327,7 @@ def _remote(git: Git, address: str) -> str:
 
 def _check_is_another(git: Git, remote: str) -> None:
     """``InvalidInput`` where a path leads back to this very repository: no other machine would ever see what is there."""
-    from clia.git.handle import repository_at
+    from clia.git.libgit2 import repository_at
 
     here = git.handle.work_dir or git.handle.common_dir
     where = repository_at(os.path.join(here, (git.workbench.remote_url(remote) or "").removeprefix("file://")))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from clia.errors import InvalidInput, NotFound, StaleRef, UnsupportedFormat
 from clia.facade.joining import HUB, HubWish, kept_on_failure, reach, settle
 from clia.facade.settings import Settings, check_address, clock_of, person_of
-from clia.git.records import FILE, Entry, Stamp
+from clia.git.records import FILE, Stamp, TreeEntry
 from clia.space.adoption import AHEAD, NEW, UNITED
 from clia.space.exchange import Adopted, fetch_rules
 from clia.values import refs as names
@@ -126,7 +126,7 @@ def _set_up(
 @contextmanager
 def _unmade_on_failure(path: str | os.PathLike[str]) -> Iterator[None]:
     """A repository, and a directory, that were made for a space that could not be made go again."""
-    from clia.git.handle import find_repository
+    from clia.git.libgit2 import find_repository
 
     where = os.path.abspath(path)
     there, empty = os.path.isdir(where), os.path.isdir(where) and not os.listdir(where)
@@ -147,7 +147,7 @@ def _is_adopted(taken: Sequence[Adopted]) -> bool:
 
 
 def _root(path: str | os.PathLike[str]) -> str:
-    from clia.git.handle import find_repository
+    from clia.git.libgit2 import find_repository
 
     where = os.path.abspath(path)
     found = find_repository(where)
@@ -162,7 +162,7 @@ def _root(path: str | os.PathLike[str]) -> str:
 
 
 def _root_or_new(path: str | os.PathLike[str]) -> str:
-    from clia.git.handle import create_repository, find_repository
+    from clia.git.libgit2 import create_repository, find_repository
 
     where = os.path.abspath(path)
     if os.path.lexists(where) and not os.path.isdir(where):
@@ -194,7 +194,7 @@ def _bring_state(git: Git, space_id: str, settings: Settings, wish: HubWish) -> 
 
 def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None:
     """Takes what is live beside the repository to the store that the settings name, and keeps its address; what came along."""
-    from clia.git.handle import find_repository
+    from clia.git.libgit2 import find_repository
 
     root = find_repository(os.path.abspath(path))
     git = None if root is None else _git(root, settings)
@@ -249,7 +249,7 @@ def _create(git: Git, settings: Settings) -> str:
     from uuid import uuid4
 
     body = canonical_bytes({"type": "space", "id": str(uuid4()), "format": FORMAT})
-    tree = git.objects.update_tree(None, {"space.json": Entry(FILE, git.objects.write_blob(body))})
+    tree = git.objects.update_tree(None, {"space.json": TreeEntry(FILE, git.objects.write_blob(body))})
     by = _stamp(git, settings)
     # In the message too: a partial clone has commits, and no blobs until git is asked for them.
     return git.objects.write_commit(tree, [], by, by, compose("space", [(SPACE, body.decode("utf-8"))], "space"))

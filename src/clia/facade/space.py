@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from clia.federation.service import Abroad
-    from clia.git.workbench_records import Checkout, FileChange, Pushed, Workbench
+    from clia.git.records import Checkout, FileChange, Pushed
+    from clia.git.workbench import GitWorkbench
     from clia.hub.meeting import Meeting
     from clia.sessions.service import Running
     from clia.space.checks import Report
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
 class Parts(NamedTuple):
     """What a space needs beside its core."""
 
-    workbench: Workbench
+    workbench: GitWorkbench
     redact_chunk: Chunks
     entry_max: int
     place: str  # where lineage is asked who an agent is

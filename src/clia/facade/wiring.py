@@ -30,12 +30,11 @@ from clia.federation.service import Abroad
 from clia.federation.transport import GitTransport
 from clia.git.command import GitCommand
 from clia.git.graph import GitGraph
-from clia.git.handle import GitHandle
+from clia.git.libgit2 import GitHandle
 from clia.git.notes import GitNotes
 from clia.git.objects import GitObjects
-from clia.git.records import Stamp
+from clia.git.records import Stamp, TransferLimits
 from clia.git.refs import GitRefs
-from clia.git.transport_records import Limits
 from clia.git.workbench import GitWorkbench
 from clia.hub.clone_ids import clone_among_others, clone_id
 from clia.hub.interface import APART, BRANCHES
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from clia.engine.interface import Call, Engine, Problem, Program, Run
+    from clia.engine.records import Engine, FlowCall, FlowProgram, FlowRun, Problem
     from clia.facade.config import Config, FlowLimits
     from clia.facade.joining import HubWish, Mark
     from clia.facade.settings import Settings
@@ -200,7 +199,7 @@ def _met(git: Git, hub: RemoteHub, alone: Core) -> tuple[Core, Meeting]:
 def _abroad(git: Git, home: str, config: Config) -> Abroad:
     """What federation needs: keys beside the store, where no commit reaches them."""
     options = config.federation
-    limits = Limits(options.transfer_mb * 1024 * 1024, options.transfer_seconds)
+    limits = TransferLimits(options.transfer_mb * 1024 * 1024, options.transfer_seconds)
     ring, transport = KeyFiles(os.path.join(home, "keys")), GitTransport(git.handle, git.command)
     return Abroad(ring, Ed25519Verifier(), transport, limits, lambda: token_hex(16), lambda: peer_address(home))
 
@@ -221,10 +220,10 @@ def _engine(limits: FlowLimits) -> Engine:
     there = _engines.get(limits)
     if there is not None:
         return there
-    from clia.engine.limits import Limits
     from clia.engine.monty import MontyEngine
+    from clia.engine.records import EngineLimits
 
-    return _engines.setdefault(limits, MontyEngine(Limits(limits.turn_seconds, limits.memory_mb * 1024 * 1024)))
+    return _engines.setdefault(limits, MontyEngine(EngineLimits(limits.turn_seconds, limits.memory_mb * 1024 * 1024)))
 
 
 class _Lazily:
@@ -240,10 +239,10 @@ class _Lazily:
     def version(self) -> str:
         return self._loaded().version
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return self._loaded().start(program, patient=patient)
 
-    def load(self, program: Program, dump: bytes, pending: Sequence[Call]) -> Run:
+    def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> FlowRun:
         return self._loaded().load(program, dump, pending)
 
     def check(self, source: str, *, types: bool = False) -> list[Problem]:
@@ -431,7 +430,7 @@ def _cleaner(redact: bool) -> Cleaner:
 
 
 def _redact_chunk(text: str, state: Sequence[str] | None) -> tuple[str, int, Sequence[str]]:
-    before = secrets.State(*state) if state else secrets.START
+    before = secrets.RedactionState(*state) if state else secrets.START
     clean, after = secrets.redact_chunk(text, before)
     if secrets.swallowed(text, before):  # each entry is read alone: what it lost shows in it
         return secrets.mark(before) + clean.text, clean.count + 1, after

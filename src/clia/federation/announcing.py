@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from clia.federation.keys import Keys
     from clia.federation.peers import Pinned
     from clia.federation.signing import KeyRing, Verifier
-    from clia.git.records import Commit, Graph
-    from clia.git.transport_records import Transport
+    from clia.federation.transport import GitTransport
+    from clia.git.graph import GitGraph
+    from clia.git.records import Commit
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.registry import Registry
@@ -75,7 +76,7 @@ class Signing(NamedTuple):
 
 
 class Announcing:
-    def __init__(self, core: Core, envelope: Envelope, registry: Registry, signing: Signing, transport: Transport) -> None:
+    def __init__(self, core: Core, envelope: Envelope, registry: Registry, signing: Signing, transport: GitTransport) -> None:
         self._core = core
         self._envelope = envelope
         self._registry = registry
@@ -241,7 +242,7 @@ class Announcing:
                 yield Claim(TYPES_PLACE + name, define_cid(name, parent), name, "type", parent)
 
 
-def tokens(graph: Graph, tip: str) -> Iterator[str]:
+def tokens(graph: GitGraph, tip: str) -> Iterator[str]:
     """The statements of a chain, newest first."""
     for commit in graph.first_parents(tip):
         token = token_of(commit)

@@ -16,7 +16,7 @@ from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.git.records import Entry
+    from clia.git.records import TreeEntry
     from clia.space.core import Core
 
 _HEX = frozenset("0123456789abcdef")
@@ -120,13 +120,13 @@ class Arrivals:
         if not versions or (chosen is not None and f"versions/{chosen}.json" not in versions):
             raise refusal("not-a-behaviour", f"{new} does not say which version of {name} is current", cid=new)
 
-    def _word(self, entry: Entry) -> str:
+    def _word(self, entry: TreeEntry) -> str:
         """A short text; nothing where it is none."""
         objects = self._there.objects
         short = entry.mode in (FILE, EXECUTABLE) and objects.size(entry.cid) <= _WORD_MAX
         return objects.blob(entry.cid).decode("ascii", "replace").strip() if short else ""
 
-    def _object(self, entry: Entry | None) -> object:
+    def _object(self, entry: TreeEntry | None) -> object:
         if entry is None or entry.mode not in (FILE, EXECUTABLE):
             return None
         if self._there.objects.size(entry.cid) > OBJECT_MAX:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from clia.errors import CapabilityDenied, InvalidInput, NotFound
 from clia.federation.model import Explained, Grant, Missing
 from clia.federation.statements import TRIGGERS
-from clia.git.records import FILE, Entry
+from clia.git.records import FILE, TreeEntry
 from clia.space.adoption import CAPABILITIES_LOCK
 from clia.space.events import read_events, revoked_by
 from clia.space.model import EVENT
@@ -139,10 +139,10 @@ class Capabilities:
         """One more event; the commit's tree holds every grant that stands after it."""
         core = self._core
         tip = core.refs.get(names.CAPABILITIES)
-        changes: dict[str, Entry | None] = {}
+        changes: dict[str, TreeEntry | None] = {}
         if body["event"] == "grant":
             data = as_bytes(body["capability"])
-            changes[f"{core.objects.blob_id(data)}.json"] = Entry(FILE, core.objects.write_blob(data))
+            changes[f"{core.objects.blob_id(data)}.json"] = TreeEntry(FILE, core.objects.write_blob(data))
         tree = core.objects.commit(tip).tree if tip else core.empty_tree()
         there = core.objects.entries(tree)
         changes |= {f"{cid}.json": None for cid in body.get("grants", ()) if f"{cid}.json" in there}

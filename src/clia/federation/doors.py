@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from clia.federation.announcing import Announcing, Signing
     from clia.federation.peers import Peers, Pinned
-    from clia.git.transport_records import Transport, Upload
+    from clia.federation.transport import GitTransport
+    from clia.git.records import UploadCommand
     from clia.space.core import Core
 
 PASS, KNOCK = "clia-pass", "clia-knock"
@@ -29,7 +30,7 @@ SKEW = 300
 
 
 class Doors:
-    def __init__(self, core: Core, peers: Peers, signing: Signing, view: tuple[Announcing, Transport]) -> None:
+    def __init__(self, core: Core, peers: Peers, signing: Signing, view: tuple[Announcing, GitTransport]) -> None:
         self._core = core
         self._peers = peers
         self._keys, self._ring, self._verifier = signing
@@ -63,7 +64,7 @@ class Doors:
             raise UntrustedPeer(f"the peer {peer.name} is not trusted", fields={"peer": peer.name})
         return peer
 
-    def advertised(self, peer: Pinned) -> Upload:
+    def advertised(self, peer: Pinned) -> UploadCommand:
         """What tells a peer which refs it can fetch: as the chain to it says now."""
         self._announcing.show_again(peer)
         return self._transport.upload(peer.space, advertise=True)
@@ -76,7 +77,7 @@ class Doors:
         """
         return self._announcing.told(peer.space)
 
-    def upload(self, peer: Pinned) -> Upload:
+    def upload(self, peer: Pinned) -> UploadCommand:
         """What answers a peer's request."""
         return self._transport.upload(peer.space, advertise=False)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clia.federation.signing import KeyRing, Verifier
-    from clia.git.records import Graph
+    from clia.git.graph import GitGraph
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
@@ -127,7 +127,7 @@ class Keys:
         core.reached("committed")
 
 
-def tokens(graph: Graph, tip: str) -> list[str]:
+def tokens(graph: GitGraph, tip: str) -> list[str]:
     """The links of a chain of keys, oldest first."""
 
     def each() -> Iterator[str]:

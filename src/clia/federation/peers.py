@@ -16,7 +16,7 @@ from clia.federation.acceptance import Position
 from clia.federation.keychain import fingerprint, read_identity
 from clia.federation.model import Peer, Share
 from clia.federation.statements import Claim, claim_of, ref_at
-from clia.git.records import FILE, Entry
+from clia.git.records import FILE, TreeEntry
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import check_flag, check_text
@@ -226,7 +226,7 @@ class Peers:
             "share": {**peer.share._asdict()},
         }
         files = zip(_FILES, (who, _position_body(peer.position, peer.failed, peer.left)), strict=True)
-        entries = {path: Entry(FILE, core.objects.write_blob(canonical_bytes(_plain(body)))) for path, body in files}
+        entries = {path: TreeEntry(FILE, core.objects.write_blob(canonical_bytes(_plain(body)))) for path, body in files}
         by = core.person_stamp()
         tree = core.objects.update_tree(None, entries)
         made = core.objects.write_commit(tree, [old] if old else [], by, by, f"{why}\n")

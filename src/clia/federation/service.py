@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from clia.federation.model import Announced, Explained, Grant, Key, Peer, Refused, Remote, RemoteBehaviour, Untaken
     from clia.federation.peers import Pinned
     from clia.federation.signing import KeyRing, Verifier
-    from clia.git.transport_records import Limits, Transport
+    from clia.federation.transport import GitTransport
+    from clia.git.records import TransferLimits
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -44,8 +45,8 @@ class Abroad(NamedTuple):
 
     ring: KeyRing
     verifier: Verifier
-    transport: Transport
-    limits: Limits
+    transport: GitTransport
+    limits: TransferLimits
     nonce: Callable[[], str]
     address: Callable[[], str | None]  # where the forge of this clone is reached by peers, if one serves it
 

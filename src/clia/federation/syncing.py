@@ -19,7 +19,7 @@ from clia.federation.keys import tokens as key_tokens
 from clia.federation.model import Move, Refused, Synced
 from clia.federation.peers import lock_of
 from clia.federation.statements import TOKEN_MAX, TYPES_PLACE, define_cid, digest, peek, place_of
-from clia.git.transport_records import Limits
+from clia.git.records import TransferLimits
 from clia.values import refs as names
 
 TYPE_CHECKING = False
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from clia.federation.refusals import Refusals
     from clia.federation.signing import Verifier
     from clia.federation.statements import Claim
-    from clia.git.transport_records import Quarantine, Transport
+    from clia.federation.transport import GitTransport
+    from clia.git.quarantine import GitQuarantine
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.registry import Registry
@@ -42,7 +43,7 @@ STATEMENTS_MAX = 20_000
 """Of a chain so many statements are read at a time, the newest: there is a snapshot among them."""
 _CHAIN_MAX = 2 * TOKEN_MAX
 """Characters of statements that are read at a time."""
-_CHAIN_LIMITS = Limits(256 * 1024 * 1024, 300.0)
+_CHAIN_LIMITS = TransferLimits(256 * 1024 * 1024, 300.0)
 _HEALED = frozenset(("gap", "expired", "revoked-key"))
 _PASSING = frozenset(("missing-object", "too-slow", "too-much", "claims-anothers-agent"))
 """These may be different the next time; any other refusal stands until the peer says something else."""
@@ -54,9 +55,9 @@ class Parts(NamedTuple):
     capabilities: Capabilities
     refusals: Refusals
     verifier: Verifier
-    transport: Transport
+    transport: GitTransport
     pass_for: Callable[[Pinned], str | None]
-    limits: Limits
+    limits: TransferLimits
 
 
 class _Listening(NamedTuple):
@@ -103,7 +104,7 @@ class Syncing:
             silent=not position.seq and not found,
         )
 
-    def _listen(self, peer: Pinned, quarantine: Quarantine) -> _Listening:
+    def _listen(self, peer: Pinned, quarantine: GitQuarantine) -> _Listening:
         chain_ref = names.announce(self._core.space_id)
         tips = quarantine.tips([names.KEYS, chain_ref], _CHAIN_LIMITS)
         refused: list[Refused] = []
@@ -158,7 +159,7 @@ class Syncing:
                 fields={"peer": peer.name},
             )
 
-    def _keys(self, peer: Pinned, quarantine: Quarantine, tip: str | None, refused: list[Refused]) -> tuple[str, ...]:
+    def _keys(self, peer: Pinned, quarantine: GitQuarantine, tip: str | None, refused: list[Refused]) -> tuple[str, ...]:
         """The peer's keys, with those that continue them."""
         if tip is None:
             return peer.keys
@@ -168,7 +169,7 @@ class Syncing:
             refused.append(Refused(err.code, err.message, names.KEYS, None, self._core.now()))
             return peer.keys
 
-    def _is_pure(self, peer: Pinned, quarantine: Quarantine, chain: str, refused: list[Refused]) -> bool:
+    def _is_pure(self, peer: Pinned, quarantine: GitQuarantine, chain: str, refused: list[Refused]) -> bool:
         """Whether a chain is statements and nothing else, down to what was kept of it."""
         known, empty = self._core.refs.get(names.remote(peer.name, "announce")), self._core.empty_tree()
         for commit in quarantine.graph.first_parents(chain):
@@ -180,7 +181,7 @@ class Syncing:
                 return False
         return True
 
-    def _unheard(self, peer: Pinned, quarantine: Quarantine, chain: str) -> list[str]:
+    def _unheard(self, peer: Pinned, quarantine: GitQuarantine, chain: str) -> list[str]:
         """The statements of a chain that are newer than the last one accepted, oldest first, and the one in its place."""
         found: list[str] = []
         size = 0
@@ -202,7 +203,7 @@ class Syncing:
         return self._parts.peers.tracked(peer.name) | types
 
     def _carry_out(
-        self, heard: _Listening, quarantine: Quarantine, progress: Callable[[int, int], None] | None
+        self, heard: _Listening, quarantine: GitQuarantine, progress: Callable[[int, int], None] | None
     ) -> tuple[list[Move], list[Refused]]:
         peer = heard.peer
         moves, refused = self._learn(heard)
@@ -259,7 +260,7 @@ class Syncing:
         return last is None or last.code != refused.code
 
     def _fetched(
-        self, peer: Pinned, follow: Sequence[Follow], quarantine: Quarantine
+        self, peer: Pinned, follow: Sequence[Follow], quarantine: GitQuarantine
     ) -> tuple[list[Follow], list[tuple[Refused, str]]]:
         """What has arrived and is what it was said to be; and what not, with its id."""
         if not follow:

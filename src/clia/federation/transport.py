@@ -13,23 +13,21 @@ import tempfile
 from contextlib import ExitStack, contextmanager
 
 from clia.errors import CliaError, NotFound, TransportError
-from clia.git.limited_command import run
-from clia.git.pack_inspection import kind_of
-from clia.git.quarantine import FORGE, PROTOCOLS, GitQuarantine, Way, first_line, without_credentials
-from clia.git.transport_records import Limits, Upload
+from clia.git.command import run_limited
+from clia.git.quarantine import FORGE, PROTOCOLS, GitQuarantine, RemoteAddress, first_line, kind_of, without_credentials
+from clia.git.records import TransferLimits, UploadCommand
 from clia.store.file_locks import FileLocks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from clia.git.command import GitCommand
-    from clia.git.handle import GitHandle
-    from clia.git.limited_command import Ran
+    from clia.git.command import GitCommand, GitResult
+    from clia.git.libgit2 import GitHandle
 
 _LOCK = "lock"
 _PUSH = ("push", "--atomic", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--quiet", "--")
-_PUSH_LIMITS = Limits(1 << 50, 3600.0)  # it is ours that goes out, however large; but it comes to an end
+_PUSH_LIMITS = TransferLimits(1 << 50, 3600.0)  # it is ours that goes out, however large; but it comes to an end
 _AT_ONCE = 1000  # refs that one command line takes
 
 
@@ -53,7 +51,7 @@ class GitTransport:
                 held.callback(shutil.rmtree, where, ignore_errors=True)
                 held.enter_context(FileLocks(where).hold(_LOCK))
             self._make_borrowing(where)
-            yield GitQuarantine(Way(url, pass_ if FORGE in url else None, told), where, self._handle, self._command)
+            yield GitQuarantine(RemoteAddress(url, pass_ if FORGE in url else None, told), where, self._handle, self._command)
 
     def ring(self, url: str, knock: str) -> bool:
         if FORGE not in url or not url.startswith(("http://", "https://")):
@@ -116,14 +114,14 @@ class GitTransport:
             with open(os.path.join(where, *name.split("/")), "w", encoding="utf-8") as file:
                 file.write(text)
 
-    def upload(self, audience: str, *, advertise: bool) -> Upload:
+    def upload(self, audience: str, *, advertise: bool) -> UploadCommand:
         # Nothing passes on which version of the protocol is wished for. It is the first then, in which git looks whether the refs
         # reach each commit that is asked for; the second hands out whatever the repository holds, and it holds all of ours.
         settings = ("-c", "uploadpack.allowReachableSHA1InWant=true", "-c", "safe.directory=*")
         mode = ("--stateless-rpc", "--advertise-refs") if advertise else ("--stateless-rpc",)
         _, environment = self._command.whole()
         ours = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
-        return Upload(("git", *settings, "upload-pack", "--strict", *mode, self.view(audience)), environment | ours)
+        return UploadCommand(("git", *settings, "upload-pack", "--strict", *mode, self.view(audience)), environment | ours)
 
     def check_remote(self, remote: str) -> None:
         known = self._command.run("remote").decode("utf-8", "replace").split()
@@ -146,10 +144,10 @@ class GitTransport:
             if each:
                 self._talk(remote, *_PUSH, remote, *each)
 
-    def _talk(self, remote: str, *words: str) -> Ran:
+    def _talk(self, remote: str, *words: str) -> GitResult:
         command, environment = self._command.whole(*words)
         seen = {**environment, "GIT_ALLOW_PROTOCOL": PROTOCOLS, **self._command.reaching}
-        done = run(command, seen, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
+        done = run_limited(command, seen, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
         if done.code or done.late:
             reason = f"it took longer than {_PUSH_LIMITS.seconds:g} seconds" if done.late else without_credentials(done.err)
             raise TransportError(

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from clia.federation.model import Synced
     from clia.federation.peers import Pinned
     from clia.forge.forge import Forge, Site
-    from clia.git.transport_records import Upload
+    from clia.git.records import UploadCommand
 
 AT = "/federation/"
 """Where peers come to. Nothing below it knows users, cookies or forms."""
@@ -107,7 +107,7 @@ class Fetching:
                 return site, peer
         raise Unauthenticated("no pass that is good here was shown", code="bad-pass")
 
-    def _run(self, site: Site, peer: Pinned, upload: Upload, body: bytes = b"") -> _Run:
+    def _run(self, site: Site, peer: Pinned, upload: UploadCommand, body: bytes = b"") -> _Run:
         seconds = site.space.running.config.federation.transfer_seconds
         return _Run(upload, body, seconds, self._open, (site.name, peer.name))
 
@@ -116,7 +116,7 @@ class _Run:
     """A program that answers one request: as a block, in which it runs."""
 
     def __init__(
-        self, upload: Upload, body: bytes, seconds: float, places: Counter[tuple[str, str]], whose: tuple[str, str]
+        self, upload: UploadCommand, body: bytes, seconds: float, places: Counter[tuple[str, str]], whose: tuple[str, str]
     ) -> None:
         self._upload = upload
         self._body = body

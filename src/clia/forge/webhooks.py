@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from clia.facade.config import Webhook
     from clia.forge.forge import Forge, Site
-    from clia.http_interface import Http
 
 _log = logging.getLogger("clia.webhooks")
 ROW = "hook/"
@@ -77,7 +76,7 @@ def _made(delivery_id: str, event: str, body: Mapping[str, Any], name: str) -> D
 class Webhooks:
     """Runs in threads of its own from ``start`` to ``stop``."""
 
-    def __init__(self, forge: Forge, environment: Mapping[str, str], http: Http | None = None) -> None:
+    def __init__(self, forge: Forge, environment: Mapping[str, str], http: HttpClient | None = None) -> None:
         self._forge = forge
         self._http = http or HttpClient()
         self._stop = threading.Event()

@@ -7,26 +7,35 @@ configuration says; only filters that a command needs for its work (``add`` of a
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
+import threading
+from contextlib import suppress
+from time import monotonic
 from typing import NamedTuple
 
 from clia.errors import GitError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from typing import IO
 
-    from clia.git.handle import GitHandle
+    from clia.git.libgit2 import GitHandle
+    from clia.git.records import TransferLimits
+
 
 # How a person reaches servers is theirs to say; which repository, index or objects are meant is not.
 _REACHING = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_PROXY_COMMAND")
 _QUIET = ("--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.quotePath=false")
 
 
-class Done(NamedTuple):
+class GitResult(NamedTuple):
     code: int
     out: bytes
     err: str
+    late: bool = False  # stopped because its time was up
 
     def failure(self, *words: str) -> GitError:
         """What to raise for the git command of these words."""
@@ -73,7 +82,7 @@ class GitCommand:
         cwd: str | None = None,
         more: Mapping[str, str] | None = None,
         optional_locks: bool = False,
-    ) -> Done:
+    ) -> GitResult:
         """In the repository itself, or with ``cwd`` in the worktree there."""
         where = [] if cwd else [f"--git-dir={self._git_dir}"]
         locks = [] if optional_locks else ["--no-optional-locks"]
@@ -88,7 +97,7 @@ class GitCommand:
             )
         except OSError as err:
             raise GitError(f"git cannot be run: {err.strerror}", hints=["install git, and have it on PATH"]) from None
-        return Done(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace").strip())
+        return GitResult(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace").strip())
 
 
 class GitPart:
@@ -105,3 +114,101 @@ def _verb(words: tuple[str, ...]) -> str:
     while words[at].startswith("-"):
         at += 2 if words[at] in ("-c", "-C") else 1
     return words[at]
+
+
+_BLOCK = 512  # bytes, of the shell's limit
+_OUTPUT_MAX = 1024 * 1024
+_LAST_WORDS = 10.0
+_NOT_FOUND = 127  # what a shell answers where there is no such program
+_HELD = "640m"
+"""The largest piece of memory that git may ask for. It makes no deltas of what is larger than 512m, and streams that."""
+# The end of our pipe is the end of all: a shell beside git waits for it. A line in it says that all is well.
+_SCRIPT = """
+exec 3<&0
+(read -r _ || kill -KILL 0) <&3 >/dev/null 2>&1 &
+ulimit -f "$1" 2>/dev/null
+given=$2
+shift 2
+exec "$@" <"$given" 3<&-
+"""
+
+
+def run_limited(
+    words: Sequence[str], environment: Mapping[str, str], cwd: str, limits: TransferLimits, given: str = os.devnull
+) -> GitResult:
+    """Runs git with a file as its input."""
+    whole = ["sh", "-c", _SCRIPT, "sh", str(cut_at(limits) // _BLOCK), given, *words]
+    end = monotonic() + limits.seconds
+    pipe = subprocess.PIPE
+    seen = {**environment, "GIT_ALLOC_LIMIT": _HELD}
+    try:
+        process = subprocess.Popen(whole, cwd=cwd, env=seen, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+    except OSError as err:
+        raise GitError(f"git cannot be run: {err.strerror}", hints=["install git, and have it on PATH"]) from None
+    with process:
+        out, complaints = _PipeReader(process.stdout), _PipeReader(process.stderr)
+        done = False
+        try:
+            done = _ended(process, (out, complaints), end)
+        finally:
+            if done and process.returncode == 0 and process.stdin is not None:
+                with suppress(OSError):
+                    process.stdin.write(b"\n")
+                    process.stdin.flush()
+            else:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        # Before the pipes are closed: what was printed last says what went wrong. Nobody is left who could print more.
+        for each in (out, complaints):
+            each.join(_LAST_WORDS)
+    if process.returncode == _NOT_FOUND:
+        raise GitError("git cannot be run", hints=["install git, and have it on PATH"])
+    return GitResult(process.returncode, bytes(out.kept), complaints.kept.decode("utf-8", "replace").strip(), late=not done)
+
+
+def cut_at(limits: TransferLimits) -> int:
+    """The size that no file gets beyond."""
+    return max(1, limits.bytes // _BLOCK) * _BLOCK
+
+
+def _ended(process: subprocess.Popen[bytes], readers: Sequence[threading.Thread], end: float) -> bool:
+    """Whether it came to its end in time, and all that it printed has been read."""
+    _notice_end(process, end)
+    try:
+        process.wait(max(0.0, end - monotonic()))
+    except subprocess.TimeoutExpired:
+        return False
+    if process.returncode:
+        return True  # whatever it left running is ended, and prints no more
+    for each in readers:
+        each.join(max(0.0, end - monotonic()))
+    return not any(each.is_alive() for each in readers)
+
+
+def _notice_end(process: subprocess.Popen[bytes], end: float) -> None:
+    """Waits until a process has ended, where the system can tell at once; ``wait`` with a time looks only now and then."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        return
+    try:
+        waiting = select.poll()
+        waiting.register(handle, select.POLLIN)
+        waiting.poll(max(0.0, end - monotonic()) * 1000)
+    finally:
+        os.close(handle)
+
+
+class _PipeReader(threading.Thread):
+    """Reads a pipe to its end and keeps the beginning: what another side says can be endless."""
+
+    def __init__(self, stream: IO[bytes] | None) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self.kept = bytearray()
+        self.start()
+
+    def run(self) -> None:
+        with suppress(OSError, ValueError):
+            while self._stream is not None and (data := os.read(self._stream.fileno(), 65536)):
+                self.kept += data[: _OUTPUT_MAX - len(self.kept)]

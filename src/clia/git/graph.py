@@ -7,9 +7,9 @@ import os
 import threading
 
 from clia.errors import NoSuchObject
-from clia.git.git_errors import reading, tried_again, writing
+from clia.git.libgit2 import reading, tried_again, writing
 from clia.git.objects import as_commit
-from clia.git.records import Entry, PathConflict, TreeMerge
+from clia.git.records import PathConflict, TreeEntry, TreeMerge
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pygit2
 
-    from clia.git.handle import GitHandle
+    from clia.git.libgit2 import GitHandle
     from clia.git.objects import GitObjects
     from clia.git.records import Commit
 
@@ -169,5 +169,5 @@ def _path(base: pygit2.IndexEntry | None, ours: pygit2.IndexEntry | None, theirs
     return str(found.path) if found is not None else ""
 
 
-def _entry(side: pygit2.IndexEntry | None) -> Entry | None:
-    return None if side is None else Entry(int(side.mode), str(side.id))
+def _entry(side: pygit2.IndexEntry | None) -> TreeEntry | None:
+    return None if side is None else TreeEntry(int(side.mode), str(side.id))

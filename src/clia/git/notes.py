@@ -12,15 +12,15 @@ import re
 import pygit2
 
 from clia.errors import StaleRef
-from clia.git.git_errors import reading
-from clia.git.records import FILE, FOLDER, Entry, NoteChange
+from clia.git.libgit2 import reading
+from clia.git.records import FILE, FOLDER, NoteChange, TreeEntry
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from clia.git.graph import GitGraph
-    from clia.git.handle import GitHandle
+    from clia.git.libgit2 import GitHandle
     from clia.git.objects import GitObjects
     from clia.git.records import Refs, Stamp
 
@@ -88,14 +88,14 @@ class GitNotes:
     def _over(self, folders: list[pygit2.Tree], commit: str, blob: str, present: Sequence[tuple[str, str]]) -> str:
         """The notes with one more; other spellings of it go."""
         if present:
-            changes: dict[str, Entry | None] = {path: None for path, _ in present}
-            changes[_place(folders, commit, present)] = Entry(FILE, blob)
+            changes: dict[str, TreeEntry | None] = {path: None for path, _ in present}
+            changes[_place(folders, commit, present)] = TreeEntry(FILE, blob)
             return self._objects.update_tree(str(folders[0].id), changes)
         depth = _place(folders, commit, ()).count("/")
-        entry, name = Entry(FILE, blob), commit[2 * depth :]
+        entry, name = TreeEntry(FILE, blob), commit[2 * depth :]
         for level in range(depth, -1, -1):
             base = folders[level] if level < len(folders) else None
-            entry = Entry(FOLDER, self._objects.with_entry(base, name, entry))
+            entry = TreeEntry(FOLDER, self._objects.with_entry(base, name, entry))
             name = commit[2 * level - 2 : 2 * level]
         return entry.cid
 
@@ -160,12 +160,12 @@ class GitNotes:
         if depth > _DEEPEST_TREE:
             return tree  # no note of git's stands there
         if tree not in known:
-            changes: dict[str, Entry] = {}
+            changes: dict[str, TreeEntry] = {}
             for name, entry in self._objects.listing(tree):
                 folder = entry.mode == FOLDER
                 inner = self._replaced(entry.cid, replaced, known, depth + 1) if folder else replaced.get(entry.cid, entry.cid)
                 if inner != entry.cid:
-                    changes[name] = Entry(entry.mode, inner)
+                    changes[name] = TreeEntry(entry.mode, inner)
             known[tree] = self._objects.replace_entries(tree, changes) if changes else tree
         return known[tree]
 
@@ -183,7 +183,7 @@ def _place(folders: Sequence[pygit2.Tree], commit: str, present: Sequence[tuple[
     return _path(commit, 2 if len(folders) > 1 and len(folders[1]) >= CROWDED else 1)
 
 
-def _notes(entries: Iterable[tuple[str, Entry]]) -> Iterable[tuple[str, str]]:
+def _notes(entries: Iterable[tuple[str, TreeEntry]]) -> Iterable[tuple[str, str]]:
     """Commit and blob of what is a note; anything else in a notes tree is none of ours."""
     for path, entry in entries:
         commit = path.replace("/", "")

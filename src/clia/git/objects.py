@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 
 from clia.errors import Ambiguous, NoSuchObject, NotFound, UnsafePath
-from clia.git.git_errors import NOT_WRITTEN, message_of, reading, tried_again, writing
-from clia.git.records import FOLDER, LINK, SUBMODULE, Commit, Entry, Stamp
+from clia.git.libgit2 import NOT_WRITTEN, message_of, reading, tried_again, writing
+from clia.git.records import FOLDER, LINK, SUBMODULE, Commit, Stamp, TreeEntry
 from clia.values.paths import clash
 
 TYPE_CHECKING = False
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     import pygit2
 
     from clia.git.command import GitCommand
-    from clia.git.handle import GitHandle
+    from clia.git.libgit2 import GitHandle
 
-    Change = Entry | None
+    Change = TreeEntry | None
     # A folder's changes by name: something set, something removed (None), or changes further down.
     Changes = dict[str, "Change | Changes"]
 
@@ -115,8 +115,8 @@ class GitObjects:
         out = self._command.run(*settings, "commit-tree", "-S", *words, tree, data=message.encode("utf-8"), more=who)
         return out.decode("ascii").strip()
 
-    def entries(self, tree: str) -> dict[str, Entry]:
-        found: dict[str, Entry] = {}
+    def entries(self, tree: str) -> dict[str, TreeEntry]:
+        found: dict[str, TreeEntry] = {}
         waiting = [("", tree)]  # not by recursion: a tree may be deeper than Python's stack
         while waiting:
             prefix, folder = waiting.pop()
@@ -124,10 +124,10 @@ class GitObjects:
                 if entry.mode == FOLDER:
                     waiting.append((f"{prefix}{name}/", entry.cid))
                 else:
-                    found[prefix + name] = Entry(_known_mode(entry.mode), entry.cid)
+                    found[prefix + name] = TreeEntry(_known_mode(entry.mode), entry.cid)
         return found
 
-    def listing(self, tree: str) -> Iterator[tuple[str, Entry]]:
+    def listing(self, tree: str) -> Iterator[tuple[str, TreeEntry]]:
         """What stands directly in a tree, by name."""
         with reading(tree):
             kind, data = self._handle.repo.read(tree)
@@ -137,7 +137,7 @@ class GitObjects:
         while at < len(data):
             space, end = data.index(b" ", at), data.index(b"\0", at)
             name = data[space + 1 : end].decode("utf-8", "surrogateescape")
-            yield name, Entry(int(data[at:space], 8), data[end + 1 : end + 21].hex())
+            yield name, TreeEntry(int(data[at:space], 8), data[end + 1 : end + 21].hex())
             at = end + 21
 
     def below(self, tree: str, known: Container[str] = ()) -> set[str]:
@@ -151,7 +151,7 @@ class GitObjects:
         return found
 
     @tried_again
-    def with_entry(self, base: pygit2.Tree | None, name: str, entry: Entry) -> str:
+    def with_entry(self, base: pygit2.Tree | None, name: str, entry: TreeEntry) -> str:
         """A tree, or none, with one thing set directly in it."""
         with writing("a tree"):
             builder = self._handle.repo.TreeBuilder(base) if base is not None else self._handle.repo.TreeBuilder()
@@ -159,7 +159,7 @@ class GitObjects:
             return str(builder.write())
 
     @tried_again
-    def replace_entries(self, tree: str, entries: Mapping[str, Entry]) -> str:
+    def replace_entries(self, tree: str, entries: Mapping[str, TreeEntry]) -> str:
         """A tree with some of what stands directly in it replaced."""
         with writing("a tree"):
             builder = self._handle.repo.TreeBuilder(tree)
@@ -167,7 +167,7 @@ class GitObjects:
                 builder.insert(name, entry.cid, entry.mode)
             return str(builder.write())
 
-    def entry(self, tree: str, path: str) -> Entry | None:
+    def entry(self, tree: str, path: str) -> TreeEntry | None:
         import pygit2
 
         with reading(tree):
@@ -178,10 +178,10 @@ class GitObjects:
             found = top[path]
         except KeyError:
             return None
-        return Entry(int(found.filemode), str(found.id))
+        return TreeEntry(int(found.filemode), str(found.id))
 
     @tried_again
-    def update_tree(self, tree: str | None, changes: Mapping[str, Entry | None]) -> str:
+    def update_tree(self, tree: str | None, changes: Mapping[str, TreeEntry | None]) -> str:
         import pygit2
 
         with writing("a tree"):
@@ -226,9 +226,9 @@ class GitObjects:
         if present is not None and not isinstance(present, pygit2.Tree) and itself is not None:
             raise clash(path, f"{path}/{next(iter(changes))}")
         inner = self._build(present if isinstance(present, pygit2.Tree) else None, changes, f"{path}/")
-        if inner is not None and isinstance(itself, Entry):
+        if inner is not None and isinstance(itself, TreeEntry):
             raise clash(path, f"{path}/…")
-        if isinstance(itself, Entry):
+        if isinstance(itself, TreeEntry):
             if present is not None:
                 builder.remove(name)
             builder.insert(name, itself.cid, itself.mode)
@@ -281,7 +281,7 @@ def _nothing_at(path: str) -> NotFound:
     return NotFound(f"there is no {path!r} to remove", code="no-such-path", fields={"path": path})
 
 
-def _nested(changes: Mapping[str, Entry | None]) -> Changes:
+def _nested(changes: Mapping[str, TreeEntry | None]) -> Changes:
     """Changes by folder. What becomes of a file of the folder's own name stands in it under the empty name."""
     top: Changes = {}
     for path, change in changes.items():

@@ -15,17 +15,18 @@ from time import monotonic
 from typing import NamedTuple
 
 from clia.errors import Denied, TransportError
-from clia.git.command import GitCommand
+from clia.git.command import GitCommand, GitResult, cut_at, run_limited
 from clia.git.graph import GitGraph
-from clia.git.handle import GitHandle
-from clia.git.limited_command import Ran, cut_at, run
+from clia.git.libgit2 import GitHandle
 from clia.git.objects import GitObjects
-from clia.git.pack_inspection import is_commit, kind_of, oversized
-from clia.git.transport_records import Fetched, Limits
+from clia.git.records import FetchResult, TransferLimits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pygit2
+
 
 PROTOCOLS = "file:git:http:https:ssh"
 _SETTINGS = {
@@ -65,7 +66,7 @@ _SUFFIXES = (".pack", ".rev", ".idx")
 """Of a pack's files, in the order in which they are moved: the index makes a pack count."""
 
 
-class Way(NamedTuple):
+class RemoteAddress(NamedTuple):
     """How the other side is reached."""
 
     url: str
@@ -91,7 +92,7 @@ def without_credentials(text: str) -> str:
 class GitQuarantine:
     """``Quarantine`` in a directory that the caller removes."""
 
-    def __init__(self, way: Way, where: str, ours: GitHandle, command: GitCommand) -> None:
+    def __init__(self, way: RemoteAddress, where: str, ours: GitHandle, command: GitCommand) -> None:
         self._way = way
         self._where = where
         self._ours = ours
@@ -101,7 +102,7 @@ class GitQuarantine:
         self.objects = GitObjects(self._handle, self._command)
         self.graph = GitGraph(self._handle, self.objects)
 
-    def tips(self, refs: Sequence[str], limits: Limits) -> dict[str, str]:
+    def tips(self, refs: Sequence[str], limits: TransferLimits) -> dict[str, str]:
         end = monotonic() + limits.seconds
         done = self._git(limits, "ls-remote", "--refs", "--", self._way.url, *refs)
         if done.late:
@@ -116,14 +117,14 @@ class GitQuarantine:
             raise Denied(f"what {shown} sends is refused: {problem.reason}", code=problem.code, fields={"url": shown})
         return found
 
-    def fetch(self, cids: Sequence[str], limits: Limits) -> Fetched:
+    def fetch(self, cids: Sequence[str], limits: TransferLimits) -> FetchResult:
         arrived: list[str] = []
         refused: dict[str, tuple[str, str]] = {}
         end, before = monotonic() + limits.seconds, self._size()
         waiting = [list(dict.fromkeys(cids))]
         while waiting:
             batch = waiting.pop()
-            left = Limits(limits.bytes - self._size() + before, end - monotonic())
+            left = TransferLimits(limits.bytes - self._size() + before, end - monotonic())
             problem = self._attempt(batch, left)
             if problem is None:
                 arrived += batch
@@ -144,7 +145,7 @@ class GitQuarantine:
         for cid in arrived:
             if not is_commit(self._handle.repo, cid):
                 refused[cid] = ("not-a-commit", "it is no commit")
-        return Fetched(tuple(cid for cid in arrived if cid not in refused), refused)
+        return FetchResult(tuple(cid for cid in arrived if cid not in refused), refused)
 
     def admit(self) -> None:
         source, target = (os.path.join(each, "objects", "pack") for each in (self._where, self._ours.common_dir))
@@ -158,7 +159,7 @@ class GitQuarantine:
             if self._ours.durable and arrived:
                 _sync(target)
 
-    def _attempt(self, cids: Sequence[str], limits: Limits) -> _Problem | None:
+    def _attempt(self, cids: Sequence[str], limits: TransferLimits) -> _Problem | None:
         """Fetches ids with all they reach; why that is refused, and then nothing of it is kept; None where all are there."""
         if not cids or self._has(cids, limits):
             return None
@@ -178,13 +179,13 @@ class GitQuarantine:
             self._remove(self._packs() - before)
         return problem
 
-    def _has(self, cids: Sequence[str], limits: Limits) -> bool:
+    def _has(self, cids: Sequence[str], limits: TransferLimits) -> bool:
         """Whether ids are here with all they reach, so that there is nothing to fetch."""
         if any(kind_of(self._handle.repo, cid) is None for cid in cids):
             return False
         return self._git(limits, "rev-list", "--objects", "--quiet", "--stdin", "--not", "--alternate-refs", given=cids).code == 0
 
-    def _complaint(self, done: Ran, came: set[str], limits: Limits) -> _Problem | None:
+    def _complaint(self, done: GitResult, came: set[str], limits: TransferLimits) -> _Problem | None:
         """What git says against a transfer."""
         if done.late:
             return _Problem("too-slow", f"it took longer than {limits.seconds:g} seconds")
@@ -203,7 +204,7 @@ class GitQuarantine:
             return _Problem("bad-objects", f"git refuses it: {reason.splitlines()[0]}")
         raise self._unreachable(reason)
 
-    def _objection(self, names: set[str], limits: Limits) -> _Problem | None:
+    def _objection(self, names: set[str], limits: TransferLimits) -> _Problem | None:
         """What we say against one that git is content with."""
         if os.path.exists(os.path.join(self._where, "shallow")):
             return _Problem("missing-object", "the other side does not have all of its history")
@@ -236,7 +237,7 @@ class GitQuarantine:
                 os.unlink(os.path.join(self._where, each))
         self._handle.renew()  # libgit2 would still see what it has open
 
-    def _git(self, limits: Limits, *words: str, given: Sequence[str] = ()) -> Ran:
+    def _git(self, limits: TransferLimits, *words: str, given: Sequence[str] = ()) -> GitResult:
         # Git would tell the other side where every ref of ours is, so that it need not send what these reach.
         settings = _SETTINGS | {"core.alternateRefsPrefixes": self._way.told or _NO_REFS}
         if self._way.pass_ is not None:
@@ -249,7 +250,7 @@ class GitQuarantine:
         with open(listed, "w", encoding="ascii") as file:
             file.writelines(f"{each}\n" for each in given)
         # An address such as ../other.git is relative to the worktree's top.
-        return run(command, environment | more, self._ours.work_dir or self._ours.git_dir, limits, listed)
+        return run_limited(command, environment | more, self._ours.work_dir or self._ours.git_dir, limits, listed)
 
     def _unreachable(self, reason: str) -> TransportError:
         said, url = without_credentials(reason), without_credentials(self._way.url)
@@ -273,3 +274,106 @@ def _sync(folder: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+SUM = 64
+"""All objects together may be so many times the limit: histories are stored as differences, and unpack to many times their size."""
+STRUCTURE_MAX = 64 * 1024 * 1024
+"""Commits, trees and tags are read whole, by git and by us."""
+PATHS_MAX = 1_000_000
+DEPTH_MAX = 2048
+"""No longer path can be written to a disk."""
+_LARGE = 65536  # smaller files cannot make a tree large, with so few paths
+_TREE_ENTRY = re.compile(rb"([0-7]+) [^\0]+\0(.{20})", re.DOTALL)
+_COMMIT, _TREE, _BLOB = 1, 2, 3
+
+
+class _TreeSize(NamedTuple):
+    """What a tree becomes when it is written out."""
+
+    paths: int
+    depth: int
+    size: int  # of its large files that arrived
+
+
+def oversized(repo: pygit2.Repository, indexes: Iterable[str], limits: TransferLimits) -> str | None:
+    """What is too much in the packs of these indexes; None where nothing is."""
+    import pygit2
+
+    total = 0
+    trees: list[bytes] = []
+    large: dict[bytes, int] = {}
+    for raw in _names(indexes):
+        kind, size = (int(each) for each in repo.odb.read_header(pygit2.Oid(raw=raw)))
+        total += size
+        if size > (limits.bytes if kind == _BLOB else STRUCTURE_MAX):
+            return f"the object {raw.hex()} is of {size} bytes"
+        if total > SUM * limits.bytes:
+            return f"its objects are of more than {SUM * limits.bytes} bytes"
+        if kind == _TREE:
+            trees.append(raw)
+        elif kind == _BLOB and size > _LARGE:
+            large[raw] = size
+    return _oversized_tree(repo, trees, large, SUM * limits.bytes)
+
+
+def kind_of(repo: pygit2.Repository, cid: str) -> int | None:
+    """The kind of an object, without reading it: it may be large."""
+    import pygit2
+
+    try:
+        return int(repo.odb.read_header(pygit2.Oid(hex=cid))[0])
+    except (KeyError, ValueError):
+        return None
+
+
+def is_commit(repo: pygit2.Repository, cid: str) -> bool:
+    return kind_of(repo, cid) == _COMMIT
+
+
+def _names(indexes: Iterable[str]) -> Iterator[bytes]:
+    """The ids in indexes of packs, in git's second format: a heading, 256 counts, then the names."""
+    for path in indexes:
+        with open(path, "rb") as file:
+            count = int.from_bytes(file.read(8 + 1024)[-4:], "big")
+            for _ in range(count):
+                yield file.read(20)
+
+
+def _oversized_tree(repo: pygit2.Repository, trees: Iterable[bytes], large: dict[bytes, int], most: int) -> str | None:
+    known: dict[bytes, _TreeSize] = {}
+    for top in trees:
+        waiting = [top]  # not by recursion: it may be deep
+        while waiting:
+            raw = waiting[-1]
+            below = None if raw in known else _below(repo, raw)
+            unknown = [each for is_folder, each in below or () if is_folder and each not in known]
+            if unknown:
+                waiting += unknown
+                continue
+            waiting.pop()
+            if below is None:
+                continue
+            made = known[raw] = _whole(below, known, large)
+            if made.paths > PATHS_MAX or made.depth > DEPTH_MAX or made.size > most:
+                return f"the tree {raw.hex()} is of {made.paths} paths, {made.depth} levels and {made.size} bytes"
+    return None
+
+
+def _below(repo: pygit2.Repository, raw: bytes) -> list[tuple[bool, bytes]]:
+    """What stands in a tree: whether it is a folder, and its id. One that is not there is nothing: git has seen to what must be."""
+    try:
+        kind, data = repo.read(raw.hex())
+    except KeyError:
+        return []
+    if int(kind) != _TREE:
+        return []
+    return [(int(found[1], 8) == 0o40000, found[2]) for found in _TREE_ENTRY.finditer(bytes(data))]
+
+
+def _whole(below: list[tuple[bool, bytes]], known: dict[bytes, _TreeSize], large: dict[bytes, int]) -> _TreeSize:
+    paths = depth = size = 0
+    for is_folder, each in below:
+        inner = known[each] if is_folder else _TreeSize(0, 0, large.get(each, 0))
+        paths, depth, size = paths + 1 + inner.paths, max(depth, inner.depth), size + inner.size
+    return _TreeSize(paths, depth + 1, size)

@@ -11,8 +11,9 @@ from typing import NamedTuple, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
+
 
 FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
 
@@ -34,7 +35,7 @@ class Commit(NamedTuple):
     message: str
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """What stands at a path: one of the modes above, and the object's id."""
 
     mode: int
@@ -45,9 +46,9 @@ class PathConflict(NamedTuple):
     """A path that two sides changed differently; None where a side has no such file."""
 
     path: str
-    base: Entry | None
-    ours: Entry | None
-    theirs: Entry | None
+    base: TreeEntry | None
+    ours: TreeEntry | None
+    theirs: TreeEntry | None
 
 
 class TreeMerge(NamedTuple):
@@ -66,53 +67,13 @@ class NoteChange(NamedTuple):
     message: str
 
 
-class Look(NamedTuple):
+class RefScan(NamedTuple):
     """``seen`` is JSON, to be kept and given back next time; None where nothing can be told from it. ``moved`` names all that may
     have another value now than then, also those that came or went; None where every ref may. What is read of a ref after the
     look is as new as the look, or newer."""
 
     seen: Any
     moved: list[str] | None
-
-
-class Objects(Protocol):
-    def kind(self, cid: str) -> str | None:
-        """``blob``, ``tree``, ``commit`` or ``tag``; None where there is no such object."""
-
-    def expand(self, text: str) -> str | None:
-        """The full id of an abbreviated one, or what a revision such as ``main~2`` names; None: nothing, ``Ambiguous``: several."""
-
-    def blob(self, cid: str) -> bytes: ...
-
-    def size(self, cid: str) -> int:
-        """How many bytes an object has; only its header is read."""
-
-    def write_blob(self, data: bytes) -> str: ...
-
-    def blob_id(self, data: bytes) -> str:
-        """The id that the data would have; nothing is written."""
-
-    def commit(self, cid: str) -> Commit: ...
-
-    def write_commit(self, tree: str, parents: Sequence[str], author: Stamp, committer: Stamp, message: str) -> str:
-        """A new commit, signed where the repository's owner signs commits."""
-
-    def entries(self, tree: str) -> dict[str, Entry]:
-        """Every path below a tree."""
-
-    def below(self, tree: str, known: Container[str] = ()) -> set[str]:
-        """A tree's own id and those of everything below it, without trees that are known."""
-
-    def entry(self, tree: str, path: str) -> Entry | None: ...
-
-    def update_tree(self, tree: str | None, changes: Mapping[str, Entry | None]) -> str:
-        """Another tree: paths set or, with None, removed. Costs what the changed folders cost.
-
-        ``UnsafePath`` where a file and a folder would share a name, ``NotFound`` where a path to remove is not there.
-        """
-
-    def config_entries(self, data: bytes) -> list[tuple[str, str]] | None:
-        """Keys and values of a file in git's configuration format; None where git cannot read it."""
 
 
 class Refs(Protocol):
@@ -128,7 +89,7 @@ class Refs(Protocol):
         ``after`` a whole name, and at most ``limit``: costs what the answer costs, not what there is.
         """
 
-    def look(self, prefixes: Sequence[str], since: Any = None) -> Look:
+    def look(self, prefixes: Sequence[str], since: Any = None) -> RefScan:
         """Which refs below some prefixes have moved since an earlier look: to be asked often, where there are many."""
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
@@ -153,57 +114,54 @@ class Refs(Protocol):
         """Removes the ref's own log of where it was."""
 
 
-class Graph(Protocol):
-    def merge_base(self, one: str, other: str) -> str | None: ...
+class LineOrigin(NamedTuple):
+    """A line of a file: the commit it comes from, and its number and path there."""
 
-    def descends(self, cid: str, ancestor: str) -> bool:
-        """Whether a commit is another or has it in its past."""
-
-    def first_parents(self, cid: str) -> Iterator[Commit]:
-        """A commit, its first parent, and so on to the root. Ends early where history is cut off."""
-
-    def cut_off(self) -> frozenset[str]:
-        """Where a shallow clone ends: commits whose parents it does not show. Whoever asks sees history as it is from now on."""
-
-    def walk(self, starts: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
-        """Commits in topological order, newest first, without what is reachable from ``hidden``."""
-
-    def newest(self, starts: Iterable[str], limit: int) -> list[Commit]:
-        """The first commits of such a walk, at the cost of so many: by date, and no parent before its child.
-
-        Where clocks were far apart, a commit may be missing that the whole walk would have here.
-        """
-
-    def ranges(self) -> Callable[[str, Sequence[str]], list[str]]:
-        """A question for one thread to ask many times: which commits one has in its past, itself included, and others have not.
-
-        What was read for one answer is there for the next.
-        """
-
-    def merge(self, ours: str, theirs: str, base: str | None = None) -> TreeMerge:
-        """Three ways, from the commits' own merge base or, where given, from another commit."""
+    commit: str
+    number: int
+    path: str
+    text: str
 
 
-class Notes(Protocol):
-    """Notes as git has them: a ref whose tree maps commits to blobs."""
+class FileChange(NamedTuple):
+    status: str  # A, D, M, R, C, T as git says
+    path: str
+    old_path: str | None
+    added: int | None  # None for binary files
+    removed: int | None
 
-    def get(self, ref: str, commit: str) -> str | None:
-        """The blob bound to a commit. Where git has several spellings, the first by path."""
 
-    def all(self, ref: str) -> dict[str, str]:
-        """Commit to blob, for every note."""
+class Checkout(NamedTuple):
+    """A worktree that was made for an agent, and the commit it was made from."""
 
-    def bind(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> bool:
-        """Binds a blob to a commit; False where that very blob is bound already."""
+    agent: str
+    base: str
+    directory: str
+    tree: str | None = None  # what was about to be committed on the base
 
-    def prepared(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> tuple[str | None, str] | None:
-        """The ref's tip and what it would be with the blob bound; None where that very blob is bound already."""
 
-    def history(self, ref: str, commit: str) -> list[NoteChange]:
-        """Every binding the commit ever had, newest first."""
+class Pushed(NamedTuple):
+    ref: str
+    state: str  # new, moved, same, refused
+    reason: str
 
-    def remade(self, ref: str, replaced: Mapping[str, str]) -> str | None:
-        """Makes the whole history of the ref anew with blobs replaced; its tip, which the ref does not point at yet."""
 
-    def unite(self, ref: str, theirs: str, by: Stamp) -> str:
-        """Merges a diverged notes history into the ref: every note of both, ours where they disagree; the new tip."""
+class TransferLimits(NamedTuple):
+    """What one transfer may take."""
+
+    bytes: int = 1024 * 1024 * 1024
+    seconds: float = 600.0
+
+
+class FetchResult(NamedTuple):
+    """What became of the ids that were asked for; those ``refused`` with code and reason."""
+
+    arrived: tuple[str, ...]
+    refused: Mapping[str, tuple[str, str]]
+
+
+class UploadCommand(NamedTuple):
+    """A program that answers whoever fetches, over its standard input and output; and all that it sees of the environment."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]

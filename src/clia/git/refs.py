@@ -7,23 +7,25 @@ second was left by a process that died. Branches of people are moved by others t
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
+import re
 import time
 from itertools import islice
 
 from clia.errors import Conflict, GitError, InvalidInput, StaleRef
-from clia.git.git_errors import git_error, is_lock_failure, message_of
-from clia.git.records import Look
-from clia.git.ref_files import packed_state, read_loose, read_packed
+from clia.git.libgit2 import git_error, is_lock_failure, message_of
+from clia.git.records import RefScan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from clia.git.command import GitCommand
-    from clia.git.handle import GitHandle
+    from clia.git.libgit2 import GitHandle
+
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _PATIENCE, _STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
@@ -57,16 +59,16 @@ class GitRefs:
         packed = read_packed(self._handle.common_dir, prefix, after, limit)
         return sorted((dict(packed) | loose).items())[:limit] if loose else packed
 
-    def look(self, prefixes: Sequence[str], since: Any = None) -> Look:
+    def look(self, prefixes: Sequence[str], since: Any = None) -> RefScan:
         loose = {name: cid for prefix in prefixes for name, cid in read_loose(self._handle.common_dir, prefix)}
         packed = packed_state(self._handle.common_dir)
         if packed is None:
-            return Look(None, None)
+            return RefScan(None, None)
         before = since.get("loose") if isinstance(since, dict) and since.get("packed") == packed else None
         seen = {"packed": packed, "loose": loose}
         if not isinstance(before, dict):
-            return Look(seen, None)
-        return Look(seen, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
+            return RefScan(seen, None)
+        return RefScan(seen, sorted(name for name in before.keys() | loose.keys() if before.get(name) != loose.get(name)))
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
         self.check(name, old, new)
@@ -250,3 +252,138 @@ def _entries(directory: str) -> list[str]:
         return [os.path.join(directory, name) for name in os.listdir(directory)]
     except OSError:
         return []
+
+
+_ID = re.compile(r"[0-9a-f]{40}")
+_SETTLED = 2_000_000_000
+"""Nanoseconds. Two files written within one tick of the disk's clock may look alike; one that is older than this was not."""
+NO_FILE = "none"
+
+
+def read_loose(common_dir: str, prefix: str, after: str = "") -> Iterator[tuple[str, str]]:
+    """Name and target of every ref below a prefix that has a file of its own, sorted, those after a name."""
+    for name in sorted(each for each in _names(common_dir, prefix.rstrip("/")) if each > after):
+        try:
+            file = os.open(os.path.join(common_dir, *name.split("/")), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue  # it went away
+        try:
+            cid = os.read(file, 64).decode("ascii", "replace").strip()
+        except OSError:
+            continue
+        finally:
+            os.close(file)
+        if _ID.fullmatch(cid):
+            yield name, cid
+
+
+def _names(common_dir: str, below: str) -> Iterator[str]:
+    try:
+        with os.scandir(os.path.join(common_dir, *below.split("/"))) as found:
+            entries = [(each.name, each.is_dir(follow_symlinks=False)) for each in found]
+    except OSError:
+        return
+    for name, is_folder in entries:
+        if is_folder:
+            yield from _names(common_dir, f"{below}/{name}")
+        elif not name.endswith(".lock"):  # the next value of a ref, or what a dead writer left of it
+            yield f"{below}/{name}"
+
+
+def read_packed(common_dir: str, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
+    """Name and target of the packed refs below a prefix, sorted, those after a name; at most so many."""
+    first, low, high = (_bytes(each) for each in (prefix, after, prefix))
+    try:
+        with open(_packed_refs_path(common_dir), "rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return []
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                if not _is_sorted(data):
+                    return _cut(sorted(each for each in _refs(data[:]) if each[0].startswith(prefix)), after, limit)
+                start = _at_or_after(data, low + b"\0" if low >= first else first)
+                if limit is None:
+                    return _refs(data[start : _at_or_after(data, high + b"\xff")])
+                return _first_refs(data, start, prefix, limit)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as err:
+        raise git_error("packed refs cannot be read", err) from None
+
+
+def packed_state(common_dir: str) -> str | None:
+    """What tells this packed file from any other; None while that cannot be said: it was written a moment ago."""
+    try:
+        info = os.stat(_packed_refs_path(common_dir))
+    except FileNotFoundError:
+        return NO_FILE
+    except OSError as err:
+        raise git_error("packed refs cannot be read", err) from None
+    if abs(time.time_ns() - info.st_ctime_ns) < _SETTLED:
+        return None
+    return f"{info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns}"
+
+
+def _packed_refs_path(common_dir: str) -> str:
+    return os.path.join(common_dir, "packed-refs")
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _is_sorted(data: mmap.mmap) -> bool:
+    line = data[: max(0, data.find(b"\n"))]
+    return line.startswith(b"# pack-refs with:") and b" sorted" in line
+
+
+def _at_or_after(data: mmap.mmap, name: bytes) -> int:
+    """Where the first line begins whose ref is not before a name."""
+    low, high = data.find(b"\n") + 1, len(data)  # the header sorts with nothing
+    while low < high:
+        start = _line_before(data, (low + high) // 2, low)
+        end = _line_end(data, start)
+        if data[start + 41 : end] < name:
+            low = _next_ref(data, end + 1)
+        else:
+            high = start
+    return low
+
+
+def _line_before(data: mmap.mmap, place: int, low: int) -> int:
+    """Where the ref's line begins that a place is in: a line after it may say what a tag points at."""
+    start = max(low, data.rfind(b"\n", low, place) + 1)
+    while start > low and data[start] == ord("^"):
+        start = max(low, data.rfind(b"\n", low, start - 1) + 1)
+    return start
+
+
+def _line_end(data: mmap.mmap, start: int) -> int:
+    end = data.find(b"\n", start)
+    return len(data) if end < 0 else end
+
+
+def _next_ref(data: mmap.mmap, start: int) -> int:
+    while start < len(data) and data[start] == ord("^"):
+        start = _line_end(data, start) + 1
+    return min(start, len(data))
+
+
+def _refs(lines: bytes) -> list[tuple[str, str]]:
+    text = lines.decode("utf-8", "surrogateescape")
+    return [(line[41:], line[:40]) for line in text.split("\n") if line and line[0] not in "#^"]
+
+
+def _first_refs(data: mmap.mmap, start: int, prefix: str, limit: int) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    while start < len(data) and len(found) < limit:
+        end = _line_end(data, start)
+        name, cid = _refs(data[start:end])[0]
+        if not name.startswith(prefix):
+            break
+        found.append((name, cid))
+        start = _next_ref(data, end + 1)
+    return found
+
+
+def _cut(found: list[tuple[str, str]], after: str, limit: int | None) -> list[tuple[str, str]]:
+    return list(islice((each for each in found if each[0] > after), limit))

@@ -10,14 +10,16 @@ import os
 import re
 from contextlib import suppress
 
-from clia.errors import GitError, InvalidInput
-from clia.git.patches import GitReview
-from clia.git.transfer import GitTransfer
+from clia.errors import Conflict, GitError, InvalidInput, NotFound, TransportError
+from clia.git.records import FileChange, LineOrigin, Pushed
 from clia.git.worktrees import GitWorktrees
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from clia.git.command import GitResult
+
 
 _ID = re.compile(r"[0-9a-f]{40}")
 # With --strict, what is called a warning is a remark: a link where git wants a file, say.
@@ -30,9 +32,41 @@ _GC = ("-c", "gc.autoDetach=false", "-c", "gc.worktreePruneExpire=never")
 _KEPT = (".keep", ".promisor")
 _LARGE = 1_000_000
 """Packed objects beyond which git gc is too much: it looks at all of them each time (half an hour at 3 millions, measured)."""
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_PLAIN = (
+    "--literal-pathspecs",
+    *("-c", f"core.attributesFile={os.devnull}", "-c", "diff.algorithm=default", "-c", "diff.renameLimit=1000"),
+    *(
+        "-c",
+        "diff.suppressBlankEmpty=false",
+        "-c",
+        "diff.orderFile=",
+        "-c",
+        "diff.noprefix=false",
+        "-c",
+        "diff.mnemonicPrefix=false",
+    ),
+)
+_DIFF = (
+    *_PLAIN,
+    *("diff-tree", "-r", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--submodule=short"),
+    *("--diff-algorithm=default", "--indent-heuristic", "--src-prefix=a/", "--dst-prefix=b/", "--no-relative"),
+)
+_ESCAPED = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
+_ESCAPES = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
+_AT_ONCE = 1000  # commits whose patches are in memory together
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+_STATES = {"*": "new", " ": "moved", "=": "same", "!": "refused"}
+_SUMMARY = re.compile(r"\[(?P<what>[^\]]*)\](?: \((?P<reason>.*)\))?")
+_REF = re.compile(r"refs/[^\s:*?\[\\^~]+")
+_FETCH = (
+    *("fetch", "--no-tags", "--no-prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head", "--atomic"),
+    "--refmap=",  # git would also move what the remote's own rules name
+)
+_PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
 
 
-class GitWorkbench(GitWorktrees, GitReview, GitTransfer):
+class GitWorkbench(GitWorktrees):
     """``Workbench`` of one repository."""
 
     def check(self, progress: Callable[[str], None] | None = None) -> list[str]:
@@ -138,6 +172,85 @@ class GitWorkbench(GitWorktrees, GitReview, GitTransfer):
         if os.path.isdir(folder):
             yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".graph"))
 
+    def blame(self, commit: str, path: str) -> list[LineOrigin]:
+        # The option forgets the lists of the configuration; the setting, emptied, does not: git sorts it to the front.
+        words = (*_PLAIN, "blame", "--porcelain", "--no-textconv", "--ignore-revs-file=", commit, "--", path)
+        # At the worktree's top: a list of revisions to ignore may be named relative to it, and git must find it.
+        done = self._command.attempt(*words, cwd=self._handle.work_dir)
+        if done.code and "no such path" in done.err:
+            raise NotFound(f"there is no file {path!r} in {commit}", code="no-such-path", fields={"path": path, "commit": commit})
+        if done.code:
+            raise done.failure(*words)
+        return list(_origins(done.out))
+
+    def patch(self, old: str | None, new: str, paths: Sequence[str] = ()) -> bytes:
+        return self._command.run(*_DIFF, "-p", "-M", old or _EMPTY_TREE, new, "--", *paths)
+
+    def changes(self, old: str | None, new: str, paths: Sequence[str] = ()) -> list[FileChange]:
+        out = self._command.run(*_DIFF, "-z", "-M", "--raw", "--numstat", old or _EMPTY_TREE, new, "--", *paths)
+        return _changes(iter([os.fsdecode(each) for each in out.split(b"\0")[:-1]]))
+
+    def patch_ids(self, commits: Sequence[str]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for start in range(0, len(commits), _AT_ONCE):
+            ids = "".join(f"{each}\n" for each in commits[start : start + _AT_ONCE]).encode("ascii")
+            # A merge has no patch of its own: without -m or -c git shows none.
+            patches = self._command.run(*_DIFF, "--stdin", "--root", "-p", "--no-renames", data=ids)
+            lines = self._command.run("patch-id", "--stable", data=patches).decode("ascii").splitlines()
+            found |= {commit: patch for patch, commit in (line.split() for line in lines)}
+        return found
+
+    def remotes(self) -> list[str]:
+        return sorted(self._command.run("remote").decode("utf-8", "replace").splitlines())
+
+    def remote_url(self, remote: str) -> str | None:
+        found = self._settings_of(remote, "url")
+        return found[0] if found else None
+
+    def add_fetch_rules(self, remote: str, rules: Sequence[str]) -> list[str]:
+        if remote not in self.remotes():
+            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", fields={"remote": remote})
+        present = self._settings_of(remote, "fetch")
+        missing = [rule for rule in dict.fromkeys(rules) if rule not in present]
+        for rule in missing:
+            self._command.run("config", "--add", f"remote.{remote}.fetch", rule)
+        return missing
+
+    def fetch(self, remote: str, rules: Sequence[str]) -> None:
+        if not rules:
+            return  # git would take the remote's own rules
+        done = self._transfer(*_FETCH, "--", remote, *rules)
+        if not done.code:
+            return
+        reason = without_credentials(done.err)
+        if "[rejected]" in reason:
+            message = f"nothing was fetched from {remote}: {reason}"
+            raise Conflict(message, code="fetch-refused", fields={"remote": without_credentials(remote), "reason": reason})
+        raise _unreachable("fetch from", remote, reason)
+
+    def push(self, remote: str, refs: Sequence[str]) -> list[Pushed]:
+        for ref in refs:
+            if not _REF.fullmatch(ref):
+                raise InvalidInput(f"{ref!r} is not the full name of a ref", code="invalid-ref", fields={"ref": ref})
+        if not refs:
+            return []  # git would push what it is set up to push
+        done = self._transfer(*_PUSH, "--", remote, *(f"{ref}:{ref}" for ref in dict.fromkeys(refs)))
+        results = {each.ref: each for each in map(_pushed, done.out.decode("utf-8", "replace").splitlines()) if each}
+        if results:
+            return [results[ref] for ref in dict.fromkeys(refs) if ref in results]
+        reason = without_credentials(done.err)
+        if "does not match any" in reason:
+            raise NotFound(f"nothing was pushed: {reason}", code="no-such-ref", fields={"refs": list(refs), "reason": reason})
+        raise _unreachable("push to", remote, reason)
+
+    def _transfer(self, *words: str) -> GitResult:
+        # An address such as ../other.git is relative to the worktree's top.
+        return self._command.attempt(*words, cwd=self._handle.work_dir, more=self._command.reaching)
+
+    def _settings_of(self, remote: str, name: str) -> list[str]:
+        done = self._command.attempt("config", "-z", "--get-all", f"remote.{remote}.{name}")
+        return done.out.decode("utf-8", "replace").split("\0")[:-1]
+
 
 def _mentions(file: str, ids: Sequence[bytes]) -> bool:
     """Whether an index file of git's holds one of the ids. A chance match costs a repack, and no more."""
@@ -149,3 +262,74 @@ def _mentions(file: str, ids: Sequence[bytes]) -> bool:
     except FileNotFoundError:
         return False
     return any(each in data for each in ids)
+
+
+def _origins(out: bytes) -> Iterator[LineOrigin]:
+    """Reads `git blame --porcelain`: facts on a commit stand where it first comes up, and its path again when that differs."""
+    paths: dict[str, str] = {}
+    commit, number = "", 0
+    at_start = True
+    for line in out.split(b"\n")[:-1]:
+        if at_start:
+            words = line.decode("ascii").split()
+            commit, number = words[0], int(words[1])
+            at_start = False
+        elif line.startswith(b"\t"):
+            yield LineOrigin(commit, number, paths[commit], line[1:].decode("utf-8", "replace"))
+            at_start = True
+        elif line.startswith(b"filename "):
+            paths[commit] = os.fsdecode(_unquoted(line.removeprefix(b"filename ")))
+
+
+def _unquoted(name: bytes) -> bytes:
+    """A path as git writes it where it cannot end it with NUL: in quotes and with escapes where it has odd characters."""
+    if not name.startswith(b'"'):
+        return name
+    return _ESCAPED.sub(_unescaped, name[1:-1])
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    code = match[1]
+    return bytes([int(code, 8)]) if len(code) == 3 else _ESCAPES.get(code, code)
+
+
+def _changes(parts: Iterator[str]) -> list[FileChange]:
+    """Reads `--raw --numstat -z`: first what happened to each path, then how many lines."""
+    happened: list[tuple[str, str, str | None]] = []
+    counts: dict[str, tuple[int | None, int | None]] = {}
+    for part in parts:
+        if part.startswith(":"):
+            status = part.rpartition(" ")[2][0]
+            first = next(parts)
+            happened.append((status, next(parts), first) if status in "RC" else (status, first, None))
+            continue
+        added, removed, path = part.split("\t", 2)
+        if not path:  # a rename: old and new path follow
+            next(parts)
+            path = next(parts)
+        counts[path] = (_count(added), _count(removed))
+    return [FileChange(status, path, old, *counts.get(path, (None, None))) for status, path, old in happened]
+
+
+def _count(text: str) -> int | None:
+    return None if text == "-" else int(text)
+
+
+def _pushed(line: str) -> Pushed | None:
+    """One line of `git push --porcelain`; None for those that are not about a ref."""
+    parts = line.split("\t", 2)
+    if len(parts) != 3 or parts[0] not in _STATES:
+        return None
+    state = _STATES[parts[0]]
+    summary = _SUMMARY.match(parts[2])
+    reason = "" if summary is None or state != "refused" else summary["reason"] or summary["what"]
+    return Pushed(parts[1].partition(":")[2], state, reason)
+
+
+def without_credentials(text: str) -> str:
+    return _CREDENTIALS.sub("", text)
+
+
+def _unreachable(doing: str, remote: str, reason: str) -> TransportError:
+    name = without_credentials(remote)
+    return TransportError(f"git could not {doing} {name}: {reason}", fields={"remote": name, "reason": reason})

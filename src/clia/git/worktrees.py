@@ -15,14 +15,14 @@ from contextlib import contextmanager, suppress
 
 from clia.errors import CliaError, Conflict, FileError, InvalidInput
 from clia.git.command import GitPart
-from clia.git.handle import find_repository
-from clia.git.workbench_records import Checkout
+from clia.git.libgit2 import find_repository
+from clia.git.records import Checkout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clia.git.command import Done
+    from clia.git.command import GitResult
 
 _RECORD = "clia.json"
 # A split index would leave shared files behind.
@@ -253,7 +253,7 @@ def _is_about_work(err: str) -> bool:
     return "would be overwritten" in err or "would lose" in err or "would be removed" in err or "resolve your current index" in err
 
 
-def _would_lose(place: str, done: Done) -> Conflict:
+def _would_lose(place: str, done: GitResult) -> Conflict:
     files = sorted(line.strip() for line in done.err.splitlines() if line.startswith("\t"))
     return Conflict(
         f"{place} has uncommitted work that would be lost: {_listed(files) or done.err}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from contextlib import contextmanager, suppress
 
-from clia.values.background import meanwhile
+from clia.values.background import background_thread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def kept_in_step(
             fine.set()
 
     try:
-        with meanwhile("clia-hub", go_on, _GRACE):
+        with background_thread("clia-hub", go_on, _GRACE):
             yield
     finally:
         if fine.is_set():

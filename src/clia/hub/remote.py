@@ -17,10 +17,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import CliaError, Denied, GitError, StaleRef, TransportError
-from clia.git.limited_command import run
+from clia.git.command import run_limited
 from clia.git.quarantine import without_credentials
+from clia.git.records import TransferLimits
 from clia.git.refs import LockFile, stale
-from clia.git.transport_records import Limits
 from clia.hub.interface import APART, Away
 from clia.values import refs as names
 
@@ -28,9 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.git.command import GitCommand
-    from clia.git.handle import GitHandle
-    from clia.git.limited_command import Ran
+    from clia.git.command import GitCommand, GitResult
+    from clia.git.libgit2 import GitHandle
     from clia.git.refs import GitRefs
     from clia.hub.interface import Move
 
@@ -274,7 +273,7 @@ class RemoteHub:
     def _is_past(self, cid: str, of: str) -> bool:
         return self._command.attempt("merge-base", "--is-ancestor", cid, of).code == 0
 
-    def _push(self, moves: Sequence[Move], seconds: float) -> Ran:
+    def _push(self, moves: Sequence[Move], seconds: float) -> GitResult:
         leases = [f"--force-with-lease={self._there(ref)}:{old or ''}" for ref, old, _ in moves]
         plain = ("-c", f"remote.{self.remote}.mirror=false", *_PLAIN)
         wanted = (f"{new or ''}:{self._there(ref)}" for ref, _, new in moves)
@@ -289,10 +288,10 @@ class RemoteHub:
                 with suppress(StaleRef):
                     self.here.move(tracked, before, new, "clia: hub")
 
-    def _git(self, seconds: float, *words: str) -> Ran:
+    def _git(self, seconds: float, *words: str) -> GitResult:
         whole, environment = self._command.whole(*words)
         where = self._handle.work_dir or self._handle.common_dir
-        return run(whole, environment | self._command.reaching, where, Limits(_ANY_SIZE, seconds))
+        return run_limited(whole, environment | self._command.reaching, where, TransferLimits(_ANY_SIZE, seconds))
 
     def gone(self) -> TransportError:
         """The hub cannot be reached: the error for whoever cannot go on without it."""
@@ -320,7 +319,7 @@ class RemoteHub:
         )
 
 
-def _refusal(ran: Ran) -> str | None:
+def _refusal(ran: GitResult) -> str | None:
     """Why the server does not want this; None where it only came at a bad moment, or said nothing."""
     if "does not support --atomic" in ran.err:
         return "the receiving end does not support --atomic push"
@@ -333,7 +332,7 @@ def _refusal(ran: Ran) -> str | None:
     return without_credentials(whole) if said else None
 
 
-def _reason(ran: Ran) -> str:
+def _reason(ran: GitResult) -> str:
     if ran.late:
         return "it did not answer in time"
     lines = [line for line in without_credentials(ran.err).splitlines() if line.strip()]

@@ -43,7 +43,7 @@ from clia.identities.schemas import schema
 from clia.identities.working_path import survey
 from clia.values import documents
 from clia.values import pointer as pointers
-from clia.values.json_spans import children, skip_blanks
+from clia.values.json_text import children, skip_blanks
 from clia.values.names import check_slug
 from clia.values.pointer import leaves
 

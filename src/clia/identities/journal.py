@@ -37,7 +37,7 @@ from clia.identities.working_path import below, inside
 from clia.values import documents
 from clia.values.canonical import digest
 from clia.values.clock import timestamp
-from clia.values.json_splice import append_to_array
+from clia.values.json_text import append_to_array
 from clia.values.names import check_slug
 
 TYPE_CHECKING = False

@@ -15,16 +15,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clia.redaction.secrets import State
+    from clia.redaction.secrets import RedactionState
 
 TAIL = 64 * 1024
 ENTRY = 16 * 1024
 TRACED_MAX = 8 * 1024 * 1024
 
 
-class Output:
+class TracedOutput:
     def __init__(
-        self, trace: Callable[[str], None], clean: Callable[[str, State], tuple[str, State]], limit: int = TRACED_MAX
+        self,
+        trace: Callable[[str], None],
+        clean: Callable[[str, RedactionState], tuple[str, RedactionState]],
+        limit: int = TRACED_MAX,
     ) -> None:
         self._trace = trace
         self._clean = clean

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
-    from clia.programs.interface import User
+    from clia.programs.runner import UserStreams
 
 _CHUNK = 64 * 1024
 _TYPED_MAX = 64 * 1024  # what a program has not read yet of what was typed
 
 
-class _Line(NamedTuple):
+class _OutputChannel(NamedTuple):
     """What is printed on one channel, and where it is shown; None: nowhere any more."""
 
     name: str
     shown: int | None
 
 
-class Channels:
+class ProgramChannels:
     """``far`` are the program's ends, to be given to it."""
 
-    def __init__(self, user: User) -> None:
+    def __init__(self, user: UserStreams) -> None:
         self._user = user
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _OutputChannel] = {}
         self._ours: list[int] = []  # the program's ends that are open here too, until it has started
         self._hand: int | None = None  # our end of the program's terminal
         self._hears = user.terminal
@@ -56,7 +56,7 @@ class Channels:
     def _terminal(self) -> tuple[int, int, int]:
         self._hand, screen = pty.openpty()
         self._ours.append(screen)
-        self._lines[self._hand] = _Line("terminal", self._user.stdout)
+        self._lines[self._hand] = _OutputChannel("terminal", self._user.stdout)
         os.set_blocking(self._hand, False)  # a program that does not read must not keep us from listening
         with suppress(termios.error):  # it went away just now
             termios.tcsetattr(screen, termios.TCSANOW, termios.tcgetattr(self._user.stdin))
@@ -66,7 +66,7 @@ class Channels:
     def _pipe(self, name: str) -> int:
         source, far = os.pipe()
         self._ours.append(far)
-        self._lines[source] = _Line(name, self._user.stdout if name == "stdout" else self._user.stderr)
+        self._lines[source] = _OutputChannel(name, self._user.stdout if name == "stdout" else self._user.stderr)
         return far
 
     def started(self) -> None:
@@ -145,7 +145,7 @@ class Channels:
         shown = line.shown is not None and _write(line.shown, data)
         said(line.name, data)
         if not shown and source == self._hand:
-            self._lines[source] = _Line(line.name, None)
+            self._lines[source] = _OutputChannel(line.name, None)
         elif not shown:
             self._close(source)
         return True

@@ -6,6 +6,7 @@ Invariant: every such value is found once, in one pass over the lower-case text;
 from __future__ import annotations
 
 import re
+from binascii import a2b_base64
 from typing import NamedTuple
 
 from clia.redaction.patterns import ASSIGNED, ASSIGNMENT, compiled
@@ -14,7 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.redaction.patterns import Row
+    from clia.redaction.patterns import SecretPattern
+
 
 HINTS = ("pass", "secret", "token", "key", "pwd")
 _NAME = r"(?P<name>pass(?:word|wd|phrase)?|pwd|secret|key|token)"
@@ -30,12 +32,12 @@ _FLAG = re.compile(r"--[a-z-]*\Z")
 _MARK = re.compile(r"\[redacted:[a-z0-9-]*\Z")
 
 
-class Named(NamedTuple):
+class NamedValue(NamedTuple):
     """A value and how it was named."""
 
     start: int
     end: int
-    row: Row
+    row: SecretPattern
     faint: bool
     shell: bool
 
@@ -45,7 +47,7 @@ def lower_case(text: str) -> str:
     return text.replace("\u0130", "I").lower()
 
 
-def named_values(text: str) -> Iterator[Named]:
+def named_values(text: str) -> Iterator[NamedValue]:
     lower = lower_case(text)
     at = 0
     for head in _HEAD.finditer(lower):
@@ -61,7 +63,7 @@ def named_values(text: str) -> Iterator[Named]:
             at = value.end()
             name_end = head.end("name")
             shell = lower[name_end : head.end()] == "=" and text[head.start() : name_end].isupper()
-            yield Named(value.start(), at, row, faint and not shell, shell)
+            yield NamedValue(value.start(), at, row, faint and not shell, shell)
 
 
 def secret_name(key: str) -> bool | None:
@@ -79,3 +81,164 @@ def _faint(name: str, before: str) -> bool | None:
     if name in {"pass", "pwd"}:
         return None if _LETTER.search(before) else name == "pass"  # compass, a test's pass
     return False
+
+
+SHORT = 6  # a word of fewer letters, alone in its chunk, may also be a token's middle
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Whoever writes these at the start of a value stands in for a secret, or says where it is kept.
+_STARTS = (
+    "example", "your", "changeme", "change-me", "change_me", "placeholder", "dummy", "redacted", "enter ", "insert", "replace",
+    "xxx", "***", "...", "sha256:", "sha512-", "http://", "https://", "process.env", "os.environ", "os.getenv", "getenv",
+    "env.", "env:", "vault:", "op://", "file:", "arn:", "[redacted:",
+)  # fmt: skip
+_SIGNS = r"\$[\w{(]|<[\w/!-]|\{[\w{%$ ]|%[({sdr]|\[[a-z]|…|•|●"
+_WORDS = _words(
+    "none null nil true false undefined unset empty string str text bytes int bool any object optional required hidden password "
+    "passwd pass pwd secret token key apikey api_key api-key access_token value test tests testing todo tbd n/a yes no on off "
+    "default sample foo bar baz foobar bearer basic unknown missing invalid incorrect wrong expired valid name number boolean "
+    "authentication authorization"
+)
+# What code and prose put after "password =" and "token:".
+_CODE = _words(
+    "input getpass self this request config settings environ environment process args options params user username get read load "
+    "fetch generate create make await async lambda function data payload json kwargs context credentials headers response "
+    "session account client crypto hash hmac base64 random secrets uuid token tokens tokenizer password passwd passphrase secret "
+    "the was and not for must should can could will has have with from that your when where which are string bytes undefined new "
+    "is in if or a an os re req res ctx cfg opts env str pw def func let var const return pass raise True False None"
+)
+_PLACEHOLDER = re.compile(
+    "|".join([*map(re.escape, _STARTS), _SIGNS, r"(?:~|\.{1,2})?/[a-z][a-z0-9._-]{0,23}(?:/|\Z)", r"[0-9]{4}-[0-9]{2}-[0-9]{2}"]),
+    re.IGNORECASE | re.ASCII,
+)
+_PATH_START = re.compile(r"(?:~|\.{1,2})?(?:/(?:[a-z][a-z0-9._-]{0,11})?)?")
+_FILE_NAME = re.compile(r"[\w./\\:-]+\.(?:pem|key|crt|cer|json|txt|env|ya?ml|toml|ini|py|js|ts|go|rs|md|html)", re.ASCII)
+_SIGN_START = re.compile(r"[$<{%\[]")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+[.:]?", re.ASCII)
+_CODE_NAME = re.compile(r"[A-Za-z_.]+")
+_DIGIT, _ANY_LETTER, _MIXED = re.compile("[0-9]"), re.compile("[A-Za-z]"), re.compile("[A-Z0-9]")
+_SIGN = re.compile(r"[!@#$^&*+=~?%]")
+_CASES = re.compile(r"[a-z][^a-z]*[A-Z]|[A-Z][^A-Z]*[a-z]")
+_ORDINARY = re.compile(
+    r"(?:[a-z]{1,20}|[A-Z]{1,20}|[A-Z][a-z]{1,19}|[A-Za-z]{1,12}/[0-9][0-9.]{0,7}|[0-9]{1,13}(?:[.:/,-][0-9]{1,9}){0,4}%?"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.+-]{4,24}Z?)[.,:;!?]{0,3}|[-+$#>*~]{1,3}"
+)
+_UNUSUAL = re.compile(r"[0-9!@#^*+=~?%]")
+
+
+def _prefixes(words: tuple[str, ...] | frozenset[str]) -> frozenset[str]:
+    return frozenset(word[:length] for word in words for length in range(1, len(word) + 1))
+
+
+_BEGUN = _prefixes(_STARTS) | _prefixes(_WORDS)
+_CODE_BEGUN = _prefixes(_CODE)
+
+
+def is_placeholder(value: str) -> bool:
+    return value.lower() in _WORDS or _PLACEHOLDER.match(value) is not None
+
+
+def looks_random(value: str) -> bool:
+    """What is asked of a value whose name says little."""
+    return len(value) >= 16 and " " not in value and _DIGIT.search(value) is not None and _ANY_LETTER.search(value) is not None
+
+
+def looks_typed(value: str) -> bool:
+    """Eight characters of all kinds: a password that somebody made up, no number, version or word."""
+    kinds = (_DIGIT, _ANY_LETTER, _SIGN)
+    return len(value) >= 8 and " " not in value and all(each.search(value) for each in kinds)
+
+
+def is_ordinary(text: str, end: int) -> bool:
+    """Is ``text`` up to ``end`` a word, a number or a date, rather than more of a token?
+
+    Where the text ends with it, more may come: a character alone, or many digits, may be anything.
+    """
+    if _ORDINARY.fullmatch(text, 0, end) is None or len(text) == 1:
+        return False
+    return end < len(text) or end < SHORT or _DIGIT.search(text) is None
+
+
+def _is_user(value: str, least: int) -> bool:
+    """A token that stands where a URL has a user: random, as names and hosts are not."""
+    if len(value) < least or not _DIGIT.search(value):
+        return False
+    return _CASES.search(value) is not None or (len(value) >= 20 and value.isalnum() and _ANY_LETTER.search(value) is not None)
+
+
+def _is_login(value: str) -> bool:
+    """Base64 of ``user:password``, or so far of its start."""
+    try:
+        return a2b_base64(value[: len(value) // 4 * 4]).decode("ascii").isprintable()
+    except ValueError:
+        return False
+
+
+class SecretCandidate(NamedTuple):
+    """A value that stands where a secret would."""
+
+    text: str
+    judged: str  # the column ``value`` of its row
+    after: str = ""  # the character that follows it
+    faint: bool = False  # its name is often that of no secret
+    shell: bool = False  # NAME=value: whatever stands there is a value, never a variable's name
+
+
+_JUDGES = {
+    "user": lambda text: _is_user(text, 16),
+    "login": lambda text: len(text) >= 4 and not text.isdigit(),
+    "basic": lambda text: _is_login(text) and b":" in a2b_base64(text[: len(text) // 4 * 4]),
+    "random": looks_random,
+}
+
+
+def is_secret(value: SecretCandidate) -> bool:
+    """Is the whole value, with what stands after it, a secret?"""
+    text, judged = value.text, value.judged
+    if is_placeholder(text):
+        return False
+    if judged == "url":
+        return not re.match(r"[0-9]{1,5}[,;)\]}|]", text)
+    if judged == "credential":
+        return not (text.islower() and text.isalpha())
+    if judged == "bearer":
+        return _DIGIT.search(text) is not None
+    if judged in _JUDGES:
+        return _JUDGES[judged](text)
+    if judged not in {"quoted", "plain"}:
+        return True
+    if _FILE_NAME.fullmatch(text) or (value.faint and not looks_random(text)):
+        return False
+    if judged == "quoted":
+        return len(text) >= 4 and value.after not in {" ", "\t"}  # words in quotes are prose
+    if value.shell:
+        return len(text) >= 4
+    code = value.after in {"(", "[", "{", '"', "'", "`"} or _DOTTED.fullmatch(text)
+    return len(text) >= 6 and not code and _UNUSUAL.search(text) is not None
+
+
+def is_secret_so_far(value: SecretCandidate) -> bool:
+    """Must the fragment that ends a chunk be taken for the start of a secret?"""
+    text = value.text
+    if is_placeholder(text) or _PATH_START.fullmatch(text) or _SIGN_START.fullmatch(text):
+        return False
+    if value.judged == "bearer":
+        return _MIXED.search(text) is not None
+    if value.judged == "user":
+        return len(text) >= 6 and _CASES.search(text) is not None and _DIGIT.search(text) is not None
+    if value.judged == "basic":
+        return _is_login(text)
+    if value.judged == "login" and text.isdigit():
+        return False
+    if value.judged == "plain" and not value.shell and _may_be_code(text):
+        return False
+    return text.lower() not in _BEGUN and not (value.faint and len(text) < 6)
+
+
+def _may_be_code(value: str) -> bool:
+    first = re.split(r"[._]", value, maxsplit=1)[0]
+    return value in _CODE_BEGUN or (len(value) <= 32 and _CODE_NAME.fullmatch(value) is not None and first in _CODE)

@@ -22,7 +22,7 @@ _BEFORE_DASHED = rf"(?:(?<![A-Za-z0-9_-])|(?<=---)|{_ESCAPED})"  # for prefixes 
 _ALNUM, _WORD, _DASHED, _HEX = "A-Za-z0-9", "A-Za-z0-9_", "A-Za-z0-9_-", "a-f0-9"
 
 
-class Row(NamedTuple):
+class SecretPattern(NamedTuple):
     """One shape of secret. In ``find`` the group ``s`` is what gets replaced, ``b`` its secret characters."""
 
     name: str  # unique: a stream remembers by it what it is inside of
@@ -45,7 +45,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 def _token(  # noqa: PLR0913 - a row of the table has that many columns
     kind: str, hints: str, head: str, body: str, least: int, *, exact: int = 0, early: int = 1, extra: str = "", before: str = ""
-) -> Row:
+) -> SecretPattern:
     """A prefix and a run of characters. ``early``: so many characters, where a chunk ends, are taken for a token cut in two.
 
     A whole token goes with all of the word it is in, so that what follows a mark never was the middle of a word.
@@ -53,7 +53,7 @@ def _token(  # noqa: PLR0913 - a row of the table has that many columns
     word = f"[{_DASHED if body.endswith('-') else _WORD}]*+"
     before = before or (_BEFORE_GLUED if early == 1 else _BEFORE)
     find = f"{before}(?P<s>{head}(?P<b>[{body}]{{{least},}}+{word}|[{body}]{{{early},}}+){extra})"
-    return Row(
+    return SecretPattern(
         f"{kind}:{head}",
         kind,
         tuple(hints.split()),
@@ -123,7 +123,7 @@ _TOKENS = (
 )
 
 _SHAPES = (
-    Row(
+    SecretPattern(
         "aws-access-key-id",
         "aws-access-key-id",
         ("AKIA", "ASIA", "ABIA", "ACCA"),
@@ -133,7 +133,7 @@ _SHAPES = (
         after_comma="aws-csv",
     ),
     # A line of credentials.csv: the secret stands after its id. A chunk may end between the two.
-    Row(
+    SecretPattern(
         "aws-csv-start",
         "aws-access-key-id",
         ("AKIA", "ASIA"),
@@ -141,7 +141,7 @@ _SHAPES = (
         "(?:,[A-Za-z0-9/+]*+)?",
         after_comma="aws-csv",
     ),
-    Row(
+    SecretPattern(
         "aws-csv",
         "aws-secret-key",
         ("AKIA", "ASIA"),
@@ -150,7 +150,7 @@ _SHAPES = (
         least=40,
         exact="[A-Za-z0-9/+]{40}",
     ),
-    Row(
+    SecretPattern(
         "jwt",
         "jwt",
         ("eyJ",),
@@ -158,7 +158,7 @@ _SHAPES = (
         r"[A-Za-z0-9_.-]*+",
         full=r"eyJ[^.]{8,}\.eyJ[^.]{8,}\.[^.]{16,}",
     ),
-    Row(
+    SecretPattern(
         "sendgrid-key",
         "sendgrid-key",
         ("SG.",),
@@ -166,7 +166,7 @@ _SHAPES = (
         r"[A-Za-z0-9_.-]*+",
         full=r"SG\.[^.]{16,64}\.[^.]{16,}",
     ),
-    Row(
+    SecretPattern(
         "telegram-token",
         "telegram-token",
         (":AA",),
@@ -175,7 +175,7 @@ _SHAPES = (
         least=32,
         exact="[A-Za-z0-9_-]{33}",
     ),
-    Row(
+    SecretPattern(
         "discord-token",
         "discord-token",
         (".",),
@@ -183,7 +183,7 @@ _SHAPES = (
         r"[A-Za-z0-9_.-]*+",
         full=r"[^.]{23,28}\.[^.]{6}\.[^.]{27,}",
     ),
-    Row(
+    SecretPattern(
         "cloudflare-key",
         "cloudflare-key",
         ("v1.0-",),
@@ -191,7 +191,7 @@ _SHAPES = (
         "[A-Za-z0-9_-]*+",
         full=r"v1\.0-[a-f0-9]{24}-[a-f0-9]{100}.*",
     ),
-    Row(
+    SecretPattern(
         "slack-webhook",
         "slack-webhook",
         ("hooks.slack.com/",),
@@ -199,7 +199,7 @@ _SHAPES = (
         "[A-Za-z0-9_/-]*+",
         least=24,
     ),
-    Row(
+    SecretPattern(
         "discord-webhook",
         "discord-webhook",
         ("/api/webhooks/",),
@@ -207,7 +207,7 @@ _SHAPES = (
         "[A-Za-z0-9_-]*+",
         least=40,
     ),
-    Row(
+    SecretPattern(
         "azure-key",
         "azure-key",
         ("AccountKey=", "SharedAccessKey="),
@@ -216,7 +216,7 @@ _SHAPES = (
         least=40,
         value="value",
     ),
-    Row(
+    SecretPattern(
         "azure-sas",
         "azure-sas",
         ("sig=",),
@@ -225,7 +225,7 @@ _SHAPES = (
         least=40,
         value="value",
     ),
-    Row(
+    SecretPattern(
         "azure-client-secret",
         "azure-key",
         ("7Q~", "8Q~"),
@@ -234,7 +234,7 @@ _SHAPES = (
         full=".{34,40}",
     ),
     # Exactly 32 (nor where a mark hides that there was more): a longer one is a cache's key made of a digest.
-    Row(
+    SecretPattern(
         "mailgun-bare",
         "mailgun-key",
         ("key-",),
@@ -250,10 +250,10 @@ _KEY_END = r"\\?[\"']?\]?"
 ASSIGNMENT = _KEY_END + _SIGN
 
 
-def _context(kind: str, hint: str, names: str, value: str, rest: str, least: int) -> Row:
+def _context(kind: str, hint: str, names: str, value: str, rest: str, least: int) -> SecretPattern:
     """A token that is only known by the name it is given to."""
     find = rf"(?ai:{names})[A-Za-z0-9_.-]{{0,24}}+{ASSIGNMENT}\\?[\"']?{value}"
-    return Row(kind, kind, (hint,), find, rest, least, exact="[a-f0-9]{32}", value="value")
+    return SecretPattern(kind, kind, (hint,), find, rest, least, exact="[a-f0-9]{32}", value="value")
 
 
 _HEX_32 = "(?P<b>[a-f0-9]{32,}+[A-Za-z0-9_-]*+|[a-f0-9]{6,}+)"
@@ -267,7 +267,7 @@ _CURL_USER = r"(?:-[A-Za-z]{0,8}u|--(?:proxy-)?user)[ \t=]{0,4}[\"']?"
 _CONTEXTS = (
     _context("twilio-key", "SK", "twilio|api_?key|sid|auth|user", f"(?P<s>SK{_HEX_32})", "[a-f0-9]*+", 32),
     _context("mailgun-key", "key-", "mailgun|api", f"(?P<s>key-{_HEX_32})", "[a-f0-9]*+", 32),
-    Row(
+    SecretPattern(
         "aws-secret-key",
         "aws-secret-key",
         ("aws", "AWS", "Aws"),
@@ -277,7 +277,7 @@ _CONTEXTS = (
         exact="[A-Za-z0-9/+=]{40}",
         value="value",
     ),
-    Row(
+    SecretPattern(
         "authorization",
         "authorization",
         ("uthorization", "UTHORIZATION"),
@@ -287,7 +287,7 @@ _CONTEXTS = (
         least=6,
         value="credential",
     ),
-    Row(
+    SecretPattern(
         "bearer",
         "authorization",
         ("earer ",),
@@ -296,9 +296,11 @@ _CONTEXTS = (
         least=20,
         value="bearer",
     ),
-    Row("url-password", "url-password", ("://",), rf"{_URL_HEAD}(?P<s>(?P<b>{_URL}{{1,1024}}))@", f"{_URL}*+", value="url"),
+    SecretPattern(
+        "url-password", "url-password", ("://",), rf"{_URL_HEAD}(?P<s>(?P<b>{_URL}{{1,1024}}))@", f"{_URL}*+", value="url"
+    ),
     # Where a chunk ends nobody knows yet whether an @ follows. The last @ of the next chunk ends the password.
-    Row(
+    SecretPattern(
         "url-start",
         "url-password",
         ("://",),
@@ -307,8 +309,8 @@ _CONTEXTS = (
         least=2000,
         value="url",
     ),
-    Row("url-token", "url-password", ("://",), rf"://(?P<s>(?P<b>{_USER}{{16,1024}}+))@", f"{_URL}*+", value="user"),
-    Row(
+    SecretPattern("url-token", "url-password", ("://",), rf"://(?P<s>(?P<b>{_USER}{{16,1024}}+))@", f"{_URL}*+", value="user"),
+    SecretPattern(
         "url-token-start",
         "url-password",
         ("://",),
@@ -317,7 +319,7 @@ _CONTEXTS = (
         least=2000,
         value="user",
     ),
-    Row(
+    SecretPattern(
         "netrc",
         "assigned",
         ("machine",),
@@ -325,7 +327,7 @@ _CONTEXTS = (
         r"\S*+",
         value="value",
     ),
-    Row(
+    SecretPattern(
         "curl-user",
         "assigned",
         ("curl",),
@@ -333,7 +335,7 @@ _CONTEXTS = (
         r"[^\s\"'\\]*+",
         value="login",
     ),
-    Row(
+    SecretPattern(
         "docker-auth",
         "docker-auth",
         ('auth"', 'auth\\"'),
@@ -342,7 +344,7 @@ _CONTEXTS = (
         least=8,
         value="basic",
     ),
-    Row(
+    SecretPattern(
         "cookie",
         "cookie",
         ("ookie",),
@@ -363,13 +365,13 @@ _BODIES = {
     "\\": ("escaped", r"(?:[^\"'`\\\s]++)"),
 }
 ASSIGNED = {
-    opening: Row(f"assigned-{name}", "assigned", (), f"{body}+", f"{body}*", value="quoted" if opening else "plain")
+    opening: SecretPattern(f"assigned-{name}", "assigned", (), f"{body}+", f"{body}*", value="quoted" if opening else "plain")
     for opening, (name, body) in _BODIES.items()
 }
 
 
-def _by_hint(rows: tuple[Row, ...]) -> tuple[tuple[str, tuple[Row, ...]], ...]:
-    hints: dict[str, tuple[Row, ...]] = {}
+def _by_hint(rows: tuple[SecretPattern, ...]) -> tuple[tuple[str, tuple[SecretPattern, ...]], ...]:
+    hints: dict[str, tuple[SecretPattern, ...]] = {}
     for row in rows:
         for hint in row.hints:
             hints[hint] = (*hints.get(hint, ()), row)

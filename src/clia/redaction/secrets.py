@@ -12,26 +12,27 @@ import re
 from typing import NamedTuple
 
 from clia.redaction.named_values import HINTS as NAME_HINTS
-from clia.redaction.named_values import named_values, secret_name
-from clia.redaction.patterns import HINTS, ROWS, compiled
-from clia.redaction.private_keys import PEM, pem_spans, swallow_pem
-from clia.redaction.value_rules import (
+from clia.redaction.named_values import (
     SHORT,
-    Candidate,
+    SecretCandidate,
     is_ordinary,
     is_placeholder,
     is_secret,
     is_secret_so_far,
     looks_random,
     looks_typed,
+    named_values,
+    secret_name,
 )
+from clia.redaction.patterns import HINTS, ROWS, compiled
+from clia.redaction.private_keys import PEM, pem_spans, swallow_pem
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.redaction.patterns import Row
+    from clia.redaction.patterns import SecretPattern
 
 MARK = "[redacted:{kind}]"
 _MARKS = re.compile(r"\[redacted:[a-z0-9-]+\]")
@@ -50,21 +51,21 @@ class Redacted(NamedTuple):
     count: int  # type: ignore[assignment] # hides tuple.count, which nobody asks of a pair
 
 
-class State(NamedTuple):
+class RedactionState(NamedTuple):
     """What one chunk of a stream leaves for the next: never a part of a secret, so it may be stored."""
 
     tail: str  # the end of the line so far, as it went out
     inside: str  # the row of the token the chunk ended in, with `` whole`` where it had enough characters to be one, or ""
 
 
-class _Span(NamedTuple):
+class _SecretSpan(NamedTuple):
     start: int
     end: int
     name: str  # of the row whose kind is shown
     inside: str  # what the stream is in after it, should the chunk end here
 
 
-START = State("", "")
+START = RedactionState("", "")
 
 
 def redact(text: str) -> Redacted:
@@ -73,7 +74,7 @@ def redact(text: str) -> Redacted:
     return _replace(text, spans, 0) if spans else Redacted(text, 0)
 
 
-def redact_chunk(text: str, state: State) -> tuple[Redacted, State]:
+def redact_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionState]:
     """One chunk of a stream, and the state for the next one."""
     if not text:
         return Redacted("", 0), state
@@ -82,7 +83,7 @@ def redact_chunk(text: str, state: State) -> tuple[Redacted, State]:
     if gone:
         text, tail = text[gone:], ""
     if not text:
-        return Redacted("", 0), State("", inside)
+        return Redacted("", 0), RedactionState("", inside)
     whole = tail + text
     spans = [span for span in _spans(whole, cut=True) if span.end > len(tail)]
     if tail:
@@ -90,17 +91,17 @@ def redact_chunk(text: str, state: State) -> tuple[Redacted, State]:
         spans = _apart(spans + [_moved(span, len(tail)) for span in _spans(text, cut=True)])
     done = _replace(whole, spans, len(tail)) if spans else Redacted(text, 0)
     if spans and spans[-1].end == len(whole):
-        return done, State("", spans[-1].inside)
+        return done, RedactionState("", spans[-1].inside)
     end = max(whole.rfind("\n") + 1, spans[-1].end if spans else 0, len(whole) - _TAIL_MAX)
-    return done, State(whole[end:], inside)
+    return done, RedactionState(whole[end:], inside)
 
 
-def swallowed(text: str, state: State) -> int:
+def swallowed(text: str, state: RedactionState) -> int:
     """How many characters at the start of this chunk are taken for the rest of the token that the last one ended in."""
     return _swallow(text, state.inside)[0] if text and state.inside else 0
 
 
-def mark(state: State) -> str:
+def mark(state: RedactionState) -> str:
     """What stands for a token's rest, where the chunk that it is in is shown apart from the last one."""
     return MARK.format(kind=_kind(state.inside.removesuffix(_WHOLE)))
 
@@ -162,10 +163,10 @@ def _is_named_secret(name: str, value: str) -> bool:
     return not faint or looks_random(value) or (name.lower().endswith("pass") and looks_typed(value))
 
 
-def _spans(text: str, *, cut: bool) -> list[_Span]:
+def _spans(text: str, *, cut: bool) -> list[_SecretSpan]:
     """The secrets of a text, in order and apart. ``cut``: its end may be the middle of a token."""
     found = pem_spans(text, cut=cut) if "PRIVATE KEY" in text or "Private-Lines" in text else []
-    spans = [_Span(start, end, PEM, inside) for start, end, inside in found]
+    spans = [_SecretSpan(start, end, PEM, inside) for start, end, inside in found]
     rows = [row for hint, hinted in HINTS if hint in text for row in hinted]
     for row in dict.fromkeys(rows):
         spans += _row_spans(row, text, cut=cut)
@@ -174,7 +175,7 @@ def _spans(text: str, *, cut: bool) -> list[_Span]:
     return _apart(spans) if len(spans) > 1 else spans
 
 
-def _moved(span: _Span, by: int) -> _Span:
+def _moved(span: _SecretSpan, by: int) -> _SecretSpan:
     return span._replace(start=span.start + by, end=span.end + by)
 
 
@@ -182,58 +183,58 @@ def _may_name(lower: str) -> bool:
     return any(hint in lower for hint in NAME_HINTS)
 
 
-def _row_spans(row: Row, text: str, *, cut: bool) -> list[_Span]:
+def _row_spans(row: SecretPattern, text: str, *, cut: bool) -> list[_SecretSpan]:
     spans = []
     for match in compiled(row.find).finditer(text):
         start, end = match.span("s")
         whole = bool(compiled(row.full).fullmatch(match["s"])) if row.full else len(match["b"]) >= row.least
         at_end = cut and end == len(text)
-        value = Candidate(match["b"], row.value)
+        value = SecretCandidate(match["b"], row.value)
         whole = whole and (not row.value or is_secret(value))
         if whole or (at_end and (not row.value or is_secret_so_far(value))):
-            spans.append(_Span(start, end, row.name, _inside(row, match["b"], whole=whole)))
+            spans.append(_SecretSpan(start, end, row.name, _inside(row, match["b"], whole=whole)))
     return spans
 
 
-def _inside(row: Row, secret: str, *, whole: bool) -> str:
+def _inside(row: SecretPattern, secret: str, *, whole: bool) -> str:
     """What a stream is in, should the chunk end after these characters: nothing, where no more can come."""
     if row.exact and compiled(row.exact).fullmatch(secret):
         return ""
     return row.name + _WHOLE if whole and len(secret) >= _WHOLE_LEAST.get(row.value, _WHOLE_LEAST[""]) else row.name
 
 
-def _named_spans(text: str, *, cut: bool) -> list[_Span]:
+def _named_spans(text: str, *, cut: bool) -> list[_SecretSpan]:
     spans = []
     for start, end, row, faint, shell in named_values(text):
-        value = Candidate(text[start:end], row.value, text[end : end + 1], faint, shell)
+        value = SecretCandidate(text[start:end], row.value, text[end : end + 1], faint, shell)
         whole = is_secret(value)
         if is_secret_so_far(value) if cut and end == len(text) else whole:
             # A quote that is not closed yet says that more will come.
-            spans.append(_Span(start, end, row.name, _inside(row, value.text, whole=whole and row.value == "plain")))
+            spans.append(_SecretSpan(start, end, row.name, _inside(row, value.text, whole=whole and row.value == "plain")))
     return spans
 
 
-def _apart(spans: list[_Span]) -> list[_Span]:
+def _apart(spans: list[_SecretSpan]) -> list[_SecretSpan]:
     """Overlapping spans become one: the first row of the table names it, the last, being the widest, is what a stream is in."""
-    made: list[_Span] = []
+    made: list[_SecretSpan] = []
     for span in sorted(spans):
         if made and span.start < made[-1].end:
             last = made.pop()
             name = min(last.name, span.name, key=lambda each: _ORDER[each])
             inside = _wider(last, span) if last.end == span.end else max(last, span, key=lambda each: each.end).inside
-            span = _Span(last.start, max(last.end, span.end), name, inside)  # noqa: PLW2901 - the union takes its place
+            span = _SecretSpan(last.start, max(last.end, span.end), name, inside)  # noqa: PLW2901 - the union takes its place
         made.append(span)
     return made
 
 
-def _wider(first: _Span, second: _Span) -> str:
+def _wider(first: _SecretSpan, second: _SecretSpan) -> str:
     """What a stream is in after two that end in one place."""
     if first.start == second.start and not (first.inside and second.inside):
         return ""  # the value is a token of one length, and it is complete
     return max(first.inside, second.inside, key=lambda each: _ORDER.get(each.removesuffix(_WHOLE), 0))
 
 
-def _replace(text: str, spans: list[_Span], gone: int) -> Redacted:
+def _replace(text: str, spans: list[_SecretSpan], gone: int) -> Redacted:
     """``text`` from ``gone`` on, a mark in place of each span; what stands before ``gone`` went out earlier."""
     parts, at = [], gone
     for span in spans:

@@ -5,7 +5,7 @@ Invariant: it ends within its time and its memory, whatever the schema says, and
 
 from __future__ import annotations
 
-from clia.engine.limited_process import Unanswered, apart, serve
+from clia.engine.limited_process import SubprocessFailed, limited_subprocess, serve
 from clia.sessions.answers import CannotApply, problem_of
 
 TYPE_CHECKING = False
@@ -18,9 +18,9 @@ SECONDS = 5.0
 def judged(schema: Any, value: Any) -> str | None:
     """Why a schema does not take a value; ``CannotApply`` where that cannot be told in time."""
     try:
-        with apart(__name__, SECONDS) as ask:
+        with limited_subprocess(__name__, SECONDS) as ask:
             verdict, said = ask([schema, value])
-    except (Unanswered, OSError) as err:  # or no process can be started
+    except (SubprocessFailed, OSError) as err:  # or no process can be started
         raise CannotApply(str(err)) from None
     if verdict == "cannot":
         raise CannotApply(said)

@@ -9,7 +9,7 @@ from clia.sessions.flows import check_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.engine.interface import Problem
+    from clia.engine.records import Problem
 
 
 def check_flow(source: str, *, types: bool = True) -> list[Problem]:

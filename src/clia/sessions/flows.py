@@ -17,7 +17,7 @@ from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.engine.interface import Engine, Problem
+    from clia.engine.records import Engine, Problem
     from clia.space.behaviour_chains import BehaviourChains, State
     from clia.space.core import Core
 

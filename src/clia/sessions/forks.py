@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.engine.interface import Turn
+from clia.engine.records import Turn
 from clia.errors import InvalidInput
 from clia.sessions import records
 from clia.sessions.checkpoints import Found, kept, live_row, whole
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from clia.engine.interface import Call
+    from clia.engine.records import FlowCall
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.lifecycle import Lifecycle
     from clia.sessions.model import Session
@@ -48,7 +48,7 @@ class Copy(NamedTuple):
     session: str
     commit: str
     journal: Journal
-    pending: tuple[Call, ...]
+    pending: tuple[FlowCall, ...]
     snapshot: list[Any] | None
 
 

@@ -11,7 +11,7 @@ import math
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from clia.engine.interface import TIMER
+from clia.engine.records import TIMER
 from clia.errors import AlreadyExists, CliaError, Denied, InvalidInput, NotFound, StaleRequest
 from clia.sessions.model import is_human
 from clia.store.queue_interface import Task

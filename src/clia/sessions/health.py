@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.engine.interface import Turn
+    from clia.engine.records import Turn
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.records import Origin
     from clia.sessions.replay import Replay

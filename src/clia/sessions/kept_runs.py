@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from clia.engine.interface import Run
+    from clia.engine.records import FlowRun
     from clia.sessions.records import Row
 
 SIZE = 4
@@ -34,7 +34,7 @@ class Shelf:
 
     def __init__(self, size: int = SIZE) -> None:
         self._size = size
-        self._runs: OrderedDict[Key, tuple[Hashable, Run]] = OrderedDict()
+        self._runs: OrderedDict[Key, tuple[Hashable, FlowRun]] = OrderedDict()
         self._handles: Counter[Hashable] = Counter()
         self._mutex = threading.Lock()
 
@@ -54,7 +54,7 @@ class Shelf:
         for run in gone:
             release(run)
 
-    def take(self, key: Key, row: Row) -> Run | None:
+    def take(self, key: Key, row: Row) -> FlowRun | None:
         """The run of a session that stands where it stood then; one that stands elsewhere is let go."""
         with self._mutex:
             there, run = self._runs.pop(key, (None, None))
@@ -63,7 +63,7 @@ class Shelf:
             return None
         return run
 
-    def put(self, key: Key, row: Row, run: Run) -> None:
+    def put(self, key: Key, row: Row, run: FlowRun) -> None:
         with self._mutex:
             gone = []
             if key.place not in self._handles:
@@ -83,6 +83,6 @@ def _stamp(row: Row) -> Hashable:
     return row.started_at, row.end, tuple(row.since.items())
 
 
-def release(run: Run | None) -> None:
+def release(run: FlowRun | None) -> None:
     if run is not None:
         run.__exit__(None, None, None)

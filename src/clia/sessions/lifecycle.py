@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.engine.interface import Answer, Call
+    from clia.engine.records import FlowAnswer, FlowCall
     from clia.sessions.flows import Flows
     from clia.sessions.replay import Replay
     from clia.sessions.transitions import Step, Transitions
@@ -49,7 +49,7 @@ class Asked(NamedTuple):
     """One pending call of a live session."""
 
     standing: Standing
-    call: Call
+    call: FlowCall
 
     @property
     def id(self) -> str:
@@ -183,7 +183,7 @@ class Lifecycle:
 
     # Answering
 
-    def resume(self, agent: str, answer: Answer, request_id: str | None, by: str | None) -> Session:
+    def resume(self, agent: str, answer: FlowAnswer, request_id: str | None, by: str | None) -> Session:
         """Goes on with an answer that is no person's decision."""
         names.check_name(agent)
         who = self.by(by)
@@ -331,7 +331,7 @@ def _only(agent: str, rows: Mapping[str, Any], *, for_people: bool) -> str:
     )
 
 
-def _check_route(agent: str, request_id: str, call: Call, *, for_people: bool) -> None:
+def _check_route(agent: str, request_id: str, call: FlowCall, *, for_people: bool) -> None:
     """Raise ``NotAllowed`` unless a request may be answered this way: questions to people by a decision only."""
     fields = {"agent": agent, "request": request_id, "kind": call.kind}
     if for_people and not is_for_people(call):

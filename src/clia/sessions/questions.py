@@ -12,13 +12,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clia.engine.interface import Call
+    from clia.engine.records import FlowCall
     from clia.sessions.model import Request
 
 _QUESTIONS = ("question", "prompt", "title")
 
 
-def is_for_people(request: Request | Call) -> bool:
+def is_for_people(request: Request | FlowCall) -> bool:
     """Whether a person answers this request: a question to people, or a flow that suspended itself."""
     return is_human(request.kind) or request.kind == SUSPEND
 

@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import NamedTuple
 
-from clia.engine.interface import Answer, Call, Program
+from clia.engine.records import FlowAnswer, FlowCall, FlowProgram
 from clia.errors import CorruptJournal
 
 TYPE_CHECKING = False
@@ -37,8 +37,8 @@ class Origin(NamedTuple):
     timezone: str
     engine: str
 
-    def program(self, source: str) -> Program:
-        return Program(source, self.input, self.seed, self.started_at, self.timezone)
+    def program(self, source: str) -> FlowProgram:
+        return FlowProgram(source, self.input, self.seed, self.started_at, self.timezone)
 
 
 class Resumed(NamedTuple):
@@ -52,8 +52,8 @@ class Resumed(NamedTuple):
     by: str | None = None
     at: str | None = None
 
-    def answer(self) -> Answer:
-        return Answer(self.value, self.error)
+    def answer(self) -> FlowAnswer:
+        return FlowAnswer(self.value, self.error)
 
 
 class Snapshot(NamedTuple):
@@ -64,7 +64,7 @@ class Snapshot(NamedTuple):
     flow: str
     digest: str
     data: str  # base64
-    pending: tuple[Call, ...]
+    pending: tuple[FlowCall, ...]
 
 
 class Row(NamedTuple):
@@ -76,7 +76,7 @@ class Row(NamedTuple):
     started_at: str
     done: int  # resumes so far
     end: int  # the position of the last event in its stream
-    pending: tuple[Call, ...]
+    pending: tuple[FlowCall, ...]
     since: Mapping[int, str]
     forked: Mapping[str, Any] | None = None
     on: str | None = None  # the agent's head when it started
@@ -104,13 +104,13 @@ def split(text: str) -> tuple[str, str]:
     return agent, session
 
 
-def asked(call: Call) -> str:
+def asked(call: FlowCall) -> str:
     """What a recorded answer remembers of the request: another request at its place means another run."""
     text = json.dumps([call.number, call.kind, call.tag, call.payload], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
-def asked_all(calls: Iterable[Call]) -> list[str]:
+def asked_all(calls: Iterable[FlowCall]) -> list[str]:
     return [asked(call) for call in calls]
 
 
@@ -123,7 +123,7 @@ def row_from(made: Mapping[str, Any]) -> Row:
         made["started_at"],
         made["done"],
         made["end"],
-        tuple(Call(*each[:5]) for each in calls),
+        tuple(FlowCall(*each[:5]) for each in calls),
         {each[0]: each[5] for each in calls},
         made.get("forked"),
         made.get("on"),
@@ -135,7 +135,7 @@ def snapshot_from(made: Any) -> Snapshot | None:
     try:
         done, engine, flow, digest, data, pending = made
         sound = type(done) is int and isinstance(data, str) and data.isascii()
-        return Snapshot(done, engine, flow, digest, data, tuple(Call(*each) for each in pending)) if sound else None
+        return Snapshot(done, engine, flow, digest, data, tuple(FlowCall(*each) for each in pending)) if sound else None
     except (TypeError, ValueError):
         return None  # a cache that cannot be read is none
 

@@ -12,7 +12,7 @@ import hashlib
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from clia.engine.interface import INHERITED, LIMIT, LOST, Failure, Turn
+from clia.engine.records import INHERITED, LIMIT, LOST, Failure, Turn
 from clia.errors import EngineError, Nondeterminism
 from clia.sessions import records
 from clia.sessions.kept_runs import Key, release
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.engine.interface import Answer, Engine, Program, Run
+    from clia.engine.records import Engine, FlowAnswer, FlowProgram, FlowRun
     from clia.sessions.kept_runs import Shelf
     from clia.sessions.records import Origin, Resumed, Row
     from clia.store.interface import Store, Transaction
@@ -54,7 +54,7 @@ class Way(NamedTuple):
 class Going:
     """A run that took a turn. Who wrote down where it led to says so: then it is kept for the next answer."""
 
-    def __init__(self, run: Run | None, turn: Turn, snapshot: list[Any] | None = None) -> None:
+    def __init__(self, run: FlowRun | None, turn: Turn, snapshot: list[Any] | None = None) -> None:
         self.run = run
         self.turn = turn
         self.snapshot = snapshot  # of where it stands, where one is due
@@ -87,7 +87,7 @@ class Replay:
             self._closed = True
             self._shelf.leave(self._place)
 
-    def program(self, origin: Origin) -> Program:
+    def program(self, origin: Origin) -> FlowProgram:
         return origin.program(self._source(origin.flow))
 
     @contextmanager
@@ -97,7 +97,7 @@ class Replay:
         with self._kept(Going(run, turn), agent, session) as going:
             yield going
 
-    def _begun(self, origin: Origin) -> tuple[Run | None, Turn]:
+    def _begun(self, origin: Origin) -> tuple[FlowRun | None, Turn]:
         losses: list[str] = []
         while len(losses) < _LOSSES:
             with _counted(losses):
@@ -106,7 +106,7 @@ class Replay:
         return None, _died_of(losses)
 
     @contextmanager
-    def going_on(self, standing: Standing, number: int, answer: Answer) -> Iterator[Going]:
+    def going_on(self, standing: Standing, number: int, answer: FlowAnswer) -> Iterator[Going]:
         """Where an answer leads to, and a snapshot of it where one is due. The block writes it down; then the run is kept."""
         run, turn = self._answered(standing, number, answer)
         with self._kept(Going(run, turn), standing.agent, standing.session) as going:
@@ -130,7 +130,7 @@ class Replay:
         else:
             self._shelf.put(Key(self._place, agent, session), row_from(going.row), going.run)
 
-    def _answered(self, standing: Standing, number: int, answer: Answer) -> tuple[Run | None, Turn]:
+    def _answered(self, standing: Standing, number: int, answer: FlowAnswer) -> tuple[FlowRun | None, Turn]:
         """A worker may be lost to anything, and the turn is taken again; a flow that several workers died of has failed."""
         losses: list[str] = []
         while len(losses) < _LOSSES:
@@ -143,7 +143,7 @@ class Replay:
                     raise
         return None, _died_of(losses)
 
-    def _there(self, standing: Standing) -> Run:
+    def _there(self, standing: Standing) -> FlowRun:
         """The same as ``at``, tried again where a worker was lost. That it was lost on the way says nothing of the answer."""
         losses: list[str] = []
         while len(losses) < _LOSSES:
@@ -151,7 +151,7 @@ class Replay:
                 return self.at(standing)
         return self.at(standing)
 
-    def at(self, standing: Standing) -> Run:
+    def at(self, standing: Standing) -> FlowRun:
         """The run of a live session, waiting for what its row says."""
         held = self._shelf.take(Key(self._place, standing.agent, standing.session), standing.row)
         if held is not None:
@@ -162,7 +162,7 @@ class Replay:
                 way = read_way(view, standing)
         return (way and self._quick(standing, way)) or _waiting(self._whole(standing), standing.row)
 
-    def _quick(self, standing: Standing, way: Way) -> Run | None:
+    def _quick(self, standing: Standing, way: Way) -> FlowRun | None:
         """By the snapshot; None where there is none that can be used."""
         made = way.snapshot
         if made is None or not self._is_usable(made, standing, way):
@@ -183,12 +183,12 @@ class Replay:
         known = made.engine == self._engine.version and made.flow == way.origin.flow
         return known and made.done + len(way.tail) == standing.row.done and made.digest == _digest(made.data)
 
-    def _whole(self, standing: Standing) -> Run:
+    def _whole(self, standing: Standing) -> FlowRun:
         with self._store.reading() as view:
             journal = records.read_journal(view, standing.agent, standing.session)
         return self.run(journal)
 
-    def run(self, journal: Journal) -> Run:
+    def run(self, journal: Journal) -> FlowRun:
         """A run rebuilt from its events. A limit that strikes on the way says the machine is slow, not that the flow failed."""
         try:
             return self._run(journal, patient=False)
@@ -200,12 +200,12 @@ class Replay:
             hints = ["try again on a machine that is less busy"]
             raise EngineError(f"the run could not be rebuilt here: {err}", code="replay-too-slow", hints=hints) from None
 
-    def _run(self, journal: Journal, *, patient: bool) -> Run:
+    def _run(self, journal: Journal, *, patient: bool) -> FlowRun:
         run = self._engine.start(self.program(journal.origin), patient=patient)
         _no_limit(run)
         return _on(run, journal.resumes, 0)
 
-    def snapshot(self, run: Run, flow: str, count: int) -> list[Any] | None:
+    def snapshot(self, run: FlowRun, flow: str, count: int) -> list[Any] | None:
         """The dump of a run as it is kept; None where the engine cannot make one, since it is only a cache."""
         try:
             data = base64.b64encode(run.dump()).decode("ascii")
@@ -249,14 +249,14 @@ def _digest(data: str) -> str:
     return hashlib.sha256(data.encode("ascii")).hexdigest()
 
 
-def _no_limit(run: Run) -> None:
+def _no_limit(run: FlowRun) -> None:
     failure = run.turn.failure
     if failure is not None and failure.reason == LIMIT:
         release(run)
         raise _TooSlow(failure.message)
 
 
-def _on(run: Run, resumes: Sequence[Resumed], before: int) -> Run:
+def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:
     """The run after some more recorded resumes, each of which must answer the very request that it answered."""
     try:
         for position, each in enumerate(resumes, before):
@@ -272,7 +272,7 @@ def _on(run: Run, resumes: Sequence[Resumed], before: int) -> Run:
     return run
 
 
-def _waiting(run: Run, row: Row) -> Run:
+def _waiting(run: FlowRun, row: Row) -> FlowRun:
     """The run, which must wait for what the session's row says."""
     if asked_all(row.pending) != asked_all(run.turn.pending):
         release(run)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.engine.interface import Answer
+from clia.engine.records import FlowAnswer
 from clia.errors import InvalidDocument, InvalidInput
 from clia.sessions.answer_check import judged
 from clia.sessions.answers import Rule, check_answer, rule_of, schema_problem
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
     from typing import Any
 
-    from clia.engine.interface import Engine, Problem
+    from clia.engine.records import Engine, Problem
     from clia.facade.config import Config
     from clia.federation.tracking import Tracking
     from clia.sessions.checkpoints import Checkpoints
@@ -136,12 +136,12 @@ class SessionVerbs:
 
     def resume(self, agent: str, value: Any, request_id: str | None = None, *, by: str | None = None) -> Session:
         """Answers a request; the id may be left out while just one is pending. A person's question takes a decision instead."""
-        return self._lifecycle.resume(agent, Answer(value), request_id, by)
+        return self._lifecycle.resume(agent, FlowAnswer(value), request_id, by)
 
     def give_up(self, agent: str, reason: str, request_id: str | None = None, *, by: str | None = None) -> Session:
         """Answers a request with an error: it raises ``RuntimeError`` in the flow, which may catch it."""
         text = self._core.clean.text(check_text(reason, "reason"), "reason")
-        return self._lifecycle.resume(agent, Answer(error=text), request_id, by)
+        return self._lifecycle.resume(agent, FlowAnswer(error=text), request_id, by)
 
     def cancel(self, agent: str, reason: str = "", *, session_id: str | None = None) -> Session:
         """Ends a session that nobody needs any more."""

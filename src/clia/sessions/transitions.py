@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.engine.interface import LIMIT
+from clia.engine.records import LIMIT
 from clia.errors import StaleRef
 from clia.sessions import records
 from clia.sessions.model import FAILED, FINISHED, SUSPENDED
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
-    from clia.engine.interface import Failure, Turn
+    from clia.engine.records import Failure, Turn
     from clia.sessions.records import Origin, Resumed
     from clia.sessions.replay import Standing
     from clia.space.core import Core

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clia.git.records import Entry
+    from clia.git.records import TreeEntry
     from clia.space.core import Core
 
 NEW, AHEAD, UNITED, DIVERGED, REFUSED = "new", "ahead", "united", "diverged", "purged"
@@ -149,7 +149,7 @@ class Taking:
         here, there = (core.objects.entries(core.objects.commit(each).tree) for each in (ours, theirs))
         events = (event_of(each) or {} for each in core.graph.walk([ours, theirs]))
         revoked = {f"{cid}.json" for body in events for cid in revoked_by(body)}
-        changes: dict[str, Entry | None] = {path: each for path, each in there.items() if path not in here}
+        changes: dict[str, TreeEntry | None] = {path: each for path, each in there.items() if path not in here}
         changes = {path: each for path, each in changes.items() if path not in revoked}
         changes |= dict.fromkeys(here.keys() & revoked)
         by, tree = core.person_stamp(), core.objects.update_tree(core.objects.commit(ours).tree, changes)

@@ -6,7 +6,7 @@ Invariant: an agent has a record and a branch, or neither. A name is used once, 
 from __future__ import annotations
 
 from clia.errors import AlreadyExists, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
-from clia.git.records import FILE, Entry
+from clia.git.records import FILE, TreeEntry
 from clia.space.envelope import Intent, RefMove
 from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, Spawned
 from clia.values import refs as names
@@ -105,12 +105,12 @@ class Agents:
 
     def _write_record(
         self, name: str, briefing: Mapping[str, Any], profile: Mapping[str, Any] | None
-    ) -> tuple[str, dict[str, Entry]]:
+    ) -> tuple[str, dict[str, TreeEntry]]:
         core = self._core
-        files = {"briefing.json": Entry(FILE, core.objects.write_blob(as_bytes(briefing)))}
+        files = {"briefing.json": TreeEntry(FILE, core.objects.write_blob(as_bytes(briefing)))}
         if profile is not None:
             data = as_bytes(core.clean.value({"type": "profile", **profile}))
-            files["profile.json"] = Entry(FILE, core.objects.write_blob(data))
+            files["profile.json"] = TreeEntry(FILE, core.objects.write_blob(data))
         tree = core.objects.update_tree(None, files)
         said = [(AGENT, name), (TYPE, "record")]
         return core.write_commit(name, tree, [], f"record of {name}", said, "record"), files

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import NoSuchObject, StaleRef
-from clia.git.records import FILE, Entry
+from clia.git.records import FILE, TreeEntry
 from clia.space.events import event_of
 from clia.space.model import BEHAVIOUR, EVENT
 from clia.values import refs as names
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.git.records import Objects, Stamp
+    from clia.git.objects import GitObjects
+    from clia.git.records import Stamp
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
@@ -170,32 +171,32 @@ class BehaviourChains:
         tree = core.objects.update_tree(before.tree, self._files(before, wanted))
         return core.objects.write_commit(tree, [before.tip] if before.tip else [], wanted.by, core.person_stamp(), whole)
 
-    def _files(self, before: State, wanted: Change) -> dict[str, Entry | None]:
+    def _files(self, before: State, wanted: Change) -> dict[str, TreeEntry | None]:
         event, cid = wanted.event, wanted.cid
         write = self._core.objects.write_blob
-        nothing = Entry(FILE, write(b""))
+        nothing = TreeEntry(FILE, write(b""))
         # Said once and for all versions: from now on not every version of the chain is a person's.
-        files: dict[str, Entry | None] = {f"{ADOPTED}{each}": nothing for each in before.adopted - before.marked}
+        files: dict[str, TreeEntry | None] = {f"{ADOPTED}{each}": nothing for each in before.adopted - before.marked}
         if wanted.data is not None:
-            files[f"{VERSIONS}{cid}.json"] = Entry(FILE, write(wanted.data))
+            files[f"{VERSIONS}{cid}.json"] = TreeEntry(FILE, write(wanted.data))
         if event == RETIRE:
             files |= {f"{RETIRED}{cid}": nothing}
             files |= {CURRENT: None} if cid == before.current else {}
         elif event != PROPOSE:
             files |= {f"{ADOPTED}{cid}": nothing}
             files |= {f"{RETIRED}{cid}": None} if cid in before.retired else {}
-            files |= {CURRENT: Entry(FILE, write(f"{cid}\n".encode("ascii")))} if event != TRIAL else {}
+            files |= {CURRENT: TreeEntry(FILE, write(f"{cid}\n".encode("ascii")))} if event != TRIAL else {}
         return files
 
 
-def read_behaviour(objects: Objects, cid: str) -> Behaviour | None:
+def read_behaviour(objects: GitObjects, cid: str) -> Behaviour | None:
     """The behaviour of an id; None where it names another object, ``NoSuchObject`` where it names none."""
     made = parse(objects.blob(cid)) if names.is_id(cid) else None
     found = as_typed(made) if made else None
     return found if isinstance(found, Behaviour) else None
 
 
-def read_state(objects: Objects, tip: str) -> State:
+def read_state(objects: GitObjects, tip: str) -> State:
     """What a chain says at a commit of it."""
     tree = objects.commit(tip).tree
     entries = objects.entries(tree)
@@ -222,8 +223,8 @@ def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:
     retired |= _retired_since(core, theirs, ours) & there.retired
     tree = objects.commit(ours).tree
     mine, yours = objects.entries(tree), objects.entries(objects.commit(theirs).tree)
-    nothing = Entry(FILE, objects.write_blob(b""))
-    files: dict[str, Entry | None] = {path: each for path, each in yours.items() if path not in mine}
+    nothing = TreeEntry(FILE, objects.write_blob(b""))
+    files: dict[str, TreeEntry | None] = {path: each for path, each in yours.items() if path not in mine}
     files |= {f"{ADOPTED}{cid}": nothing for cid in here.adopted | there.adopted}
     files |= {f"{RETIRED}{cid}": nothing if cid in retired else None for cid in here.retired | there.retired}
     current = _current(core, here, there)
@@ -249,12 +250,12 @@ def _retired_since(core: Core, tip: str, other: str) -> frozenset[str]:
     return frozenset(str(body.get("cid")) for body in events if body.get("event") == RETIRE)
 
 
-def _kinds(objects: Objects, state: State) -> set[str]:
+def _kinds(objects: GitObjects, state: State) -> set[str]:
     found = (_read_kind(objects, cid) for cid in sorted(state.versions))
     return {kind for kind in found if kind is not None}
 
 
-def _read_kind(objects: Objects, cid: str) -> str | None:
+def _read_kind(objects: GitObjects, cid: str) -> str | None:
     try:
         found = read_behaviour(objects, cid)
     except NoSuchObject:
@@ -262,5 +263,5 @@ def _read_kind(objects: Objects, cid: str) -> str | None:
     return None if found is None else found.kind
 
 
-def _listed(entries: Mapping[str, Entry], prefix: str) -> frozenset[str]:
+def _listed(entries: Mapping[str, TreeEntry], prefix: str) -> frozenset[str]:
     return frozenset(path.removeprefix(prefix) for path in entries if path.startswith(prefix))

@@ -13,7 +13,8 @@ from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.git.workbench_records import Checkout, Workbench
+    from clia.git.records import Checkout
+    from clia.git.workbench import GitWorkbench
     from clia.space.commits import Commits
     from clia.space.core import Core, Words
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Places:
     """Directories are absolute paths."""
 
-    def __init__(self, core: Core, commits: Commits, workbench: Workbench) -> None:
+    def __init__(self, core: Core, commits: Commits, workbench: GitWorkbench) -> None:
         self._core = core
         self._commits = commits
         self._workbench = workbench

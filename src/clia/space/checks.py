@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from clia.git.workbench_records import Workbench
+    from clia.git.workbench import GitWorkbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit
@@ -59,7 +59,7 @@ class Report(NamedTuple):
 
 
 class Checks:
-    def __init__(self, core: Core, envelope: Envelope, relations: Relations, workbench: Workbench) -> None:
+    def __init__(self, core: Core, envelope: Envelope, relations: Relations, workbench: GitWorkbench) -> None:
         self._core = core
         self._envelope = envelope
         self._relations = relations

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.errors import CliaError
-    from clia.git.records import Entry, Graph, Notes, Objects, Refs
+    from clia.git.graph import GitGraph
+    from clia.git.notes import GitNotes
+    from clia.git.objects import GitObjects
+    from clia.git.records import Refs, TreeEntry
     from clia.space.model import AgentCommit, Content
     from clia.store.interface import Store
     from clia.store.lock_interface import Locks
@@ -47,10 +50,10 @@ class Core(NamedTuple):
     """The parts of one open space. Knows no verb; reads what every verb needs."""
 
     space_id: str
-    objects: Objects
+    objects: GitObjects
     refs: Refs
-    graph: Graph
-    notes: Notes
+    graph: GitGraph
+    notes: GitNotes
     store: Store
     locks: Locks
     clock: Clock
@@ -186,7 +189,7 @@ class Core(NamedTuple):
         person = self.person_stamp(at) if by is None else Stamp(by.name, by.email, at)
         return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), person, whole)
 
-    def content(self, entry: Entry) -> Content:
+    def content(self, entry: TreeEntry) -> Content:
         """What stands at a path, as a value that ``commit`` takes."""
         if entry.mode == SUBMODULE:
             return Submodule(entry.cid)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from clia.git.workbench_records import Workbench
+    from clia.git.workbench import GitWorkbench
     from clia.space.core import Core
     from clia.store.interface import Transaction, Versioned
 
@@ -69,7 +69,7 @@ class Intent(NamedTuple):
 class Envelope:
     """Locks, intents and recovery."""
 
-    def __init__(self, core: Core, workbench: Workbench, meet: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, core: Core, workbench: GitWorkbench, meet: Callable[[str], bool] | None = None) -> None:
         """``meet``: brings an agent and the hub together; whether it is certain now what was done to it."""
         self._core = core
         self._workbench = workbench

@@ -16,7 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from clia.git.workbench_records import Pushed, Workbench
+    from clia.git.records import Pushed
+    from clia.git.workbench import GitWorkbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
@@ -35,7 +36,7 @@ def fetch_rules(remote: str) -> list[str]:
 
 
 class Exchange:
-    def __init__(self, core: Core, envelope: Envelope, workbench: Workbench) -> None:
+    def __init__(self, core: Core, envelope: Envelope, workbench: GitWorkbench) -> None:
         self._core = core
         self._envelope = envelope
         self._workbench = workbench

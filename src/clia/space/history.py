@@ -15,7 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clia.git.workbench_records import FileChange, LineOrigin, Workbench
+    from clia.git.records import FileChange, LineOrigin
+    from clia.git.workbench import GitWorkbench
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.model import AgentCommit, Content
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class History:
-    def __init__(self, core: Core, agents: Agents, traces: Traces, workbench: Workbench) -> None:
+    def __init__(self, core: Core, agents: Agents, traces: Traces, workbench: GitWorkbench) -> None:
         self._core = core
         self._agents = agents
         self._traces = traces
@@ -165,7 +166,7 @@ class History:
 class _Origins:
     """Lines followed behind squashed landings to the agents' own commits; each landing is looked into once."""
 
-    def __init__(self, core: Core, workbench: Workbench) -> None:
+    def __init__(self, core: Core, workbench: GitWorkbench) -> None:
         self._core = core
         self._workbench = workbench
         self._commits: dict[str, AgentCommit] = {}

@@ -14,7 +14,7 @@ from clia.values.commit_messages import check_count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.git.workbench_records import Workbench
+    from clia.git.workbench import GitWorkbench
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.landing import Landing
@@ -39,7 +39,7 @@ class Maintained(NamedTuple):
 
 
 class Upkeep:
-    def __init__(self, core: Core, agents: Agents, landing: Landing, workbench: Workbench) -> None:
+    def __init__(self, core: Core, agents: Agents, landing: Landing, workbench: GitWorkbench) -> None:
         self._core = core
         self._agents = agents
         self._landing = landing

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from clia.engine.limited_process import Unanswered, apart, serve
+from clia.engine.limited_process import SubprocessFailed, limited_subprocess, serve
 from clia.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -27,13 +27,13 @@ def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
     """What stands beside each text that matches, in the same order."""
     found: list[T] = []
     try:
-        with apart(__name__, SECONDS) as ask:
+        with limited_subprocess(__name__, SECONDS) as ask:
             for batch in _batches(texts):
                 said = ask([pattern, [text for text, _ in batch]])
                 if isinstance(said, str):
                     raise InvalidInput(f"{pattern!r} is no regular expression: {said}", code="invalid-pattern")
                 found += (batch[place][1] for place in said)
-    except Unanswered as err:
+    except SubprocessFailed as err:
         raise InvalidInput(
             f"{pattern!r} cannot be searched for: {err}",
             code="pattern-too-slow",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from clia.git.workbench_records import Workbench
+    from clia.git.workbench import GitWorkbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
@@ -40,7 +40,7 @@ class Purged(NamedTuple):
 
 
 class Purging:
-    def __init__(self, core: Core, envelope: Envelope, workbench: Workbench) -> None:
+    def __init__(self, core: Core, envelope: Envelope, workbench: GitWorkbench) -> None:
         self._core = core
         self._envelope = envelope
         self._workbench = workbench

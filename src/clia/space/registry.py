@@ -7,7 +7,7 @@ written is kept alive by a tree that a ref reaches.
 from __future__ import annotations
 
 from clia.errors import Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef, UnknownKind
-from clia.git.records import FILE, Entry
+from clia.git.records import FILE, TreeEntry
 from clia.space.events import append_event, read_events
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
@@ -99,7 +99,7 @@ class Registry:
             tree = None if tip is None else core.objects.commit(tip).tree
             if tree is not None and core.objects.entry(tree, path) is not None:
                 return
-            new_tree = core.objects.update_tree(tree, {path: Entry(FILE, core.objects.write_blob(data))})
+            new_tree = core.objects.update_tree(tree, {path: TreeEntry(FILE, core.objects.write_blob(data))})
             by = core.person_stamp()
             new = core.objects.write_commit(new_tree, [tip] if tip else [], by, by, f"object {cid}\n")
             try:

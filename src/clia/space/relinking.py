@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clia.git.workbench_records import Workbench
+    from clia.git.workbench import GitWorkbench
     from clia.space.core import Core
     from clia.space.model import AgentCommit
     from clia.space.traces import Traces
@@ -34,7 +34,7 @@ class Relinked(NamedTuple):
 
 
 class Relinking:
-    def __init__(self, core: Core, traces: Traces, workbench: Workbench) -> None:
+    def __init__(self, core: Core, traces: Traces, workbench: GitWorkbench) -> None:
         self._core = core
         self._traces = traces
         self._workbench = workbench

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from threading import Lock
 
 from clia.errors import InvalidInput, UnsafePath
-from clia.git.records import EXECUTABLE, FILE, LINK, SUBMODULE, Entry
+from clia.git.records import EXECUTABLE, FILE, LINK, SUBMODULE, TreeEntry
 from clia.space.model import File, Link, Submodule
 from clia.values import paths
 
@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clia.git.records import Objects
+    from clia.git.objects import GitObjects
     from clia.space.model import Content
 
 _REMEMBERED = 4
@@ -29,9 +29,9 @@ _UPDATES = frozenset(("checkout", "rebase", "merge", "none"))
 class Snapshots:
     """Makes trees; remembers the last values of a few agents, so that unchanged ones need no hashing."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: GitObjects) -> None:
         self._objects = objects
-        self._last: OrderedDict[str, tuple[str, dict[str, Entry], dict[str, Content]]] = OrderedDict()
+        self._last: OrderedDict[str, tuple[str, dict[str, TreeEntry], dict[str, Content]]] = OrderedDict()
         self._turn = Lock()
 
     def full(self, agent: str, tree: str, files: Mapping[str, Content]) -> str:
@@ -43,7 +43,7 @@ class Snapshots:
             # A link and a submodule are both one text; only their types tell them apart.
             if before is not value and (type(before) is not type(value) or before != value):
                 changed[path] = value
-        made: dict[str, Entry | None] = dict(self._entries(changed, present))
+        made: dict[str, TreeEntry | None] = dict(self._entries(changed, present))
         made.update(dict.fromkeys(present.keys() - files.keys()))
         new = self._objects.update_tree(tree, made) if made else tree
         self._remember(agent, new, _applied(present, made), dict(files))
@@ -54,38 +54,38 @@ class Snapshots:
         content = {path: value for path, value in changes.items() if value is not None}
         for path in changes.keys() - content.keys():
             paths.check_removed(path)
-        made: dict[str, Entry | None] = dict(self._entries(content, {}))
+        made: dict[str, TreeEntry | None] = dict(self._entries(content, {}))
         made.update({path: None for path, value in changes.items() if value is None})
         return self._objects.update_tree(tree, made)
 
-    def _remembered(self, agent: str, tree: str) -> tuple[dict[str, Entry], dict[str, Content]]:
+    def _remembered(self, agent: str, tree: str) -> tuple[dict[str, TreeEntry], dict[str, Content]]:
         found = self._last.get(agent)
         if found is not None and found[0] == tree:
             return found[1], found[2]
         return self._objects.entries(tree), {}
 
-    def _remember(self, agent: str, tree: str, entries: dict[str, Entry], values: dict[str, Content]) -> None:
+    def _remember(self, agent: str, tree: str, entries: dict[str, TreeEntry], values: dict[str, Content]) -> None:
         with self._turn:
             self._last[agent] = (tree, entries, values)
             self._last.move_to_end(agent)
             while len(self._last) > _REMEMBERED:
                 self._last.popitem(last=False)
 
-    def _entries(self, files: Mapping[str, Content], present: Mapping[str, Entry]) -> dict[str, Entry]:
+    def _entries(self, files: Mapping[str, Content], present: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
         """What must be written of these files; those that stand in the tree as they are stay out."""
         described = {path: _described(path, value) for path, value in files.items()}
-        found: dict[str, Entry] = {}
+        found: dict[str, TreeEntry] = {}
         waiting: dict[str, tuple[int, bytes]] = {}
         for path, (mode, data) in described.items():
             if path not in present:
                 paths.check(path)
             if mode == SUBMODULE:
-                found[path] = Entry(mode, data.decode("ascii"))
-            elif present.get(path) != Entry(mode, self._objects.blob_id(data)):
+                found[path] = TreeEntry(mode, data.decode("ascii"))
+            elif present.get(path) != TreeEntry(mode, self._objects.blob_id(data)):
                 self._check_special(path, mode, data)
                 waiting[path] = (mode, data)
         for path, (mode, data) in waiting.items():
-            found[path] = Entry(mode, self._objects.write_blob(data))
+            found[path] = TreeEntry(mode, self._objects.write_blob(data))
         return {path: entry for path, entry in found.items() if present.get(path) != entry}
 
     def check_tree(self, old: str, new: str) -> None:
@@ -155,7 +155,7 @@ def _is_id(text: object) -> bool:
     return isinstance(text, str) and len(text) == 40 and all(char in "0123456789abcdef" for char in text) and text.strip("0") != ""
 
 
-def _applied(present: Mapping[str, Entry], made: Mapping[str, Entry | None]) -> dict[str, Entry]:
+def _applied(present: Mapping[str, TreeEntry], made: Mapping[str, TreeEntry | None]) -> dict[str, TreeEntry]:
     found = dict(present)
     for path, entry in made.items():
         if entry is None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from clia.errors import BackendError, InvalidInput, TransportError
-from clia.http_interface import TOO_SLOW
+from clia.http_client import TOO_SLOW
 from clia.telemetry.records import Sent
 
 TYPE_CHECKING = False

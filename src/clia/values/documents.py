@@ -29,7 +29,7 @@ def parse(data: bytes, path: str) -> dict[str, Any]:
         raise invalid(path, f"not JSON: {err.msg} (line {err.lineno}, column {err.colno})", err.lineno, err.colno) from None
     except RecursionError:
         raise _too_deep(path) from None
-    except _Refused as err:
+    except _RefusedJson as err:
         raise invalid(path, str(err)) from None
     except ValueError as err:  # Python refuses integers of many thousand digits
         raise invalid(path, f"a number cannot be read: {err}") from None
@@ -81,7 +81,7 @@ def type_name(value: object) -> str:
     return "an array" if isinstance(value, list) else "an object"
 
 
-class _Refused(Exception):
+class _RefusedJson(Exception):
     """Raised inside the JSON parser's hooks; never leaves this module."""
 
 
@@ -91,19 +91,19 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _Refused(f"the key {key!r} stands twice in one object")
+                raise _RefusedJson(f"the key {key!r} stands twice in one object")
             seen.add(key)
     return made
 
 
 def _constant(name: str) -> Any:
-    raise _Refused(f"{name} is not JSON")
+    raise _RefusedJson(f"{name} is not JSON")
 
 
 def _float(text: str) -> float:
     value = float(text)
     if value in (float("inf"), float("-inf")):
-        raise _Refused(f"the number {text[:40]} is too large")
+        raise _RefusedJson(f"the number {text[:40]} is too large")
     return value
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Node(NamedTuple):
+class GraphNode(NamedTuple):
     """One commit; ``group`` is the agent that made it, "" for a branch of people."""
 
     id: str
@@ -25,7 +25,7 @@ class Node(NamedTuple):
     group: str = ""
 
 
-class Row(NamedTuple):
+class GraphRow(NamedTuple):
     """One commit in its lane, and what the other lanes do beside it.
 
     ``above`` and ``below`` are the lanes with a line at the row's upper and lower edge, in order; a row's ``below`` is the next
@@ -33,7 +33,7 @@ class Row(NamedTuple):
     parent leaves the row. ``bend`` is a lane that passes the commit and then moves over into the commit's own lane.
     """
 
-    node: Node
+    node: GraphNode
     lane: int
     above: tuple[int, ...]
     below: tuple[int, ...]
@@ -66,28 +66,28 @@ class Row(NamedTuple):
         return max((self.lane, *self.above[-1:], *self.below[-1:])) + 1
 
 
-def layout(nodes: Sequence[Node]) -> list[Row]:
+def layout(nodes: Sequence[GraphNode]) -> list[GraphRow]:
     """A row for each of ``nodes``, which come newest first, children before parents.
 
     Parents outside of ``nodes`` are allowed. A first parent keeps its child's lane; a group keeps to the lane it was first
     seen in, unless another commit stands there; a lane that ended is used again.
     """
-    board = _Board(nodes)
+    board = _LaneBoard(nodes)
     rows = []
     above: tuple[int, ...] = ()
     for index, node in enumerate(nodes):
         lane, tip = board.place(index, node)
         edges, bend = board.lead_on(index, node, lane)
         below = above if edges == (lane,) and not tip and bend is None else board.lines()
-        rows.append(Row(node, lane, above, below, edges, bend))
+        rows.append(GraphRow(node, lane, above, below, edges, bend))
         above = below
     return rows
 
 
-class _Board:
+class _LaneBoard:
     """Which lanes are taken while the rows are laid out, and by what."""
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[GraphNode]) -> None:
         self.nodes = nodes
         self.index = {node.id: index for index, node in enumerate(nodes)}
         if len(self.index) != len(nodes):
@@ -99,7 +99,7 @@ class _Board:
         self.kept: list[bool] = []  # the lane leads to the awaited commit from a first child of its own group
         self.until: list[int] = []  # up to this row the lane is some group's home
 
-    def place(self, index: int, node: Node) -> tuple[int, bool]:
+    def place(self, index: int, node: GraphNode) -> tuple[int, bool]:
         """The lane of a commit, and whether it is a tip. For a moment the lane is free: its line ends here."""
         found = self.where.pop(node.id, None)
         lane = self._free_lane(index, node.group) if found is None else found
@@ -109,7 +109,7 @@ class _Board:
             self.until[lane] = max(self.until[lane], self.last[node.group])
         return lane, found is None
 
-    def lead_on(self, index: int, node: Node, lane: int) -> tuple[tuple[int, ...], int | None]:
+    def lead_on(self, index: int, node: GraphNode, lane: int) -> tuple[tuple[int, ...], int | None]:
         """The lanes in which the lines to the parents leave, and the lane that bends into this one."""
         if not node.parents:
             return (), None
@@ -124,7 +124,7 @@ class _Board:
     def lines(self) -> tuple[int, ...]:
         return tuple(compress(range(len(self.taken)), self.taken))
 
-    def _lead_to_first(self, index: int, node: Node, lane: int) -> tuple[int, int | None]:
+    def _lead_to_first(self, index: int, node: GraphNode, lane: int) -> tuple[int, int | None]:
         parent = node.parents[0]
         group = self._group(index, node, parent)
         own = group == node.group
@@ -140,7 +140,7 @@ class _Board:
         self._take(target, parent, kept=own)
         return target, bend
 
-    def _lead_to(self, index: int, node: Node, parent: str) -> int:
+    def _lead_to(self, index: int, node: GraphNode, parent: str) -> int:
         group = self._group(index, node, parent)
         known = self.where.get(parent)
         if known is not None:
@@ -167,7 +167,7 @@ class _Board:
         self.until.append(-1)
         return len(self.taken) - 1
 
-    def _group(self, index: int, node: Node, parent: str) -> str:
+    def _group(self, index: int, node: GraphNode, parent: str) -> str:
         """The group of a parent; outside the window it has none."""
         at = self.index.get(parent)
         if at is None:
@@ -177,11 +177,11 @@ class _Board:
         return self.nodes[at].group
 
 
-def _duplicate(node: Node) -> InvalidInput:
+def _duplicate(node: GraphNode) -> InvalidInput:
     return InvalidInput(f"commit {node.id} is in the graph twice", code="invalid-graph", fields={"commit": node.id})
 
 
-def _disorder(node: Node, parent: str) -> InvalidInput:
+def _disorder(node: GraphNode, parent: str) -> InvalidInput:
     return InvalidInput(
         f"commit {node.id} comes after its parent {parent}",
         code="invalid-graph",

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from clia.errors import CliaError
 from clia.hub.clone_ids import clone_id
 from clia.store.clock import own_clock, time_of
-from clia.values.background import meanwhile
+from clia.values.background import background_thread
 from clia.workers.fleet import EVERY, FLEET, Beat, Underway, as_beat, owed_by_clone
 from clia.workers.hub_inspection import meeting_of
 
@@ -57,7 +57,7 @@ def beating(space: Space, about: About, status: Callable[[], Status] | None = No
         with suppress(CliaError):  # then it is shown as silent for a while
             beats.leave()
 
-    with meanwhile("clia-fleet", go_on, EVERY):
+    with background_thread("clia-fleet", go_on, EVERY):
         yield
 
 

@@ -40,7 +40,7 @@ def address_at(path: str | os.PathLike[str], settings: Settings) -> str | None:
 
 def _hub_at(path: str | os.PathLike[str], settings: Settings) -> RemoteHub | None:
     from clia.facade.wiring import connect, hub_of
-    from clia.git.handle import find_repository
+    from clia.git.libgit2 import find_repository
 
     root = find_repository(os.path.abspath(path))
     return None if root is None else hub_of(connect(root, settings))

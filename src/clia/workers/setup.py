@@ -12,7 +12,7 @@ from clia.capture.ingest import has_events, ingest
 from clia.errors import CliaError, InvalidInput
 from clia.facade.opening import open_space
 from clia.hub.periodic_sync import kept_in_step
-from clia.values.background import meanwhile
+from clia.values.background import background_thread
 from clia.workers.effects import Effects, installed
 from clia.workers.fleet import WORKER
 from clia.workers.heartbeats import About, beating
@@ -83,7 +83,7 @@ def _ingesting(space: Space, settings: Settings, environment: Mapping[str, str])
             _ingest(space, settings, environment)
 
     _ingest(space, settings, environment)
-    with meanwhile("clia-ingest", go_on):
+    with background_thread("clia-ingest", go_on):
         yield
 
 

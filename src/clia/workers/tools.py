@@ -17,25 +17,25 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from clia.redaction.secrets import State
+    from clia.redaction.secrets import RedactionState
     from clia.values.clock import Clock
 
 
 def make_tools(clock: Clock, environment: Mapping[str, str], workplace: str, *, redact: bool = True) -> Tools:
     """The real world; worktrees go below a directory that is clia's own."""
     from clia.http_client import HttpClient
-    from clia.programs.local import LocalPrograms
+    from clia.programs.runner import ProgramRunner
 
     cleaning = Cleaning(lambda text: secrets.redact(text).text, _clean_chunk) if redact else Cleaning(str, _keep_chunk)
-    return Tools(clock, time.monotonic, environment, HttpClient(), LocalPrograms(), workplace, cleaning)
+    return Tools(clock, time.monotonic, environment, HttpClient(), ProgramRunner(), workplace, cleaning)
 
 
-def _clean_chunk(text: str, state: State) -> tuple[str, State]:
+def _clean_chunk(text: str, state: RedactionState) -> tuple[str, RedactionState]:
     clean, after = secrets.redact_chunk(text, state)
     return clean.text, after
 
 
-def _keep_chunk(text: str, state: State) -> tuple[str, State]:
+def _keep_chunk(text: str, state: RedactionState) -> tuple[str, RedactionState]:
     return text, state
 
 

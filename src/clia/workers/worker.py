@@ -17,7 +17,7 @@ from clia.behaviours.policies import Policies
 from clia.errors import BackendError, CliaError, Conflict
 from clia.sessions import handover as hand_over
 from clia.sessions.handover import Gone, Patience, Resume
-from clia.values.retry import retry_while_unavailable
+from clia.values.background import retry_while_unavailable
 from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, Desk, End
 from clia.workers.effects import ALONE, llm
 from clia.workers.effects.context import Context, Tools, is_away

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from clia.http_interface import HttpAnswer
+    from clia.http_client import HttpResponse
 
 JSON = {"content-type": "application/json"}
 ROLES = (VIEWER, DECIDER, ADMIN)
@@ -37,7 +37,7 @@ class Api(NamedTuple):
     space: Any
     root: Path
 
-    def ask(self, method: str, path: str, body: Any = None, *, role: str = ADMIN, **headers: str) -> HttpAnswer:
+    def ask(self, method: str, path: str, body: Any = None, *, role: str = ADMIN, **headers: str) -> HttpResponse:
         made = {"authorization": f"Bearer {self.served.token(role.title(), role)}"} if role else {}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         made |= JSON if data is not None else {}
@@ -45,7 +45,7 @@ class Api(NamedTuple):
         target = path if path.startswith("/api") else f"/api/v1/spaces/{self.space._name}{path}"
         return answer_of(self.served.address, target, method, made, data)
 
-    def refused(self, status: int, code: str, answer: HttpAnswer) -> dict[str, Any]:
+    def refused(self, status: int, code: str, answer: HttpResponse) -> dict[str, Any]:
         """The problem document of an answer that must be one."""
         assert answer.headers["content-type"] == "application/problem+json", answer
         found: dict[str, Any] = json.loads(answer.body)
@@ -65,7 +65,7 @@ def api(served: Served, tmp_path: Path) -> Iterator[Api]:
         yield Api(served, space, tmp_path / "repo")
 
 
-def commit(api: Api, text: str = "1", **headers: str) -> HttpAnswer:
+def commit(api: Api, text: str = "1", **headers: str) -> HttpResponse:
     return api.ask("POST", "/agents/scout/commits", {"kind": "finding", "files": {"a": text}}, **headers)
 
 

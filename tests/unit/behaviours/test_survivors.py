@@ -19,7 +19,7 @@ from clia.behaviours.statistics import Count, proven, rounded
 from clia.behaviours.suggesting import Policy, suggest
 from clia.behaviours.tally import Sum
 from clia.cli.behaviours import lineage
-from clia.git.records import FILE, Entry, Stamp
+from clia.git.records import FILE, Stamp, TreeEntry
 from clia.space.model import EVENT
 from clia.values.commit_messages import compose
 from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
@@ -52,7 +52,7 @@ def put(
     """A commit that whoever has plain git could make: a ref's tree with some files changed, on top of it unless told."""
     objects, refs = space._core.objects, space._core.refs
     tip = refs.get(ref)
-    files = {path: None if data is None else Entry(FILE, objects.write_blob(data)) for path, data in changes.items()}
+    files = {path: None if data is None else TreeEntry(FILE, objects.write_blob(data)) for path, data in changes.items()}
     tree = objects.update_tree(objects.commit(tip).tree if tip else None, files)
     by = Stamp("Tess", "tess@example.org", at)
     made = objects.write_commit(tree, ([tip] if tip else []) if parents is None else parents, by, by, message)

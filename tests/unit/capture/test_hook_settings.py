@@ -17,7 +17,7 @@ from clia.capture import spool_reader as spool
 from clia.capture.hook import TOOLS as SPOKEN
 from clia.capture.hook_tools import TOOLS, Program, hook_in
 from clia.errors import AlreadyExists, CliaError, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
-from clia.values import json_edits as edits
+from clia.values import json_text as edits
 from clia.values.documents import parse
 from support.documents import values, words
 

@@ -17,8 +17,8 @@ from clia.capture import run_program as run_module
 from clia.capture.run_program import Birth, RunReport, Wishes, World, run_program
 from clia.errors import StoreError
 from clia.programs import guard as program_guard
-from clia.programs.interface import User
-from clia.programs.terminal import Channels
+from clia.programs.runner import UserStreams
+from clia.programs.terminal import ProgramChannels
 from support import git, program
 from support.effects import made_space
 from support.fake_secrets import ALNUM
@@ -49,7 +49,7 @@ def run(
 ) -> RunReport:
     """A run whose user neither types nor reads."""
     with open(os.devnull, "r+b", 0) as nothing:
-        user = User(nothing.fileno(), nothing.fileno(), nothing.fileno(), False, deaf)
+        user = UserStreams(nothing.fileno(), nothing.fileno(), nothing.fileno(), False, deaf)
         world = World(user, environment or os.environ, lambda _: None)
         return run_program(space, Wishes(agent, words, **wishes), world)
 
@@ -133,7 +133,7 @@ def test_a_reader_that_takes_nothing_now_is_waited_for_and_misses_nothing(monkey
 
     monkeypatch.setattr(select, "select", read_late)
     data = os.urandom(30_000)
-    with Channels(User(0, full, full, False, deaf)) as channels:
+    with ProgramChannels(UserStreams(0, full, full, False, deaf)) as channels:
         os.write(channels.far[1], data)
         assert channels.pass_on(60.0, lambda name, said: heard.append((name, said)))
         assert heard == [("stdout", data)]
@@ -151,7 +151,7 @@ def test_a_program_that_does_not_read_what_is_typed_is_heard_all_the_same() -> N
     hand, desk = pty.openpty()
     tty.setraw(desk)
     heard: list[bytes] = []
-    with Channels(User(desk, desk, desk, True, deaf)) as channels:
+    with ProgramChannels(UserStreams(desk, desk, desk, True, deaf)) as channels:
         assert channels._hand is not None
         assert not os.get_blocking(channels._hand)
         for _ in range(60):

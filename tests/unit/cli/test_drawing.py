@@ -7,19 +7,19 @@ import pytest
 from rich.text import Text
 
 from clia.cli.drawing import graph_lines, tree_lines
-from clia.values.graph_lanes import Node, layout
+from clia.values.graph_lanes import GraphNode, layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def graph(text: str) -> list[Node]:
+def graph(text: str) -> list[GraphNode]:
     """``a2: a1 b1`` a line; the group is what stands before the number, ``m`` for people."""
     found = []
     for line in text.split("\n"):
         name, _, parents = line.partition(":")
         group = name.rstrip("0123456789")
-        found.append(Node(name, tuple(parents.split()), "" if group == "m" else group))
+        found.append(GraphNode(name, tuple(parents.split()), "" if group == "m" else group))
     return found
 
 

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from clia.engine import catalog
-from clia.engine.interface import Problem, Program
+from clia.engine import flow_rules as catalog
 from clia.engine.monty import MontyEngine
+from clia.engine.records import FlowProgram, Problem
 from support.flows import FLOWS, INPUTS
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ def flow(body: str, head: str = "", *, plain: bool = True) -> str:
 
 
 def failure_of(engine: MontyEngine, source: str) -> str:
-    with engine.start(Program(source, {}, "seed", "2026-01-01T00:00:00+00:00")) as run:
+    with engine.start(FlowProgram(source, {}, "seed", "2026-01-01T00:00:00+00:00")) as run:
         failure = run.turn.failure
     return "" if failure is None else failure.message
 
@@ -39,7 +39,7 @@ def failure_of(engine: MontyEngine, source: str) -> str:
 @pytest.mark.parametrize("types", [False, True])
 def test_good_flows_are_clean_and_start(engine: MontyEngine, name: str, types: bool) -> None:
     assert engine.check(FLOWS[name], types=types) == []
-    with engine.start(Program(FLOWS[name], INPUTS[name], "seed", "2026-01-01T00:00:00+00:00")) as run:
+    with engine.start(FlowProgram(FLOWS[name], INPUTS[name], "seed", "2026-01-01T00:00:00+00:00")) as run:
         assert run.turn.pending
         assert run.turn.failure is None
 
@@ -276,7 +276,7 @@ def test_the_engine_can_stop_in_these_methods(engine: MontyEngine, method: str) 
         lines += [f"    def {name}(self, *a):", "        request('a')" if name == method else "        pass"]
     source = flow("with A() as a:\n    A()()", "\n".join(lines))
     assert engine.check(source) == []
-    with engine.start(Program(source, {}, "seed", "2026-01-01T00:00:00+00:00")) as run:
+    with engine.start(FlowProgram(source, {}, "seed", "2026-01-01T00:00:00+00:00")) as run:
         assert [call.kind for call in run.turn.pending] == ["a"]
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -354,7 +354,7 @@ def test_what_was_heard_of_a_peer_counts_for_no_other_that_has_its_name(pair: Pa
         pair.hearer.add_peer("ay", f"clia:{OTHER}:{pair.owner.key().key}", pair.place("owner"))
         before.append((pair.hearer._peers.get("ay"), pair.state()))
 
-    syncing._parts = usual._replace(transport=Meanwhile(usual.transport, replaced, verb))
+    syncing._parts = usual._replace(transport=cast("Any", Meanwhile(usual.transport, replaced, verb)))
     refused("peer-changed", pair.sync)
     assert before == [(pair.hearer._peers.get("ay"), pair.state())]
     syncing._parts = usual
@@ -364,7 +364,8 @@ def test_what_was_heard_of_a_peer_counts_for_no_other_that_has_its_name(pair: Pa
     assert codes(pair.sync().refused) == []
     assert tracked(pair) == {"scout": new}
     new = moved_on(pair, "again")
-    syncing._parts = usual._replace(transport=Meanwhile(usual.transport, lambda: pair.hearer.remove_peer("ay"), verb))
+    removing = Meanwhile(usual.transport, lambda: pair.hearer.remove_peer("ay"), verb)
+    syncing._parts = usual._replace(transport=cast("Any", removing))
     refused("no-such-peer", pair.sync)
     assert git("for-each-ref", "refs/clia/remotes/", "refs/clia/peers/", cwd=pair.place("hearer")) == ""
 

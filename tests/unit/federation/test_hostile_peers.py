@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 
@@ -415,7 +415,7 @@ def test_a_revocation_while_objects_are_on_their_way_still_counts(pair: Pair) ->
     remotes = pair.hearer.remotes("ay")
     syncing = pair.hearer._syncing  # the one part of a space that has a transport
     inner = syncing._parts.transport
-    syncing._parts = syncing._parts._replace(transport=Late(inner, lambda: pair.hearer.revoke("ay")))
+    syncing._parts = syncing._parts._replace(transport=cast("Any", Late(inner, lambda: pair.hearer.revoke("ay"))))
     assert pair.sync().moves == ()
     assert pair.hearer.remotes("ay") == remotes
 

@@ -19,12 +19,11 @@ import pytest
 import clia
 from clia.errors import Denied, TransportError
 from clia.federation.transport import GitTransport
-from clia.git import limited_command as limited
-from clia.git import pack_inspection as inspection
-from clia.git import quarantine
+from clia.git import command, quarantine
+from clia.git import quarantine as inspection
 from clia.git.command import GitCommand
-from clia.git.handle import GitHandle
-from clia.git.transport_records import Limits
+from clia.git.libgit2 import GitHandle
+from clia.git.records import TransferLimits
 from support import git_servers as servers
 from support.forge_server import eventually
 from support.spaces import BRIEFING, refused, settings
@@ -32,8 +31,8 @@ from support.spaces import BRIEFING, refused, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-WIDE = Limits(64 * 1024 * 1024, 60.0)
-NARROW = Limits(256 * 1024, 60.0)
+WIDE = TransferLimits(64 * 1024 * 1024, 60.0)
+NARROW = TransferLimits(256 * 1024, 60.0)
 MAIN = "refs/heads/main"
 WHO = "Mal <mal@example.org> 1 +0000"
 
@@ -62,7 +61,7 @@ class Ours:
     def left(self) -> list[Path]:
         return [each for each in self.quarantines.iterdir() if each.is_dir()]
 
-    def refusal(self, url: str, cid: str, limits: Limits = WIDE) -> str:
+    def refusal(self, url: str, cid: str, limits: TransferLimits = WIDE) -> str:
         """The code for which one id is refused; nothing of it stays, and the repository is whole."""
         with self.transport.open(url) as quarantine:
             found = quarantine.fetch([cid], limits)
@@ -198,11 +197,11 @@ def test_a_thousand_ids_are_one_run_of_git(ours: Ours, tmp_path: Path, monkeypat
     pile.store(tmp_path / "many.git")
     runs: list[bool] = []
 
-    def counted(words: Sequence[str], *more: Any) -> limited.Ran:
+    def counted(words: Sequence[str], *more: Any) -> command.GitResult:
         runs.append("fetch" in words)
-        return limited.run(words, *more)
+        return command.run_limited(words, *more)
 
-    monkeypatch.setattr(quarantine, "run", counted)
+    monkeypatch.setattr(quarantine, "run_limited", counted)
     with ours.transport.open(str(tmp_path / "many.git")) as apart:
         assert len(apart.fetch(made, WIDE).arrived) == 1000
         assert runs == [True]
@@ -261,7 +260,7 @@ def _varint(number: int) -> bytes:
 
 def test_a_pack_without_end_is_cut_off_at_the_limit(ours: Ours, soak: bool) -> None:
     """A push of ten gigabytes: with a small limit as a rule, with the usual one in a soak."""
-    limits = Limits() if soak else Limits(4 * 1024 * 1024, 60.0)
+    limits = TransferLimits() if soak else TransferLimits(4 * 1024 * 1024, 60.0)
     part = noise(1 << 20)
     sent, most = 0, 0
 
@@ -347,12 +346,12 @@ def test_who_cannot_be_reached_is_said_without_what_is_secret(peer: Peer, ours: 
 def test_a_peer_that_keeps_us_waiting_is_left_and_nothing_goes_on_running(peer: Peer, ours: Ours) -> None:
     until, heard = threading.Event(), threading.Event()
     with servers.serving(servers.waiting(until, heard)) as url, ours.transport.open(url) as apart:
-        found = apart.fetch(peer.good[:8], Limits(seconds=0.3))
+        found = apart.fetch(peer.good[:8], TransferLimits(seconds=0.3))
         assert {code for code, _ in found.refused.values()} == {"too-slow"}
         assert len(found.refused) == 8
         assert heard.is_set()
         eventually(lambda: not _running(url))
-        refused("transport-error", lambda: apart.tips([MAIN], Limits(seconds=0.1)))
+        refused("transport-error", lambda: apart.tips([MAIN], TransferLimits(seconds=0.1)))
         until.set()
 
 
@@ -371,12 +370,12 @@ def _running(marker: str) -> list[int]:
 _WAITER = """
 import os, sys
 from clia.git.command import GitCommand
-from clia.git.handle import GitHandle
+from clia.git.libgit2 import GitHandle
 from clia.federation.transport import GitTransport
-from clia.git.transport_records import Limits
+from clia.git.records import TransferLimits
 handle = GitHandle(sys.argv[1])
 with GitTransport(handle, GitCommand(handle.git_dir, dict(os.environ))).open(sys.argv[2]) as apart:
-    apart.fetch(["6" * 40], Limits())
+    apart.fetch(["6" * 40], TransferLimits())
 """
 
 

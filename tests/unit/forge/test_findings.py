@@ -12,7 +12,7 @@ import threading
 from collections import Counter
 from contextlib import ExitStack, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -29,7 +29,7 @@ from clia.forge.events import EPOCH, EventBus, News, _Tail
 from clia.forge.rendering import forms
 from clia.forge.rendering.forms import form_of
 from clia.forge.webhooks import ROW, Webhooks, deliveries
-from clia.http_interface import HttpAnswer
+from clia.http_client import HttpResponse
 from clia.sessions.answers import is_large
 from clia.space.feed import KEPT
 from clia.store.feed_interface import FEED
@@ -170,10 +170,10 @@ class Line:
     def __init__(self) -> None:
         self.got: queue.Queue[dict[str, Any]] = queue.Queue()
 
-    def post(self, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float, limit: int) -> HttpAnswer:
+    def post(self, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float, limit: int) -> HttpResponse:
         del url, headers, seconds, limit
         self.got.put(json.loads(body))
-        return HttpAnswer(204, {}, b"")
+        return HttpResponse(204, {}, b"")
 
 
 @pytest.mark.parametrize("place", [1000, None, "x", True, 1.0], ids=str)
@@ -188,7 +188,7 @@ def test_a_hook_that_was_told_of_another_feed_goes_on_at_the_end_of_this_one(tmp
             with opened.forge.home.writing() as change:
                 change.values.put(f"{ROW}ci", place)
         line = Line()
-        hooks = Webhooks(opened.forge, {"S": "secret"}, line)
+        hooks = Webhooks(opened.forge, {"S": "secret"}, cast("Any", line))
         hooks.start()
         try:
             asked = [opened.space.ask("scout", QUESTION).id for _ in range(2)]

@@ -11,15 +11,14 @@ import pytest
 
 from clia.errors import Conflict, FileError, GitError, InvalidInput, NotFound, TransportError
 from clia.git.command import GitCommand
-from clia.git.handle import GitHandle
+from clia.git.libgit2 import GitHandle
+from clia.git.records import Checkout, FileChange, LineOrigin, Pushed
 from clia.git.workbench import GitWorkbench
-from clia.git.workbench_records import Checkout, FileChange, LineOrigin, Pushed
 from support import git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.git.workbench_records import Workbench
     from support import Tree
 
 ODD = [
@@ -120,7 +119,7 @@ def modes_of(at: Bench, tree: str) -> dict[str, str]:
 
 
 def test_the_workbench_is_one(at: Bench) -> None:
-    bench: Workbench = at.bench  # mypy compares the signatures
+    bench: GitWorkbench = at.bench  # mypy compares the signatures
     assert bench.remotes() == []
 
 

@@ -18,7 +18,7 @@ from clia.api.verbs import ADMIN, all_verbs
 from clia.capture.service import Captured
 from clia.cli.mcp_server import _address
 from clia.forge.forge import unique_names
-from clia.git.records import FILE, Entry
+from clia.git.records import FILE, TreeEntry
 from clia.mcp import resources, space_tools
 from clia.mcp.calls import Caller, Place
 from clia.mcp.server import TOOLS, described, server_of
@@ -227,8 +227,8 @@ def test_a_behaviour_of_the_kind_prompt_is_a_prompt(space: clia.Space, tmp_path:
     body = as_bytes(Behaviour("review", "prompt", "Review the change.").to_object())
     cid = core.objects.write_blob(body)
     files = {
-        f"versions/{cid}.json": Entry(FILE, cid),
-        "current": Entry(FILE, core.objects.write_blob(f"{cid}\n".encode())),
+        f"versions/{cid}.json": TreeEntry(FILE, cid),
+        "current": TreeEntry(FILE, core.objects.write_blob(f"{cid}\n".encode())),
     }
     by = core.person_stamp()
     tip = core.objects.write_commit(core.objects.update_tree(None, files), [], by, by, "How we review")

@@ -10,7 +10,7 @@ import pytest
 from clia.facade.wiring import _redact_chunk
 from clia.redaction.patterns import ROWS
 from clia.redaction.private_keys import PEM
-from clia.redaction.secrets import START, State, redact, redact_chunk, redact_value, swallowed
+from clia.redaction.secrets import START, RedactionState, redact, redact_chunk, redact_value, swallowed
 from support.fake_secrets import ALNUM, FAKES, HEX, PEM_KEYS, UPPER, Fake
 
 NEAR_MISSES = [
@@ -292,12 +292,12 @@ def test_a_value_without_secrets_is_the_same(value: Any) -> None:
 
 def test_a_stream_emits_a_public_prefix_and_replaces_the_rest() -> None:
     first, state = redact_chunk("use gh", START)
-    assert (first, state) == (("use gh", 0), State("use gh", ""))
+    assert (first, state) == (("use gh", 0), RedactionState("use gh", ""))
     second, state = redact_chunk("p_" + ALNUM[:10], state)
     assert second == ("[redacted:github-token]", 1)
     third, state = redact_chunk(ALNUM[10:36] + " now", state)
     assert third == (" now", 0)
-    assert state == State(" now", "")
+    assert state == RedactionState(" now", "")
 
 
 def test_a_port_that_turns_out_to_be_a_password_is_out_and_not_counted() -> None:
@@ -321,11 +321,11 @@ def test_a_newline_ends_every_token() -> None:
 def test_a_state_survives_json() -> None:
     for text in ["password=ab", "ghp_ab", "plain", PEM_KEYS[0].text[:60]]:
         _, state = redact_chunk(text, START)
-        assert State(*json.loads(json.dumps(state))) == state
+        assert RedactionState(*json.loads(json.dumps(state))) == state
 
 
 def test_an_unknown_state_swallows_nothing() -> None:
-    assert redact_chunk("plain\n", State("", "of another version")) == (("plain\n", 0), START)
+    assert redact_chunk("plain\n", RedactionState("", "of another version")) == (("plain\n", 0), START)
 
 
 _TOKEN = "ghp_" + ALNUM[:36]
@@ -425,7 +425,7 @@ def test_the_private_lines_of_a_putty_key_go() -> None:
 
 
 def test_an_empty_chunk_changes_nothing() -> None:
-    state = State("gh", "")
+    state = RedactionState("gh", "")
     assert redact_chunk("", state) == (("", 0), state)
 
 

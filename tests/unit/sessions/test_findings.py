@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from clia import errors
-from clia.engine.interface import INHERITED, LOST, Turn
+from clia.engine.records import INHERITED, LOST, Turn
 from clia.facade.config import Config
 from clia.sessions import answer_check as judging
 from clia.sessions import service as session_verbs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from clia.engine.interface import Answer, Call, Program, Run
+    from clia.engine.records import FlowAnswer, FlowCall, FlowProgram, FlowRun
     from clia.sessions.answers import Rule
 
 NOTES = "--ref=clia/session/scout"
@@ -178,7 +178,7 @@ class Held:
     def __init__(self) -> None:
         self.released = 0
 
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         raise AssertionError((number, answer))
 
     def dump(self) -> bytes:
@@ -270,10 +270,10 @@ class Tally(Spy):
 
     begun = ended = 0
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return TalliedRun(super().start(program, patient=patient), self)
 
-    def load(self, program: Program, dump: bytes, pending: Iterable[Call]) -> Run:
+    def load(self, program: FlowProgram, dump: bytes, pending: Iterable[FlowCall]) -> FlowRun:
         return TalliedRun(super().load(program, dump, pending), self)
 
     @property
@@ -284,7 +284,7 @@ class Tally(Spy):
 class TalliedRun(SpiedRun):
     _spy: Tally
 
-    def __init__(self, run: Run, tally: Tally) -> None:
+    def __init__(self, run: FlowRun, tally: Tally) -> None:
         super().__init__(run, tally)
         tally.begun += 1
 
@@ -296,7 +296,7 @@ class TalliedRun(SpiedRun):
 class LastDiffers(Tally):
     """An engine whose replay asks for something else where the session is now."""
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return super().start(
             program._replace(source=program.source.replace('"total": total', f'"total": total if turn <= {EVERY} else 0')),
             patient=patient,
@@ -350,7 +350,7 @@ class LostInDump(Spy):
 
     late = 0
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return LostInDumpRun(super().start(program, patient=patient), self)
 
 
@@ -362,7 +362,7 @@ class LostInDumpRun(SpiedRun):
         self._dead = True
         raise lost()
 
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         if self._dead:
             self._spy.late += 1
             raise lost()
@@ -383,14 +383,14 @@ class LosesAnswers(Spy):
     call = 1
     code = LOST
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return LosesAnswersRun(super().start(program, patient=patient), self)
 
 
 class LosesAnswersRun(SpiedRun):
     _spy: LosesAnswers
 
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         if self._spy.left and number == self._spy.call:
             self._spy.left -= 1
             raise lost(self._spy.code)
@@ -420,7 +420,7 @@ def test_two_losses_in_a_row_are_made_good_and_a_third_fails_the_session(here: P
 class LosesStarts(Spy):
     left = 0
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         if self.left:
             self.left -= 1
             raise lost()
@@ -781,7 +781,7 @@ def test_a_repair_writes_no_row_over_a_session_that_went_on_meanwhile(here: Plac
     meddles = [True]
 
     class Meddled(Spy):
-        def start(self, program: Program, *, patient: bool = False) -> Run:
+        def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
             if meddles:
                 meddles.clear()
                 with here.open() as other:

@@ -11,7 +11,7 @@ import pytest
 
 import clia
 from clia import errors
-from clia.engine.interface import Failure, Turn
+from clia.engine.records import Failure, Turn
 from clia.sessions.replay import EVERY
 from support.session_flows import CHANCE, COUNTING, PARTS, PRODUCT, SUSPENDS_OFTEN
 from support.session_spaces import Liar, Place, SpiedRun, Spy, asked, ends, events, forget_runs, use_engine, with_agents
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from clia.engine.interface import Answer, Call, Program, Run
+    from clia.engine.records import FlowAnswer, FlowCall, FlowProgram, FlowRun
 
 KEY = "snapshot/scout/1"
 
@@ -318,7 +318,7 @@ def test_threads_that_share_a_handle_do_not_take_each_others_runs(space: clia.Sp
 class NoDumps(Spy):
     """An engine that cannot dump."""
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return _NoDump(self._engine.start(program, patient=patient), self)
 
 
@@ -349,13 +349,13 @@ class Dying(Spy):
             error.retryable = True
             raise error
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         self._die()
         return DyingRun(super().start(program, patient=patient), self)
 
 
 class DyingRun(SpiedRun):
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         if isinstance(self._spy, Dying) and self._spy.dies_of_answers:
             self._spy.deaths = 1
             self._spy._die()
@@ -403,16 +403,16 @@ class Slow(Spy):
         self._strikes_at = strikes_at
         self._patient = patient
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         run = super().start(program, patient=patient)
         return run if patient and self._patient else SlowRun(run, self, self._strikes_at)
 
-    def load(self, program: Program, dump: bytes, pending: Iterable[Call]) -> Run:
+    def load(self, program: FlowProgram, dump: bytes, pending: Iterable[FlowCall]) -> FlowRun:
         return SlowRun(super().load(program, dump, pending), self, self._strikes_at)
 
 
 class SlowRun(SpiedRun):
-    def __init__(self, run: Run, spy: Spy, strikes_at: int) -> None:
+    def __init__(self, run: FlowRun, spy: Spy, strikes_at: int) -> None:
         super().__init__(run, spy)
         self._left = strikes_at
 
@@ -422,7 +422,7 @@ class SlowRun(SpiedRun):
             return self._run.turn
         return Turn(failure=Failure("limit", "time: a turn ran longer than 5 seconds", None))
 
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         self._left -= 1
         super().answer(number, answer)
         return self.turn
@@ -450,7 +450,7 @@ def test_where_patience_does_not_help_nothing_is_changed(space: clia.Space, stri
 class Broken(Spy):
     """An engine that cannot run anything now."""
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         raise errors.EngineError("no process to run a flow in", code="engine-unavailable")
 
 
@@ -535,14 +535,14 @@ def test_a_fork_from_a_commit_that_diverges_makes_no_agent_and_ends_no_session(s
 class Ending(Spy):
     """An engine whose runs end where the recorded ones went on."""
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return super().start(program._replace(source="def main(input):\n    return 'early'\n"), patient=patient)
 
 
 class Changed(Spy):
     """An engine that runs another source: what a flow's text would do if its id did not name it."""
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return super().start(
             program._replace(source=program.source.replace("turn in", "turn in reversed").replace("range(input)", "(range(input))"))
         )

@@ -6,10 +6,10 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from support import git
-from support.spaces import BRIEFING, settings
 
 import clia
+from support import git
+from support.spaces import BRIEFING, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

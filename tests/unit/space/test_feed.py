@@ -11,7 +11,7 @@ import pytest
 import clia
 from clia.errors import StoreError
 from clia.forge.events import feed_of
-from clia.git.records import Look
+from clia.git.records import RefScan
 from clia.space.feed import BUCKET, SEEN, _agent_event
 from clia.store.notifications import PollingBell
 from support.session_spaces import root_of
@@ -71,7 +71,7 @@ def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: cl
     with closing(feed_of(space)) as feed:
         feed.look()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(refs, "look", lambda prefixes, since: Look(None, moved))
+            patch.setattr(refs, "look", lambda prefixes, since: RefScan(None, moved))
             patch.setattr(refs, "under", lambda prefix: restored_after(under(prefix)))
             patch.setattr(refs, "get", lambda name: restored_after(get(name)) if name == "refs/heads/agents/scout" else get(name))
             assert feed.look() == 1

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import growth_space
 
 import clia
-from clia.git import ref_files
+from clia.git import refs as git_refs
 from clia.space import recency as newest
 from support import git
 from support.session_spaces import root_of
@@ -28,7 +28,7 @@ HEADS = "refs/heads/agents/"
 @pytest.fixture
 def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[clia.Space]:
     """One whose packed file counts as old at once, so that what was seen of it is trusted."""
-    monkeypatch.setattr(ref_files, "time", SimpleNamespace(time_ns=lambda: time.time_ns() + 10**10))
+    monkeypatch.setattr(git_refs, "time", SimpleNamespace(**vars(time) | {"time_ns": lambda: time.time_ns() + 10**10}))
     with clia.init(tmp_path / "repo", settings=settings()) as made:
         made.spawn("scout", BRIEFING)
         yield made
@@ -122,7 +122,7 @@ def test_a_packed_file_of_a_moment_ago_is_not_trusted(space: clia.Space, monkeyp
     """Another one may be written within the same tick of the disk's clock."""
     run_git(space, "pack-refs", "--all")
     assert space._core.refs.look([HEADS]).seen is not None
-    monkeypatch.setattr(ref_files, "time", time)
+    monkeypatch.setattr(git_refs, "time", time)
     assert space._core.refs.look([HEADS]) == (None, None)
 
 

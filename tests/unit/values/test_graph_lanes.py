@@ -3,16 +3,16 @@ from __future__ import annotations
 import pytest
 
 from clia.errors import InvalidInput
-from clia.values.graph_lanes import Node, Row, layout
+from clia.values.graph_lanes import GraphNode, GraphRow, layout
 
 
-def graph(text: str) -> list[Node]:
+def graph(text: str) -> list[GraphNode]:
     """``a2: a1 b1`` a line; the group is what stands before the number, ``m`` for people."""
     found = []
     for line in text.strip().splitlines():
         name, _, parents = line.strip().partition(":")
         group = name.rstrip("0123456789")
-        found.append(Node(name, tuple(parents.split()), "" if group == "m" else group))
+        found.append(GraphNode(name, tuple(parents.split()), "" if group == "m" else group))
     return found
 
 
@@ -27,10 +27,10 @@ def test_no_commits_have_no_rows() -> None:
 def test_a_row_says_what_every_lane_does() -> None:
     nodes = graph("m3: m2 a1\na1: m1\nm2: m1\nm1:")
     assert layout(nodes) == [
-        Row(nodes[0], 0, (), (0, 1), (0, 1)),
-        Row(nodes[1], 1, (0, 1), (0, 1), (1,)),
-        Row(nodes[2], 0, (0, 1), (0,), (0,), bend=1),
-        Row(nodes[3], 0, (0,), (), ()),
+        GraphRow(nodes[0], 0, (), (0, 1), (0, 1)),
+        GraphRow(nodes[1], 1, (0, 1), (0, 1), (1,)),
+        GraphRow(nodes[2], 0, (0, 1), (0,), (0,), bend=1),
+        GraphRow(nodes[3], 0, (0,), (), ()),
     ]
     merge, agent, people, root = layout(nodes)
     assert [row.tip for row in (merge, agent, people, root)] == [True, False, False, False]
@@ -89,8 +89,8 @@ def test_a_lane_that_ended_is_used_again() -> None:
 
 
 def test_parallel_agents_take_a_lane_each_and_no_more() -> None:
-    made = [Node(f"{agent}-{n}", (f"{agent}-{n - 1}" if n else "root",), str(agent)) for n in (2, 1, 0) for agent in range(50)]
-    rows = layout([*made, Node("root", ())])
+    made = [GraphNode(f"{agent}-{n}", (f"{agent}-{n - 1}" if n else "root",), str(agent)) for n in (2, 1, 0) for agent in range(50)]
+    rows = layout([*made, GraphNode("root", ())])
     assert [row.lane for row in rows[:50]] == list(range(50))
     assert max(row.width for row in rows) == 50
 

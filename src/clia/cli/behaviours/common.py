@@ -16,7 +16,7 @@ from clia.cli.output import one_line, write
 from clia.cli.sessions.common import source_text
 from clia.cli.sessions.problems import show_problems
 from clia.cli.space.common import message_of, short
-from clia.engine.interface import Problem
+from clia.engine.records import Problem
 from clia.errors import Conflict, InvalidFlow, InvalidInput, NotFound
 from clia.space.model import as_json
 from clia.values.typed_objects import PROMPT, SESSION_FLOW

@@ -6,7 +6,7 @@ from clia.cli.output import console, emit_json, one_line
 from clia.cli.sessions.common import add_why, source_text
 from clia.cli.sessions.problems import show_problems
 from clia.cli.space.common import add_space, message_of, require_person, short, space_of
-from clia.engine.interface import Problem
+from clia.engine.records import Problem
 from clia.errors import InvalidFlow, InvalidInput, NotFound
 
 TYPE_CHECKING = False

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from clia.engine.interface import Problem
+    from clia.engine.records import Problem
 
 ERROR, WARNING = "error", "warning"
 _STYLES = {ERROR: "bold red", WARNING: "yellow"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clia.cli.output import console, emit_json, one_line, write
 from clia.cli.space.common import add_space, nobody_yet, only_ascii, positive, short, space_of
-from clia.values.graph_lanes import Node, layout
+from clia.values.graph_lanes import GraphNode, layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from clia.space.model import AgentCommit
-    from clia.values.graph_lanes import Row
+    from clia.values.graph_lanes import GraphRow
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         for name in space.agents():
             heads.setdefault(space.head(name), []).append(name)
         nobody = nobody_yet(space)
-    rows = layout([Node(each.cid, each.parents, each.agent or "") for each in commits.values()])
+    rows = layout([GraphNode(each.cid, each.parents, each.agent or "") for each in commits.values()])
     if args.json:
         emit_json(_as_json(rows, commits, heads))
     elif rows:
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _as_json(rows: Sequence[Row], commits: Mapping[str, AgentCommit], heads: Mapping[str, list[str]]) -> dict[str, Any]:
+def _as_json(rows: Sequence[GraphRow], commits: Mapping[str, AgentCommit], heads: Mapping[str, list[str]]) -> dict[str, Any]:
     """Nodes newest first; an edge's lane is the one in which its line leaves the child."""
     nodes = []
     for row in rows:
@@ -59,7 +59,7 @@ def _as_json(rows: Sequence[Row], commits: Mapping[str, AgentCommit], heads: Map
 
 
 def _show(
-    rows: Sequence[Row], commits: Mapping[str, AgentCommit], heads: Mapping[str, list[str]], *, plain_characters: bool
+    rows: Sequence[GraphRow], commits: Mapping[str, AgentCommit], heads: Mapping[str, list[str]], *, plain_characters: bool
 ) -> None:
     from clia.cli.drawing import graph_lines
 

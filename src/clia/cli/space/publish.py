@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.git.workbench_records import Pushed
+    from clia.git.records import Pushed
 
 _STYLES = {"new": "green", "moved": "green", "same": "dim", "refused": "red"}
 

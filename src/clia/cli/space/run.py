@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from clia.capture.run_program import World, run_program  # with all that a space needs
-    from clia.programs.interface import User
+    from clia.programs.runner import UserStreams
 
     if args.program:
         hints = ["clia run AGENT -- PROGRAM ARGS"]
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.report is not None:
         _check_report(args.report)
     with space_of(args) as space, _hearing() as hearing, _channels() as channels:
-        user = User(*channels, all(map(os.isatty, channels[:2])), hearing)
+        user = UserStreams(*channels, all(map(os.isatty, channels[:2])), hearing)
         tell = _silent if args.quiet or args.json else _say
         try:
             report = run_program(space, _wishes(args), World(user, os.environ, tell, redact=not args.no_redact))

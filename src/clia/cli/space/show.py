@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from clia.facade.space import Space
-    from clia.git.records import Stamp
-    from clia.git.workbench_records import FileChange
+    from clia.git.records import FileChange, Stamp
     from clia.sessions.model import Request
     from clia.space.model import AgentCommit
     from clia.values.typed_objects import Briefing

@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.forge.pages.common import Known, Visit
     from clia.forge.rendering.diffs import PatchView
-    from clia.git.records import Entry
-    from clia.git.workbench_records import FileChange
+    from clia.git.records import FileChange, TreeEntry
     from clia.space.model import AgentCommit, BlamedLine
 
 LINES_MAX, FILES_MAX, LISTED_MAX = 20_000, 300, 2000
@@ -300,7 +299,7 @@ def _files(visit: Visit) -> Response:
     return _folder(visit, agent, path, entry.cid) if entry.mode == FOLDER else _file(visit, agent, path, entry)
 
 
-def _entry(visit: Visit, tree: str, path: str) -> Entry | None:
+def _entry(visit: Visit, tree: str, path: str) -> TreeEntry | None:
     parts = path.split("/")
     if not all(parts) or "\0" in path:
         return None  # libgit2 would look for another path than the one that was asked for
@@ -325,7 +324,7 @@ def _folder(visit: Visit, agent: Known, path: str, tree: str) -> Response:
     return show(visit, "agent_files.html", agent=agent, crumbs=_crumbs(path), items=items, rest=max(0, len(found) - ENTRIES_MAX))
 
 
-def _directly_in(entries: Mapping[str, Entry]) -> dict[str, int]:
+def _directly_in(entries: Mapping[str, TreeEntry]) -> dict[str, int]:
     """What stands in a folder by name, and what it is."""
     found: dict[str, int] = {}
     for path, entry in entries.items():
@@ -340,7 +339,7 @@ def _item(above: tuple[str, ...], name: str, mode: int) -> Item:
     return Item(visible(name), kind, (*above, name) if plain and kind != "submodule" else None)
 
 
-def _file(visit: Visit, agent: Known, path: str, entry: Entry) -> Response:
+def _file(visit: Visit, agent: Known, path: str, entry: TreeEntry) -> Response:
     data = b"" if entry.mode == SUBMODULE else core_of(visit).objects.blob(entry.cid)
     kind = _KINDS.get(entry.mode, "file")  # git of old wrote other modes for files
     binary = b"\0" in data[:_SNIFFED]

@@ -15,9 +15,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BackendError, Conflict, NotAllowed
-from clia.programs.interface import CANCELLED, TIMED_OUT, Order
-from clia.programs.output import Output
-from clia.programs.workplace import SEEN, Workplace
+from clia.programs.output import TracedOutput
+from clia.programs.runner import CANCELLED, TIMED_OUT, ProgramCommand
+from clia.programs.worktree import SEEN, ProgramWorktree
 from clia.values.commit_messages import check_text
 from clia.workers.effects.payloads import Payload
 
@@ -81,7 +81,7 @@ def _recorded(context: Context, commit: AgentCommit) -> dict[str, Any]:
     """The outcome of an attempt whose worker died between its commit and its answer."""
     trace = context.space.trace_for(commit.cid)
     said = [each for each in (trace.entries if trace else ()) if (each.get("data") or {}).get("request") == context.request.id]
-    output = Output.tail_of("".join(str(each["text"]) for each in said if each.get("kind") == "console"))
+    output = TracedOutput.tail_of("".join(str(each["text"]) for each in said if each.get("kind") == "console"))
     return {"exit_code": commit.meta.get("exit_code"), "output": output, "commit": commit.cid}
 
 
@@ -94,14 +94,16 @@ class _Run:
         self._place = place
         self._directory = os.path.join(context.tools.workplace, context.agent)
         tools, cancelled = context.tools, context.cancelled.is_set
-        self._work = Workplace(context.space, context.agent, self._directory, place, tools.programs, tools.environment, cancelled)
+        self._work = ProgramWorktree(
+            context.space, context.agent, self._directory, place, tools.programs, tools.environment, cancelled
+        )
 
     def carried_out(self) -> dict[str, Any]:
         context, job = self._context, self._job
         base = self._fresh_worktree()
-        output = Output(context.trace, context.tools.cleaning.chunk)
+        output = TracedOutput(context.trace, context.tools.cleaning.chunk)
         context.progress(job.name)
-        order = Order(job.words, self._directory, self._environment(), job.stdin, job.rule.timeout_seconds)
+        order = ProgramCommand(job.words, self._directory, self._environment(), job.stdin, job.rule.timeout_seconds)
         ended = context.tools.programs.run(order, self._place, output.add, context.cancelled.is_set)
         output.end()
         if ended.how == CANCELLED:

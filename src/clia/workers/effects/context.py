@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import BackendError, CliaError, StaleRef
-from clia.values.retry import retry_while_unavailable
+from clia.values.background import retry_while_unavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from clia.facade.config import Config
     from clia.facade.space import Space
-    from clia.http_interface import Http
-    from clia.programs.interface import Programs
-    from clia.redaction.secrets import State
+    from clia.http_client import HttpClient
+    from clia.programs.runner import ProgramRunner
+    from clia.redaction.secrets import RedactionState
     from clia.sessions.model import Request
     from clia.space.model import AgentCommit
     from clia.values.clock import Clock
@@ -37,7 +37,7 @@ class Cleaning(NamedTuple):
     """How secrets are taken out of what is recorded; as they are where the operator said so."""
 
     text: Callable[[str], str]
-    chunk: Callable[[str, State], tuple[str, State]]  # of a stream, with what the last one left for it
+    chunk: Callable[[str, RedactionState], tuple[str, RedactionState]]  # of a stream, with what the last one left for it
 
 
 class Tools(NamedTuple):
@@ -46,8 +46,8 @@ class Tools(NamedTuple):
     clock: Clock
     monotonic: Callable[[], float]  # seconds on a clock that is never set: for what passes within this process
     environment: Mapping[str, str]
-    http: Http
-    programs: Programs
+    http: HttpClient
+    programs: ProgramRunner
     workplace: str  # the directory for worktrees
     cleaning: Cleaning
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.config import Config, Llm
-    from clia.http_interface import HttpAnswer
+    from clia.http_client import HttpResponse
     from clia.workers.effects.context import Context
 
 ANSWER_MAX = 10 * 1024 * 1024
@@ -107,7 +107,7 @@ def _body(llm: Llm, payload: Any) -> dict[str, Any]:
     return made
 
 
-def _value(answer: HttpAnswer, asked: str, key: str) -> dict[str, Any]:
+def _value(answer: HttpResponse, asked: str, key: str) -> dict[str, Any]:
     try:
         said = json.loads(hide(answer.body.decode("utf-8"), key))
         choice = said["choices"][0]
@@ -133,7 +133,7 @@ def _counts(usage: Any) -> dict[str, int]:
     return dict([(key, each) for key, each in named if type(each) is int and 0 <= each <= _LARGEST][:_COUNTS_MAX])
 
 
-def _refused(answer: HttpAnswer, key: str, now: datetime) -> InvalidInput | NotAllowed | TransportError:
+def _refused(answer: HttpResponse, key: str, now: datetime) -> InvalidInput | NotAllowed | TransportError:
     """The error for a status that is no success: whether trying again can help is what its type says."""
     words = " ".join(hide(answer.body.decode("utf-8", "replace"), key).split())  # whole: half a key would not be known
     message = f"llm: the endpoint answers {answer.status}: {words[:_SHOWN]}"
@@ -147,7 +147,7 @@ def _refused(answer: HttpAnswer, key: str, now: datetime) -> InvalidInput | NotA
     return InvalidInput(message, code="llm-refused", fields={"status": status})
 
 
-def _pause(answer: HttpAnswer, now: datetime) -> dict[str, float]:
+def _pause(answer: HttpResponse, now: datetime) -> dict[str, float]:
     """How long the server asks to be left alone: in seconds, or until a time."""
     said = answer.headers.get("retry-after", "").strip()
     if said.isascii() and said.isdigit():

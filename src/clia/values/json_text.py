@@ -7,17 +7,16 @@ order, indentation and line endings survive. Only for texts that have been parse
 from __future__ import annotations
 
 import json
-
-from clia.values.json_spans import children, skip_blanks
+import re
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.values.json_spans import Child
-
     Path = Sequence[str | int]
+    from collections.abc import Iterator
 
 
 def add(text: str, path: Path, value: Any, key: str | None = None) -> str:
@@ -64,7 +63,7 @@ def _span(text: str, path: Path) -> tuple[int, int]:
     return start, end
 
 
-def _element(text: str, opening: int, present: Sequence[Child], index: int) -> int:
+def _element(text: str, opening: int, present: Sequence[JsonChild], index: int) -> int:
     """Where an element starts: a member with its name, which stands before its value."""
     if index == 0:
         return skip_blanks(text, opening + 1)
@@ -90,3 +89,86 @@ def _step(text: str) -> str:
 def _line_indent(text: str, at: int) -> str:
     line = text[text.rfind("\n", 0, at) + 1 : at]
     return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+_BLANK = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+
+
+class JsonChild(NamedTuple):
+    """One member of an object or item of an array, and where its value starts and ends."""
+
+    key: str  # an item's position, as a pointer says it
+    start: int
+    end: int
+
+
+def skip_blanks(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at
+
+
+def children(text: str, at: int) -> Iterator[JsonChild]:
+    """The children of the container that opens at ``at``; nothing where a scalar stands there."""
+    if text[at] not in "{[":
+        return
+    is_object, index = text[at] == "{", 0
+    at = skip_blanks(text, at + 1)
+    while text[at] not in "}]":
+        key = str(index)
+        if is_object:
+            key, at = _DECODER.raw_decode(text, at)
+            at = skip_blanks(text, skip_blanks(text, at) + 1)  # over the colon
+        _, end = _DECODER.raw_decode(text, at)
+        yield JsonChild(key, at, end)
+        at = skip_blanks(text, end)
+        at = skip_blanks(text, at + 1) if text[at] == "," else at
+        index += 1
+
+
+def append_to_array(text: str, key: str, items: Sequence[Any]) -> str:
+    """``text``, a valid JSON object, with ``items`` added at the end of its array ``key``.
+
+    A missing or null array is created. The caller has checked that the value is an array, null or missing.
+    """
+    opening = text.index("{")
+    members = {each.key: each for each in children(text, opening)}
+    newline = "\r\n" if "\r\n" in text else "\n"
+    array = members.get(key)
+    if array is not None and text[array.start] == "[":
+        return _extend(text, array, items, newline)
+    indent = (_array_line_indent(text, next(iter(members.values())).start) if members else "") or "  "
+    made = f"[{newline}{_item_lines(items, indent + indent, newline)}{newline}{indent}]"
+    if array is not None:
+        return text[: array.start] + made + text[array.end :]
+    member = f"{newline}{indent}{json.dumps(key)}: {made}"
+    if members:
+        last = list(members.values())[-1].end
+        return f"{text[:last]},{member}{text[last:]}"
+    return f"{text[: opening + 1]}{member}{newline}{text[skip_blanks(text, opening + 1) :]}"
+
+
+def _extend(text: str, array: JsonChild, items: Sequence[Any], newline: str) -> str:
+    present = list(children(text, array.start))
+    if not present:
+        base = _array_line_indent(text, array.start)
+        body = f"{newline}{_item_lines(items, base + (base or '  '), newline)}{newline}{base}"
+        return f"{text[: array.start + 1]}{body}{text[array.end - 1 :]}"
+    before_first = text[array.start + 1 : present[0].start]
+    if "\n" not in before_first:
+        added = "".join(f", {json.dumps(item, ensure_ascii=False)}" for item in items)
+    else:
+        added = f",{newline}{_item_lines(items, before_first.rpartition(chr(10))[2], newline)}"
+    return text[: present[-1].end] + added + text[present[-1].end :]
+
+
+def _item_lines(items: Sequence[Any], indent: str, newline: str) -> str:
+    """The items, one below the other, each line behind ``indent``."""
+    step = "\t" if indent.startswith("\t") else "  "
+    shown = (json.dumps(item, ensure_ascii=False, indent=step) for item in items)
+    return f",{newline}".join(newline.join(indent + line for line in each.split("\n")) for each in shown)
+
+
+def _array_line_indent(text: str, at: int) -> str:
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line[: len(line) - len(line.lstrip())]

@@ -10,7 +10,7 @@ import os
 from typing import NamedTuple
 
 from clia.errors import Conflict, GitError, StaleRef
-from clia.programs.interface import CANCELLED, Order
+from clia.programs.runner import CANCELLED, ProgramCommand
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.space import Space
-    from clia.programs.interface import Programs
+    from clia.programs.runner import ProgramRunner
+
 
 SEEN = ("PATH", "HOME", "LANG")
 """What a program needs of the environment to run at all."""
@@ -26,14 +27,14 @@ _QUIET = ("git", "--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksP
 _GIT_SECONDS = 300.0
 
 
-class Workplace(NamedTuple):
+class ProgramWorktree(NamedTuple):
     """A directory, and the place (see ``Programs.alone``) that is held for it."""
 
     space: Space
     agent: str
     directory: str
     place: str
-    programs: Programs
+    programs: ProgramRunner
     environment: Mapping[str, str]
     cancelled: Callable[[], bool] = lambda: False
 
@@ -41,7 +42,7 @@ class Workplace(NamedTuple):
         """The exit code of stock git in the worktree, or elsewhere, away from hooks."""
         kept = {name: self.environment[name] for name in SEEN if name in self.environment}
         environment = {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
-        order = Order((*_QUIET, *words), directory or self.directory, environment, b"", _GIT_SECONDS)
+        order = ProgramCommand((*_QUIET, *words), directory or self.directory, environment, b"", _GIT_SECONDS)
         into = bytearray() if said is None else said
         ended = self.programs.run(order, self.place, into.extend, self.cancelled)
         if ended.how == CANCELLED:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Self
 
+    from pydantic_monty import ResourceLimits
+
+
 REQUEST, SUSPEND, SLEEP = "request", "suspend", "sleep"
 """The functions that a flow may call outside of itself."""
 TIMER = "timer"
@@ -26,7 +29,7 @@ RAISED, LIMIT, RESULT = "raised", "limit", "result"
 """Why a flow failed: it raised; it used up what it may use; it returned what cannot cross."""
 
 
-class Program(NamedTuple):
+class FlowProgram(NamedTuple):
     """Everything that a run depends on, apart from the answers."""
 
     source: str
@@ -36,7 +39,7 @@ class Program(NamedTuple):
     timezone: str = "UTC"  # an IANA name
 
 
-class Call(NamedTuple):
+class FlowCall(NamedTuple):
     """What a flow waits for. ``number`` counts a run's calls from 1; gaps are calls that were refused inside the flow."""
 
     number: int
@@ -46,7 +49,7 @@ class Call(NamedTuple):
     line: int  # in the flow's source, from 1; 0 where it is not known
 
 
-class Answer(NamedTuple):
+class FlowAnswer(NamedTuple):
     """What a call returns; with ``error``, what it raises instead: a RuntimeError with that text."""
 
     value: Any = None
@@ -69,7 +72,7 @@ class Failure(NamedTuple):
 class Turn(NamedTuple):
     """Where a run stands after it has run as far as it can: it waits for calls, or it has ended."""
 
-    pending: tuple[Call, ...] = ()  # sorted by number
+    pending: tuple[FlowCall, ...] = ()  # sorted by number
     result: Any = None
     failure: Failure | None = None
     printed: str = ""  # what the flow printed since the last answer
@@ -89,13 +92,13 @@ class Problem(NamedTuple):
     severity: str = "error"  # or "warning"
 
 
-class Run(Protocol):
+class FlowRun(Protocol):
     """One flow, as far as it has come. A context manager: it holds a worker until it is let go."""
 
     @property
     def turn(self) -> Turn: ...
 
-    def answer(self, number: int, answer: Answer) -> Turn:
+    def answer(self, number: int, answer: FlowAnswer) -> Turn:
         """Answers one pending call and runs on. ``EngineError`` where the worker was lost: the run is of no more use."""
 
     def dump(self) -> bytes:
@@ -113,10 +116,10 @@ class Engine(Protocol):
     def version(self) -> str:
         """Name and version. Dumps of another version are not to be loaded."""
 
-    def start(self, program: Program, *, patient: bool = False) -> Run:
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         """Runs a flow up to its first calls. ``patient``: a replay, which a busy machine must not fail; its limits are wide."""
 
-    def load(self, program: Program, dump: bytes, pending: Sequence[Call]) -> Run:
+    def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> FlowRun:
         """The run that was dumped, waiting for the same calls. ``EngineError`` where the bytes cannot be used."""
 
     def check(self, source: str, *, types: bool = False) -> list[Problem]:
@@ -124,3 +127,37 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Lets the workers go; the engine may be used again."""
+
+
+PATIENCE = 10
+"""How many times as long a replay may take."""
+_ENDLESS = 2**31 - 1
+
+
+class EngineLimits(NamedTuple):
+    turn_seconds: float = 5.0  # between two answers
+    memory: int = 64 * 1024 * 1024
+    depth: int = 200
+    printed: int = 1024 * 1024  # characters a turn; what is beyond is cut
+
+    def patient(self) -> EngineLimits:
+        return self._replace(turn_seconds=self.turn_seconds * PATIENCE)
+
+    def of_a_session(self) -> ResourceLimits:
+        """As the engine wants them. No limit on a whole feed: its clock travels in the dump, and ends long sessions at random."""
+        return {
+            "max_turn_duration_secs": self.turn_seconds,
+            "max_memory": self.memory,
+            "max_recursion_depth": self.depth,
+            "max_suspensions": _ENDLESS,
+        }
+
+    def watchdog(self) -> float:
+        """When a worker that does not even keep its own limits is ended: one number for all, hence the patient one."""
+        return self.patient().turn_seconds + 30
+
+    def time_message(self) -> str:
+        return f"time: a turn ran longer than {self.turn_seconds:g} seconds"
+
+    def memory_message(self) -> str:
+        return f"memory: it took more than {self.memory / 1024 / 1024:g} MiB"

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-class Holder(Protocol):
+class ForkSensitive(Protocol):
     """Something of ours that holds parts of the engine."""
 
     def abandon(self) -> list[Any]:
         """Forgets all of them, and says which they were."""
 
 
-_holders: weakref.WeakSet[Holder] = weakref.WeakSet()
+_holders: weakref.WeakSet[ForkSensitive] = weakref.WeakSet()
 _in_use: list[int] = []  # the process that the engine's threads belong to
 
 
-def register(holder: Holder) -> None:
+def register(holder: ForkSensitive) -> None:
     _holders.add(holder)
 
 

@@ -18,24 +18,24 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from clia.errors import FileError
 from clia.programs import guard as program_guard
-from clia.programs.interface import CANCELLED, EXITED, TIMED_OUT, Ended
-from clia.programs.terminal import Channels
+from clia.programs.terminal import ProgramChannels
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
-    from clia.programs.interface import Order, User
 
 _LOOK = 0.1  # how often it is asked whether to go on
 _CHUNK = 64 * 1024
 _LAST_WORDS = 5.0  # for the guard, behind its own grace
 
 
-class LocalPrograms:
+class ProgramRunner:
     """``Programs`` on POSIX. ``grace``: how long a program may take to end when it is told to."""
 
     def __init__(self, grace: float = 5.0) -> None:
@@ -62,7 +62,7 @@ class LocalPrograms:
         finally:
             os.close(handle)  # not unlocked: a program that outlived its end still holds the place
 
-    def run(self, order: Order, place: str, said: Callable[[bytes], None], cancelled: Callable[[], bool]) -> Ended:
+    def run(self, order: ProgramCommand, place: str, said: Callable[[bytes], None], cancelled: Callable[[], bool]) -> ProgramExit:
         _check_program(order)
         control, ours = os.pipe()
         try:
@@ -84,15 +84,15 @@ class LocalPrograms:
         finally:
             if started.poll() is None:
                 self._reap(started)
-        return Ended(how, started.returncode if started.returncode >= 0 else 128 - started.returncode)
+        return ProgramExit(how, started.returncode if started.returncode >= 0 else 128 - started.returncode)
 
-    def _start(self, order: Order, control: int, lock: int) -> subprocess.Popen[bytes]:
+    def _start(self, order: ProgramCommand, control: int, lock: int) -> subprocess.Popen[bytes]:
         with tempfile.TemporaryFile() as stdin:
             stdin.write(order.stdin)
             stdin.seek(0)
             return self._guarded(order, (control, lock), (stdin.fileno(), subprocess.PIPE, subprocess.STDOUT))
 
-    def _guarded(self, order: Order, kept: tuple[int, int], channels: tuple[int, int, int]) -> subprocess.Popen[bytes]:
+    def _guarded(self, order: ProgramCommand, kept: tuple[int, int], channels: tuple[int, int, int]) -> subprocess.Popen[bytes]:
         """The guard, with the control pipe and the lock, and with the program's channels."""
         guard = [sys.executable, "-I", "-S", program_guard.__file__, *map(str, kept), str(self._grace)]
         return subprocess.Popen(
@@ -106,10 +106,10 @@ class LocalPrograms:
             start_new_session=True,
         )
 
-    def attend(self, order: Order, place: str, user: User, said: Callable[[str, bytes], None]) -> Ended:
+    def attend(self, order: ProgramCommand, place: str, user: UserStreams, said: Callable[[str, bytes], None]) -> ProgramExit:
         self.check(order)
         numbers = os.pipe()
-        with open(numbers[0], "rb", 0) as control, open(numbers[1], "wb", 0) as ours, Channels(user) as channels:
+        with open(numbers[0], "rb", 0) as control, open(numbers[1], "wb", 0) as ours, ProgramChannels(user) as channels:
             try:
                 started = self._guarded(order, (control.fileno(), self._held[place]), channels.far)
             except OSError as err:
@@ -122,9 +122,9 @@ class LocalPrograms:
             finally:
                 ours.close()  # where we fail, the program must end
                 self._reap(started)
-            return Ended(EXITED, started.returncode if started.returncode >= 0 else 128 - started.returncode)
+            return ProgramExit(EXITED, started.returncode if started.returncode >= 0 else 128 - started.returncode)
 
-    def check(self, order: Order) -> None:
+    def check(self, order: ProgramCommand) -> None:
         name, path = order.words[0], order.environment.get("PATH", os.defpath)
         where = os.path.join(order.directory, name) if "/" in name else name
         if shutil.which(where, path=path) is not None:
@@ -170,7 +170,7 @@ def _listen(
             return TIMED_OUT
 
 
-def _pass_on(started: subprocess.Popen[bytes], channels: Channels, said: Callable[[str, bytes], None]) -> None:
+def _pass_on(started: subprocess.Popen[bytes], channels: ProgramChannels, said: Callable[[str, bytes], None]) -> None:
     """Shows and hands on what is printed until the guard has ended. A daemon may keep a channel, and go on printing."""
     last = None
     while True:
@@ -185,7 +185,7 @@ def _pass_on(started: subprocess.Popen[bytes], channels: Channels, said: Callabl
             return
 
 
-def _tell(number: int, channels: Channels, control: int) -> None:
+def _tell(number: int, channels: ProgramChannels, control: int) -> None:
     if number == signal.SIGWINCH:
         channels.resize()
         return
@@ -193,7 +193,7 @@ def _tell(number: int, channels: Channels, control: int) -> None:
         os.write(control, bytes([number]))
 
 
-def _check_program(order: Order) -> None:
+def _check_program(order: ProgramCommand) -> None:
     """Before anything runs: what the guard could only tell by its exit code."""
     name = order.words[0]
     where = os.path.join(order.directory, name) if "/" in name else name
@@ -217,6 +217,36 @@ def _locked(handle: int) -> bool:
     return True
 
 
-def _cannot(order: Order, reason: str) -> FileError:
+def _cannot(order: ProgramCommand, reason: str) -> FileError:
     name = order.words[0]
     return FileError(f"{name} cannot be run: {reason}", code="program-not-run", fields={"path": name, "reason": reason})
+
+
+EXITED, TIMED_OUT, CANCELLED = "exited", "timed-out", "cancelled"
+
+
+class ProgramCommand(NamedTuple):
+    """What to run. ``words[0]`` is found on the PATH of ``environment``, which is all that the program sees."""
+
+    words: Sequence[str]
+    directory: str
+    environment: Mapping[str, str]
+    stdin: bytes = b""
+    seconds: float = 600.0
+
+
+class ProgramExit(NamedTuple):
+    """How a program ended; ``code`` is 128 and the signal's number for one that a signal ended."""
+
+    how: str  # EXITED, TIMED_OUT or CANCELLED
+    code: int
+
+
+class UserStreams(NamedTuple):
+    """Whoever has a program run and attends to it: their own channels, and how their signals are heard."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    terminal: bool  # they sit at one: the program gets one of its own
+    signals: Callable[[Callable[[int], None]], AbstractContextManager[None]]  # has each one told, by its number
