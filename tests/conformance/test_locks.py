@@ -18,8 +18,8 @@ from clia.store.lock_interface import OF_ONE_CLONE, Locks
 from clia.store.postgres_locks import PostgresLocks
 from clia.store.postgres_store import PostgresStore
 from support import postgres
+from support.crashes import FORK
 from support.own_postgres import Server, own_server
-from support.space_driver import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

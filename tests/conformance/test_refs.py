@@ -11,9 +11,9 @@ import pytest
 from clia.errors import GitError, StaleRef
 from clia.hub.interface import APART, BRANCHES
 from support import git
+from support.crashes import run_all
 from support.git_hubs import Hub, bare
 from support.hub_clones import Clone, alone, sharing
-from support.space_driver import run_all
 from support.spaces import refused
 
 if TYPE_CHECKING:

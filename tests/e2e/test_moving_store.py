@@ -17,11 +17,11 @@ from clia.facade.opening import move_store
 from clia.store.file_locks import FileLocks
 from clia.users.service import DECIDER, users_of
 from support import Ran, git
+from support.crashes import CrashHook, CrashPoint, exit_code_of
 from support.git_hubs import bare
-from support.mortal import Mortal, Point
 from support.session_flows import APPROVAL
 from support.session_spaces import with_agents
-from support.space_driver import died_of, postgres_url
+from support.space_driver import postgres_url
 from support.spaces import refused, settings, texts
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Scene(NamedTuple):
         """A process moves the store, and is killed there."""
 
         def work() -> None:
-            point = Point(step, 1)
-            move_store(self.root, settings(store=self.url, reached=Mortal(point, armed=True, told={point: self.is_kept_out})))
+            point = CrashPoint(step, 1)
+            move_store(self.root, settings(store=self.url, reached=CrashHook(point, armed=True, actions={point: self.is_kept_out})))
 
-        assert died_of(work) == -9
+        assert exit_code_of(work) == -9
 
     def is_kept_out(self) -> None:
         """Whoever comes to work in the clone now, waits."""

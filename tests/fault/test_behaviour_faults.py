@@ -12,8 +12,8 @@ import clia
 from clia.errors import CliaError
 from clia.values.typed_objects import PROMPT
 from support import git
-from support.mortal import Mortal, Point
-from support.space_driver import FORK, Paper, died_of, run_all, settings
+from support.crashes import FORK, CrashHook, CrashPoint, exit_code_of, run_all
+from support.space_driver import Paper, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,18 +56,18 @@ VERBS: dict[str, tuple[Callable[[clia.Space, Known], object], str]] = {
 }
 
 
-def steps(root: Path, known: Known, act: Callable[[clia.Space, Known], object]) -> list[Point]:
-    mortal = Mortal()
-    with opened(root, reached=mortal) as space:
-        mortal.armed = True
+def steps(root: Path, known: Known, act: Callable[[clia.Space, Known], object]) -> list[CrashPoint]:
+    hook = CrashHook()
+    with opened(root, reached=hook) as space:
+        hook.armed = True
         act(space, known)
-    return mortal.seen
+    return hook.passed
 
 
-def die(root: Path, known: Known, act: Callable[[clia.Space, Known], object], at: Point) -> None:
-    mortal = Mortal(at)
-    with opened(root, reached=mortal) as space:
-        mortal.armed = True
+def die(root: Path, known: Known, act: Callable[[clia.Space, Known], object], at: CrashPoint) -> None:
+    hook = CrashHook(at)
+    with opened(root, reached=hook) as space:
+        hook.armed = True
         act(space, known)
 
 
@@ -76,12 +76,12 @@ def test_whoever_dies_in_a_change_has_made_it_whole_or_not_at_all_and_holds_up_n
     with clia.init(root, settings=settings()) as space:
         for verb, (act, event) in VERBS.items():
             seen = steps(root, Known.made(space, f"{verb}-whole"), act)
-            moved = Point("committed", 1)
-            assert {Point("objects-written", 1), Point("ref-locked", 1), moved} <= set(seen)
+            moved = CrashPoint("committed", 1)
+            assert {CrashPoint("objects-written", 1), CrashPoint("ref-locked", 1), moved} <= set(seen)
             for number, at in enumerate(seen):
                 known = Known.made(space, f"{verb}-{number}")
                 before = events(root, known.name)
-                assert died_of(partial(die, root, known, act, at)) == -9
+                assert exit_code_of(partial(die, root, known, act, at)) == -9
                 done = events(root, known.name)[len(before) :]
                 assert [each for each, _ in done] == ([event] if number >= seen.index(moved) else []), at
                 act_again(space, known, act, done=bool(done))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,9 +11,9 @@ import pytest
 import clia
 from clia.errors import CliaError
 from support import git
+from support.crashes import FORK, CrashHook, CrashPoint, assert_killed, exit_code_of, run_all
 from support.federation import USUAL
-from support.mortal import Mortal, Point
-from support.space_driver import BRIEFING, FORK, died_of, run_all, settings
+from support.space_driver import BRIEFING, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,31 +84,31 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return place
 
 
-def do(place: Place, verb: Verb, mortal: Mortal) -> None:
-    with place.open(verb.side, mortal) as space:
-        mortal.armed = True
+def do(place: Place, verb: Verb, hook: CrashHook) -> None:
+    with place.open(verb.side, hook) as space:
+        hook.armed = True
         verb.act(space)
 
 
-def steps_of(place: Place, verb: Verb) -> list[Point]:
+def steps_of(place: Place, verb: Verb) -> list[CrashPoint]:
     """Every step of a verb, from a run that lives."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     def run() -> None:
-        mortal = Mortal()
-        do(place, verb, mortal)
-        theirs.send(mortal.seen)
+        hook = CrashHook()
+        do(place, verb, hook)
+        theirs.send(hook.passed)
 
-    assert died_of(run) == 0
-    found: list[Point] = ours.recv()
+    assert exit_code_of(run) == 0
+    found: list[CrashPoint] = ours.recv()
     assert {*verb.steps} <= {each.step for each in found}
     return found
 
 
-def die(place: Place, name: str, at: Point) -> None:
+def die(place: Place, name: str, at: CrashPoint) -> None:
     """Dies at a step; then both sides are sound, what was begun can be done, and the two agree in the end."""
     verb = VERBS[name]
-    assert died_of(lambda: do(place, verb, Mortal(at))) == -signal.SIGKILL
+    assert_killed(lambda: do(place, verb, CrashHook(at)))
     check_sound(place)
     with place.open(verb.side) as space:
         again(space, name)

@@ -16,9 +16,9 @@ import pytest
 
 from clia.capture import hook as main
 from support import program
+from support.crashes import run_all
 from support.disks import become_nobody, read_only, small_disk
 from support.hook_spools import QUIET, environment, events, fire, new_space, spool_of
-from support.space_driver import run_all
 
 TOOLS = ("claude-code", "codex", "gemini")
 AT_ONCE = 8

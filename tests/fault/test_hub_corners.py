@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import threading
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ import clia
 from clia.errors import CliaError
 from clia.hub import remote as git_hub
 from support import git
+from support.crashes import assert_killed
 from support.git_hubs import Hub, away
 from support.hub_spaces import (
     HEADS,
@@ -32,7 +32,7 @@ from support.hub_spaces import (
     work,
     work_with_trace,
 )
-from support.space_driver import BRIEFING, died_of, entries
+from support.space_driver import BRIEFING, entries
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_a_process_killed_after_its_push_is_finished_when_the_hub_can_say_that_i
         with opened(tmp_path / "one", reached=kill_at("hub-moved")) as one:
             one.commit_with_trace("scout", "finding", changes={"a.txt": b"1"}, message="landed")
 
-    assert died_of(die) == -signal.SIGKILL
+    assert_killed(die)
     with away(hub), opened(tmp_path / "one") as one:
         refused("hub-unsettled", lambda: work(one, "scout", "next"))
     with opened(tmp_path / "one") as one:
@@ -153,7 +153,7 @@ def test_sync_publishes_nothing_that_a_killed_process_left_half_done(tmp_path: P
 
     with opened(tmp_path / "one") as long:  # it was there before, and has nothing to recover
         with away(hub):
-            assert died_of(die) == -signal.SIGKILL
+            assert_killed(die)
         long.hub_sync()
         assert at_hub(hub, "/third") == {}
         with machine(tmp_path / "two", hub) as two:

@@ -6,7 +6,6 @@ The first half is about one move of a ref, the second about the verbs of a space
 from __future__ import annotations
 
 import os
-import signal
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,20 +17,11 @@ from clia.errors import CliaError, StaleRef
 from clia.git.records import FILE, TreeEntry
 from clia.values.refs import tracking
 from support import git
+from support.crashes import assert_killed, kill_self, run_all
 from support.faulty_proxy import FaultyProxy, proxy_for
 from support.git_hubs import HUBS, PASSWORD, Hub, away, by_http, by_path, kill_next_push
 from support.hub_clones import BY, sharing
-from support.space_driver import (
-    BRIEFING,
-    Paper,
-    Writer,
-    check_nothing_lost,
-    died_of,
-    entries,
-    postgres_url,
-    run_all,
-    settings,
-)
+from support.space_driver import BRIEFING, Paper, Writer, check_nothing_lost, entries, postgres_url, settings
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -372,9 +362,7 @@ def test_a_process_that_dies_when_the_hub_has_moved_and_its_clone_has_not_loses_
             one.trace("scout", "console", "seen")
 
         def die() -> None:
-            with machine(
-                tmp_path / "one", hub, reached=lambda step: os.kill(os.getpid(), 9) if step == "hub-moved" else None
-            ) as one:
+            with machine(tmp_path / "one", hub, reached=lambda step: kill_self() if step == "hub-moved" else None) as one:
                 if verb == "spawn":
                     one.spawn("third", BRIEFING)
                 elif verb == "commit":
@@ -382,7 +370,7 @@ def test_a_process_that_dies_when_the_hub_has_moved_and_its_clone_has_not_loses_
                 else:
                     one.relate("scout", "reviews", "other")
 
-        assert died_of(die) == -signal.SIGKILL
+        assert_killed(die)
         with machine(tmp_path / "one", hub) as one:
             assert not one._envelope.unfinished()
             assert one.hub_status().owed == one.hub_status().behind == ()

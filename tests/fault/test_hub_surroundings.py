@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-import signal
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from clia.store.file_locks import FileLocks
 from clia.store.lock_interface import OF_ONE_CLONE
 from clia.store.postgres_locks import PostgresLocks
 from support import git
+from support.crashes import assert_killed
 from support.git_hubs import Hub, away, bare
 from support.git_servers import serving, stock
 from support.hub_spaces import (
@@ -39,7 +39,7 @@ from support.hub_spaces import (
     work,
     work_with_trace,
 )
-from support.space_driver import BRIEFING, died_of, settings
+from support.space_driver import BRIEFING, settings
 from support.spaces import refused
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def test_what_a_machine_left_unfinished_touches_no_worktree_on_others_nor_their_
             work(one, "scout", "landed")
 
     machine(tmp_path / "two", hub, store).close()
-    assert died_of(die) == -signal.SIGKILL
+    assert_killed(die)
     shutil.rmtree(tmp_path / "work")  # on the other machine something else is called so
     git("worktree", "add", "--quiet", "--detach", str(tmp_path / "work"), "agents/scout", cwd=tmp_path / "two")
     with FileLocks(str(tmp_path / "two/.git/clia/locks")).hold("scout"):

@@ -12,8 +12,8 @@ import pytest
 import clia
 from support import git
 from support.captured import check_once, new_space, rehearse, take_in, waiting
-from support.mortal import Mortal, Point
-from support.space_driver import died_of, run_all, settings
+from support.crashes import CrashHook, CrashPoint, assert_killed, exit_code_of, run_all
+from support.space_driver import settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,14 +78,14 @@ class Spooled(NamedTuple):
         return root
 
 
-def ingest_at(root: Path, mortal: Mortal | None = None) -> None:
-    made = take_in(root, mortal)
+def ingest_at(root: Path, hook: CrashHook | None = None) -> None:
+    made = take_in(root, hook)
     assert not made.trouble, made.trouble
 
 
 def lives_through(root: Path, at: int) -> bool:
     """One ingest that dies at the how-manieth step."""
-    code = died_of(partial(ingest_at, root, Mortal(at, armed=True)))
+    code = exit_code_of(partial(ingest_at, root, CrashHook(at, armed=True)))
     assert code in (0, -signal.SIGKILL), code
     return code == 0
 
@@ -126,11 +126,11 @@ def spooled(tmp_path_factory: pytest.TempPathFactory) -> Spooled:
 
 
 @pytest.fixture(scope="module")
-def points(spooled: Spooled, tmp_path_factory: pytest.TempPathFactory) -> list[Point]:
+def points(spooled: Spooled, tmp_path_factory: pytest.TempPathFactory) -> list[CrashPoint]:
     """Every step of an ingest that lives."""
-    watch = Mortal(armed=True)
+    watch = CrashHook(armed=True)
     take_in(spooled.copy(tmp_path_factory.mktemp("watched").resolve() / "space"), watch)
-    return watch.seen
+    return watch.passed
 
 
 def _dies_once(spooled: Spooled, root: Path, number: int) -> None:
@@ -142,7 +142,7 @@ def _dies_once(spooled: Spooled, root: Path, number: int) -> None:
 
 
 def test_from_a_death_at_any_step_the_next_ingest_goes_on(
-    spooled: Spooled, points: list[Point], tmp_path: Path, soak: bool
+    spooled: Spooled, points: list[CrashPoint], tmp_path: Path, soak: bool
 ) -> None:
     """Each step on a copy of its own: the first of each name, and some more; all of them in a soak."""
     assert {each.step for each in points} >= INGESTS_OWN | {"intent-recorded", "committed", "notes-bound", "finished"}
@@ -175,7 +175,7 @@ def test_a_turn_that_was_committed_before_the_death_is_not_committed_again(tmp_p
     """Also where files have changed since: those are of what comes next."""
     root = new_space(tmp_path / "space")
     told = rehearse(root, SHORT[:2] + SHORT[3:5])
-    assert died_of(partial(ingest_at, root, Mortal(Point("turn-recorded", 2), armed=True))) == -signal.SIGKILL
+    assert_killed(partial(ingest_at, root, CrashHook(CrashPoint("turn-recorded", 2), armed=True)))
     assert len(waiting(root)) > 0
     (root / "later.txt").write_text("later\n")
     ingest_at(root)

@@ -18,8 +18,8 @@ import pytest
 import clia
 from clia.errors import AlreadyExists, Conflict, NotFound
 from support import git
-from support.mortal import Mortal, Point
-from support.space_driver import FORK, Paper, Writer, check_nothing_lost, died_of, run_all, settings, started
+from support.crashes import FORK, CrashHook, CrashPoint, assert_killed, exit_code_of, kill_self, run_all, started
+from support.space_driver import Paper, Writer, check_nothing_lost, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ class Death(NamedTuple):
     """Where a verb dies, and whether that is past the point of no return."""
 
     verb: Verb
-    at: Point
+    at: CrashPoint
     past: bool
 
 
@@ -125,7 +125,7 @@ VERBS = {
     "register type": Verb("scout", lambda s: s.register_type("review", "agent-commit"), lambda s: "review" in s.types()),
     "write": Verb("scout", lambda s: s.write(KEPT), lambda s: tracked(s, "refs/clia/objects") != ""),
 }
-RECORDED, TURN = Point("intent-recorded", 1), Point("committed", 1)
+RECORDED, TURN = CrashPoint("intent-recorded", 1), CrashPoint("committed", 1)
 MOST_STEPS = 3  # of a recovery: inside a ref's lock, notes bound, finished
 MOVES_ASIDE = (VERBS["archive"], VERBS["restore"])
 WITH_INTENT = ("spawn", "commit with trace", "land by merge")
@@ -159,30 +159,30 @@ def copied(template: Path, to: Path) -> Place:
     return Place(to / "space", Paper(str(to / "paper")))
 
 
-def do_and_die(place: Place, verb: Verb, mortal: Mortal) -> None:
+def do_and_die(place: Place, verb: Verb, hook: CrashHook) -> None:
     """Something that is acknowledged, then the verb."""
-    with place.open(mortal) as space:
+    with place.open(hook) as space:
         writer = Writer(space, place.paper)
         writer.trace("scout", "victim before")
         writer.commit("scout", "before.txt", "before\n")
-        mortal.armed = True
+        hook.armed = True
         verb.act(space)
 
 
-def steps_of(place: Place, verb: Verb) -> list[Point]:
+def steps_of(place: Place, verb: Verb) -> list[CrashPoint]:
     """Every step of the verb, from a run that lives."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     def run() -> None:
-        mortal = Mortal()
-        do_and_die(place, verb, mortal)
-        theirs.send(mortal.seen)
+        hook = CrashHook()
+        do_and_die(place, verb, hook)
+        theirs.send(hook.passed)
 
-    assert died_of(run) == 0
+    assert exit_code_of(run) == 0
     with place.open() as space:
         assert verb.done(space)
         check_nothing_lost(place.root, place.paper, space)
-    found: list[Point] = ours.recv()
+    found: list[CrashPoint] = ours.recv()
     return found
 
 
@@ -207,13 +207,13 @@ def revive(writer: Writer, name: str) -> None:
             writer.spawn(name)
 
 
-def deaths_of(verb: Verb, steps: list[Point]) -> list[Death]:
+def deaths_of(verb: Verb, steps: list[CrashPoint]) -> list[Death]:
     turn = steps.index(TURN) if TURN in steps else len(steps)
     return [Death(verb, at, number >= turn) for number, at in enumerate(steps)]
 
 
-def die(place: Place, death: Death, mortal: Mortal) -> None:
-    assert died_of(lambda: do_and_die(place, death.verb, mortal)) == -signal.SIGKILL
+def die(place: Place, death: Death, hook: CrashHook) -> None:
+    assert_killed(lambda: do_and_die(place, death.verb, hook))
 
 
 def die_beside_another(place: Place, death: Death) -> None:
@@ -221,7 +221,7 @@ def die_beside_another(place: Place, death: Death) -> None:
     ready, go = os.pipe(), os.pipe()
     second, said = started(lambda: carry_on(place, death.verb, ready[1], go[0]))
     assert os.read(ready[0], 1) == b"x"
-    die(place, death, Mortal(death.at, told={1: lambda: os.write(go[1], b"x")}))
+    die(place, death, CrashHook(death.at, actions={1: lambda: os.write(go[1], b"x")}))
     assert said.recv() == ""
     second.join()
     with place.open() as space:
@@ -231,7 +231,7 @@ def die_beside_another(place: Place, death: Death) -> None:
 
 
 def die_alone(place: Place, death: Death) -> None:
-    die(place, death, Mortal(death.at))
+    die(place, death, CrashHook(death.at))
     with place.open() as space:
         if death.verb is VERBS["commit with trace"]:
             assert bool(space.trace_pending("scout")) != death.past
@@ -254,7 +254,7 @@ def check_settled(place: Place, death: Death, space: clia.Space) -> None:
 def test_a_verb_killed_at_any_step_is_done_or_was_never_begun(template: Path, tmp_path: Path, name: str, soak: bool) -> None:
     verb = VERBS[name]
     steps = steps_of(copied(template, tmp_path / "alive"), verb)
-    assert Point("ref-locked", 1) in steps
+    assert CrashPoint("ref-locked", 1) in steps
     ends = {"beside": die_beside_another, "alone": die_alone}
     run_all(
         [
@@ -267,16 +267,16 @@ def test_a_verb_killed_at_any_step_is_done_or_was_never_begun(template: Path, tm
     )
 
 
-def recover(place: Place, mortal: Mortal) -> None:
-    with place.open(mortal):
+def recover(place: Place, hook: CrashHook) -> None:
+    with place.open(hook):
         pass
 
 
 def die_recovering(place: Place, death: Death, number: int, killed: Any) -> None:
     """Dies in the verb; then, twice, at a step of the recovery, where it has that many."""
-    die(place, death, Mortal(death.at))
+    die(place, death, CrashHook(death.at))
     for _ in range(2):
-        code = died_of(lambda: recover(place, Mortal(number, armed=True)))
+        code = exit_code_of(lambda: recover(place, CrashHook(number, armed=True)))
         assert code in (-signal.SIGKILL, 0)
         with killed.get_lock():
             killed.value += code != 0
@@ -357,7 +357,7 @@ def race(place: Place, name: str) -> None:
         nonlocal steps
         steps -= 1
         if not steps:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_self()
 
     with place.open(reached) as space:
         Racer(Writer(space, place.paper), name, order).live()

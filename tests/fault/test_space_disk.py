@@ -15,8 +15,9 @@ import pytest
 import clia
 from clia.errors import CliaError, GitError, NoSuchAgent, NoSuchObject, StoreError, UnsupportedFormat
 from support import git
+from support.crashes import run_all
 from support.disks import become_nobody, fill, no_file_beyond, read_only, small_disk
-from support.space_driver import BRIEFING, Paper, Writer, check_nothing_lost, run_all, settings
+from support.space_driver import BRIEFING, Paper, Writer, check_nothing_lost, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

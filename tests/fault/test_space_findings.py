@@ -17,7 +17,8 @@ from clia.git.workbench import GitWorkbench
 from clia.space import purging
 from clia.store.file_locks import FileLocks
 from support import git
-from support.space_driver import BRIEFING, FORK, died_of, settings, started
+from support.crashes import FORK, exit_code_of, kill_self, started
+from support.space_driver import BRIEFING, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def space(root: Path) -> Iterator[clia.Space]:
 
 
 def die(*_: object, **__: object) -> Any:
-    os.kill(os.getpid(), signal.SIGKILL)
+    kill_self()
 
 
 def dying_at(step: str) -> clia.Settings:
@@ -56,7 +57,7 @@ def dying_at(step: str) -> clia.Settings:
 
 
 def killed(job: Callable[[], object]) -> bool:
-    return died_of(lambda: (job(), None)[1]) == -signal.SIGKILL
+    return exit_code_of(lambda: (job(), None)[1]) == -signal.SIGKILL
 
 
 # Purging

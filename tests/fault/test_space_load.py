@@ -12,7 +12,8 @@ import pytest
 import clia
 from clia.errors import StaleRef
 from support import git
-from support.space_driver import FORK, Paper, Writer, check_nothing_lost, entries, postgres_url, run_all, settings, started
+from support.crashes import FORK, run_all, started
+from support.space_driver import Paper, Writer, check_nothing_lost, entries, postgres_url, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,8 +23,8 @@ from clia.store.interface import Edge, Store
 from clia.store.postgres_store import PostgresStore
 from clia.store.sql_schema import KNOWN
 from clia.store.sqlite_store import SqliteStore
+from support.crashes import FORK
 from support.disks import NOBODY, no_file_beyond
-from support.space_driver import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

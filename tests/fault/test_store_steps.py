@@ -16,7 +16,7 @@ from clia.store import sql_schema as schema
 from clia.store.interface import Edge
 from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
-from support.space_driver import FORK
+from support.crashes import FORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

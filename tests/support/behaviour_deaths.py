@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from functools import partial
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import clia
 from clia.behaviours import index
+from support.crashes import exit_code_of, kill_self, run_all
 from support.session_spaces import Place
-from support.space_driver import died_of, run_all
 from support.spaces import settings
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def _rebuild_and_die(root: str, after: int) -> None:
     def deadly(self: index.Index, found: Any) -> None:
         nonlocal done
         if done == after:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_self()
         done += 1
         write(self, found)
 
@@ -55,7 +54,7 @@ def _rebuild_and_die(root: str, after: int) -> None:
 def die_at_each_step(root: str, expected: str) -> None:
     """Says how many steps a rebuild has: as many deaths, each followed by a look."""
     steps = 0
-    while (code := died_of(partial(_rebuild_and_die, root, steps))) == -signal.SIGKILL:
+    while (code := exit_code_of(partial(_rebuild_and_die, root, steps))) == -signal.SIGKILL:
         run_all([partial(_check, root, expected)])
         steps += 1
     assert code == 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 from typing import TYPE_CHECKING, Any
 
 import clia
 from clia.facade.config import Config
 from support import git
+from support.crashes import kill_self
 from support.effects import QUICK, worker_for
 from support.space_driver import settings
 
@@ -83,7 +83,7 @@ def set_hook(hub: Hub, name: str, lines: str) -> Path:
 
 
 def kill_at(step: str) -> Callable[[str], None]:
-    return lambda reached: os.kill(os.getpid(), signal.SIGKILL) if reached == step else None
+    return lambda reached: kill_self() if reached == step else None
 
 
 def fake_git(folder: Path, then: str = ":") -> tuple[dict[str, str], Path]:

@@ -18,10 +18,10 @@ import psycopg
 
 import clia
 from clia.errors import Conflict, StaleRef, StaleRequest, StoreError
+from support.crashes import FORK, CrashHook, CrashPoint, assert_killed, kill_self, run_all
 from support.machines import Machines, endings, fresh
-from support.mortal import Mortal, Point
 from support.session_driver import check_sessions
-from support.space_driver import BRIEFING, FORK, died_of, run_all, settings
+from support.space_driver import BRIEFING, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -73,16 +73,16 @@ def prepare(machines: Machines, agents: Sequence[str]) -> None:
     machines.join(HEIR).close()
 
 
-def steps_of(machines: Machines, agent: str) -> list[Point]:
+def steps_of(machines: Machines, agent: str) -> list[CrashPoint]:
     """The steps of an agent's verb, from a run that lives; inside the locks of its refs only the first."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     def live() -> None:
-        mortal = Mortal()
-        with open_at(machines, DEAD, mortal) as space:
-            mortal.armed = True
+        hook = CrashHook()
+        with open_at(machines, DEAD, hook) as space:
+            hook.armed = True
             act(space, agent, DEAD)
-        theirs.send(mortal.seen)
+        theirs.send(hook.passed)
 
     run_all([live])
     return [point for point in ours.recv() if point.number == 1]
@@ -242,11 +242,11 @@ def walk(top: str, store: str, verbs: Sequence[str], only: Sequence[str] | None)
         for verb in verbs:
             steps = steps_of(machines, f"{verb}-0")
             assert len(steps) < _MOST
-            turn = steps.index(Point("intent-recorded", 1)) + 1  # next comes a note of what the hub has taken
+            turn = steps.index(CrashPoint("intent-recorded", 1)) + 1  # next comes a note of what the hub has taken
             deaths = [(point, at >= turn) for at, point in enumerate(steps) if only is None or point.step in only]
             for number, (point, past) in enumerate(deaths, 1):
                 agent = f"{verb}-{number}"
-                assert died_of(partial(die, machines, agent, point)) == -signal.SIGKILL
+                assert_killed(partial(die, machines, agent, point))
                 heir("recover", agent)
                 heir("check", agent, int(past))
                 heir("take over", agent, past)
@@ -255,10 +255,10 @@ def walk(top: str, store: str, verbs: Sequence[str], only: Sequence[str] | None)
         all_is_well(machines, heir)
 
 
-def die(machines: Machines, agent: str, point: Point) -> None:
-    mortal = Mortal(point)
-    with open_at(machines, DEAD, mortal) as space:
-        mortal.armed = True
+def die(machines: Machines, agent: str, point: CrashPoint) -> None:
+    hook = CrashHook(point)
+    with open_at(machines, DEAD, hook) as space:
+        hook.armed = True
         act(space, agent, DEAD)
 
 
@@ -305,7 +305,7 @@ def stand_still(machines: Machines, slow: Slow, said: Any) -> None:
             armed.clear()
             os.kill(os.getpid(), signal.SIGSTOP)
         elif step == slow.dies_at and not armed:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_self()
 
     armed: list[int] = []
     with open_at(machines, DEAD, reached) as space:

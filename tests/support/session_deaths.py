@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import CliaError, Conflict, NotFound, StaleRequest
+from support.crashes import FORK, CrashHook, CrashPoint, assert_killed, exit_code_of, kill_self, run_all, started
 from support.disks import become_nobody
-from support.mortal import Mortal, Point
 from support.session_driver import CHOICES, Place, Template, brought_to_its_end, check_nothing_lost
 from support.session_verbs import VERBS, Verb, check_done, me, person
-from support.space_driver import FORK, Paper, died_of, run_all, started
+from support.space_driver import Paper
 
 if TYPE_CHECKING:
     import clia
@@ -26,49 +26,49 @@ MOST_STEPS = 5  # of a recovery: inside the locks of two notes and of the events
 
 class Death(NamedTuple):
     verb: Verb
-    at: Point
+    at: CrashPoint
     past: bool  # the point of no return
 
 
-def do_and_die(place: Place, verb: Verb, mortal: Mortal) -> None:
+def do_and_die(place: Place, verb: Verb, hook: CrashHook) -> None:
     """Something that is acknowledged, then the verb."""
-    with place.open("victim", mortal) as space:
+    with place.open("victim", hook) as space:
         space.trace(verb.agent, "console", "victim before")
         place.paper.note("entry", "victim before")
         made = space.commit(verb.agent, "finding", changes={"before.txt": b"before\n"})
         place.paper.note("commit", verb.agent, made)
-        mortal.armed = True
+        hook.armed = True
         verb.act(space)
 
 
-def steps_of(place: Place, verb: Verb) -> list[Point]:
+def steps_of(place: Place, verb: Verb) -> list[CrashPoint]:
     """Every step of the verb, from a run that lives."""
     ours, theirs = FORK.Pipe(duplex=False)
 
     def run() -> None:
-        mortal = Mortal()
-        do_and_die(place, verb, mortal)
-        theirs.send(mortal.seen)
+        hook = CrashHook()
+        do_and_die(place, verb, hook)
+        theirs.send(hook.passed)
         with place.open() as space:
             check_done(place, space, verb, {"victim"})
 
     run_all([run])
-    found: list[Point] = ours.recv()
+    found: list[CrashPoint] = ours.recv()
     return found
 
 
-def deaths_of(verb: Verb, steps: list[Point]) -> list[Death]:
+def deaths_of(verb: Verb, steps: list[CrashPoint]) -> list[Death]:
     """The branch's move is the point of no return; where no ref moves, the transaction is."""
-    turn = steps.index(Point("committed" if Point("committed", 1) in steps else "finished", 1))
+    turn = steps.index(CrashPoint("committed" if CrashPoint("committed", 1) in steps else "finished", 1))
     return [Death(verb, at, number >= turn) for number, at in enumerate(steps)]
 
 
-def die(place: Place, death: Death, mortal: Mortal) -> None:
-    assert died_of(lambda: do_and_die(place, death.verb, mortal)) == -signal.SIGKILL
+def die(place: Place, death: Death, hook: CrashHook) -> None:
+    assert_killed(lambda: do_and_die(place, death.verb, hook))
 
 
 def die_alone(place: Place, death: Death) -> None:
-    die(place, death, Mortal(death.at))
+    die(place, death, CrashHook(death.at))
     with place.open() as space:
         check_done(place, space, death.verb, {"victim"} if death.past else set())
 
@@ -97,8 +97,8 @@ def die_beside_another(place: Place, death: Death) -> None:
     ready, go = os.pipe(), os.pipe()
     second, said = started(lambda: try_too(place, death, ready[1], go[0]))
     assert os.read(ready[0], 1) == b"x"
-    last_lock = Point("locked", 2 if death.verb.made else 1)  # a fork takes that of the old agent, then that of the new one
-    die(place, death, Mortal(death.at, told={last_lock: lambda: os.write(go[1], b"x")}))
+    last_lock = CrashPoint("locked", 2 if death.verb.made else 1)  # a fork takes that of the old agent, then that of the new one
+    die(place, death, CrashHook(death.at, actions={last_lock: lambda: os.write(go[1], b"x")}))
     os.write(go[1], b"x")  # it may have died before
     assert said.recv() == ""
     second.join()
@@ -130,16 +130,16 @@ def name_steps(home: str, to: str) -> None:
     print(json.dumps(found))  # noqa: T201  # that is how one process tells another
 
 
-def recover(place: Place, mortal: Mortal) -> None:
-    with place.open("next", mortal):
+def recover(place: Place, hook: CrashHook) -> None:
+    with place.open("next", hook):
         pass
 
 
 def die_recovering(place: Place, death: Death, number: int, killed: Any) -> None:
     """Dies in the verb; then, twice, at a step of the recovery, where it has that many."""
-    die(place, death, Mortal(death.at))
+    die(place, death, CrashHook(death.at))
     for _ in range(2):
-        code = died_of(lambda: recover(place, Mortal(number, armed=True)))
+        code = exit_code_of(lambda: recover(place, CrashHook(number, armed=True)))
         assert code in (-signal.SIGKILL, 0)
         with killed.get_lock():
             killed.value += code != 0
@@ -151,7 +151,7 @@ def walk_recovering(home: str, address: str | None, to: str, name: str, only: li
     """Dies at steps of a verb from its intent on, and then at each step of what recovers from it."""
     template, verb = Template(Path(home), address), VERBS[name]
     steps = steps_of(template.copied(Path(to, "alive")), verb)
-    begun = [death for death in deaths_of(verb, steps) if steps.index(death.at) >= steps.index(Point("intent-recorded", 1))]
+    begun = [death for death in deaths_of(verb, steps) if steps.index(death.at) >= steps.index(CrashPoint("intent-recorded", 1))]
     begun = [death for death in begun if only is None or death.at.step in only]
     killed = FORK.Value("i", 0)
     jobs = [
@@ -228,7 +228,7 @@ def race(place: Place, name: str) -> None:
         nonlocal steps
         steps -= 1
         if not steps:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_self()
 
     with place.open(name, reached) as space:
         Racer(space, place, order).live()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -15,13 +13,9 @@ from clia.errors import NoSuchAgent
 from support import git
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from multiprocessing.process import BaseProcess
+    from collections.abc import Iterator
     from pathlib import Path
 
-    Job = Callable[[], None]
-
-FORK = multiprocessing.get_context("fork")
 PERSON = ("Tess", "tess@example.org")
 BRIEFING = clia.Briefing(title="Look at it")
 
@@ -92,47 +86,6 @@ class Writer:
     def relate(self, src: str, kind: str, dst: str) -> None:
         self.space.relate(src, kind, dst)
         self.paper.note("edge", src, kind, dst)
-
-
-def run_all(jobs: Sequence[Job], at_once: int = 8) -> None:
-    """Each job in a process of its own, some at once, so that waiting for a dead one's lock is done together."""
-    waiting, complaints = list(jobs), []
-    running: list[tuple[BaseProcess, Any]] = []
-    while waiting or running:
-        while waiting and len(running) < at_once:
-            running.append(started(waiting.pop(0)))
-        process, said = running.pop(0)
-        complaint = said.recv()
-        process.join()
-        if complaint:
-            complaints.append(complaint)
-    assert not complaints, "\n".join(complaints)
-
-
-def started(job: Job) -> tuple[BaseProcess, Any]:
-    """A process for a job; from the pipe comes its complaint or an empty text."""
-    ours, theirs = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=_report, args=(job, theirs))
-    process.start()
-    theirs.close()
-    return process, ours
-
-
-def _report(job: Job, pipe: Any) -> None:
-    try:
-        job()
-        pipe.send("")
-    except BaseException:
-        pipe.send(traceback.format_exc())
-        raise
-
-
-def died_of(job: Job) -> int | None:
-    """How a process ended that ran the job; negative for a signal."""
-    process = FORK.Process(target=job)
-    process.start()
-    process.join()
-    return process.exitcode
 
 
 def entries(space: clia.Space) -> Counter[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +18,7 @@ import clia
 from clia.facade.config import Config
 from clia.store.claims import StoreQueue
 from clia.store.procrastinate_queue import ProcrastinateQueue
+from support.crashes import kill_self
 from support.effects import QUICK, fake_agent, worker_for
 from support.space_driver import BRIEFING, Paper, settings
 
@@ -73,7 +73,7 @@ def start(place: Place, name: str, dies_at: str = "", **options: Any) -> subproc
 def work(place: Place, name: str, dies_at: str, options: dict[str, Any]) -> None:
     def reached(step: str) -> None:
         if step == dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill_self()
 
     def handle(context: Context, payload: Any) -> Any:
         Paper(place.paper).note("tried", context.agent, context.request.id)
