@@ -13,6 +13,9 @@ from support import Tree, postgres
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from support.git_hubs import Hub
+    from support.session_spaces import Place
+
 # Timing belongs to the benchmarks; a run on CI is the same every time, a developer's explores, a soak does so at length.
 settings.register_profile("usual", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI")))
 settings.register_profile("soak", deadline=None, max_examples=3000)
@@ -66,3 +69,28 @@ def postgres_address() -> str:
         return postgres.fresh()
     except postgres.NoPostgres as err:
         pytest.fail(str(err), pytrace=False)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Place:
+    """An empty directory for a space with sessions."""
+    from support.session_spaces import Place  # loads the library, which not every test needs
+
+    return Place(tmp_path.resolve() / "repo")
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Hub:
+    """A bare repository that serves as a hub, reached by its path."""
+    from support.git_hubs import by_path
+
+    with by_path(tmp_path) as served:
+        return served
+
+
+@pytest.fixture
+def store(postgres_address: str) -> str:
+    """The URL of an empty store in a real PostgreSQL server."""
+    from support.space_driver import postgres_url
+
+    return postgres_url(postgres_address)

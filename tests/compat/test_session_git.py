@@ -23,11 +23,6 @@ RATIONALE = "It is a good plan.\n\nShort, and it can be undone.\n---\nA line tha
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve() / "repo")
-
-
-@pytest.fixture
 def space(here: Place) -> Iterator[clia.Space]:
     with here.open() as made:
         with_agents(made, "scout", approval=APPROVAL)

@@ -8,17 +8,11 @@ import pytest
 
 from clia.git import refs as git_refs
 from clia.hub import remote as git_hub
-from support.git_hubs import Hub, by_path
-from support.space_driver import postgres_url
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Hub:
-    with by_path(tmp_path) as made:
-        return made
+    from support.git_hubs import Hub
 
 
 @pytest.fixture
@@ -27,11 +21,6 @@ def way(tmp_path: Path, hub: Hub) -> Path:
     made = tmp_path / "way"
     made.symlink_to(hub.repository)
     return made
-
-
-@pytest.fixture
-def store(postgres_address: str) -> str:
-    return postgres_url(postgres_address)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from clia.facade.joining import HubWish
 from clia.facade.opening import set_hub
 from clia.store.postgres_store import PostgresStore
 from support import git, postgres
-from support.git_hubs import Hub, bare, by_path
+from support.git_hubs import Hub, bare
 from support.hub_spaces import HEADS, at_hub, machine, opened, owed, refs_of, set_hook, work
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING, refused, settings
@@ -28,20 +28,9 @@ MARK, SPACE = "refs/clia/hub", "refs/clia/space"
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Hub:
-    with by_path(tmp_path) as made:
-        return made
-
-
-@pytest.fixture
 def empty(tmp_path: Path) -> Hub:
     made = bare(tmp_path / "empty.git")
     return Hub(str(made), made)
-
-
-@pytest.fixture
-def store(postgres_address: str) -> str:
-    return postgres_url(postgres_address)
 
 
 def rejoin(root: Path, address: str, store: str | None = None, **more: bool) -> None:

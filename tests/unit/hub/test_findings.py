@@ -15,23 +15,12 @@ from clia.forge.app import create_app
 from clia.forge.forge import forge_of
 from support import git, postgres
 from support.forge import OpenForge
-from support.git_hubs import Hub, away, bare, by_path
+from support.git_hubs import Hub, away, bare
 from support.space_driver import postgres_url
 from support.spaces import BRIEFING, refused, settings
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-@pytest.fixture
-def hub(tmp_path: Path) -> Hub:
-    with by_path(tmp_path) as made:
-        return made
-
-
-@pytest.fixture
-def store(postgres_address: str) -> str:
-    return postgres_url(postgres_address)
 
 
 @pytest.fixture

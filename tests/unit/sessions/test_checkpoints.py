@@ -18,15 +18,9 @@ from support.spaces import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NOTES = "--ref=clia/session/scout"
 _numbers = itertools.count()
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve() / "repo")
 
 
 @pytest.fixture

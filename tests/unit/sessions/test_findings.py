@@ -44,11 +44,6 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve() / "repo")
-
-
-@pytest.fixture
 def space(here: Place) -> Iterator[clia.Space]:
     with here.open() as made:
         yield with_agents(made, "scout", **FLOWS)

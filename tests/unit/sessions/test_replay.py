@@ -19,16 +19,10 @@ from support.spaces import refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from clia.engine.records import FlowAnswer, FlowCall, FlowProgram, FlowRun
 
 KEY = "snapshot/scout/1"
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve() / "repo")
 
 
 @pytest.fixture

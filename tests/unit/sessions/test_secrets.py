@@ -13,7 +13,6 @@ from support.spaces import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import clia
 
@@ -28,11 +27,6 @@ def main(input):
         raise ValueError(input["token"])
     return [input, given, said]
 """
-
-
-@pytest.fixture
-def here(tmp_path: Path) -> Place:
-    return Place(tmp_path.resolve() / "repo")
 
 
 @pytest.fixture
