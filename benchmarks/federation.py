@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 import clia
 from benchmarks.measure import Row, attempted, in_turns, timed
 from benchmarks.places import place
-from clia.federation.acceptance import Follow, Listener, Position, accept, outstanding
-from clia.federation.ed25519 import Ed25519Verifier, KeyFiles
+from clia.federation.acceptance import Follow, Position, accept, outstanding
+from clia.federation.acceptance import ListenerContext
+from clia.federation.signing import Ed25519Verifier
+from clia.federation.signing import KeyFiles
 from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Statement, claim_of, digest
 from clia.space.model import AGENT, TYPE
 from clia.values import commit_messages as messages
@@ -46,7 +48,7 @@ def rows(rounds: int) -> Iterator[Row | NotRun]:
 
 
 class Chain(NamedTuple):
-    listener: Listener
+    listener: ListenerContext
     tokens: list[str]  # a snapshot of every agent, then changes of each in turn
 
 
@@ -84,7 +86,7 @@ def _chain(ring: KeyFiles, me: str, space: str) -> Chain:
         trigger = claims[0].trigger if tokens else SNAPSHOT
         said = Statement(space, me, seq, prev, now, now + 3600, trigger, claims)
         tokens.append(ring.sign(key, TOKEN_TYPE, said.payload()))
-    return Chain(Listener(me, space, (key,), now, Ed25519Verifier()), tokens)
+    return Chain(ListenerContext(me, space, (key,), now, Ed25519Verifier()), tokens)
 
 
 def _accepted(chain: Chain, allowed: Callable[[str, str], bool] | None = None) -> None:

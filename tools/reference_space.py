@@ -157,7 +157,7 @@ WORDS = {
 def space_page() -> str:
     _same("refs", REFS, (name for name, value in vars(refs).items() if name.isupper() and _is_ref(value)))
     said = {value for name, value in vars(model).items() if name.isupper() and str(value).startswith("Clia-")}
-    _same("trailers", TRAILERS, said | {announcing.ANNOUNCEMENT, keys.KEY})
+    _same("trailers", TRAILERS, said | {announcing.ANNOUNCEMENT, keys.KEY_TRAILER})
     _same("findings", FINDINGS, _findings())
     return page(
         "# Refs and settings of a space",

@@ -15,12 +15,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import clia
-from clia.behaviours.measures import count_of
+from clia.behaviours.measures import ObservationSum, add_sum, count_of, sum_observations, totals
 from clia.behaviours.model import ADOPT, KEEP, RETIRE, BehaviourVersion, KnownBehaviour, Suggestion
 from clia.behaviours.observing import OUTCOME, Observation
 from clia.behaviours.statistics import ERROR, LEVEL, interval
 from clia.behaviours.suggesting import Policy, suggest
-from clia.behaviours.tally import Sum, add, added_up, totals
 from clia.space.model import AGENT, BEHAVIOUR, META, TYPE
 from clia.values import commit_messages as messages
 from clia.values import refs
@@ -106,7 +105,7 @@ def test_of_a_real_history_exactly_what_was_put_in_is_counted_and_suggested(tmp_
 # Many seeds
 
 
-def _suggested(sums: tuple[Sum, Sum], versions: Sequence[str] = ("0", "1")) -> Suggestion:
+def _suggested(sums: tuple[ObservationSum, ObservationSum], versions: Sequence[str] = ("0", "1")) -> Suggestion:
     current, other = (
         BehaviourVersion("review", cid, "session-flow", state, "")
         for cid, state in zip(versions, ("current", "trial"), strict=True)
@@ -115,18 +114,18 @@ def _suggested(sums: tuple[Sum, Sum], versions: Sequence[str] = ("0", "1")) -> S
     return suggest(known, current, dict(zip(versions, sums, strict=True)), POLICY)
 
 
-def _looks(seed: int, rates: tuple[float, float]) -> Iterator[tuple[Sum, Sum]]:
+def _looks(seed: int, rates: tuple[float, float]) -> Iterator[tuple[ObservationSum, ObservationSum]]:
     """What is known after some of the days, most of them early, when errors are made: observations added up, to those before."""
     made, a_day = history(seed, rates), COMMITS // DAYS
-    sums = Sum({}, {}), Sum({}, {})
+    sums = ObservationSum({}, {}), ObservationSum({}, {})
     for before, until in pairwise(LOOKS):
         some = made[before * a_day : until * a_day]
         counts = [(version, sum(some[version::2]), len(some) // 2) for version in (0, 1)]
         at = _day(until * a_day - 1)
         seen = [Observation(str(version), f"{OUTCOME}passed", at, "", passed) for version, passed, _ in counts]
         seen += [Observation(str(version), f"{OUTCOME}failed", at, "", n - passed) for version, passed, n in counts]
-        for version, found in added_up(seen).items():
-            add(sums[int(version)], found)
+        for version, found in sum_observations(seen).items():
+            add_sum(sums[int(version)], found)
         yield sums
 
 

@@ -250,7 +250,7 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         "commit_dir": lambda: space.commit_dir("scout", "finding", tmp_path),
         "running": lambda: space.running,
         "captures": lambda: space.captures,
-        "doors": lambda: space.doors,
+        "peer_tokens": lambda: space.peer_tokens,
         "has_hub": lambda: space.has_hub,
         "elsewhere": space.elsewhere,
         "meet": lambda: space.meet("scout"),

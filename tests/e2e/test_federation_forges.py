@@ -15,7 +15,7 @@ import pytest
 import clia
 from clia.client import RemoteSpace
 from clia.facade.config import ForgeOptions
-from clia.federation.doors import KNOCK, PASS, Doors
+from clia.federation.peer_tokens import FETCH_TOKEN, NOTIFY_TOKEN, PeerTokens
 from clia.forge import federation as fetching
 from clia.forge.federation import KNOCK_MAX
 from clia.forge.forge import forge_of
@@ -112,9 +112,9 @@ class Visited(NamedTuple):
     def url(self) -> str:
         return f"{self.address}/federation/owner"
 
-    def token(self, typ: str = PASS) -> str:
+    def token(self, typ: str = FETCH_TOKEN) -> str:
         """What the peer shows."""
-        found = self.peer.doors.token(self.peer._peers.get("owner"), typ)
+        found = self.peer.peer_tokens.token(self.peer._peers.get("owner"), typ)
         assert found is not None
         return found
 
@@ -210,8 +210,8 @@ def test_there_is_no_way_in_without_a_pass_and_no_way_to_write(visited: Visited)
     refs_of = "owner/info/refs?service=git-upload-pack"
     with clia.init(visited.root.parent / "stranger", settings=QUICK) as stranger:
         stranger.add_peer("owner", visited.owner.key().text)
-        foreign = stranger.doors.token(stranger._peers.get("owner"), PASS)
-    told = [visited.get(refs_of, token) for token in (None, "x", foreign, visited.token(KNOCK))]
+        foreign = stranger.peer_tokens.token(stranger._peers.get("owner"), FETCH_TOKEN)
+    told = [visited.get(refs_of, token) for token in (None, "x", foreign, visited.token(NOTIFY_TOKEN))]
     told.append(visited.get("nowhere/info/refs?service=git-upload-pack", visited.token()))
     assert {(each.status, each.body) for each in told} == {(401, told[0].body)}
     assert b"bad-pass" in told[0].body
@@ -260,7 +260,7 @@ def test_an_answer_that_nobody_reads_or_that_takes_too_long_ends_with_all_it_sta
     """The programs are gone, and the peer has its places again."""
     said, environment = tmp_path / "pids", visited.peer._abroad.transport.upload("x", advertise=True).environment
     program = UploadCommand(("sh", "-c", f"sleep 1000 & echo $$ $! >> {said}; echo hello; wait"), environment)
-    monkeypatch.setattr(Doors, "advertised", lambda *_: program)
+    monkeypatch.setattr(PeerTokens, "advertised", lambda *_: program)
     monkeypatch.setattr(fetching, "AT_ONCE", 1)
     host, path = visited.address.removeprefix("http://"), "/federation/owner/info/refs?service=git-upload-pack"
     with closing_connection(host) as connection:
@@ -298,8 +298,8 @@ def test_the_bell_is_for_those_who_are_known(visited: Visited) -> None:
     for type_, trigger in FOLLOW:
         seen.grant("peer", type_, trigger)
     assert seen.remotes("peer") == []
-    statuses = [visited.get(inbox, None, "POST", token.encode()).status for token in ("", "x", visited.token(PASS))]
+    statuses = [visited.get(inbox, None, "POST", token.encode()).status for token in ("", "x", visited.token(FETCH_TOKEN))]
     assert [*statuses, visited.get(inbox, None, "POST", b"x" * (KNOCK_MAX + 1)).status] == [401, 401, 401, 413]
-    knock = visited.token(KNOCK).encode()
+    knock = visited.token(NOTIFY_TOKEN).encode()
     assert {visited.get(inbox, None, "POST", knock).status for _ in range(5)} == {202}
     eventually(lambda: [each.agent for each in seen.remotes("peer")] == ["walker"])

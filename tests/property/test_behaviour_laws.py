@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import clia
-from clia.behaviours.rendering import briefing, rendered
+from clia.behaviours.prompts import briefing, rendered
 from clia.values.typed_objects import PROMPT
 from support.spaces import settings as quick
 

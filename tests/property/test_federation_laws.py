@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clia.federation.acceptance import Follow, Forget, Learn, Position, Withheld, outstanding
-from clia.federation.statements import SNAPSHOT, Claim, Statement, claim_of, define_cid, digest, read_statement
+from clia.federation.statements import SNAPSHOT, RefClaim, Statement, claim_of, define_cid, digest, read_statement
 from support.federation import HEARER, LIFE, NOW, OWNER, Ear, Speaker, an_id, finding
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ agents = st.sampled_from(["ant", "bee", "cat", "dog-2"])
 kinds = st.sampled_from(["finding", "spawn", "session-merge", "decision", "agent-commit", "review"])
 of_refs = st.builds(lambda start, name, new, kind: claim_of(start + name, new, kind), st.sampled_from(STARTS), agents, ids, kinds)
 of_types = st.builds(
-    lambda name, parent: Claim(f"types/{name}", define_cid(name, parent), name, "type", parent),
+    lambda name, parent: RefClaim(f"types/{name}", define_cid(name, parent), name, "type", parent),
     st.sampled_from(["review", "audit"]),
     st.sampled_from(["finding", "review"]),
 )
@@ -101,9 +101,9 @@ def test_nothing_that_the_right_key_signs_makes_it_raise(owner: Speaker, changes
         assert heard.statement.payload() == payload
 
 
-def said_in_order(owner: Speaker, moves: Sequence[tuple[Claim, bool]]) -> list[str]:
+def said_in_order(owner: Speaker, moves: Sequence[tuple[RefClaim, bool]]) -> list[str]:
     """An honest chain: where a move is marked, a snapshot of all there is follows it."""
-    now: dict[str, Claim] = {}
+    now: dict[str, RefClaim] = {}
     chain = [owner.snapshot(100)]
     for claim, also in moves:
         now = {ref: each for ref, each in (now | {claim.ref: claim}).items() if each.new is not None}
@@ -115,7 +115,7 @@ def said_in_order(owner: Speaker, moves: Sequence[tuple[Claim, bool]]) -> list[s
 
 @given(st.data(), st.lists(st.tuples(of_refs, st.booleans()), min_size=1, max_size=8))
 def test_any_order_and_any_repetition_end_where_the_chain_ends(
-    owner: Speaker, data: st.DataObject, moves: list[tuple[Claim, bool]]
+    owner: Speaker, data: st.DataObject, moves: list[tuple[RefClaim, bool]]
 ) -> None:
     """Once nothing is missing any more: some delivery or other, then all of it again in order."""
     ear = Ear((owner.key,), tracked={"refs/heads/agents/ant": an_id(0)})
@@ -136,7 +136,7 @@ def test_any_order_and_any_repetition_end_where_the_chain_ends(
     st.sets(st.sampled_from(["finding", "spawn", "behaviour"])),
 )
 def test_after_a_snapshot_the_difference_is_to_be_done_and_nothing_else(
-    owner: Speaker, said: tuple[Claim, ...], tracked: dict[str, str], granted: set[str]
+    owner: Speaker, said: tuple[RefClaim, ...], tracked: dict[str, str], granted: set[str]
 ) -> None:
     position = Ear((owner.key,), tracked=tracked).heard([owner.snapshot(1, said)])
     todo = outstanding(list(position.waiting.values()), tracked, lambda type_, _: type_ in granted)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.behaviours.index import Index
+from clia.behaviours.index import ObservationIndex
 from support import git
 from support.behaviour_deaths import as_text, die_at_each_step, read_at_once
 from support.behaviour_walks import Walk, observed, rebuilt, started
@@ -116,10 +116,10 @@ def test_a_clone_without_events_and_notes_counts_what_is_there(walked: Path, tmp
 def test_an_answer_is_not_what_another_process_has_left_of_the_index(walked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one begins to rebuild right after this one has caught up."""
     expected = _told(walked)
-    caught_up = Index.catch_up
+    caught_up = ObservationIndex.catch_up
     gone: list[str] = []
 
-    def overtaken(self: Index, progress: Any = None) -> Any:
+    def overtaken(self: ObservationIndex, progress: Any = None) -> Any:
         found = caught_up(self, progress)
         if not gone:
             with self._core.store.writing() as transaction:
@@ -128,17 +128,17 @@ def test_an_answer_is_not_what_another_process_has_left_of_the_index(walked: Pat
                     transaction.values.delete(key)
         return found
 
-    monkeypatch.setattr(Index, "catch_up", overtaken)
+    monkeypatch.setattr(ObservationIndex, "catch_up", overtaken)
     assert _told(walked) == expected
     assert gone
 
 
 def test_what_another_process_has_read_meanwhile_is_not_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one reads on between this one's reading on and its writing."""
-    write = Index._write
+    write = ObservationIndex._write
     others: list[Any] = []
 
-    def overtaken(self: Index, found: Any) -> None:
+    def overtaken(self: ObservationIndex, found: Any) -> None:
         if not others:
             others.append("at work")
             others.append(_told(tmp_path / "made")[0])
@@ -147,7 +147,7 @@ def test_what_another_process_has_read_meanwhile_is_not_counted_twice(tmp_path: 
     with _at_work(tmp_path / "made") as space:
         space.behaviour_stats()
         space.commit("ada", "test", changes={"x": b"2"})
-        monkeypatch.setattr(Index, "_write", overtaken)
+        monkeypatch.setattr(ObservationIndex, "_write", overtaken)
         assert space.behaviour_stats("review")[0].commits == {"test": 2}
         assert others == ["at work", observed(space)]
         assert rebuilt(space) == observed(space)

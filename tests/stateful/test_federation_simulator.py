@@ -16,11 +16,22 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from clia.errors import Denied
-from clia.federation.acceptance import SKEW, Follow, Forget, Learn, Listener, Position, Withheld, accept, outstanding, unsettled
-from clia.federation.ed25519 import KeyFiles
-from clia.federation.keychain import continued, link
-from clia.federation.peers import _position, _position_body
-from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Claim, Statement, claim_of, define_cid, digest
+from clia.federation.acceptance import (
+    CLOCK_SKEW,
+    Follow,
+    Forget,
+    Learn,
+    ListenerContext,
+    Position,
+    Withheld,
+    accept,
+    outstanding,
+    unsettled,
+)
+from clia.federation.keys import continue_chain, sign_link
+from clia.federation.peers import _position_body, _read_position
+from clia.federation.signing import KeyFiles
+from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, RefClaim, Statement, claim_of, define_cid, digest
 from clia.values.types import BUILT_IN
 from support.federation import HEADS, VERIFIER, decoded, encoded
 
@@ -62,7 +73,7 @@ class Chain:
         self.last: str | None = None
         self.since = 0
         self.tokens: list[tuple[int, str]] = []
-        self.ever: set[Claim] = set()  # everything that its key has signed, by whichever writer
+        self.ever: set[RefClaim] = set()  # everything that its key has signed, by whichever writer
 
 
 class Owner:
@@ -71,16 +82,16 @@ class Owner:
         self.ring = ring
         self.skew = skew
         self.keys = [ring.make()]
-        self.links = [link(ring, self.space, 1, self.keys[0], self.keys[0])]
-        self.claims: dict[str, Claim] = {}
+        self.links = [sign_link(ring, self.space, 1, self.keys[0], self.keys[0])]
+        self.claims: dict[str, RefClaim] = {}
         self.chains: dict[str, Chain] = {}
 
     def rotate(self) -> None:
         made = self.ring.make()
-        self.links.append(link(self.ring, self.space, len(self.keys) + 1, made, self.keys[-1]))
+        self.links.append(sign_link(self.ring, self.space, len(self.keys) + 1, made, self.keys[-1]))
         self.keys.append(made)
 
-    def say(self, aud: str, now: int, claims: list[Claim], old: str | None = None, *, whole: bool = False) -> str:
+    def say(self, aud: str, now: int, claims: list[RefClaim], old: str | None = None, *, whole: bool = False) -> str:
         chain = self.chains[aud]
         at = now + self.skew
         trigger = SNAPSHOT if whole else claims[0].trigger
@@ -118,7 +129,7 @@ class Tracker:
         kept = json.loads(self.written())
         self.__init__(self.me, self.owner)  # type: ignore[misc]  # it is somebody new who reads what is kept
         self.keys = tuple(kept["keys"])
-        self.position = _position(kept["accepted"])
+        self.position = _read_position(kept["accepted"])
         self.tracked, self.types = kept["refs"], kept["types"]
         self.grants = {(kind, trigger) for kind, trigger in kept["grants"]}
 
@@ -142,7 +153,7 @@ class World:
         self.said = 0
         self.codes: Counter[str] = Counter()
         ring = KeyFiles(str(directory))
-        self.owners = [Owner(number, ring, self.random.randint(-SKEW // 2, SKEW // 2)) for number in range(size.spaces)]
+        self.owners = [Owner(number, ring, self.random.randint(-CLOCK_SKEW // 2, CLOCK_SKEW // 2)) for number in range(size.spaces)]
         self.trackers: list[Tracker] = []
         for owner in self.owners:
             others = [each.space for each in self.owners if each is not owner]
@@ -172,7 +183,7 @@ class World:
                 each.inbox.append(self._snapshot(owner, each.me))
             self.said += 1
 
-    def _changed(self, owner: Owner) -> tuple[Claim, str | None]:
+    def _changed(self, owner: Owner) -> tuple[RefClaim, str | None]:
         random = self.random
         shared = [ref for ref in owner.claims if not ref.startswith("types/")]
         if shared and random.random() < 0.05:
@@ -181,7 +192,7 @@ class World:
         if random.random() < 0.05:
             parent = random.choice(["finding", *(each.type for each in owner.claims.values() if each.parent)])
             name = f"kind-{owner.space[:8]}-{random.getrandbits(40):x}"  # a type never changes its parent, so each is new
-            return Claim(f"types/{name}", define_cid(name, parent), name, "type", parent), None
+            return RefClaim(f"types/{name}", define_cid(name, parent), name, "type", parent), None
         ref = f"{random.choice(STARTS)}agent-{random.randrange(4)}"
         kinds = ["finding", "spawn", "session-merge", "refactor", *(each.type for each in owner.claims.values() if each.parent)]
         before = owner.claims.get(ref)
@@ -219,7 +230,9 @@ class World:
             self._hear_keys(tracker, message)
             return
         owner, before = tracker.owner, tracker.position
-        heard = accept(before, message, Listener(tracker.me, owner.space, tracker.keys, self.now, VERIFIER), tracker.all_tracked())
+        heard = accept(
+            before, message, ListenerContext(tracker.me, owner.space, tracker.keys, self.now, VERIFIER), tracker.all_tracked()
+        )
         after = tracker.position = heard.position
         self.codes[heard.refusal.code if heard.refusal else "accepted"] += 1
         if heard.refusal is not None:
@@ -232,13 +245,13 @@ class World:
         assert owner.chains[tracker.me].ever.issuperset(said.claims)
         assert said.seq > before.seq
         assert said.is_snapshot or (said.seq == before.seq + 1 and said.prev == before.last and not before.forked)
-        assert said.at - SKEW <= self.now < said.exp + SKEW
+        assert said.at - CLOCK_SKEW <= self.now < said.exp + CLOCK_SKEW
         assert f'"kid":"{tracker.keys[-1]}"'.encode() in decoded(message.split(".")[0])
 
     def _hear_keys(self, tracker: Tracker, links: list[str]) -> None:
         before = tracker.keys
         try:
-            tracker.keys = continued(before, links, tracker.owner.space, VERIFIER)
+            tracker.keys = continue_chain(before, links, tracker.owner.space, VERIFIER)
         except Denied as err:
             self.codes[err.code] += 1
         assert tracker.keys[: len(before)] == before

@@ -26,7 +26,7 @@ def as_text(space: clia.Space) -> str:
 
 def _each_alone() -> None:
     """Every source is written in a transaction of its own: so many steps to die at, or to be overtaken at."""
-    index._FLUSH = 1  # this process is there for nothing else
+    index._BATCH_SIZE = 1  # this process is there for nothing else
 
 
 def _check(root: str, expected: str) -> None:
@@ -36,17 +36,17 @@ def _check(root: str, expected: str) -> None:
 
 def _rebuild_and_die(root: str, after: int) -> None:
     _each_alone()
-    write: Callable[..., None] = index.Index._write
+    write: Callable[..., None] = index.ObservationIndex._write
     done = 0
 
-    def deadly(self: index.Index, found: Any) -> None:
+    def deadly(self: index.ObservationIndex, found: Any) -> None:
         nonlocal done
         if done == after:
             kill_self()
         done += 1
         write(self, found)
 
-    index.Index._write = deadly  # type: ignore[method-assign]  # as above
+    index.ObservationIndex._write = deadly  # type: ignore[method-assign]  # as above
     with clia.open(root, settings=settings()) as space:
         space._observed.rebuild()
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import clia
-from clia.federation.acceptance import Heard, Listener, Position, accept
-from clia.federation.ed25519 import Ed25519Verifier, KeyFiles
-from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Claim, Statement, digest
+from clia.federation.acceptance import AcceptResult, ListenerContext, Position, accept
+from clia.federation.signing import Ed25519Verifier, KeyFiles
+from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, RefClaim, Statement, digest
 from support import git
 from support.spaces import BRIEFING
 
@@ -55,8 +55,8 @@ def an_id(number: int) -> str:
     return f"{number + 1:040x}"
 
 
-def finding(agent: str, number: int) -> Claim:
-    return Claim(HEADS + agent, an_id(number), "finding", "head-move")
+def finding(agent: str, number: int) -> RefClaim:
+    return RefClaim(HEADS + agent, an_id(number), "finding", "head-move")
 
 
 def plumbed(*words: str, cwd: str, stdin: str = "") -> str:
@@ -96,12 +96,12 @@ class Speaker(NamedTuple):
     def token(self, statement: Statement) -> str:
         return self.ring.sign(self.key, TOKEN_TYPE, statement.payload())
 
-    def moved(self, seq: int, prev: str | None, claim: Claim, **more: Any) -> str:
+    def moved(self, seq: int, prev: str | None, claim: RefClaim, **more: Any) -> str:
         """The token of a statement about one ref; ``prev`` is the token before it."""
         said = Statement(self.space, HEARER, seq, prev and digest(prev), NOW, NOW + LIFE, claim.trigger, (claim,))
         return self.token(said._replace(**more))
 
-    def snapshot(self, seq: int, claims: Sequence[Claim] = (), prev: str | None = None, **more: Any) -> str:
+    def snapshot(self, seq: int, claims: Sequence[RefClaim] = (), prev: str | None = None, **more: Any) -> str:
         said = Statement(self.space, HEARER, seq, prev and digest(prev), NOW, NOW + LIFE, SNAPSHOT, tuple(claims))
         return self.token(said._replace(**more))
 
@@ -122,8 +122,8 @@ class Ear(NamedTuple):
     space: str = OWNER
     tracked: Mapping[str, str] = {}
 
-    def hear(self, position: Position, token: str) -> Heard:
-        return accept(position, token, Listener(self.me, self.space, self.keys, self.now, VERIFIER), self.tracked)
+    def hear(self, position: Position, token: str) -> AcceptResult:
+        return accept(position, token, ListenerContext(self.me, self.space, self.keys, self.now, VERIFIER), self.tracked)
 
     def heard(self, tokens: Sequence[str], position: Position | None = None) -> Position:
         """The position after tokens, all of which are accepted."""
@@ -134,7 +134,7 @@ class Ear(NamedTuple):
             position = found.position
         return position
 
-    def refuses(self, position: Position, token: str, code: str) -> Heard:
+    def refuses(self, position: Position, token: str, code: str) -> AcceptResult:
         """A token is refused with a code, and the position is as it was."""
         found = self.hear(position, token)
         assert found.refusal is not None, f"it was accepted; {code} was expected"
@@ -205,7 +205,7 @@ class Pair:
         )
         return shown.split()
 
-    def statement(self, trigger: str, claims: Sequence[Claim], **more: Any) -> Statement:
+    def statement(self, trigger: str, claims: Sequence[RefClaim], **more: Any) -> Statement:
         """The one that would be next in the owner's chain."""
         last = self.tokens()[-1]
         seq = json.loads(decoded(last.split(".")[1]))["seq"] + 1
@@ -213,7 +213,7 @@ class Pair:
         made = Statement(self.owner.key().space, self.hearer.key().space, seq, digest(last), at, at + LIFE, trigger, tuple(claims))
         return made._replace(**more)
 
-    def forge(self, *claims: Claim, **more: Any) -> str:
+    def forge(self, *claims: RefClaim, **more: Any) -> str:
         """Puts a statement of the owner's key into its chain, whatever it says; several claims, or none, are a snapshot."""
         trigger = claims[0].trigger if len(claims) == 1 else SNAPSHOT
         token = self.speaker().token(self.statement(trigger, claims, **more))

@@ -76,9 +76,9 @@ class RemoteSpace(_Interface):
         raise _local("has_hub")
 
     @property
-    def doors(self) -> Any:
+    def peer_tokens(self) -> Any:
         """What peers show at the forge."""
-        raise _local("doors")
+        raise _local("peer_tokens")
 
     def close(self) -> None:
         """Lets go of the connections."""

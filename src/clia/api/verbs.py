@@ -89,7 +89,7 @@ LOCAL = {
     "has_hub": "the hub is the clone's that the space is in: ask for its status",
     "elsewhere": "workers run beside the store: the status of the hub tells it too",
     "meet": "workers run beside the store: whatever works on an agent does this first",
-    "doors": "passes are shown at the forge that has the keys",
+    "peer_tokens": "tokens are checked by the forge that has the keys",
 }
 """The library's verbs that have no address, and why."""
 

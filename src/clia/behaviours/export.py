@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from clia.behaviours.model import FOREIGN, MAY_RUN
-from clia.behaviours.rendering import in_words
+from clia.behaviours.prompts import readable
 from clia.errors import InvalidInput, NotAllowed
 from clia.identities.export_formats import FORMATS, SKILL, skill_description, with_front_matter
 from clia.identities.export_plan import ExportTarget, apply_export, output_directory, plan_targets
@@ -91,4 +91,4 @@ def _rendered(version: BehaviourVersion) -> str:
         ("metadata", ""),
         (f"  {VERSION_KEY}", quoted_string(version.cid)),
     ]
-    return with_front_matter(fields, inert_markdown(in_words(version.body)), note)
+    return with_front_matter(fields, inert_markdown(readable(version.body)), note)

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from clia.behaviours import sources
-from clia.behaviours.observing import GAP, NOBODY, Record, gap_of
-from clia.behaviours.sources import READ, Part, Source
-from clia.behaviours.tally import Sum, add, added_up, is_within, sum_from, totals
+from clia.behaviours.measures import ObservationSum, add_sum, contains_commits, sum_from_json, sum_observations, totals
+from clia.behaviours.observing import GAP, UNKNOWN_BEHAVIOUR, HistoryReader, gap_of
+from clia.behaviours.sources import READ, ObservationSource, SourceReading
 from clia.errors import CliaError
 
 TYPE_CHECKING = False
@@ -25,63 +25,64 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.store.interface import Transaction
 
+if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 PART, SUM = "behaviours/part/", "behaviours/sum/"
-_PARTLY = "in part"
-_FLUSH = 4000
+_PARTIAL = "in part"
+_BATCH_SIZE = 4000
 """So many observations are written in one transaction."""
-_TRIES = 20
+_ATTEMPTS = 20
 """So often an answer is looked for that no other process takes away; only one that rebuilds without end could."""
 
 
-class Found(NamedTuple):
+class SourceUpdate(NamedTuple):
     """A source that was read: what it said before it is gone where ``anew``; ``known`` is where reading went on from."""
 
-    source: Source
+    source: ObservationSource
     known: Any
     mark: Any  # what to remember as read; None where the source is gone
-    part: Part
-    sums: dict[str, Sum]
+    part: SourceReading
+    sums: dict[str, ObservationSum]
     anew: bool
 
 
-class Index:
+class ObservationIndex:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def sums(self, cids: Iterable[str], progress: Progress | None = None) -> dict[str, Sum]:
+    def sums(self, cids: Iterable[str], progress: Progress | None = None) -> dict[str, ObservationSum]:
         """What was observed of some behaviours, by now."""
         with self._settled(progress) as view:
             found = {cid: view.values.get(SUM + cid) for cid in cids}
-        return {cid: sum_from(None if row is None else row.value) for cid, row in found.items()}
+        return {cid: sum_from_json(None if row is None else row.value) for cid, row in found.items()}
 
-    def every(self, progress: Progress | None = None) -> dict[str, Sum]:
+    def every(self, progress: Progress | None = None) -> dict[str, ObservationSum]:
         """The same of all that were ever observed."""
         with self._settled(progress) as view:
-            return {key.removeprefix(SUM): sum_from(row) for key, row in view.values.scan(SUM)}
+            return {key.removeprefix(SUM): sum_from_json(row) for key, row in view.values.scan(SUM)}
 
     @contextmanager
     def _settled(self, progress: Progress | None) -> Iterator[Transaction]:
         """One view of an index that has caught up. Another process may rebuild it just then, and most of it would be missing."""
-        for turn in range(_TRIES):
+        for turn in range(_ATTEMPTS):
             listed = self.catch_up(progress)
             with self._core.store.reading() as view:
                 marks = dict(view.values.scan(READ))
                 reverts = marks.get(READ + sources.PEOPLE_NAME, {})
-                if (all(READ + name in marks for name in listed) and "stale" not in reverts) or turn == _TRIES - 1:
+                if (all(READ + name in marks for name in listed) and "stale" not in reverts) or turn == _ATTEMPTS - 1:
                     yield view
                     return
 
     @staticmethod
-    def nothing() -> Sum:
+    def nothing() -> ObservationSum:
         """What is known of a behaviour that was never observed."""
-        return Sum({}, {})
+        return ObservationSum({}, {})
 
     def gaps(self) -> int:
         """How much could not be told, since this clone has not got it; as of the last catching up."""
-        row = self._core.store.get(SUM + NOBODY)
-        return 0 if row is None else totals(sum_from(row.value).days).get(GAP, 0)
+        row = self._core.store.get(SUM + UNKNOWN_BEHAVIOUR)
+        return 0 if row is None else totals(sum_from_json(row.value).days).get(GAP, 0)
 
     def catch_up(self, progress: Progress | None = None) -> Iterable[str]:
         """Reads what git has that the index has not; reverts last, since they are about what landed. What there is to read."""
@@ -89,14 +90,14 @@ class Index:
         listed = {each.name: each for each in sources.of_agents(self._core)}
         behind = [each for each in listed.values() if self._is_behind(known.get(each.name), each.tip)]
         gone = sorted(known.keys() - listed.keys() - {sources.PEOPLE_NAME})
-        self._read(behind + [Source(*name.partition("/")[::2], None) for name in gone], known, progress)
+        self._read(behind + [ObservationSource(*name.partition("/")[::2], None) for name in gone], known, progress)
         self._catch_up_reverts()
         return listed
 
     def _is_behind(self, mark: Any, tip: Any) -> bool:
         if mark == tip:
             return False
-        if not isinstance(mark, dict) or mark.get(_PARTLY) != tip or not mark["lacks"]:
+        if not isinstance(mark, dict) or mark.get(_PARTIAL) != tip or not mark["lacks"]:
             return True
         cut = self._core.graph.cut_off()
         return not all(cid in cut or self._core.objects.kind(cid) is None for cid in mark["lacks"])
@@ -106,46 +107,46 @@ class Index:
         row = core.store.get(READ + sources.PEOPLE_NAME)
         if row is None:
             return  # nothing has ever landed
-        tips = row.value.get(_PARTLY, row.value).get("tips")
+        tips = row.value.get(_PARTIAL, row.value).get("tips")
         if tips is None or self._is_behind(row.value, {"tips": sources.tips_of(core, tips)}):
             landings = {key.removeprefix(sources.LANDINGS): rows for key, rows in core.store.scan(sources.LANDINGS)}
             part = core.store.get(PART + sources.PEOPLE_NAME)
             people = sources.of_people(core, landings, None if part is None else part.value["memo"])
             self._read([people], {people.name: row.value}, None)
 
-    def _read(self, behind: list[Source], known: Mapping[str, Any], progress: Progress | None) -> None:
+    def _read(self, behind: list[ObservationSource], known: Mapping[str, Any], progress: Progress | None) -> None:
         if not behind:
             return
-        waiting: list[Found] = []
-        record, size = Record(self._core), 0
+        waiting: list[SourceUpdate] = []
+        record, size = HistoryReader(self._core), 0
         if progress:
             progress(0, len(behind))  # the first may take long
         for number, source in enumerate(behind, 1):
             waiting.append(self._found(record, source, known.get(source.name)))
             size += len(waiting[-1].part.observations)
-            if size >= _FLUSH or number == len(behind):
+            if size >= _BATCH_SIZE or number == len(behind):
                 self._write(waiting)
                 waiting, size = [], 0
             if progress:
                 progress(number, len(behind))
 
-    def _found(self, record: Record, source: Source, known: Any) -> Found:
+    def _found(self, record: HistoryReader, source: ObservationSource, known: Any) -> SourceUpdate:
         """What a source says; where it cannot be read on from where it was, all of it."""
         row = None if known is None else self._core.store.get(PART + source.name)
         if source.tip is None:
-            return Found(source, known, None, Part([], None), {}, anew=True)
+            return SourceUpdate(source, known, None, SourceReading([], None), {}, anew=True)
         memo = None if row is None else row.value.get("memo")
-        part = None if row is None else _went_on(record, source, known, memo)
+        part = None if row is None else _read_on(record, source, known, memo)
         anew = part is None
         if part is None:
-            part = _whole(record, source)
+            part = _read_whole(record, source)
         lacks = part.lacks
-        mark = source.tip if lacks is None else {_PARTLY: source.tip, "lacks": lacks}
-        return Found(source, known, mark, part, added_up(part.observations), anew)
+        mark = source.tip if lacks is None else {_PARTIAL: source.tip, "lacks": lacks}
+        return SourceUpdate(source, known, mark, part, sum_observations(part.observations), anew)
 
-    def _write(self, found: list[Found]) -> None:
+    def _write(self, found: list[SourceUpdate]) -> None:
         with self._core.store.writing() as transaction:
-            sums: dict[str, Sum] = {}
+            sums: dict[str, ObservationSum] = {}
             stale: set[str] = set()
             for each in found:
                 kept = transaction.values.get(READ + each.source.name)
@@ -160,19 +161,19 @@ class Index:
                 else:
                     transaction.values.delete(SUM + cid)
 
-    def _replace(self, transaction: Transaction, found: Found, sums: dict[str, Sum], stale: set[str]) -> None:
+    def _replace(self, transaction: Transaction, found: SourceUpdate, sums: dict[str, ObservationSum], stale: set[str]) -> None:
         values, name = transaction.values, found.source.name
         row = values.get(PART + name)
-        before = {} if row is None else {cid: sum_from(made) for cid, made in row.value["sums"].items()}
+        before = {} if row is None else {cid: sum_from_json(made) for cid, made in row.value["sums"].items()}
         if found.anew:
             for cid, made in before.items():
-                add(_sum_of(transaction, cid, sums), made, -1)
-                if not is_within(made.seen, found.sums[cid].seen if cid in found.sums else {}):
+                add_sum(_sum_of(transaction, cid, sums), made, -1)
+                if not contains_commits(made.seen, found.sums[cid].seen if cid in found.sums else {}):
                     stale.add(cid)
             before = {}
         for cid, made in found.sums.items():
-            add(_sum_of(transaction, cid, sums), made)
-            add(before.setdefault(cid, Sum({}, {})), made)
+            add_sum(_sum_of(transaction, cid, sums), made)
+            add_sum(before.setdefault(cid, ObservationSum({}, {})), made)
         if found.mark is None:
             values.delete(PART + name)
             values.delete(READ + name)
@@ -181,13 +182,13 @@ class Index:
             values.put(READ + name, found.mark)
         sources.keep_landings(values, found.source, found.part.memo if found.mark is not None else None)
 
-    def _look_again(self, transaction: Transaction, sums: Mapping[str, Sum]) -> None:
+    def _look_again(self, transaction: Transaction, sums: Mapping[str, ObservationSum]) -> None:
         """Which commits are the newest, where some were taken away."""
         for made in sums.values():
             made.seen.clear()
         for _, row in transaction.values.scan(PART):
             for cid in row["sums"].keys() & sums.keys():
-                add(sums[cid], Sum({}, row["sums"][cid]["seen"]))
+                add_sum(sums[cid], ObservationSum({}, row["sums"][cid]["seen"]))
 
     def rebuild(self, progress: Progress | None = None) -> int:
         """Forgets everything and reads it again; how many behaviours were observed."""
@@ -195,25 +196,25 @@ class Index:
             for prefix in (READ, PART, SUM, sources.LANDINGS):
                 for key, _ in transaction.values.scan(prefix):
                     transaction.values.delete(key)
-        return len([cid for cid in self.every(progress) if cid != NOBODY])
+        return len([cid for cid in self.every(progress) if cid != UNKNOWN_BEHAVIOUR])
 
 
-def _sum_of(transaction: Transaction, cid: str, sums: dict[str, Sum]) -> Sum:
+def _sum_of(transaction: Transaction, cid: str, sums: dict[str, ObservationSum]) -> ObservationSum:
     if cid not in sums:
         row = transaction.values.get(SUM + cid)
-        sums[cid] = sum_from(None if row is None else row.value)
+        sums[cid] = sum_from_json(None if row is None else row.value)
     return sums[cid]
 
 
-def _went_on(record: Record, source: Source, known: Any, memo: Any) -> Part | None:
+def _read_on(record: HistoryReader, source: ObservationSource, known: Any, memo: Any) -> SourceReading | None:
     try:
         return source.go_on(record, known, memo)
     except CliaError:
         return None
 
 
-def _whole(record: Record, source: Source) -> Part:
+def _read_whole(record: HistoryReader, source: ObservationSource) -> SourceReading:
     try:
         return source.whole(record)
     except CliaError as err:
-        return Part([gap_of(err)], None)
+        return SourceReading([gap_of(err)], None)

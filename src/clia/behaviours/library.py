@@ -47,7 +47,7 @@ NOTHING = "none"
 """To be expected where nothing is current."""
 
 
-class Draft(NamedTuple):
+class BehaviourDraft(NamedTuple):
     """What somebody wants to be a version. ``kind``: where it is left out, that of the behaviour; it must have one then."""
 
     name: str
@@ -58,7 +58,7 @@ class Draft(NamedTuple):
     notes: str = ""
 
 
-class Order(NamedTuple):
+class AdoptionOrder(NamedTuple):
     """What somebody says who adopts or retires a version. ``expect``: what they saw to be current, or ``NOTHING``."""
 
     why: str = ""
@@ -69,10 +69,10 @@ class Order(NamedTuple):
     def check(self, name: str, now: State) -> None:
         """``StaleRef`` where something else is current by now."""
         if self.expect is not None and self.expect != (now.current or NOTHING):
-            raise stale(name, self.expect, now.current)
+            raise stale_behaviour(name, self.expect, now.current)
 
 
-class Library:
+class BehaviourLibrary:
     def __init__(self, core: Core, chains: BehaviourChains, flows: Flows) -> None:
         self._core = core
         self._chains = chains
@@ -144,7 +144,7 @@ class Library:
                     name,
                     cid,
                     made.kind,
-                    standing(state, cid, on_trial=last.get(cid) == TRIAL_EVENT),
+                    version_state(state, cid, on_trial=last.get(cid) == TRIAL_EVENT),
                     made.body,
                     parent if parent != cid else None,
                     made.notes,
@@ -210,12 +210,12 @@ class Library:
 
     # Writing
 
-    def add(self, draft: Draft, by: Stamp | None) -> BehaviourVersion:
+    def add(self, draft: BehaviourDraft, by: Stamp | None) -> BehaviourVersion:
         """A person's own version: it is current at once."""
         made = self._checked(draft, draft.kind or self._kind(draft.name))
         return self._put(draft.name, made, DEFINE, by or self._person(), draft.why, {})
 
-    def propose(self, draft: Draft, said: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
+    def propose(self, draft: BehaviourDraft, said: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
         """A candidate. It runs when a person has adopted it, not before."""
         made = self._checked(draft, draft.kind or self._kind(draft.name))
         parent = draft.parent or self._chains.state(draft.name).current
@@ -256,7 +256,7 @@ class Library:
         return not told.issuperset(said["evidence"])
 
     def adopt(
-        self, name: str, cid: str, order: Order, *, trial: bool = False, data: bytes | None = None, by_person: bool = True
+        self, name: str, cid: str, order: AdoptionOrder, *, trial: bool = False, data: bytes | None = None, by_person: bool = True
     ) -> BehaviourVersion:
         """Lets a version run here: as what the name means from now on, or, on trial, by its id only.
 
@@ -270,7 +270,7 @@ class Library:
             if made is not None:
                 self._check_kind(name, now, made.kind)
             if not by_person and not now.may_run(cid):
-                raise stale_choice(name, cid)
+                raise not_adopted(name, cid)
             if now.may_run(cid) and (trial or now.current == cid):
                 return None
             return Change(TRIAL_EVENT if trial else ADOPT, cid, order.by or self._person(), text, data, order.said)
@@ -278,7 +278,7 @@ class Library:
         self._chains.change(name, decide)
         return self.version(cid, name)
 
-    def retire(self, name: str, cid: str, order: Order) -> BehaviourVersion:
+    def retire(self, name: str, cid: str, order: AdoptionOrder) -> BehaviourVersion:
         """A version shall run no more. Sessions of it that are under way go on."""
         text = self._core.clean.text(order.why, "why")
 
@@ -296,7 +296,7 @@ class Library:
     def _person(self) -> Stamp:
         return self._core.person_stamp()
 
-    def _checked(self, draft: Draft, kind: str) -> Behaviour:
+    def _checked(self, draft: BehaviourDraft, kind: str) -> Behaviour:
         """What is to be a version; an error says what in it cannot be."""
         self.check_body(draft.name, kind, draft.body)
         said = self._core.clean.text(draft.notes, "notes")
@@ -370,7 +370,7 @@ def current_of(known: KnownBehaviour) -> BehaviourVersion:
     )
 
 
-def standing(state: State, cid: str, *, on_trial: bool) -> str:
+def version_state(state: State, cid: str, *, on_trial: bool) -> str:
     """How a version stands."""
     if cid == state.current and state.may_run(cid):
         return CURRENT
@@ -389,7 +389,7 @@ def checked_evidence(evidence: Iterable[str], find: Callable[[str], str]) -> lis
     return found
 
 
-def stale(name: str, expected: str, actual: str | None) -> StaleRef:
+def stale_behaviour(name: str, expected: str, actual: str | None) -> StaleRef:
     return StaleRef(
         f"the behaviour {name!r} has another current version by now: {(actual or 'none')[:12]}, not {expected[:12]}",
         hints=[f"look again: clia behaviour show {name}", f"and at what speaks for it: clia behaviour suggest {name}"],
@@ -398,7 +398,7 @@ def stale(name: str, expected: str, actual: str | None) -> StaleRef:
     )
 
 
-def stale_choice(name: str, cid: str) -> Conflict:
+def not_adopted(name: str, cid: str) -> Conflict:
     return Conflict(
         f"the version {cid[:12]} of {name!r} is one that only a person lets run: nobody has adopted it, or it was retired by now",
         code="not-adopted",

@@ -1,4 +1,10 @@
-"""What is measured of a behaviour, and how what was observed is told.
+"""Observations added up: by behaviour, by day and by what was seen, with the newest commits that say so.
+
+Invariant: adding is all that is ever done, and in any order it comes to the same. Whatever would take something back is read anew.
+
+=====
+
+What is measured of a behaviour, and how what was observed is told.
 
 Invariant: a measure counts things that went one way or the other; what went neither way (a session that a person cancelled, an
 answer that is neither yes nor no) is told beside it and never counted.
@@ -7,7 +13,7 @@ answer that is neither yes nor no) is told beside it and never counted.
 from __future__ import annotations
 
 from datetime import date
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.behaviours.model import BehaviourStats, Compared, Period, Rate
 from clia.behaviours.observing import (
@@ -22,17 +28,88 @@ from clia.behaviours.observing import (
     TOKENS,
     TRACE,
     VERDICT,
+    day_of,
 )
 from clia.behaviours.statistics import ERROR, LEVEL, Count, better, difference, interval, proven, quantile
-from clia.behaviours.tally import totals
 from clia.errors import InvalidInput
 from clia.values.typed_objects import SESSION_FLOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from clia.behaviours.tally import Days, Sum
+    from clia.behaviours.observing import Observation
+
+COMMITS_KEPT = 20
+"""So many of the newest commits are remembered for each thing that was seen."""
+_WITHOUT_EVIDENCE = (TRACE, TOKENS, MERGED_AFTER, LANDED_AFTER)
+"""What is measured rather than counted: no single commit is the evidence of it."""
+
+Days = dict[str, dict[str, int]]  # day, what was seen, how often
+Seen = dict[str, list[list[Any]]]  # what was seen, and of the newest: time and commit
+
+
+class ObservationSum(NamedTuple):
+    """What is known of one behaviour."""
+
+    days: Days
+    seen: Seen
+
+    def to_json(self) -> dict[str, Any]:
+        return {"days": self.days, "seen": self.seen}
+
+
+def sum_from_json(made: Mapping[str, Any] | None) -> ObservationSum:
+    return ObservationSum({}, {}) if made is None else ObservationSum(made["days"], made["seen"])
+
+
+def sum_observations(observations: Iterable[Observation]) -> dict[str, ObservationSum]:
+    """Observations by behaviour."""
+    found: dict[str, ObservationSum] = {}
+    for each in observations:
+        made = found.setdefault(each.behaviour, ObservationSum({}, {}))
+        day = made.days.setdefault(day_of(each.at), {})
+        day[each.key] = day.get(each.key, 0) + each.times
+        if not each.key.startswith(_WITHOUT_EVIDENCE):
+            made.seen.setdefault(each.key, []).append([each.at, each.origin])
+    for made in found.values():
+        for key, seen in made.seen.items():
+            made.seen[key] = newest_commits(seen)
+    return found
+
+
+def add_sum(into: ObservationSum, more: ObservationSum, sign: int = 1) -> None:
+    """Adds one sum to another; with ``sign`` -1, takes it away again, apart from the commits that were seen."""
+    for day, counts in more.days.items():
+        there = into.days.setdefault(day, {})
+        for key, count in counts.items():
+            there[key] = there.get(key, 0) + sign * count
+            if not there[key]:
+                del there[key]
+        if not there:
+            del into.days[day]
+    if sign > 0:
+        for key, seen in more.seen.items():
+            into.seen[key] = newest_commits([*into.seen.get(key, ()), *seen])
+
+
+def newest_commits(seen: Iterable[Sequence[Any]]) -> list[list[Any]]:
+    """The newest, each once."""
+    return [list(each) for each in sorted({(at, origin) for at, origin in seen}, reverse=True)[:COMMITS_KEPT]]
+
+
+def contains_commits(some: Seen, others: Seen) -> bool:
+    """Whether all commits that were seen are among others."""
+    return all(set(map(tuple, seen)) <= set(map(tuple, others.get(key, ()))) for key, seen in some.items())
+
+
+def totals(days: Days) -> dict[str, int]:
+    """What was seen on all days together."""
+    found: dict[str, int] = {}
+    for counts in days.values():
+        for key, count in counts.items():
+            found[key] = found.get(key, 0) + count
+    return found
 
 
 class Measure(NamedTuple):
@@ -96,7 +173,7 @@ def rates_of(seen: Mapping[str, int]) -> tuple[Rate, ...]:
     return tuple(rate_of(name, count) for name in MEASURES if (count := count_of(seen, name)).n)
 
 
-def stats_of(cid: str, name: str | None, state: str | None, found: Sum, over: str | None = None) -> BehaviourStats:
+def stats_of(cid: str, name: str | None, state: str | None, found: ObservationSum, over: str | None = None) -> BehaviourStats:
     seen = totals(found.days)
     days = sorted(found.days)
     return BehaviourStats(
@@ -151,7 +228,9 @@ def _durations(seen: Mapping[str, int], prefix: str) -> dict[str, int]:
     return {} if median is None or most is None else {"n": sum(counted.values()), "median": median, "p90": most}
 
 
-def compared(before: Sum, after: Sum, error: float = ERROR, measures: Sequence[str] = tuple(MEASURES)) -> tuple[Compared, ...]:
+def compared(
+    before: ObservationSum, after: ObservationSum, error: float = ERROR, measures: Sequence[str] = tuple(MEASURES)
+) -> tuple[Compared, ...]:
     """Two versions by each measure of which either has something."""
     seen = totals(before.days), totals(after.days)
     made = ((name, count_of(seen[0], name), count_of(seen[1], name)) for name in measures)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.space.model import AgentCommit
 
-NOBODY = ""
+UNKNOWN_BEHAVIOUR = ""
 """The behaviour of what cannot be told: gaps."""
 GAP = "gap"
 KIND, SESSION, VERDICT, MERGE, OUTCOME = "kind/", "session/", "decision/", "merge/", "outcome/"
@@ -38,9 +38,9 @@ _NO = frozenset(("no", "n", "reject", "rejected", "refuse", "refused", "deny", "
 _PASSED = frozenset(("pass", "passed", "passing", "ok", "success", "succeeded", "green", "true"))
 _FAILED = frozenset(("fail", "failed", "failing", "failure", "error", "broken", "red", "false"))
 _OTHER = "other"
-_MOST = 10**12
+_TOKENS_MAX = 10**12
 """No count in a trace is believed beyond this; added up, such ones stay below what any program reads."""
-_SAID = ("approved", "approve", "decision", "verdict", "answer", "value")
+_VERDICT_KEYS = ("approved", "approve", "decision", "verdict", "answer", "value")
 
 
 class Observation(NamedTuple):
@@ -60,7 +60,7 @@ def day_of(at: int) -> str:
 
 def gap(lacking: str = "") -> Observation:
     """That something cannot be told: for want of an object, or for no reason that has a name."""
-    return Observation(NOBODY, GAP, 0, lacking)
+    return Observation(UNKNOWN_BEHAVIOUR, GAP, 0, lacking)
 
 
 def gap_of(err: CliaError) -> Observation:
@@ -73,7 +73,7 @@ def behaviour_of(commit: AgentCommit) -> str | None:
     return commit.behaviour if names.is_id(commit.behaviour) else None
 
 
-class Record:
+class HistoryReader:
     """Git, as it is read in one go: what a commit says never changes, and merges look at the same ones again and again."""
 
     def __init__(self, core: Core) -> None:
@@ -112,7 +112,7 @@ class Record:
 # Commits
 
 
-def of_commit(record: Record, commit: AgentCommit) -> Iterator[Observation]:
+def of_commit(record: HistoryReader, commit: AgentCommit) -> Iterator[Observation]:
     """What one of an agent's own commits says."""
     at, cid, behaviour = commit.committer.at, commit.cid, behaviour_of(commit)
     if behaviour:
@@ -126,7 +126,7 @@ def of_commit(record: Record, commit: AgentCommit) -> Iterator[Observation]:
         yield from _of_merge(record, commit)
 
 
-def _of_merge(record: Record, commit: AgentCommit) -> Iterator[Observation]:
+def _of_merge(record: HistoryReader, commit: AgentCommit) -> Iterator[Observation]:
     at, cid = commit.committer.at, commit.cid
     ours, theirs = commit.parents
     try:
@@ -139,12 +139,12 @@ def _of_merge(record: Record, commit: AgentCommit) -> Iterator[Observation]:
         yield Observation(behaviour, MERGED_AFTER + str(rounded(at - began)), at, cid)
 
 
-def behaviours_between(record: Record, head: str, hidden: Sequence[str]) -> dict[str, int]:
+def behaviours_between(record: HistoryReader, head: str, hidden: Sequence[str]) -> dict[str, int]:
     """The behaviours of the agents' commits that a head has and others have not, each with the time of its oldest one.
 
     ``NoSuchObject`` where that cannot be told. In a shallow clone it never can: what is cut off might be what others have too.
     """
-    check_told(record, head, *hidden)
+    check_complete_history(record, head, *hidden)
     if not all(record.core.objects.kind(cid) == "commit" for cid in (head, *hidden)):
         return {}  # an event may name anything: what is no commit has no past
     found: dict[str, int] = {}
@@ -156,7 +156,7 @@ def behaviours_between(record: Record, head: str, hidden: Sequence[str]) -> dict
     return found
 
 
-def check_told(record: Record, *cids: str) -> None:
+def check_complete_history(record: HistoryReader, *cids: str) -> None:
     """``NoSuchObject`` where this clone cannot tell what some commits have in their past."""
     kind = record.core.objects.kind
     lacking = [*sorted(record.cut_off)[:1], *(cid for cid in cids if kind(cid) is None)]
@@ -167,7 +167,7 @@ def check_told(record: Record, *cids: str) -> None:
 def verdict_of(value: Any) -> str:
     """Whether a decision said yes or no: a truth value, 1 or 0, a word for it, or an object that has one."""
     if isinstance(value, dict):
-        value = next((value[key] for key in _SAID if key in value), None)
+        value = next((value[key] for key in _VERDICT_KEYS if key in value), None)
     word = str(value).strip().casefold() if isinstance(value, (str, bool, int)) else ""
     return "approved" if word in _YES else "rejected" if word in _NO else _OTHER
 
@@ -190,7 +190,7 @@ def _json(text: str | None) -> Any:
 # Events
 
 
-class Ended(NamedTuple):
+class SessionEnd(NamedTuple):
     """How a session ended."""
 
     session: str
@@ -198,15 +198,15 @@ class Ended(NamedTuple):
     status: str
 
 
-def ended_of(body: Mapping[str, Any]) -> Ended | None:
+def ended_of(body: Mapping[str, Any]) -> SessionEnd | None:
     flow, session, status = body.get("flow"), body.get("session"), body.get("status")
     if body.get("event") != "session-ended" or not names.is_id(flow):
         return None
     named = session if names.is_name(session) else ascii(session)[:64]  # no store keeps every text
-    return Ended(str(named), str(flow), status if status in STATUSES else _OTHER)
+    return SessionEnd(str(named), str(flow), status if status in STATUSES else _OTHER)
 
 
-class Landing(NamedTuple):
+class LandedWork(NamedTuple):
     """Work that came to a branch of people: the branch's new head, the agent's head, the branch, and where it stood before."""
 
     cid: str
@@ -217,11 +217,11 @@ class Landing(NamedTuple):
     behaviours: tuple[str, ...] = ()
 
 
-def landing_of(body: Mapping[str, Any], at: int) -> Landing | None:
+def landing_of(body: Mapping[str, Any], at: int) -> LandedWork | None:
     cid, head, onto, base = (body.get(key) for key in ("cid", "head", "onto", "base"))
     if body.get("event") != "landed" or not (names.is_id(cid) and names.is_id(head) and _is_of_people(onto)):
         return None
-    return Landing(str(cid), str(head), str(onto), str(base) if names.is_id(base) else None, at)
+    return LandedWork(str(cid), str(head), str(onto), str(base) if names.is_id(base) else None, at)
 
 
 def _is_of_people(onto: Any) -> bool:
@@ -232,7 +232,7 @@ def _is_of_people(onto: Any) -> bool:
         return False
 
 
-def of_refusal(record: Record, body: Mapping[str, Any], at: int, origin: str) -> Iterator[Observation]:
+def of_refusal(record: HistoryReader, body: Mapping[str, Any], at: int, origin: str) -> Iterator[Observation]:
     """A merge that ran into conflicts: work that others could not take in as it was. Both heads are ids."""
     try:
         oldest = behaviours_between(record, str(body["theirs"]), [str(body["ours"])])
@@ -246,7 +246,7 @@ def of_refusal(record: Record, body: Mapping[str, Any], at: int, origin: str) ->
 # Traces
 
 
-def of_trace(record: Record, commit: str, blob: str) -> Iterator[Observation]:
+def of_trace(record: HistoryReader, commit: str, blob: str) -> Iterator[Observation]:
     """How much an agent said on the way to a commit, and the tokens where its entries name them."""
     kind = record.core.objects.kind
     if kind(commit) not in (None, "commit") or kind(blob) not in (None, "blob"):
@@ -278,6 +278,6 @@ def tokens_of(entries: Sequence[Any]) -> dict[str, int]:
         usage = data.get("usage") if isinstance(data, dict) else None
         for side, spelt in (("input", ("input_tokens", "prompt_tokens")), ("output", ("output_tokens", "completion_tokens"))):
             said = next((usage[key] for key in spelt if type(usage.get(key)) is int), 0) if isinstance(usage, dict) else 0
-            if 0 < said <= _MOST:
+            if 0 < said <= _TOKENS_MAX:
                 found[side] = found.get(side, 0) + said
     return found

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
 
 
-class Past(NamedTuple):
+class PastSession(NamedTuple):
     """What is recorded of a session."""
 
     agent: str
@@ -45,19 +45,19 @@ LOST = "lost"
 """The status of a session of which git does not know how it ended."""
 
 
-def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, session: str | None) -> Past:
+def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, session: str | None) -> PastSession:
     """A session as git has it, where the store has lost it: as it was at the last commit that was made while it was live.
 
     That commit may be the decision that it went on with. ``NotFound`` where no commit was made while it was live.
     """
-    ended = _ended(core, agent)
+    ended = _session_ends(core, agent)
     for commit in core.own_commits(agent, head):
         kept = checkpoints.at(agent, commit.cid)
         if kept is not None and session in (None, kept.session):
             origin, resumes = kept.journal
-            found = Journal(origin, [*resumes, *_decided(commit, kept.session)])
+            found = Journal(origin, [*resumes, *_decision_answer(commit, kept.session)])
             status, count = ended.get(kept.session, (LOST, None))
-            return Past(agent, kept.session, found, status, in_part=status == LOST or count != len(found.resumes))
+            return PastSession(agent, kept.session, found, status, in_part=status == LOST or count != len(found.resumes))
     if session in ended:
         raise NotFound(
             f"git knows that session {session} of {agent!r} is {ended[session][0]}, and not what it was asked",
@@ -68,7 +68,7 @@ def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, ses
     raise no_session(agent, session)
 
 
-def _ended(core: Core, agent: str) -> dict[str, tuple[str, Any]]:
+def _session_ends(core: Core, agent: str) -> dict[str, tuple[str, Any]]:
     """How sessions ended, by the events in git, and how many answers each had got."""
     tip = core.refs.get(names.events(agent))
     found: dict[str, tuple[str, Any]] = {}
@@ -79,7 +79,7 @@ def _ended(core: Core, agent: str) -> dict[str, tuple[str, Any]]:
     return found
 
 
-def _decided(commit: AgentCommit, session: str) -> list[Resumed]:
+def _decision_answer(commit: AgentCommit, session: str) -> list[Resumed]:
     """The answer that a commit is: what is kept with a decision is the state before it."""
     asked, _, number = (commit.request or "").rpartition(".")
     if commit.kind != DECISION or asked != session or not number.isdecimal() or commit.value is None:
@@ -94,7 +94,7 @@ class Transcript(NamedTuple):
     turn: Turn
 
 
-def transcript(engine: Engine, past: Past, source: str) -> Transcript:
+def transcript(engine: Engine, past: PastSession, source: str) -> Transcript:
     """The session as it was, from its answers: what it asked for is nowhere else."""
     steps = []
     with engine.start(past.journal.origin.program(source), patient=True) as run:
@@ -112,7 +112,7 @@ def transcript(engine: Engine, past: Past, source: str) -> Transcript:
         return Transcript(tuple(steps), run.turn)
 
 
-def replayed(engine: Engine, past: Past, sources: tuple[str, str], with_: str) -> Replayed:
+def replayed(engine: Engine, past: PastSession, sources: tuple[str, str], with_: str) -> Replayed:
     """How the session would have gone. ``sources``: of the version that ran, and of the one it is tried with."""
     recorded = transcript(engine, past, sources[0])
     steps: list[ReplayStep] = []
@@ -128,19 +128,19 @@ def replayed(engine: Engine, past: Past, sources: tuple[str, str], with_: str) -
             printed.append(run.answer(call.number, answer).printed)
         turn = run.turn
     steps += [_step(call, None, None) for call in turn.pending]
-    return _told(past, with_, recorded, (turn, steps, "".join(printed)))
+    return _replay_result(past, with_, recorded, (turn, steps, "".join(printed)))
 
 
 def _by_request(recorded: Transcript) -> dict[str, deque[tuple[int, FlowAnswer]]]:
     found: dict[str, deque[tuple[int, FlowAnswer]]] = {}
     for number, (call, answer) in enumerate(recorded.steps, 1):
-        found.setdefault(_asked(call), deque()).append((number, answer))
+        found.setdefault(_request_key(call), deque()).append((number, answer))
     return found
 
 
 def _next(run: FlowRun, waiting: Mapping[str, deque[tuple[int, FlowAnswer]]]) -> tuple[FlowCall, int, FlowAnswer] | None:
     """Of the requests that were recorded too, the one that was answered first."""
-    known = [(waiting[key][0][0], call, key) for call in run.turn.pending if waiting.get(key := _asked(call))]
+    known = [(waiting[key][0][0], call, key) for call in run.turn.pending if waiting.get(key := _request_key(call))]
     if not known:
         return None
     _, call, key = min(known, key=lambda each: each[0])
@@ -148,7 +148,7 @@ def _next(run: FlowRun, waiting: Mapping[str, deque[tuple[int, FlowAnswer]]]) ->
     return call, number, answer
 
 
-def _asked(call: FlowCall) -> str:
+def _request_key(call: FlowCall) -> str:
     """What makes two requests the same: all but their place in the run."""
     return json.dumps([call.kind, call.tag, call.payload], sort_keys=True)
 
@@ -158,7 +158,7 @@ def _step(call: FlowCall, answer: FlowAnswer | None, number: int | None) -> Repl
     return made if answer is None else made._replace(value=answer.value, error=answer.error)
 
 
-def _told(past: Past, with_: str, recorded: Transcript, now: tuple[Turn, Sequence[ReplayStep], str]) -> Replayed:
+def _replay_result(past: PastSession, with_: str, recorded: Transcript, now: tuple[Turn, Sequence[ReplayStep], str]) -> Replayed:
     turn, steps, printed = now
     was = [_step(call, answer, number) for number, (call, answer) in enumerate(recorded.steps, 1)]
     was += [_step(call, None, None) for call in recorded.turn.pending]

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.behaviours.index import Index
-    from clia.behaviours.library import Draft, Library, Order
+    from clia.behaviours.index import ObservationIndex
+    from clia.behaviours.library import AdoptionOrder, BehaviourDraft, BehaviourLibrary
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Replayed, Suggestion
-    from clia.behaviours.replaying import Past
+    from clia.behaviours.replaying import PastSession
     from clia.behaviours.suggesting import Policy
-    from clia.federation.tracking import Tracking
+    from clia.federation.tracking import PeerTracking
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.flows import Flows
     from clia.sessions.lifecycle import Lifecycle
@@ -46,21 +46,21 @@ class BehaviourVerbs:
     _history: History
     _lifecycle: Lifecycle
     _running: Running
-    _tracking: Tracking
+    _tracking: PeerTracking
 
     _checkpoints: Checkpoints
 
     @cached_property
-    def _library(self) -> Library:
-        from clia.behaviours.library import Library
+    def _library(self) -> BehaviourLibrary:
+        from clia.behaviours.library import BehaviourLibrary
 
-        return Library(self._core, self._chains, self._flows)
+        return BehaviourLibrary(self._core, self._chains, self._flows)
 
     @cached_property
-    def _observed(self) -> Index:
-        from clia.behaviours.index import Index
+    def _observed(self) -> ObservationIndex:
+        from clia.behaviours.index import ObservationIndex
 
-        return Index(self._core)
+        return ObservationIndex(self._core)
 
     # Versions
 
@@ -70,10 +70,10 @@ class BehaviourVerbs:
         """A person's own version of a behaviour, which is current at once. ``kind``: prompt or session-flow, for a new one."""
         return self._library.add(self._draft(name, body, kind, None, why, notes), self._stamp(by))
 
-    def _draft(self, name: str, body: str, kind: str | None, parent: str | None, why: str, notes: str) -> Draft:
-        from clia.behaviours.library import Draft
+    def _draft(self, name: str, body: str, kind: str | None, parent: str | None, why: str, notes: str) -> BehaviourDraft:
+        from clia.behaviours.library import BehaviourDraft
 
-        return Draft(check_text(name, "name"), check_text(body, "body"), kind, parent, why, notes)
+        return BehaviourDraft(check_text(name, "name"), check_text(body, "body"), kind, parent, why, notes)
 
     def behaviours(self) -> list[KnownBehaviour]:
         """Every behaviour here with its versions, sorted by name."""
@@ -162,13 +162,13 @@ class BehaviourVerbs:
         self._library.check_body(name, found.kind, found.body)
         return found.cid, self._core.objects.blob(found.cid)
 
-    def _order(self, name: str, expect: str | None, why: str, by: str | None, said: Mapping[str, Any]) -> Order:
+    def _order(self, name: str, expect: str | None, why: str, by: str | None, said: Mapping[str, Any]) -> AdoptionOrder:
         """``expect``: a full id that is no version is compared as it is."""
-        from clia.behaviours.library import NOTHING, Order
+        from clia.behaviours.library import NOTHING, AdoptionOrder
 
         if expect is not None and expect != NOTHING and not names.is_id(expect):
             expect = self._library.version(check_text(expect, "expect"), name).cid
-        return Order(why, expect, said, self._stamp(by))
+        return AdoptionOrder(why, expect, said, self._stamp(by))
 
     def retire_behaviour(
         self, name: str, version: str | None = None, *, expect: str | None = None, why: str = "", by: str | None = None
@@ -190,7 +190,7 @@ class BehaviourVerbs:
 
     def brief(self, prompt: str, title: str, task: str = "", *, agent: str = "") -> Briefing:
         """The briefing that a prompt makes for a task: what ``spawn`` takes. A name's current version, or one by its id."""
-        from clia.behaviours.rendering import briefing
+        from clia.behaviours.prompts import briefing
 
         found = self.behaviour_version(prompt)
         if found.kind != PROMPT:
@@ -315,16 +315,16 @@ class BehaviourVerbs:
         sources = self._flows.source(past.journal.origin.flow), other.body
         return replayed(self._running.engine, past, sources, other.cid)
 
-    def _past(self, agent: str, session_id: str | None) -> Past:
+    def _past(self, agent: str, session_id: str | None) -> PastSession:
         """A session by the store; where that has lost it, as far as git has it."""
-        from clia.behaviours.replaying import Past, past_in_git
+        from clia.behaviours.replaying import PastSession, past_in_git
 
         self._core.require_known(agent)
         try:
             found = self._lifecycle.session(agent, session_id)
         except NotFound:
             return past_in_git(self._core, self._checkpoints, agent, self._history.find(agent), session_id)
-        return Past(agent, found.id, self._lifecycle.recorded(agent, found.id), found.status)
+        return PastSession(agent, found.id, self._lifecycle.recorded(agent, found.id), found.status)
 
     def _named(self, text: str) -> str:
         """The commit that is named as evidence: of an agent's work, or an event on a chain."""

@@ -16,11 +16,11 @@ from clia.behaviours.observing import (
     LANDED_AFTER,
     REVERTED,
     SESSION,
-    Landing,
+    HistoryReader,
+    LandedWork,
     Observation,
-    Record,
     behaviours_between,
-    check_told,
+    check_complete_history,
     ended_of,
     gap,
     gap_of,
@@ -55,7 +55,7 @@ _NOTHING_YET: Mapping[str, Any] = {"ended": [], "refused": [], "landed": []}
 _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})\b", re.MULTILINE)
 
 
-class Part(NamedTuple):
+class SourceReading(NamedTuple):
     """What reading a source came to."""
 
     observations: list[Observation]
@@ -68,7 +68,7 @@ class Part(NamedTuple):
         return ([] if found[0] == "" else found) if found else None
 
 
-class Source:
+class ObservationSource:
     """One thing that is read, and where it stands; no tip: it is gone."""
 
     def __init__(self, kind: str, of: str, tip: Any) -> None:
@@ -80,20 +80,25 @@ class Source:
     def name(self) -> str:
         return f"{self.kind}/{self.of}"
 
-    def go_on(self, record: Record, known: Any, memo: Any) -> Part | None:
+    def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
         """What came after ``known``; None where that cannot be told from what was before. May fail where ``whole`` does not."""
         del record, known, memo
         return None
 
-    def whole(self, record: Record) -> Part:
+    def whole(self, record: HistoryReader) -> SourceReading:
         """All that there is; ``CliaError`` where nothing can be told."""
         raise NotImplementedError
 
 
-def of_agents(core: Core) -> list[Source]:
+def of_agents(core: Core) -> list[ObservationSource]:
     """The sources of every agent, at work or archived."""
-    found: dict[str, Source] = {}
-    for kind, prefix in ((_Branch, names.ARCHIVE), (_Branch, names.HEADS), (_Events, names.EVENTS), (_Traces, names.TRACES)):
+    found: dict[str, ObservationSource] = {}
+    for kind, prefix in (
+        (_AgentBranch, names.ARCHIVE),
+        (_AgentBranch, names.HEADS),
+        (_AgentEvents, names.EVENTS),
+        (_AgentTraces, names.TRACES),
+    ):
         for ref, tip in core.refs.under(prefix):
             name = ref.removeprefix(prefix)
             if names.is_name(name):
@@ -102,62 +107,62 @@ def of_agents(core: Core) -> list[Source]:
     return list(found.values())
 
 
-class _Branch(Source):
+class _AgentBranch(ObservationSource):
     """An agent's own commits."""
 
     def __init__(self, name: str, tip: str) -> None:
         super().__init__(BRANCH, name, tip)
 
-    def go_on(self, record: Record, known: Any, memo: Any) -> Part | None:
+    def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
         del memo
         return self._read(record, known) if names.is_id(known) else None
 
-    def whole(self, record: Record) -> Part:
-        return self._read(record, None) or Part([], None)
+    def whole(self, record: HistoryReader) -> SourceReading:
+        return self._read(record, None) or SourceReading([], None)
 
-    def _read(self, record: Record, until: str | None) -> Part | None:
+    def _read(self, record: HistoryReader, until: str | None) -> SourceReading | None:
         """The agent's own commits down to one that was read, which may not be met: None; or to its first."""
         found: list[Observation] = []
         last = None
         for last in record.core.graph.first_parents(self.tip):
             if last.cid == until:
-                return Part(found, None)
+                return SourceReading(found, None)
             commit = record.read(last)
             if commit.agent == self.of and commit.kind is not None:
                 found += of_commit(record, commit)
                 if commit.kind == SPAWN:
-                    return None if until else Part(found, None)
+                    return None if until else SourceReading(found, None)
         if until:
             return None
         # A branch that plain git made has no first commit of the agent's, and is whole all the same.
         if last is not None and (last.parents or last.cid in record.cut_off):
             found.append(gap(last.parents[0] if last.parents else last.cid))
-        return Part(found, None)
+        return SourceReading(found, None)
 
 
-class _Events(Source):
+class _AgentEvents(ObservationSource):
     """An agent's chain of events: how its sessions ended, what was refused, what landed."""
 
     def __init__(self, name: str, tip: str) -> None:
         super().__init__(EVENTS, name, tip)
 
-    def go_on(self, record: Record, known: Any, memo: Any) -> Part | None:
+    def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
         core = record.core
-        if not _leads_on(core, self.tip, known) or not isinstance(memo, dict):
+        if not _is_ancestor(core, self.tip, known) or not isinstance(memo, dict):
             return None
         new = list(core.graph.walk([self.tip], [known]))
         if any(len(each.parents) > 1 for each in new):
             return None  # another clone's chain came in: its events may be older than those that were read
         return self._read(record, new, memo)
 
-    def whole(self, record: Record) -> Part:
+    def whole(self, record: HistoryReader) -> SourceReading:
         core = record.core
         commits = list(core.graph.walk([self.tip]))
-        found = self._read(record, commits, _NOTHING_YET) or Part([], _NOTHING_YET)
+        found = self._read(record, commits, _NOTHING_YET) or SourceReading([], _NOTHING_YET)
         cut = sorted(record.cut_off.intersection(each.cid for each in commits))
         return found._replace(observations=[*found.observations, *map(gap, cut)])
 
-    def _read(self, record: Record, commits: Sequence[Commit], memo: Mapping[str, Any]) -> Part | None:
+    def _read(self, record: HistoryReader, commits: Sequence[Commit], memo: Mapping[str, Any]) -> SourceReading | None:
         """None where a session that was read has ended once more: it was opened again."""
         before, refused = frozenset(memo["ended"]), set(memo["refused"])
         landed = [_landing(each) for each in memo["landed"]]
@@ -188,9 +193,11 @@ class _Events(Source):
             "refused": sorted(refused),
             "landed": [[*each[:5], list(each.behaviours)] for each in landed],
         }
-        return Part(found, after)
+        return SourceReading(found, after)
 
-    def _landed(self, record: Record, landing: Landing, before: Sequence[Landing], found: list[Observation]) -> Landing:
+    def _landed(
+        self, record: HistoryReader, landing: LandedWork, before: Sequence[LandedWork], found: list[Observation]
+    ) -> LandedWork:
         """The landing with the behaviours of what was new in it: a squash does not show what earlier ones brought."""
         hidden = [each.head for each in before if each.onto == landing.onto][-_LOOK_BACK:]
         try:
@@ -205,20 +212,20 @@ class _Events(Source):
         return landing._replace(behaviours=tuple(sorted(oldest)))
 
 
-def _squashed(record: Record, agent: str, head: str, base: str) -> list[str]:
+def _squashed(record: HistoryReader, agent: str, head: str, base: str) -> list[str]:
     """The heads of others that squashes brought to a branch since it parted from ``head``; git does not see that they did."""
-    check_told(record, head, base)
+    check_complete_history(record, head, base)
     found = (record.squashed(cid) for cid in record.between(base, [head]))
     return [each[1] for each in found if each is not None and each[0] != agent]
 
 
-class _Traces(Source):
+class _AgentTraces(ObservationSource):
     """The traces that are bound to an agent's commits."""
 
     def __init__(self, name: str, tip: str) -> None:
         super().__init__(TRACES, name, tip)
 
-    def go_on(self, record: Record, known: Any, memo: Any) -> Part | None:
+    def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
         del memo
         core = record.core
         if not names.is_id(known) or core.objects.kind(known) != "commit":
@@ -228,25 +235,25 @@ class _Traces(Source):
             return None  # a trace was bound anew, or taken away
         return self._of(record, {commit: blob for commit, blob in now.items() if commit not in before})
 
-    def whole(self, record: Record) -> Part:
+    def whole(self, record: HistoryReader) -> SourceReading:
         return self._of(record, self._notes(record.core, self.tip))
 
     def _notes(self, core: Core, tip: str) -> dict[str, str]:
         entries = core.objects.entries(core.objects.commit(tip).tree)
         return {path.replace("/", ""): entry.cid for path, entry in entries.items() if names.is_id(path.replace("/", ""))}
 
-    def _of(self, record: Record, notes: Mapping[str, str]) -> Part:
+    def _of(self, record: HistoryReader, notes: Mapping[str, str]) -> SourceReading:
         found = [each for commit, blob in notes.items() for each in of_trace(record, commit, blob)]
-        return Part(found, None)
+        return SourceReading(found, None)
 
 
 # Reverts
 
 
-def of_people(core: Core, landings: Mapping[str, list[Any]], memo: Any) -> Source:
+def of_people(core: Core, landings: Mapping[str, list[Any]], memo: Any) -> ObservationSource:
     """The branches of people that work came to, with all that landed on them: what a revert is about depends on both."""
     known = {agent: [_landing(each) for each in rows] for agent, rows in landings.items()}
-    return _People(tips_of(core, sorted({each.onto for rows in known.values() for each in rows})), known, memo)
+    return _PeopleBranches(tips_of(core, sorted({each.onto for rows in known.values() for each in rows})), known, memo)
 
 
 def tips_of(core: Core, refs: Iterable[str]) -> dict[str, str | None]:
@@ -261,16 +268,16 @@ def _tip(core: Core, ref: str) -> str | None:
         return None
 
 
-class _People(Source):
+class _PeopleBranches(ObservationSource):
     """What reverts say is worked out from scratch each time: they are few, and each may undo another. Commits are walked once."""
 
-    def __init__(self, tips: Mapping[str, str | None], landings: Mapping[str, list[Landing]], memo: Any) -> None:
+    def __init__(self, tips: Mapping[str, str | None], landings: Mapping[str, list[LandedWork]], memo: Any) -> None:
         super().__init__(PEOPLE, "branches", {"tips": dict(tips)})
         self._tips = sorted({tip for tip in tips.values() if tip is not None})
         self._landings = landings
         self._memo = memo if isinstance(memo, dict) else {}
 
-    def whole(self, record: Record) -> Part:
+    def whole(self, record: HistoryReader) -> SourceReading:
         core = record.core
         old, cut = self._old(core), record.cut_off
         walked, reverts = self._known(core, old)
@@ -282,18 +289,18 @@ class _People(Source):
             if commit.cid in cut:
                 lacking.append(commit.cid)
         observations = [*self._reverted(core, reverts), *map(gap, sorted(lacking))]
-        return Part(observations, {"tips": self._tips, "old": old, "reverts": sorted(reverts)} if not lacking else None)
+        return SourceReading(observations, {"tips": self._tips, "old": old, "reverts": sorted(reverts)} if not lacking else None)
 
     def _known(self, core: Core, old: list[str]) -> tuple[list[str], list[tuple[str, str, int]]]:
         """Where walking stopped the last time, and the reverts that were met till there; nothing where branches were rewritten."""
         walked = self._memo.get("tips", [])
-        if self._memo.get("old") != old or not all(any(_leads_on(core, tip, cid) for tip in self._tips) for cid in walked):
+        if self._memo.get("old") != old or not all(any(_is_ancestor(core, tip, cid) for tip in self._tips) for cid in walked):
             return [], []
         return walked, [(cid, target, at) for cid, target, at in self._memo["reverts"]]
 
     def _old(self, core: Core) -> list[str]:
         """Where each branch stood before the first landing on it: nothing older can revert what landed."""
-        first: dict[str, Landing] = {}
+        first: dict[str, LandedWork] = {}
         for rows in self._landings.values():
             for each in rows:
                 if each.onto not in first or each.at < first[each.onto].at:
@@ -306,14 +313,14 @@ class _People(Source):
     def _reverted(self, core: Core, reverts: Sequence[tuple[str, str, int]]) -> Iterator[Observation]:
         """Seen when the work landed: of what came in a month, so much was reverted, whenever that was."""
         found: dict[tuple[str, str], tuple[int, Observation]] = {}
-        standing = _standing({cid: target for cid, target, _ in reverts})
+        standing = _effective_reverts({cid: target for cid, target, _ in reverts})
         for cid, target, at in sorted(reverts):
             for landing, behaviour in self._about(core, cid, target) if cid in standing else ():
                 made = Observation(behaviour, REVERTED, landing.at, cid)
                 found[landing.cid, behaviour] = max(found.get((landing.cid, behaviour), (at, made)), (at, made))
         return (made for _, made in found.values())
 
-    def _about(self, core: Core, revert: str, target: str) -> list[tuple[Landing, str]]:
+    def _about(self, core: Core, revert: str, target: str) -> list[tuple[LandedWork, str]]:
         """Which landings, and whose work in them, a commit took back."""
         if core.objects.kind(target) != "commit":
             return []
@@ -323,20 +330,20 @@ class _People(Source):
             return [(each, behaviour) for each in landed for behaviour in each.behaviours if self._took_back(core, each, revert)]
         if not commit.agent or not commit.behaviour:
             return []
-        first: dict[str, Landing] = {}  # by branch: what came again with a later landing came with the first
+        first: dict[str, LandedWork] = {}  # by branch: what came again with a later landing came with the first
         rows = [each for each in self._landings.get(commit.agent, ()) if commit.behaviour in each.behaviours]
         for each in sorted(rows, key=lambda row: row.at < commit.committer.at):  # mostly the first one after it
             if each.onto not in first and core.graph.descends(each.head, target):
                 first[each.onto] = each
         return [(each, commit.behaviour) for each in first.values() if self._took_back(core, each, revert)]
 
-    def _took_back(self, core: Core, landing: Landing, revert: str) -> bool:
+    def _took_back(self, core: Core, landing: LandedWork, revert: str) -> bool:
         """Whether the branch has the revert, and did not get it with the very work: an agent may correct itself before."""
         tip = self.tip["tips"].get(landing.onto)
         return tip is not None and core.graph.descends(tip, revert) and not core.graph.descends(landing.head, revert)
 
 
-def _standing(targets: Mapping[str, str]) -> set[str]:
+def _effective_reverts(targets: Mapping[str, str]) -> set[str]:
     """The reverts that no other one has undone that stands itself. A commit cannot name a later one, so there is no circle."""
     waiting = Counter(target for target in targets.values() if target in targets)
     ready = [cid for cid in targets if not waiting[cid]]
@@ -350,7 +357,7 @@ def _standing(targets: Mapping[str, str]) -> set[str]:
     return targets.keys() - undone
 
 
-def keep_landings(values: Values, source: Source, memo: Any) -> None:
+def keep_landings(values: Values, source: ObservationSource, memo: Any) -> None:
     """What landed, where all of it is found without reading every agent's row."""
     if source.kind != EVENTS:
         return
@@ -367,10 +374,10 @@ def keep_landings(values: Values, source: Source, memo: Any) -> None:
     values.put(READ + PEOPLE_NAME, {"stale": 1 if mark is None else mark.version + 1})
 
 
-def _landing(made: Sequence[Any]) -> Landing:
+def _landing(made: Sequence[Any]) -> LandedWork:
     cid, head, onto, base, at, behaviours = made
-    return Landing(cid, head, onto, base, at, tuple(behaviours))
+    return LandedWork(cid, head, onto, base, at, tuple(behaviours))
 
 
-def _leads_on(core: Core, tip: str, known: Any) -> bool:
+def _is_ancestor(core: Core, tip: str, known: Any) -> bool:
     return names.is_id(known) and core.objects.kind(known) == "commit" and core.graph.descends(tip, known)

@@ -3,25 +3,36 @@
 Invariant: nothing is suggested on fewer observations than stated, and of versions that are equally good, whenever and however
 often one asks, a change is suggested with at most the stated probability; where versions come and go, of those that there are at a
 time. What it rests on is named, commit by commit. Nothing is changed here.
+
+=====
+
+Following the operator's policies: what the record suggests is adopted where nobody needs to be asked.
+
+Invariant: only behaviours whose policy says so are looked at, and only versions that people let run are adopted. One that cannot be
+judged now is left for the next time, and keeps no other from its turn.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.behaviours.measures import MEASURES, check_measure, compare, count_of, rate_of, usual_measure
+from clia.behaviours.measures import MEASURES, check_measure, compare, count_of, newest_commits, rate_of, totals, usual_measure
 from clia.behaviours.model import ADOPT, KEEP, MAY_RUN, NOT_ENOUGH, RETIRE, RETIRED, Candidate, Suggestion
 from clia.behaviours.observing import LANDED, REVERTED
 from clia.behaviours.statistics import ERROR, LEAST, Count, still_needed
-from clia.behaviours.tally import newest, totals
+from clia.errors import NotFound
+from clia.sessions.handover import describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    import threading
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from clia.behaviours.measures import ObservationSum
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate
-    from clia.behaviours.tally import Sum
+    from clia.facade.config import Config
+    from clia.facade.space import Space
 
 
 class Policy(NamedTuple):
@@ -33,7 +44,7 @@ class Policy(NamedTuple):
     adopt: bool = False
 
 
-def suggest(known: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str, Sum], policy: Policy) -> Suggestion:
+def suggest(known: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str, ObservationSum], policy: Policy) -> Suggestion:
     """Compares the current version with every other that may still be adopted."""
     measure = check_measure(policy.measure or usual_measure(known.kind))
     others = [each for each in known.versions if each.cid != current.cid and each.state != RETIRED]
@@ -60,7 +71,7 @@ def suggest(known: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str,
     )
 
 
-def _candidate(version: BehaviourVersion, measure: str, own: Count, its: Sum, error: float) -> Candidate:
+def _candidate(version: BehaviourVersion, measure: str, own: Count, its: ObservationSum, error: float) -> Candidate:
     count = count_of(totals(its.days), measure)
     made = compare(measure, own, count, error)
     return Candidate(version.cid, version.state, made, None if made.proven else still_needed(own, count, error))
@@ -85,25 +96,25 @@ def _why(action: str, own: Rate, chosen: Candidate | None, candidates: Sequence[
     if chosen is not None:
         side = "better" if action == ADOPT else "worse"
         its = chosen.compared.after
-        return f"{chosen.cid[:12]} is shown to be {side} by {what}: {told(its)}, the current version {told(own)}"
+        return f"{chosen.cid[:12]} is shown to be {side} by {what}: {rate_text(its)}, the current version {rate_text(own)}"
     if action == KEEP:
         if not candidates:
-            return f"there is no other version; the current one by {what}: {told(own)}"
-        return f"no version is shown to be better or worse than the current one by {what}: {told(own)}"
+            return f"there is no other version; the current one by {what}: {rate_text(own)}"
+        return f"no version is shown to be better or worse than the current one by {what}: {rate_text(own)}"
     one = policy.least == 1
     needed = f"{policy.least} observation{'' if one else 's'} of each {'is' if one else 'are'} needed by {what}"
     others = "".join(f", {each.cid[:12]} {each.compared.after.n}" for each in candidates) or ", and there is no other version"
     return f"not enough data: {needed}; the current version has {own.n or 'none'}{others}"
 
 
-def told(rate: Rate) -> str:
+def rate_text(rate: Rate) -> str:
     """A rate in words: with its interval and its count, or that there is none."""
     if rate.rate is None:
         return "never observed"
-    return f"{share(rate.rate)} % of {rate.n} ({share(rate.low)} to {share(rate.high)} %)"
+    return f"{percentage(rate.rate)} % of {rate.n} ({percentage(rate.low)} to {percentage(rate.high)} %)"
 
 
-def share(value: float) -> str:
+def percentage(value: float) -> str:
     """A share in hundredths; only what is all or nothing is told as that."""
     text = f"{100 * value:.0f}"
     if text not in ("0", "100") or value in (0, 1):
@@ -112,12 +123,61 @@ def share(value: float) -> str:
     return {"0.0": "<0.1", "100.0": ">99.9"}.get(closer, closer)
 
 
-def _evidence(sums: Sequence[Sum], measure: str) -> tuple[str, ...]:
+def _evidence(sums: Sequence[ObservationSum], measure: str) -> tuple[str, ...]:
     """The newest commits of each version that say well, and those that say not."""
     each = MEASURES[measure]
     keys = (*each.good, *each.bad) if measure != "kept" else (LANDED, REVERTED)
     found: list[Sequence[Any]] = []
     for made in sums:
         for key in keys:
-            found += newest(made.seen.get(key, ()))
+            found += newest_commits(made.seen.get(key, ()))
     return tuple(dict.fromkeys(origin for _, origin in sorted(map(tuple, found), reverse=True)))
+
+
+class PolicyFollower:
+    """What a worker does with them, in a thread of its own: no request waits for it."""
+
+    def __init__(self, space: Space, config: Config, wait: Callable[[threading.Event, float], bool]) -> None:
+        self._space = space
+        self._policies = config.behaviours
+        self._seconds = config.worker.behaviours_seconds
+        self._wait = wait
+        self.adopted: tuple[str, ...] = ()  # since it was started: each version with its name
+        self.trouble: str | None = None  # why it could not look the last time
+
+    def any(self) -> bool:
+        """Whether any policy adopts by itself."""
+        return any(policy.adopt for policy in self._policies.values())
+
+    def keep_following(self, over: threading.Event, tell: Callable[[], None]) -> None:
+        """At once, so that also a worker that works only once does it, and then every so often."""
+        while True:
+            self.trouble = self._followed(tell)
+            if self.trouble is not None:
+                tell()
+            if self._wait(over, self._seconds):
+                return
+
+    def _followed(self, tell: Callable[[], None]) -> str | None:
+        """Judges each behaviour once; what was in the way, if anything was."""
+        trouble = None
+        try:
+            names = [each.name for each in self._space.behaviours() if self._adopts(each.name)]
+        except Exception as err:  # noqa: BLE001  # whatever it is: the thread goes on, and looks again
+            return f"policies: {describe(err)}"
+        for name in names:
+            try:
+                made = self._space.follow_policy(name)
+            except NotFound:  # nothing of it is current, or it is gone
+                continue
+            except Exception as err:  # noqa: BLE001  # as above
+                trouble = f"policy of {name}: {describe(err)}"
+                continue
+            if made is not None:
+                self.adopted += (f"{name} {made.cid}",)
+                tell()
+        return trouble
+
+    def _adopts(self, name: str) -> bool:
+        policy = self._policies.get(name) or self._policies.get("*")
+        return policy is not None and policy.adopt

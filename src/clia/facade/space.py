@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from clia.federation.service import Abroad
+    from clia.federation.service import FederationResources
     from clia.git.records import Checkout, FileChange, Pushed
     from clia.git.workbench import GitWorkbench
     from clia.hub.meeting import Meeting
@@ -80,7 +80,7 @@ class Parts(NamedTuple):
     entry_max: int
     place: str  # where lineage is asked who an agent is
     running: Running  # what sessions need
-    abroad: Abroad  # what federation needs
+    abroad: FederationResources  # what federation needs
     meeting: Meeting | None = None  # the hub, where there is one
     close: Callable[[], None] = lambda: None  # lets go of what is neither the store nor a run
 

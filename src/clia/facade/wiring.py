@@ -25,8 +25,8 @@ from clia.facade.joining import (
 )
 from clia.facade.settings import check_address, clock_of, person_of
 from clia.facade.space import Parts, Space
-from clia.federation.ed25519 import Ed25519Verifier, KeyFiles
-from clia.federation.service import Abroad
+from clia.federation.service import FederationResources
+from clia.federation.signing import Ed25519Verifier, KeyFiles
 from clia.federation.transport import GitTransport
 from clia.git.command import GitCommand
 from clia.git.graph import GitGraph
@@ -196,12 +196,12 @@ def _met(git: Git, hub: RemoteHub, alone: Core) -> tuple[Core, Meeting]:
     return core, meeting
 
 
-def _abroad(git: Git, home: str, config: Config) -> Abroad:
+def _abroad(git: Git, home: str, config: Config) -> FederationResources:
     """What federation needs: keys beside the store, where no commit reaches them."""
     options = config.federation
     limits = TransferLimits(options.transfer_mb * 1024 * 1024, options.transfer_seconds)
     ring, transport = KeyFiles(os.path.join(home, "keys")), GitTransport(git.handle, git.command)
-    return Abroad(ring, Ed25519Verifier(), transport, limits, lambda: token_hex(16), lambda: peer_address(home))
+    return FederationResources(ring, Ed25519Verifier(), transport, limits, lambda: token_hex(16), lambda: peer_address(home))
 
 
 def _config_path(git: Git, settings: Settings) -> str | None:

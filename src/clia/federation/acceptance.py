@@ -18,8 +18,8 @@ from clia.federation.statements import (
     REFS_MAX,
     TOKEN_MAX,
     TOKEN_TYPE,
-    TYPES_PLACE,
-    Claim,
+    TYPES_PREFIX,
+    RefClaim,
     Statement,
     digest,
     read_statement,
@@ -32,14 +32,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from clia.federation.signing import Verifier
+    from clia.federation.signing import Ed25519Verifier
 
+if TYPE_CHECKING:
     Allowed = Callable[[str, str], bool]
 
 DENIED, CLASH = "capability-denied", "type-clash"
-SKEW = 300
+CLOCK_SKEW = 300
 """Seconds by which the clocks of two spaces may differ."""
-LIFE_MAX = 400 * 86400
+LIFETIME_MAX = 400 * 86400
 """A statement that would hold for longer was not meant."""
 
 
@@ -50,21 +51,21 @@ class Position(NamedTuple):
     last: str | None = None
     level: int = 0  # the highest format it has spoken
     forked: bool = False
-    waiting: Mapping[str, Claim] = {}  # by ref
+    waiting: Mapping[str, RefClaim] = {}  # by ref
     at: int = 0  # when the last statement was made, by the peer's own clock
 
 
-class Listener(NamedTuple):
+class ListenerContext(NamedTuple):
     """Who hears, whom, and when."""
 
     me: str
     space: str  # the peer's
     keys: tuple[str, ...]  # its chain, newest last
     now: int
-    verifier: Verifier
+    verifier: Ed25519Verifier
 
 
-class Heard(NamedTuple):
+class AcceptResult(NamedTuple):
     """What became of a token. ``refusal`` is None where it was accepted; ``statement`` where it could be read."""
 
     position: Position
@@ -75,34 +76,34 @@ class Heard(NamedTuple):
 class Follow(NamedTuple):
     """A ref is to be tracked where its owner says."""
 
-    claim: Claim
+    claim: RefClaim
     tracked: str | None
 
 
 class Forget(NamedTuple):
     """A ref is no longer shared."""
 
-    claim: Claim
+    claim: RefClaim
     tracked: str
 
 
 class Learn(NamedTuple):
     """A type is to be known here too."""
 
-    claim: Claim
+    claim: RefClaim
 
 
 class Withheld(NamedTuple):
     """It is not let in, for now: the gate denies it, or its type is another one here."""
 
-    claim: Claim
+    claim: RefClaim
     code: str = DENIED
 
 
 Effect = Follow | Forget | Learn | Withheld
 
 
-def accept(position: Position, token: str, listener: Listener, tracked: Mapping[str, str]) -> Heard:
+def accept(position: Position, token: str, listener: ListenerContext, tracked: Mapping[str, str]) -> AcceptResult:
     """The next position. ``tracked``: where each ref of the peer is tracked now, by the owner's name of it."""
     statement = None
     try:
@@ -111,15 +112,15 @@ def accept(position: Position, token: str, listener: Listener, tracked: Mapping[
         name = digest(token)
         _check_place(position, statement, name)
         _check_time(statement, listener.now)
-        waiting = _waiting(position, statement, tracked)
+        waiting = _waiting_claims(position, statement, tracked)
     except CliaError as err:
         forked = position.forked or err.code == "chain-forked"
-        return Heard(position._replace(forked=forked), statement, err)
+        return AcceptResult(position._replace(forked=forked), statement, err)
     level = max(position.level, statement.format)
-    return Heard(Position(statement.seq, name, level, forked=False, waiting=waiting, at=statement.at), statement)
+    return AcceptResult(Position(statement.seq, name, level, forked=False, waiting=waiting, at=statement.at), statement)
 
 
-def _authentic(position: Position, token: str, listener: Listener) -> Statement:
+def _authentic(position: Position, token: str, listener: ListenerContext) -> Statement:
     if len(token) > TOKEN_MAX:
         raise refusal("statement-too-large", f"a statement has at most {TOKEN_MAX} characters, this one {len(token)}")
     signed = listener.verifier.read(token, TOKEN_TYPE, listener.keys)
@@ -128,7 +129,7 @@ def _authentic(position: Position, token: str, listener: Listener) -> Statement:
     return read_statement(signed.payload, position.level)
 
 
-def _check_addressed(statement: Statement, listener: Listener) -> None:
+def _check_addressed(statement: Statement, listener: ListenerContext) -> None:
     if statement.space != listener.space:
         message = f"it speaks for the space {statement.space}, not for {listener.space}"
         raise refusal("wrong-space", message, space=statement.space)
@@ -155,20 +156,20 @@ def _check_place(position: Position, statement: Statement, name: str) -> None:
 
 def _check_time(statement: Statement, now: int) -> None:
     # Numbers are milliseconds of the clock: none can be used up for ever by whoever has had the key for a moment.
-    if statement.at > now + SKEW or statement.seq > (now + SKEW) * 1000:
+    if statement.at > now + CLOCK_SKEW or statement.seq > (now + CLOCK_SKEW) * 1000:
         raise refusal("from-the-future", "it was signed later than now: one of the two clocks is wrong", at=statement.at, now=now)
-    if statement.exp <= now - SKEW:
+    if statement.exp <= now - CLOCK_SKEW:
         raise refusal("expired", f"it held until {statement.exp}", exp=statement.exp, now=now)
-    if statement.exp - statement.at > LIFE_MAX:
-        raise refusal("lives-too-long", f"a statement holds for at most {LIFE_MAX} seconds", exp=statement.exp)
+    if statement.exp - statement.at > LIFETIME_MAX:
+        raise refusal("lives-too-long", f"a statement holds for at most {LIFETIME_MAX} seconds", exp=statement.exp)
 
 
-def _waiting(position: Position, statement: Statement, tracked: Mapping[str, str]) -> dict[str, Claim]:
+def _waiting_claims(position: Position, statement: Statement, tracked: Mapping[str, str]) -> dict[str, RefClaim]:
     """The claims that wait after a statement. A snapshot is all there is: what it leaves out is no longer shared."""
     if statement.is_snapshot:
         said = {each.ref: each for each in statement.claims}
-        gone = [ref for ref in tracked if ref not in said and not ref.startswith(TYPES_PLACE)]
-        return unsettled(said | {ref: _withdrawn(ref) for ref in gone}, tracked)
+        gone = [ref for ref in tracked if ref not in said and not ref.startswith(TYPES_PREFIX)]
+        return unsettled(said | {ref: _withdrawal(ref) for ref in gone}, tracked)
     claim = statement.claims[0]
     known = claim.ref in position.waiting or claim.ref in tracked
     if not known and len(position.waiting) + len(tracked) >= REFS_MAX:
@@ -176,29 +177,29 @@ def _waiting(position: Position, statement: Statement, tracked: Mapping[str, str
     return {**position.waiting, claim.ref: claim}
 
 
-def unsettled(waiting: Mapping[str, Claim], tracked: Mapping[str, str]) -> dict[str, Claim]:
+def unsettled(waiting: Mapping[str, RefClaim], tracked: Mapping[str, str]) -> dict[str, RefClaim]:
     """The claims that are not carried out."""
     return {ref: each for ref, each in waiting.items() if each.new != tracked.get(ref)}
 
 
-def _withdrawn(ref: str) -> Claim:
-    return Claim(ref, None, "agent-commit", "head-move")
+def _withdrawal(ref: str) -> RefClaim:
+    return RefClaim(ref, None, "agent-commit", "head-move")
 
 
-def is_clash(claim: Claim, tracked: Mapping[str, str]) -> bool:
+def is_clash(claim: RefClaim, tracked: Mapping[str, str]) -> bool:
     """Whether a peer means another type by a name than is meant here; what is built in means the same everywhere."""
-    ours = claim.ref.startswith(TYPES_PLACE) and claim.type not in BUILT_IN
+    ours = claim.ref.startswith(TYPES_PREFIX) and claim.type not in BUILT_IN
     return ours and tracked.get(claim.ref) not in (None, claim.new)
 
 
-def outstanding(waiting: Sequence[Claim], tracked: Mapping[str, str], allowed: Allowed) -> list[Effect]:
+def outstanding(waiting: Sequence[RefClaim], tracked: Mapping[str, str], allowed: Allowed) -> list[Effect]:
     """What is to be done, in an order in which it can be: parents of types before their subtypes' users.
 
     What is no longer shared is let go of without asking the gate: it takes nothing in.
     """
     found: list[Effect] = []
     clashing = {each.type for each in waiting if is_clash(each, tracked)}
-    for claim in sorted(waiting, key=lambda each: (not each.ref.startswith(TYPES_PLACE), each.ref)):
+    for claim in sorted(waiting, key=lambda each: (not each.ref.startswith(TYPES_PREFIX), each.ref)):
         at = tracked.get(claim.ref)
         if claim.new == at:
             continue
@@ -209,5 +210,5 @@ def outstanding(waiting: Sequence[Claim], tracked: Mapping[str, str], allowed: A
         elif claim.type in clashing and claim.ref.startswith(names.HEADS):
             found.append(Withheld(claim, CLASH))  # the gate was asked about another type than its owner means
         else:
-            found.append(Learn(claim) if claim.ref.startswith(TYPES_PLACE) else Follow(claim, at))
+            found.append(Learn(claim) if claim.ref.startswith(TYPES_PREFIX) else Follow(claim, at))
     return found

@@ -17,14 +17,14 @@ from clia.federation.peers import shares
 from clia.federation.statements import (
     SNAPSHOT,
     TOKEN_TYPE,
-    TYPES_PLACE,
-    Claim,
+    TYPES_PREFIX,
+    RefClaim,
     Statement,
     claim_of,
     define_cid,
     digest,
-    part_of,
     read_statement,
+    token_part,
 )
 from clia.space.adoption import KEYS_LOCK
 from clia.values import refs as names
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.federation.keys import Keys
-    from clia.federation.peers import Pinned
-    from clia.federation.signing import KeyRing, Verifier
+    from clia.federation.keys import SpaceKeys
+    from clia.federation.peers import PinnedPeer
+    from clia.federation.signing import Ed25519Verifier, KeyFiles
     from clia.federation.transport import GitTransport
     from clia.git.graph import GitGraph
     from clia.git.records import Commit
@@ -49,41 +49,41 @@ if TYPE_CHECKING:
 
 ANNOUNCEMENT = "Clia-Announcement"
 NOTHING_SHARED = "nothing-shared"
-LIFE = 30 * 86400
+STATEMENT_SECONDS = 30 * 86400
 """How long a statement holds."""
-_TOLD = 1024
+_ANNOUNCED_MAX = 1024
 """So many statements back a peer may still ask for what they name."""
 SNAPSHOT_EVERY = 256
 """So many statements after a snapshot there is another: whoever comes late has no more than these to read."""
 
 
-class Said(NamedTuple):
+class ChainState(NamedTuple):
     """Where our chain to an audience ends, and what it has told so far."""
 
     tip: str | None
     seq: int
     last: str | None
-    claims: dict[str, Claim]
+    claims: dict[str, RefClaim]
     since: int  # statements since the last snapshot
     at: int  # when that was
     key: str | None = None  # that the last statement is signed with
 
 
-class Signing(NamedTuple):
-    keys: Keys
-    ring: KeyRing
-    verifier: Verifier
+class SigningKeys(NamedTuple):
+    keys: SpaceKeys
+    ring: KeyFiles
+    verifier: Ed25519Verifier
 
 
-class Announcing:
-    def __init__(self, core: Core, envelope: Envelope, registry: Registry, signing: Signing, transport: GitTransport) -> None:
+class Announcer:
+    def __init__(self, core: Core, envelope: Envelope, registry: Registry, signing: SigningKeys, transport: GitTransport) -> None:
         self._core = core
         self._envelope = envelope
         self._registry = registry
         self._keys, self._ring, _ = signing
         self._transport = transport
 
-    def announce(self, peer: Pinned, *, snapshot: bool = False) -> Announced:
+    def announce(self, peer: PinnedPeer, *, snapshot: bool = False) -> Announced:
         """Says what is new to a peer. ``snapshot``: say everything, whatever was said before."""
         core = self._core
         self._keys.show()  # the first is made under a lock that is only shared from here on: nobody replaces a key meanwhile
@@ -115,22 +115,27 @@ class Announcing:
         told = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS, names.BEHAVIOURS, names.TYPES, names.PEERS)
         return text_digest(repr([self._core.refs.under(each) for each in told]))
 
-    def _is_due(self, said: Said, more: int) -> bool:
-        return said.since + more >= SNAPSHOT_EVERY or said.at + LIFE // 2 <= self._core.now()
+    def _is_due(self, said: ChainState, more: int) -> bool:
+        return said.since + more >= SNAPSHOT_EVERY or said.at + STATEMENT_SECONDS // 2 <= self._core.now()
 
     def _append(
-        self, peer: Pinned, key: str, said: Said, moves: Sequence[tuple[str | None, Claim]], heads: Sequence[Claim] | None
-    ) -> Said:
+        self,
+        peer: PinnedPeer,
+        key: str,
+        said: ChainState,
+        moves: Sequence[tuple[str | None, RefClaim]],
+        heads: Sequence[RefClaim] | None,
+    ) -> ChainState:
         core = self._core
         at = core.now()
         seq = said.seq
         tip, last, claims = said.tip, said.last, dict(said.claims)
-        wanted: list[tuple[str, tuple[Claim, ...], str | None]] = [(claim.trigger, (claim,), old) for old, claim in moves]
+        wanted: list[tuple[str, tuple[RefClaim, ...], str | None]] = [(claim.trigger, (claim,), old) for old, claim in moves]
         wanted += [(SNAPSHOT, tuple(heads), None)] if heads is not None else []
         for trigger, each, old in wanted:
             # A snapshot is newer than whatever a second writer with our key, or a chain that is lost, may have said before.
             seq = max(seq + 1, int(core.clock().timestamp() * 1000)) if trigger == SNAPSHOT else seq + 1
-            statement = Statement(core.space_id, peer.space, seq, last, at, at + LIFE, trigger, each, old)
+            statement = Statement(core.space_id, peer.space, seq, last, at, at + STATEMENT_SECONDS, trigger, each, old)
             token = self._ring.sign(key, TOKEN_TYPE, statement.payload())
             subject = trigger if statement.is_snapshot else f"{trigger} {each[0].ref}"
             tip, last = self._write(tip, token, subject), digest(token)
@@ -138,7 +143,7 @@ class Announcing:
         core.reached("objects-written")
         core.refs.move(names.announce(peer.space), said.tip, tip, "clia: announce")
         core.reached("committed")
-        return Said(tip, seq, last, {ref: one for ref, one in claims.items() if one.new is not None}, 0, at, key)
+        return ChainState(tip, seq, last, {ref: one for ref, one in claims.items() if one.new is not None}, 0, at, key)
 
     def _write(self, tip: str | None, token: str, subject: str) -> str:
         core = self._core
@@ -146,29 +151,29 @@ class Announcing:
         text = compose(subject, [(ANNOUNCEMENT, token)], "announcement")
         return core.objects.write_commit(core.empty_tree(), [tip] if tip else [], by, by, text)
 
-    def show(self, peer: Pinned, claims: dict[str, Claim], tip: str | None) -> None:
+    def show(self, peer: PinnedPeer, claims: dict[str, RefClaim], tip: str | None) -> None:
         """What the peer may fetch from our forge: the chain to it, our keys, and the commits that the chain names."""
         refs = {names.announce(peer.space): tip, names.KEYS: self._core.refs.get(names.KEYS)}
         top = names.announced(peer.space)
-        refs |= {top + each.place: each.new for each in claims.values() if not each.ref.startswith(TYPES_PLACE)}
+        refs |= {top + each.place: each.new for each in claims.values() if not each.ref.startswith(TYPES_PREFIX)}
         self._transport.show(peer.space, {ref: cid for ref, cid in refs.items() if cid is not None})
 
-    def show_again(self, peer: Pinned) -> None:
+    def show_again(self, peer: PinnedPeer) -> None:
         """Makes what the peer may fetch anew from the chain to it: it may be lost, or older than the chain."""
         with self._core.locks.hold(f"@announce-{peer.space}"):
             said = self.said(peer.space)
             self.show(peer, said.claims, said.tip)
 
-    def said(self, space: str) -> Said:
+    def said(self, space: str) -> ChainState:
         """What a chain of ours has told so far."""
         tip = self._core.refs.get(names.announce(space))
-        claims: dict[str, Claim] = {}
+        claims: dict[str, RefClaim] = {}
         later: list[Statement] = []
         seq, last, key = 0, None, None
-        for token in tokens(self._core.graph, tip) if tip else ():
-            statement = read_statement(payload_of(token))
+        for token in chain_tokens(self._core.graph, tip) if tip else ():
+            statement = read_statement(token_payload(token))
             if not later:
-                seq, last, key = statement.seq, digest(token), json.loads(part_of(token, 0)).get("kid")
+                seq, last, key = statement.seq, digest(token), json.loads(token_part(token, 0)).get("kid")
             later.append(statement)
             if statement.is_snapshot:
                 break
@@ -176,37 +181,37 @@ class Announcing:
             claims = {} if statement.is_snapshot else claims
             claims |= {each.ref: each for each in statement.claims}
         kept = {ref: each for ref, each in claims.items() if each.new is not None}
-        return Said(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
+        return ChainState(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
 
     def told(self, space: str) -> set[str]:
         """Every id that an audience was told of late: what the chain names, its own commits, and those of our keys."""
         graph, refs = self._core.graph, self._core.refs
         tip, keys = refs.get(names.announce(space)), refs.get(names.KEYS)
         found = {each.cid for each in graph.first_parents(keys)} if keys else set()
-        for commit in islice(graph.first_parents(tip), _TOLD) if tip else ():
+        for commit in islice(graph.first_parents(tip), _ANNOUNCED_MAX) if tip else ():
             found.add(commit.cid)
-            token = token_of(commit)
+            token = commit_token(commit)
             if token is not None:
-                found.update(each.new for each in read_statement(payload_of(token)).claims if each.new is not None)
+                found.update(each.new for each in read_statement(token_payload(token)).claims if each.new is not None)
         return found
 
-    def _moves(self, before: dict[str, Claim], now: dict[str, Claim]) -> Iterator[tuple[str | None, Claim]]:
+    def _moves(self, before: dict[str, RefClaim], now: dict[str, RefClaim]) -> Iterator[tuple[str | None, RefClaim]]:
         """What is different, types first: whoever hears of a commit then knows its type."""
-        for ref in sorted(before.keys() | now.keys(), key=lambda each: (not each.startswith(TYPES_PLACE), each)):
+        for ref in sorted(before.keys() | now.keys(), key=lambda each: (not each.startswith(TYPES_PREFIX), each)):
             old, new = before.get(ref), now.get(ref)
             if new is not None and (old is None or old.new != new.new):
                 yield (old.new if old else None), new
-            elif new is None and old is not None and not ref.startswith(TYPES_PLACE):
-                yield old.new, Claim(ref, None, old.type, old.trigger)
+            elif new is None and old is not None and not ref.startswith(TYPES_PREFIX):
+                yield old.new, RefClaim(ref, None, old.type, old.trigger)
 
-    def _claims(self, peer: Pinned, said: Mapping[str, Claim]) -> dict[str, Claim]:
+    def _claims(self, peer: PinnedPeer, said: Mapping[str, RefClaim]) -> dict[str, RefClaim]:
         """Where everything is that is shared with a peer."""
         found = [*self._agent_claims(peer, said), *self._behaviour_claims(peer)]
         if found:
             found += self._type_claims()
         return {each.ref: each for each in found}
 
-    def _agent_claims(self, peer: Pinned, said: Mapping[str, Claim]) -> Iterator[Claim]:
+    def _agent_claims(self, peer: PinnedPeer, said: Mapping[str, RefClaim]) -> Iterator[RefClaim]:
         core, share = self._core, peer.share
         heads: dict[str, str] = {}
         for prefix in (names.ARCHIVE, names.HEADS):
@@ -230,36 +235,36 @@ class Announcing:
                 if at is not None:
                     yield claim_of(ref, at)
 
-    def _behaviour_claims(self, peer: Pinned) -> Iterator[Claim]:
+    def _behaviour_claims(self, peer: PinnedPeer) -> Iterator[RefClaim]:
         for ref, cid in self._core.refs.under(names.BEHAVIOURS):
             name = ref.removeprefix(names.BEHAVIOURS)
             if names.is_name(name) and shares(peer.share.behaviours, name):
                 yield claim_of(ref, cid)
 
-    def _type_claims(self) -> Iterator[Claim]:
+    def _type_claims(self) -> Iterator[RefClaim]:
         for name, parent in self._registry.types().known().items():
             if name not in BUILT_IN and parent is not None:
-                yield Claim(TYPES_PLACE + name, define_cid(name, parent), name, "type", parent)
+                yield RefClaim(TYPES_PREFIX + name, define_cid(name, parent), name, "type", parent)
 
 
-def tokens(graph: GitGraph, tip: str) -> Iterator[str]:
+def chain_tokens(graph: GitGraph, tip: str) -> Iterator[str]:
     """The statements of a chain, newest first."""
     for commit in graph.first_parents(tip):
-        token = token_of(commit)
+        token = commit_token(commit)
         if token is not None:
             yield token
 
 
-def token_of(commit: Commit) -> str | None:
+def commit_token(commit: Commit) -> str | None:
     """The statement that a commit of a chain carries."""
     found = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
     return found[0] if len(found) == 1 else None
 
 
-def payload_of(token: str) -> bytes:
+def token_payload(token: str) -> bytes:
     """What a token of ours says; it is in our own chain."""
-    return part_of(token, 1)
+    return token_part(token, 1)
 
 
-def _as_move(old: str | None, claim: Claim) -> dict[str, Any]:
+def _as_move(old: str | None, claim: RefClaim) -> dict[str, Any]:
     return {"ref": claim.ref, "old": old, "new": claim.new, "type": claim.type, "trigger": claim.trigger}

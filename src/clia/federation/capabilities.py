@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.federation.peers import Peers, Pinned
+    from clia.federation.peers import Peers, PinnedPeer
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.registry import Registry
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 LOCK = CAPABILITIES_LOCK
 _COMPILED = "gate/compiled"
-_LATEST = 2**40
+_EXPIRES_MAX = 2**40
 """No grant is meant to outlive the year 36,000: whoever says more has said milliseconds."""
 
 
-class Wish(NamedTuple):
+class GrantRequest(NamedTuple):
     """What is to be allowed."""
 
     peer: str
@@ -58,7 +58,7 @@ class Capabilities:
         self._peers = peers
         self._nonce = nonce
 
-    def grant(self, wish: Wish) -> Grant:
+    def grant(self, wish: GrantRequest) -> Grant:
         """Allows something; a grant that says the same and stands already is kept as it is."""
         core = self._core
         space = self._space_of(wish.peer)
@@ -157,7 +157,7 @@ class Capabilities:
         """Whether the gate lets something in, as the refs are now."""
         return bool(self._allowing(Question(space, type_, trigger, self._core.now(), execute)))
 
-    def asking(self, peer: Pinned) -> Callable[[str, str], bool]:
+    def asking(self, peer: PinnedPeer) -> Callable[[str, str], bool]:
         """The gate for many questions about one peer: each answer holds while no ref that it rests on moves, for a second."""
         known: dict[tuple[Any, ...], bool] = {}
         core = self._core
@@ -228,17 +228,19 @@ class Capabilities:
 
     def explain(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> Explained:
         """Which grant, trust and subtype allow something, or what is missing."""
-        self._check(Wish(peer, type_, trigger, execute), known_type=False)
+        self._check(GrantRequest(peer, type_, trigger, execute), known_type=False)
         pinned = self._peers.get(peer)
         now = self._core.now()
         allowing = self._allowing(Question(pinned.space, type_, trigger, now, execute))
         path = self._path(type_)
         near = [each for each in self.all() if each.space == pinned.space and each.trigger == trigger and each.type in path]
-        missing = [] if allowing else self._missing(Wish(peer, type_, trigger, execute), near, trusted=pinned.trusted, now=now)
+        missing = (
+            [] if allowing else self._missing(GrantRequest(peer, type_, trigger, execute), near, trusted=pinned.trusted, now=now)
+        )
         grants = tuple(each for each in near if each.cid in allowing)
         return Explained(peer, type_, trigger, execute, bool(allowing), pinned.trusted, grants, tuple(path), tuple(missing))
 
-    def _missing(self, wish: Wish, near: Sequence[Grant], *, trusted: bool, now: int) -> list[Missing]:
+    def _missing(self, wish: GrantRequest, near: Sequence[Grant], *, trusted: bool, now: int) -> list[Missing]:
         found = []
         peer, type_, trigger = wish.peer, wish.type, wish.trigger
         again = f"clia cap grant {peer} {type_} {trigger}{' --execute' if wish.execute else ''}"
@@ -267,7 +269,7 @@ class Capabilities:
     def _space_of(self, peer: str) -> str:
         return self._peers.get(peer).space
 
-    def _check(self, wish: Wish, *, known_type: bool = True) -> None:
+    def _check(self, wish: GrantRequest, *, known_type: bool = True) -> None:
         check_flag(wish.execute, "execute")
         if check_text(wish.trigger, "trigger") not in TRIGGERS or wish.trigger == "snapshot":
             told = [each for each in TRIGGERS if each != "snapshot"]
@@ -279,7 +281,7 @@ class Capabilities:
         if check_text(wish.type, "type") not in known and known_type:
             hints = [f"known types: {', '.join(known)}"]
             raise NotFound(f"there is no type {wish.type!r}", code="no-such-type", hints=hints, fields={"type": wish.type})
-        if wish.expires is not None and not self._core.now() < check_count(wish.expires, "expires") < _LATEST:
+        if wish.expires is not None and not self._core.now() < check_count(wish.expires, "expires") < _EXPIRES_MAX:
             raise InvalidInput("a grant cannot end before it begins", code="invalid-expiry", fields={"expires": wish.expires})
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError, NoSuchObject
-from clia.federation.announcing import ANNOUNCEMENT, payload_of
-from clia.federation.arrivals import Arrivals
+from clia.federation.announcing import ANNOUNCEMENT, token_payload
 from clia.federation.capabilities import is_capability
-from clia.federation.statements import TOKEN_TYPE, TRIGGERS, claim_of, digest, read_statement, ref_at
+from clia.federation.claim_checks import ClaimChecker
+from clia.federation.statements import TOKEN_TYPE, TRIGGERS, claim_of, digest, read_statement, tracked_ref
 from clia.space.checks import Finding
 from clia.space.events import event_of
 from clia.store.gate_interface import Question
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from clia.federation.capabilities import Capabilities
-    from clia.federation.keys import Keys
-    from clia.federation.peers import Peers, Pinned
-    from clia.federation.signing import KeyRing, Verifier
+    from clia.federation.keys import SpaceKeys
+    from clia.federation.peers import Peers, PinnedPeer
+    from clia.federation.signing import Ed25519Verifier, KeyFiles
     from clia.federation.statements import Statement
     from clia.git.records import Commit
     from clia.space.core import Core
     from clia.store.gate_interface import Facts
 
-_BACK = "an earlier one is in its history: git update-ref {} COMMIT"
-_CUT = frozenset(("no-genesis", "missing-object"))
+_RESTORE_HINT = "an earlier one is in its history: git update-ref {} COMMIT"
+_CUT_OFF_CODES = frozenset(("no-genesis", "missing-object"))
 
 
-class Parts(NamedTuple):
-    keys: Keys
+class CheckDependencies(NamedTuple):
+    keys: SpaceKeys
     peers: Peers
     capabilities: Capabilities
-    ring: KeyRing
-    verifier: Verifier
+    ring: KeyFiles
+    verifier: Ed25519Verifier
 
 
 class FederationChecks:
-    def __init__(self, core: Core, parts: Parts) -> None:
+    def __init__(self, core: Core, parts: CheckDependencies) -> None:
         self._core = core
         self._parts = parts
 
     def verify(self, progress: Callable[[str], None] | None = None, *, whole: bool = True) -> tuple[list[Finding], list[str]]:
         """What is wrong, and what could not be looked at in this clone, which has all of history or not."""
-        run = _Run(self._core, self._parts, whole=whole)
+        run = _FederationCheckRun(self._core, self._parts, whole=whole)
         looks = {"keys": run.keys, "peers": run.peers, "announcements": run.chains, "capabilities": run.capabilities}
         for what, look in looks.items():
             if progress is not None:
@@ -60,10 +60,10 @@ class FederationChecks:
         return run.findings, run.unseen
 
 
-class _Run:
+class _FederationCheckRun:
     """One run: what was wrong, and what was out of sight."""
 
-    def __init__(self, core: Core, parts: Parts, *, whole: bool) -> None:
+    def __init__(self, core: Core, parts: CheckDependencies, *, whole: bool) -> None:
         self._core = core
         self._parts = parts
         self._whole = whole
@@ -75,7 +75,7 @@ class _Run:
         self.findings.append(Finding(code, message, ref, cid))
 
     def _broken(self, err: CliaError, ref: str, what: str) -> None:
-        if not self._whole and (isinstance(err, NoSuchObject) or err.code in _CUT):
+        if not self._whole and (isinstance(err, NoSuchObject) or err.code in _CUT_OFF_CODES):
             self.unseen.append(f"{ref}: {err.message}")
         else:
             self._found(err.code, f"{err.message}; {what}", ref, err.fields.get("cid"))
@@ -84,7 +84,7 @@ class _Run:
         try:
             self._keys = self._parts.keys.chain()
         except CliaError as err:
-            self._broken(err, names.KEYS, _BACK.format(names.KEYS))
+            self._broken(err, names.KEYS, _RESTORE_HINT.format(names.KEYS))
         for path in self._parts.ring.exposed():
             self._found("key-exposed", f"{path} can be read by others: chmod 600 it; if it leaked: clia key rotate")
 
@@ -103,7 +103,7 @@ class _Run:
         for ref, cid in tracked:
             self._tracked(ref, cid)
 
-    def _peer(self, ref: str, tip: str) -> Pinned | None:
+    def _peer(self, ref: str, tip: str) -> PinnedPeer | None:
         name = ref.removeprefix(names.PEERS)
         if ref.startswith(names.PEERS) and not names.is_name(name):
             self._found("invalid-name", f"{name!r} is no name of a peer: git update-ref -d {ref}", ref)
@@ -111,7 +111,7 @@ class _Run:
         try:
             return self._parts.peers.at(name, tip)
         except CliaError as err:
-            self._broken(err, ref, _BACK.format(ref))
+            self._broken(err, ref, _RESTORE_HINT.format(ref))
             return None
 
     def _tracked(self, ref: str, cid: str) -> None:
@@ -120,14 +120,14 @@ class _Run:
             if self._core.refs.get(ref) == cid:  # a removal takes what is tracked away first
                 self._found("unknown-peer", f"it is tracked of {peer!r}, which is no peer here: clia maintain removes it", ref, cid)
             return
-        theirs = ref_at(place)
+        theirs = tracked_ref(place)
         if theirs is None:
             if place != "announce":
                 self._found("unknown-place", f"nothing of a peer is tracked there: git update-ref -d {ref}", ref, cid)
             return
         try:
             kind = self._core.read(cid).kind if theirs.startswith(names.HEADS) else None
-            Arrivals(self._core, self._core, peer).check(claim_of(theirs, cid, kind), None)
+            ClaimChecker(self._core, self._core, peer).check(claim_of(theirs, cid, kind), None)
         except CliaError as err:
             again = f"git update-ref -d {ref}, then ask {peer} for clia announce --snapshot, and clia sync {peer}"
             self._broken(err, ref, again)
@@ -180,7 +180,7 @@ class _Run:
         except BadSignature as err:
             if err.code != "unknown-key":
                 raise
-            return payload_of(token)  # an identity that was lost has signed, too
+            return token_payload(token)  # an identity that was lost has signed, too
 
     # Capabilities
 
@@ -194,7 +194,7 @@ class _Run:
                 self._grants(tip)
             self._facts()
         except CliaError as err:
-            self._broken(err, ref, _BACK.format(ref))
+            self._broken(err, ref, _RESTORE_HINT.format(ref))
 
     def _event(self, commit: Commit) -> None:
         body = event_of(commit) or {}
@@ -213,7 +213,7 @@ class _Run:
         if there != wanted:
             odd = ", ".join(sorted(path for path, _ in there.items() ^ wanted.items()))
             message = f"the files of {tip} are not the grants that stand, for which its events count: {odd}"
-            self._found("capabilities-differ", f"{message}; {_BACK.format(names.CAPABILITIES)}", names.CAPABILITIES, tip)
+            self._found("capabilities-differ", f"{message}; {_RESTORE_HINT.format(names.CAPABILITIES)}", names.CAPABILITIES, tip)
 
     def _facts(self) -> None:
         """The gate answers as the refs say, for everything that a peer of ours can be asked about; or was never asked."""

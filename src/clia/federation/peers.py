@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from clia.errors import AlreadyExists, InvalidInput, NotFound
 from clia.federation.acceptance import Position
-from clia.federation.keychain import fingerprint, read_identity
+from clia.federation.keys import fingerprint, read_identity
 from clia.federation.model import Peer, Share
-from clia.federation.statements import Claim, claim_of, ref_at
+from clia.federation.statements import RefClaim, claim_of, tracked_ref
 from clia.git.records import FILE, TreeEntry
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.federation.signing import Verifier
+    from clia.federation.signing import Ed25519Verifier
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
 ALL = "*"
 _FILES = ("peer.json", "accepted.json")
-_ADDING = "@peers"  # one space has one name
+_ADD_LOCK = "@peers"  # one space has one name
 
 
-class Pinned(NamedTuple):
+class PinnedPeer(NamedTuple):
     """A peer with everything that is kept about it; ``tip`` is the commit that says so."""
 
     name: str
@@ -50,7 +50,7 @@ class Pinned(NamedTuple):
     tip: str
 
 
-class Changes(NamedTuple):
+class PeerChanges(NamedTuple):
     """What is to be different about a peer; None stays."""
 
     url: str | None = None
@@ -59,13 +59,13 @@ class Changes(NamedTuple):
 
 
 class Peers:
-    def __init__(self, core: Core, envelope: Envelope, verifier: Verifier) -> None:
+    def __init__(self, core: Core, envelope: Envelope, verifier: Ed25519Verifier) -> None:
         self._core = core
         self._envelope = envelope
         self._verifier = verifier
-        self._read: dict[str, Pinned] = {}  # by name; what a commit says never changes
+        self._read: dict[str, PinnedPeer] = {}  # by name; what a commit says never changes
 
-    def add(self, name: str, key: str, url: str | None, *, trusted: bool = True) -> Pinned:
+    def add(self, name: str, key: str, url: str | None, *, trusted: bool = True) -> PinnedPeer:
         """Pins a peer. One that was here before goes on from where it was believed, if its key continues."""
         core = self._core
         check_peer_name(name)
@@ -74,12 +74,12 @@ class Peers:
         if who.space == core.space_id:
             raise InvalidInput("that is this very space", code="same-space", fields={"space": who.space})
         _check_url(url)
-        with self._envelope.among_others(), core.locks.hold(_ADDING), core.locks.hold(lock_of(name)):
+        with self._envelope.among_others(), core.locks.hold(_ADD_LOCK), core.locks.hold(peer_lock(name)):
             self._check_free(name, who.space)
             self._untrack(name)  # what plain git has left of another one of that name is not this one's
             before = self._removed(who.space)
             known = before if before is not None and who.key in before.keys else None
-            made = Pinned(
+            made = PinnedPeer(
                 name=name,
                 space=who.space,
                 keys=known.keys if known else (who.key,),
@@ -102,34 +102,34 @@ class Peers:
                     fields={"peer": each.name, "space": each.space},
                 )
 
-    def _removed(self, space: str) -> Pinned | None:
+    def _removed(self, space: str) -> PinnedPeer | None:
         tip = self._core.refs.get(names.removed_peer(space))
         return None if tip is None else self.at("", tip)
 
-    def change(self, name: str, changes: Changes) -> Pinned:
+    def change(self, name: str, changes: PeerChanges) -> PinnedPeer:
         _check_url(changes.url)
         if changes.trusted is not None:
             check_flag(changes.trusted, "trusted")
         if changes.share is not None:
             _check_share(changes.share)
 
-        def changed(peer: Pinned) -> Pinned:
+        def changed(peer: PinnedPeer) -> PinnedPeer:
             given = {key: value for key, value in changes._asdict().items() if value is not None}
             return peer._replace(**given)
 
-        with self._envelope.among_others(), self._core.locks.hold(lock_of(name)):
+        with self._envelope.among_others(), self._core.locks.hold(peer_lock(name)):
             return self.update(name, changed, f"peer {name}: changed")
 
-    def update(self, name: str, change: Callable[[Pinned], Pinned], why: str) -> Pinned:
+    def update(self, name: str, change: Callable[[PinnedPeer], PinnedPeer], why: str) -> PinnedPeer:
         """The caller holds the peer's lock."""
         peer = self.get(name)
         made = change(peer)
         return peer if made == peer else self.write(made, peer.tip, why)
 
-    def remove(self, name: str) -> Pinned | None:
+    def remove(self, name: str) -> PinnedPeer | None:
         """Takes a peer away with everything tracked of it; how far it was believed stays. None: its record could not be read."""
         core = self._core
-        with self._envelope.among_others(), core.locks.hold(lock_of(name)):
+        with self._envelope.among_others(), core.locks.hold(peer_lock(name)):
             try:
                 peer = self.get(name)
             except InvalidInput:  # what it says cannot be kept
@@ -154,7 +154,7 @@ class Peers:
             self._core.refs.move(ref, cid, None, "clia: remove peer")
             self._core.reached("tracked")
 
-    def _as_claims(self, name: str) -> list[Claim]:
+    def _as_claims(self, name: str) -> list[RefClaim]:
         found = []
         for ref, cid in self.tracked(name).items():
             kind = self._core.read(cid).kind if ref.startswith(names.HEADS) else None
@@ -167,11 +167,11 @@ class Peers:
         found = {ref.removeprefix(names.REMOTES).partition("/")[0] for ref, _ in core.refs.under(names.REMOTES)}
         for name in sorted(found):
             if names.is_name(name) and core.refs.get(names.peer(name)) is None:
-                with self._envelope.among_others(), core.locks.hold(lock_of(name)):
+                with self._envelope.among_others(), core.locks.hold(peer_lock(name)):
                     if core.refs.get(names.peer(name)) is None:  # it may have been added just now
                         self._untrack(name)
 
-    def all(self) -> list[Pinned]:
+    def all(self) -> list[PinnedPeer]:
         """Every peer whose record can be read; of another ``verify`` tells."""
         found = []
         for ref, tip in self._core.refs.under(names.PEERS):
@@ -180,7 +180,7 @@ class Peers:
                 found += [self.at(name, tip)] if names.is_name(name) else []
         return found
 
-    def get(self, name: str) -> Pinned:
+    def get(self, name: str) -> PinnedPeer:
         tip = self._core.refs.get(names.peer(check_peer_name(name)))
         if tip is not None:
             return self.at(name, tip)
@@ -191,10 +191,10 @@ class Peers:
     def tracked(self, name: str) -> dict[str, str]:
         """Where each ref of a peer is tracked, by its owner's name of it."""
         top = names.remote(name)
-        found = ((ref_at(ref.removeprefix(top)), cid) for ref, cid in self._core.refs.under(top))
+        found = ((tracked_ref(ref.removeprefix(top)), cid) for ref, cid in self._core.refs.under(top))
         return {ref: cid for ref, cid in found if ref is not None}
 
-    def show(self, peer: Pinned, tracked: Mapping[str, str]) -> Peer:
+    def show(self, peer: PinnedPeer, tracked: Mapping[str, str]) -> Peer:
         """A peer as users see it; ``tracked`` as for ``accept``."""
         position = peer.position
         waiting = sum(claim.new != tracked.get(ref) for ref, claim in position.waiting.items())
@@ -215,7 +215,7 @@ class Peers:
             agents=agents,
         )
 
-    def write(self, peer: Pinned, old: str | None, why: str) -> Pinned:
+    def write(self, peer: PinnedPeer, old: str | None, why: str) -> PinnedPeer:
         core = self._core
         who = {
             "type": "peer",
@@ -226,21 +226,21 @@ class Peers:
             "share": {**peer.share._asdict()},
         }
         files = zip(_FILES, (who, _position_body(peer.position, peer.failed, peer.left)), strict=True)
-        entries = {path: TreeEntry(FILE, core.objects.write_blob(canonical_bytes(_plain(body)))) for path, body in files}
+        entries = {path: TreeEntry(FILE, core.objects.write_blob(canonical_bytes(_plain_json(body)))) for path, body in files}
         by = core.person_stamp()
         tree = core.objects.update_tree(None, entries)
         made = core.objects.write_commit(tree, [old] if old else [], by, by, f"{why}\n")
         core.refs.move(names.peer(peer.name), old, made, "clia: peer")
         return peer._replace(tip=made)
 
-    def at(self, name: str, tip: str) -> Pinned:
+    def at(self, name: str, tip: str) -> PinnedPeer:
         """A peer as a commit says."""
         found = self._read.get(name)
         if found is None or found.tip != tip:
             found = self._read[name] = self._parsed(tip)._replace(name=name)
         return found
 
-    def _parsed(self, tip: str) -> Pinned:
+    def _parsed(self, tip: str) -> PinnedPeer:
         objects = self._core.objects
         tree = objects.commit(tip).tree
         try:
@@ -248,7 +248,7 @@ class Peers:
             told = who["share"]
             share = Share(tuple(told["agents"]), told["traces"], told["sessions"], tuple(told["behaviours"]))
             known = (who["space"], tuple(who["keys"]), who["url"], who["trusted"], share)
-            return Pinned("", *known, _position(said), dict(said["failed"]), dict(said["left"]), tip)
+            return PinnedPeer("", *known, _read_position(said), dict(said["failed"]), dict(said["left"]), tip)
         except (ValueError, KeyError, TypeError, AttributeError):
             message = f"the record of a peer cannot be read: {tip}"
             raise InvalidInput(message, code="invalid-peer", hints=["clia peer remove, then add"], fields={"commit": tip}) from None
@@ -260,18 +260,18 @@ def _position_body(position: Position, failed: Mapping[str, str], left: Mapping[
     return {"type": "accepted", **kept, "waiting": waiting, "failed": dict(failed), "left": dict(left)}
 
 
-def _position(said: dict[str, Any]) -> Position:
-    claims = [Claim(*each) for each in said["waiting"]]
+def _read_position(said: dict[str, Any]) -> Position:
+    claims = [RefClaim(*each) for each in said["waiting"]]
     return Position(said["seq"], said["last"], said["level"], said["forked"], {each.ref: each for each in claims}, said["at"])
 
 
-def _plain(value: Any) -> Any:
+def _plain_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+        return {key: _plain_json(each) for key, each in value.items()}
+    return [_plain_json(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def lock_of(name: str) -> str:
+def peer_lock(name: str) -> str:
     return f"@peer-{check_peer_name(name)}"
 
 

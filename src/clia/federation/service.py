@@ -8,19 +8,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import CliaError, InvalidInput
-from clia.federation.announcing import NOTHING_SHARED, Announcing, Signing
-from clia.federation.capabilities import Capabilities, Wish
+from clia.federation.announcing import NOTHING_SHARED, Announcer, SigningKeys
+from clia.federation.capabilities import Capabilities, GrantRequest
+from clia.federation.checks import CheckDependencies as CheckParts
 from clia.federation.checks import FederationChecks
-from clia.federation.checks import Parts as CheckParts
-from clia.federation.doors import KNOCK, PASS, Doors
-from clia.federation.keys import Keys
+from clia.federation.keys import SpaceKeys
 from clia.federation.model import Share, Synced
-from clia.federation.peers import Changes, Peers
-from clia.federation.refusals import Refusals
-from clia.federation.standing import Standing
-from clia.federation.syncing import Parts as SyncParts
-from clia.federation.syncing import Syncing
-from clia.federation.tracking import Tracking
+from clia.federation.peer_tokens import FETCH_TOKEN, NOTIFY_TOKEN, PeerTokens
+from clia.federation.peers import PeerChanges, Peers
+from clia.federation.pending import PendingMoves, RefusalLog
+from clia.federation.syncing import PeerSync
+from clia.federation.syncing import SyncDependencies as SyncParts
+from clia.federation.tracking import PeerTracking
 from clia.values.commit_messages import check_text
 
 TYPE_CHECKING = False
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clia.federation.model import Announced, Explained, Grant, Key, Peer, Refused, Remote, RemoteBehaviour, Untaken
-    from clia.federation.peers import Pinned
-    from clia.federation.signing import KeyRing, Verifier
+    from clia.federation.peers import PinnedPeer
+    from clia.federation.signing import Ed25519Verifier, KeyFiles
     from clia.federation.transport import GitTransport
     from clia.git.records import TransferLimits
     from clia.space.behaviour_chains import BehaviourChains
@@ -40,11 +39,11 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 
-class Abroad(NamedTuple):
+class FederationResources(NamedTuple):
     """What federation needs beside the space."""
 
-    ring: KeyRing
-    verifier: Verifier
+    ring: KeyFiles
+    verifier: Ed25519Verifier
     transport: GitTransport
     limits: TransferLimits
     nonce: Callable[[], str]
@@ -59,17 +58,17 @@ class FederationVerbs:
     _registry: Registry
     _chains: BehaviourChains
 
-    def _set_up_federation(self, abroad: Abroad) -> None:
+    def _set_up_federation(self, abroad: FederationResources) -> None:
         core, envelope = self._core, self._envelope
         self._abroad = abroad
-        self._keys = Keys(core, envelope, abroad.ring, abroad.verifier)
+        self._keys = SpaceKeys(core, envelope, abroad.ring, abroad.verifier)
         self._peers = Peers(core, envelope, abroad.verifier)
         self._capabilities = Capabilities(core, envelope, self._registry, self._peers, abroad.nonce)
-        signing = Signing(self._keys, abroad.ring, abroad.verifier)
-        self._announcing = Announcing(core, envelope, self._registry, signing, abroad.transport)
-        self._doors = Doors(core, self._peers, signing, (self._announcing, abroad.transport))
-        self._refusals = Refusals(core)
-        self._tracking = Tracking(core, self._peers, self._capabilities, self._chains)
+        signing = SigningKeys(self._keys, abroad.ring, abroad.verifier)
+        self._announcing = Announcer(core, envelope, self._registry, signing, abroad.transport)
+        self._peer_tokens = PeerTokens(core, self._peers, signing, (self._announcing, abroad.transport))
+        self._refusals = RefusalLog(core)
+        self._tracking = PeerTracking(core, self._peers, self._capabilities, self._chains)
         parts = SyncParts(
             registry=self._registry,
             peers=self._peers,
@@ -77,19 +76,19 @@ class FederationVerbs:
             refusals=self._refusals,
             verifier=abroad.verifier,
             transport=abroad.transport,
-            pass_for=lambda peer: self._doors.token(peer, PASS),
+            pass_for=lambda peer: self._peer_tokens.token(peer, FETCH_TOKEN),
             limits=abroad.limits,
         )
-        self._syncing = Syncing(core, envelope, parts)
-        self._standing = Standing(self._capabilities, self._refusals)
+        self._syncing = PeerSync(core, envelope, parts)
+        self._standing = PendingMoves(self._capabilities, self._refusals)
         self._abroad_checks = FederationChecks(
             core, CheckParts(self._keys, self._peers, self._capabilities, abroad.ring, abroad.verifier)
         )
 
     @property
-    def doors(self) -> Doors:
+    def peer_tokens(self) -> PeerTokens:
         """What peers show at the forge."""
-        return self._doors
+        return self._peer_tokens
 
     # Keys
 
@@ -100,7 +99,7 @@ class FederationVerbs:
     def rotate_key(self, *, lost: bool = False) -> Key:
         """A new key, signed by the one before it. ``lost``: a new identity, which every peer has to pin anew."""
         # Knocks of the old key: it is the one that peers know, until they have looked.
-        knocks = [(peer, self._doors.token(peer, KNOCK)) for peer in self._peers.all()]
+        knocks = [(peer, self._peer_tokens.token(peer, NOTIFY_TOKEN)) for peer in self._peers.all()]
         self._keys.rotate(lost=lost)
         for peer, knock in knocks:
             if self._announcing.said(peer.space).tip is not None:
@@ -117,7 +116,7 @@ class FederationVerbs:
 
     def change_peer(self, name: str, *, url: str | None = None, trusted: bool | None = None) -> Peer:
         """Another address for a peer, or other trust. Who is not trusted has nothing taken in, whatever was granted."""
-        return self._shown(self._peers.change(name, Changes(url, trusted)))
+        return self._shown(self._peers.change(name, PeerChanges(url, trusted)))
 
     def share(
         self,
@@ -130,7 +129,7 @@ class FederationVerbs:
     ) -> Peer:
         """Says what a peer is told about from now on, and nothing else; ``*`` stands for all."""
         share = Share(_listed(agents, "agents"), traces, sessions, _listed(behaviours, "behaviours"))
-        return self._shown(self._peers.change(name, Changes(share=share)))
+        return self._shown(self._peers.change(name, PeerChanges(share=share)))
 
     def remove_peer(self, name: str) -> None:
         """Takes a peer away with its grants and everything tracked of it."""
@@ -147,7 +146,7 @@ class FederationVerbs:
         """One peer."""
         return self._shown(self._peers.get(name))
 
-    def _shown(self, peer: Pinned) -> Peer:
+    def _shown(self, peer: PinnedPeer) -> Peer:
         return self._peers.show(peer, self._syncing.tracked(peer))
 
     def refusals(self, name: str) -> list[Refused]:
@@ -163,7 +162,7 @@ class FederationVerbs:
 
     def grant(self, peer: str, type_: str, trigger: str, *, execute: bool = False, expires: int | None = None) -> Grant:
         """Lets a peer have something taken in here; what is a subtype of it, too."""
-        return self._capabilities.grant(Wish(peer, type_, trigger, execute, expires))
+        return self._capabilities.grant(GrantRequest(peer, type_, trigger, execute, expires))
 
     def revoke(self, peer: str, type_: str | None = None, trigger: str | None = None, *, cid: str | None = None) -> list[Grant]:
         """Takes grants back, at once; those that it took."""
@@ -203,11 +202,11 @@ class FederationVerbs:
                     raise
         return found
 
-    def _announce(self, peer: Pinned, snapshot: bool, push: str | None) -> Announced:
+    def _announce(self, peer: PinnedPeer, snapshot: bool, push: str | None) -> Announced:
         found = self._announcing.announce(peer, snapshot=snapshot)
         if push is not None:
             self._abroad.transport.push(peer.space, push)
-        knock = self._doors.token(peer, KNOCK) if found.statements and peer.url else None
+        knock = self._peer_tokens.token(peer, NOTIFY_TOKEN) if found.statements and peer.url else None
         return found if knock is None or peer.url is None else found._replace(rung=self._abroad.transport.ring(peer.url, knock))
 
     def sync(self, peer: str | None = None, *, progress: Progress | None = None) -> list[Synced]:

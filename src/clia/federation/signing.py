@@ -2,46 +2,222 @@
 
 A public key is 43 characters of base64url, the 32 bytes of an Ed25519 key, and names itself. A token is a compact JWS whose
 header is exactly ``alg: Ed25519``, ``kid: <public key>`` and ``typ``; nothing else is ever made or taken.
+
+=====
+
+Ed25519 keys and JWS tokens.
+
+Invariant: of a token only one header is taken, byte for byte the one that we would make for its key and type; so no other
+algorithm, no key inside a token and no extension can play a part. A private key is a file that its owner alone can read,
+written whole or not at all.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import base64
+import binascii
+import json
+import os
+import re
+from contextlib import suppress
+from functools import lru_cache
+from typing import NamedTuple
+
+from clia.errors import BadSignature, FileError, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container
+    from typing import Any
 
 
-class Signed(NamedTuple):
+class SignedPayload(NamedTuple):
     """A token whose signature holds: by which key, and what it says."""
 
     key: str
     payload: bytes
 
 
-class Verifier(Protocol):
-    def read(self, token: str, typ: str, keys: Container[str]) -> Signed:
-        """What a token says; pure. ``BadSignature`` with the codes ``malformed-token``, ``wrong-algorithm``, ``wrong-token-type``,
-        ``unknown-key`` (signed by none of ``keys``) and ``bad-signature``, in the order in which they are looked for."""
+ALGORITHM = "Ed25519"
+_PUBLIC_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
+_KEY_SUFFIX = ".jwk"
+_PAYLOAD_MAX = 64 * 1024 * 1024
+"""The library's own limit is 128,000 characters, less than a snapshot of a thousand refs; callers have limits of their own."""
+
+
+class Ed25519Verifier:
+    """``Verifier``; pure."""
+
+    def read(self, token: str, typ: str, keys: Container[str]) -> SignedPayload:
+        header = _header(token)
+        if header.get("alg") != ALGORITHM:
+            message = f"only {ALGORITHM} is taken, not {header.get('alg')!r}"
+            raise BadSignature(message, code="wrong-algorithm", fields={"alg": repr(header.get("alg"))})
+        if header.get("typ") != typ:
+            raise BadSignature(f"it is a {header.get('typ')!r}, not a {typ}", code="wrong-token-type")
+        key = header.get("kid")
+        if not isinstance(key, str) or key not in keys or not self.is_key(key):
+            raise BadSignature("it is signed by a key that is not known here", code="unknown-key", fields={"key": repr(key)})
+        if token.partition(".")[0] != _encoded(_header_bytes(key, typ)):
+            raise BadSignature("its header holds more than a signature needs", code="malformed-token")
+        return SignedPayload(key, _payload(token, key))
 
     def is_key(self, text: str) -> bool:
-        """Whether a text is a public key."""
+        return _PUBLIC_KEY.fullmatch(text) is not None and _encoded(_decoded(text)) == text  # one spelling: a key names itself
 
 
-class KeyRing(Protocol):
-    """Private keys of one clone: never in git, readable by their owner alone."""
+class KeyFiles:
+    """``KeyRing`` in a directory of the clone."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
 
     def make(self) -> str:
-        """A new key pair, kept; its public key."""
+        from joserfc.jwk import OKPKey
 
-    def has(self, public: str) -> bool: ...
+        made = OKPKey.generate_key("Ed25519").as_dict(private=True)
+        public = str(made["x"])
+        self._write(public, json.dumps({name: made[name] for name in ("kty", "crv", "x", "d")}).encode("ascii"))
+        return public
+
+    def has(self, public: str) -> bool:
+        return os.path.exists(self._path(public))
 
     def sign(self, public: str, typ: str, payload: bytes) -> str:
-        """A token. ``NotFound`` (no-private-key) where this clone does not have the key."""
+        from joserfc import jws
+
+        header = {"alg": ALGORITHM, "kid": public, "typ": typ}
+        return jws.serialize_compact(header, payload, _private_key(self._read(public)), algorithms=[ALGORITHM])
 
     def forget(self, public: str) -> None:
-        """Removes a private key; one that is not there changes nothing."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._path(public))
 
     def exposed(self) -> list[str]:
-        """Where private keys lie that somebody else can read."""
+        try:
+            found = sorted(os.path.join(self._directory, name) for name in os.listdir(self._directory))
+        except FileNotFoundError:
+            return []
+        except OSError as err:
+            raise FileError(f"{self._directory}: {err.strerror}", fields={"path": self._directory}) from None
+        return [path for path in found if _file_mode(path) & 0o077]
+
+    def _path(self, public: str) -> str:
+        if not _PUBLIC_KEY.fullmatch(public):
+            raise NotFound(f"{public!r} is no key", code="no-private-key")
+        return os.path.join(self._directory, public + _KEY_SUFFIX)
+
+    def _read(self, public: str) -> str:
+        path = self._path(public)
+        try:
+            with open(path, encoding="ascii") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                text = file.read(4096)
+        except FileNotFoundError:
+            raise NotFound(
+                "this clone does not have the private key of the space",
+                code="no-private-key",
+                hints=["announce from the clone that has it, or, if it is lost: clia key rotate --lost"],
+                fields={"key": public},
+            ) from None
+        except (OSError, ValueError) as err:
+            raise FileError(f"{path}: {err}", fields={"path": path, "reason": str(err)}) from None
+        if mode & 0o077:
+            message = f"{path} can be read by others"
+            raise FileError(message, code="key-exposed", hints=[f"chmod 600 {path}; if it leaked: clia key rotate"])
+        return text
+
+    def _write(self, public: str, data: bytes) -> None:
+        """The file is private before anything is in it, and complete before it has its name."""
+        path = self._path(public)
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+            handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(handle, "wb") as out:
+                out.write(data)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(f"{path}.new", path)
+            directory = os.open(self._directory, os.O_RDONLY | os.O_CLOEXEC)
+            os.fsync(directory)
+            os.close(directory)
+        except OSError as err:
+            raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
+
+
+def _header_bytes(key: str, typ: str) -> bytes:
+    """The one header that is taken, as ``KeyFiles.sign`` makes it."""
+    return json.dumps({"alg": ALGORITHM, "kid": key, "typ": typ}, separators=(",", ":")).encode("ascii")
+
+
+def _file_mode(path: str) -> int:
+    try:
+        return os.lstat(path).st_mode & 0o777
+    except OSError:
+        return 0  # it went away
+
+
+def _header(token: str) -> dict[str, Any]:
+    if not token.isascii() or token.count(".") != 2:
+        raise BadSignature("it is no signed token", code="malformed-token")
+    try:
+        header = json.loads(_decoded(token.partition(".")[0]))
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        raise BadSignature("its header cannot be read", code="malformed-token")
+    return header
+
+
+def _payload(token: str, key: str) -> bytes:
+    from joserfc import jws
+    from joserfc.errors import JoseError
+
+    try:
+        payload = jws.deserialize_compact(token.encode("ascii"), _public_key(key), registry=_registry()).payload
+    except (JoseError, ValueError) as err:
+        raise BadSignature(
+            "its signature does not hold: it was changed, or signed by another key", fields={"reason": str(err)}
+        ) from None
+    # Base64 has several spellings of the same bytes; a statement is known by its token, so one of them must do.
+    if ".".join(map(_encoded, _parts(token))) != token:
+        raise BadSignature("it is spelled in another way than it was signed", code="malformed-token")
+    return payload
+
+
+def _parts(token: str) -> list[bytes]:
+    return [_decoded(each) for each in token.split(".")]
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+@lru_cache(maxsize=1)
+def _registry() -> Any:
+    from joserfc.jws import JWSRegistry
+
+    made = JWSRegistry(algorithms=[ALGORITHM])
+    made.max_payload_length = _PAYLOAD_MAX
+    return made
+
+
+@lru_cache(maxsize=1024)
+def _public_key(key: str) -> Any:
+    from joserfc.jwk import OKPKey
+
+    return OKPKey.import_key({"kty": "OKP", "crv": ALGORITHM, "x": key})
+
+
+@lru_cache(maxsize=16)
+def _private_key(text: str) -> Any:
+    from joserfc.jwk import OKPKey
+
+    return OKPKey.import_key(json.loads(text))

@@ -31,20 +31,20 @@ REFS_MAX = 50_000
 """How many refs a peer may speak of."""
 HEAD_MOVE, SPAWN, MERGE, NOTE, BEHAVIOUR, TYPE, SNAPSHOT = "head-move", "spawn", "merge", "note", "behaviour", "type", "snapshot"
 TRIGGERS = (HEAD_MOVE, SPAWN, MERGE, NOTE, BEHAVIOUR, TYPE, SNAPSHOT)
-TYPES_PLACE = "types/"
+TYPES_PREFIX = "types/"
 _SEQ_MAX = 2**53 - 1
 # What each kind of ref is called where it is tracked, and what may be said of it: triggers and, where it is fixed, the type.
-_PLACES: Mapping[str, tuple[str, tuple[str, ...], str | None]] = {
+_SHARED_REFS: Mapping[str, tuple[str, tuple[str, ...], str | None]] = {
     names.HEADS: ("agents/", (HEAD_MOVE, SPAWN, MERGE), None),
     names.RECORDS: ("records/", (SPAWN,), "briefing"),
     names.TRACES: ("notes/trace/", (NOTE,), "console-trace"),
     names.SESSIONS: ("notes/session/", (NOTE,), "session"),
     names.BEHAVIOURS: ("behaviours/", (BEHAVIOUR,), "behaviour"),
-    TYPES_PLACE: (TYPES_PLACE, (TYPE,), None),
+    TYPES_PREFIX: (TYPES_PREFIX, (TYPE,), None),
 }
 
 
-class Claim(NamedTuple):
+class RefClaim(NamedTuple):
     """Where a ref is, by its owner's word; ``new`` is None where it is no longer shared, and of a type its DefineType's id."""
 
     ref: str
@@ -56,7 +56,7 @@ class Claim(NamedTuple):
     @property
     def place(self) -> str:
         """Where it is tracked, below the peer's own refs."""
-        return place_of(self.ref)
+        return tracking_path(self.ref)
 
 
 class Statement(NamedTuple):
@@ -67,7 +67,7 @@ class Statement(NamedTuple):
     at: int
     exp: int
     trigger: str
-    claims: tuple[Claim, ...]  # one, or all for a snapshot
+    claims: tuple[RefClaim, ...]  # one, or all for a snapshot
     old: str | None = None
     format: int = FORMAT
 
@@ -98,33 +98,33 @@ def digest(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def part_of(token: str, number: int) -> bytes:
+def token_part(token: str, number: int) -> bytes:
     """The header, payload or signature of a token; nothing of it is checked."""
     text = token.split(".")[number]
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def peek(token: str) -> int | None:
+def claimed_seq(token: str) -> int | None:
     """The number that a token claims to have; nothing of it is checked."""
     try:
-        said = json.loads(part_of(token, 1))
+        said = json.loads(token_part(token, 1))
     except (ValueError, IndexError, RecursionError):
         return None
     seq = said.get("seq") if isinstance(said, dict) else None
     return seq if _is_number(seq) else None
 
 
-def place_of(ref: str) -> str:
+def tracking_path(ref: str) -> str:
     """Where a ref that ``is_shared_ref`` is tracked."""
-    for prefix, (place, _, _) in _PLACES.items():
+    for prefix, (place, _, _) in _SHARED_REFS.items():
         if ref.startswith(prefix):
             return place + ref.removeprefix(prefix)
     raise ValueError(ref)
 
 
-def ref_at(place: str) -> str | None:
+def tracked_ref(place: str) -> str | None:
     """The owner's name of a ref that is tracked at a place; None where nothing of a peer's is tracked there."""
-    for prefix, (start, _, _) in _PLACES.items():
+    for prefix, (start, _, _) in _SHARED_REFS.items():
         if place.startswith(start) and names.is_name(place.removeprefix(start)):
             return prefix + place.removeprefix(start)
     return None
@@ -134,10 +134,10 @@ def is_shared_ref(ref: object) -> bool:
     """Whether a ref is of a kind that is spoken of between spaces, its name beyond doubt."""
     if not isinstance(ref, str):
         return False
-    for prefix in _PLACES:
+    for prefix in _SHARED_REFS:
         if ref.startswith(prefix):
             name = ref.removeprefix(prefix)
-            return is_type_name(name) if prefix == TYPES_PLACE else names.is_name(name)
+            return is_type_name(name) if prefix == TYPES_PREFIX else names.is_name(name)
     return False
 
 
@@ -146,12 +146,12 @@ def head_trigger(kind: str | None) -> str:
     return {"spawn": SPAWN, "session-merge": MERGE}.get(kind or "", HEAD_MOVE)
 
 
-def claim_of(ref: str, new: str | None, kind: str | None = None) -> Claim:
+def claim_of(ref: str, new: str | None, kind: str | None = None) -> RefClaim:
     """What an owner says of a ref of its own; ``kind`` is that of the commit, for an agent's head."""
-    _, triggers, fixed = next(rule for prefix, rule in _PLACES.items() if ref.startswith(prefix))
+    _, triggers, fixed = next(rule for prefix, rule in _SHARED_REFS.items() if ref.startswith(prefix))
     if fixed is not None:
-        return Claim(ref, new, fixed, triggers[0])
-    return Claim(ref, new, kind or "agent-commit", head_trigger(kind))
+        return RefClaim(ref, new, fixed, triggers[0])
+    return RefClaim(ref, new, kind or "agent-commit", head_trigger(kind))
 
 
 def activities(name: str, parent: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -166,7 +166,7 @@ def define_cid(name: str, parent: str) -> str:
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324  # a git object's id
 
 
-def _claim_body(claim: Claim) -> dict[str, Any]:
+def _claim_body(claim: RefClaim) -> dict[str, Any]:
     said: dict[str, Any] = {"ref": claim.ref, "new": claim.new, "type": claim.type, "trigger": claim.trigger}
     if claim.parent is not None:
         said["activities"] = list(activities(claim.type, claim.parent))
@@ -180,7 +180,7 @@ def refusal(code: str, message: str, **fields: Any) -> Denied:
 
 def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
     """The statement of a payload; ``level`` is the highest format that its speaker has used so far."""
-    said = _parsed(payload)
+    said = _json_object(payload)
     version = said.get("format")
     if not _is_number(version) or version > FORMAT:
         hints = ["upgrade clia to understand this peer"]
@@ -208,7 +208,7 @@ def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
     return found
 
 
-def _parsed(payload: bytes) -> dict[str, Any]:
+def _json_object(payload: bytes) -> dict[str, Any]:
     try:
         said = json.loads(payload)
     except (ValueError, RecursionError):
@@ -218,7 +218,7 @@ def _parsed(payload: bytes) -> dict[str, Any]:
     return said
 
 
-def _snapshot_claims(said: Mapping[str, Any]) -> Iterator[Claim]:
+def _snapshot_claims(said: Mapping[str, Any]) -> Iterator[RefClaim]:
     heads = said.get("heads")
     if not isinstance(heads, list) or len(heads) > REFS_MAX:
         raise malformed("heads", f"a snapshot has a list of at most {REFS_MAX} heads")
@@ -233,32 +233,32 @@ def _snapshot_claims(said: Mapping[str, Any]) -> Iterator[Claim]:
         yield claim
 
 
-def _claim(said: Mapping[str, Any], at: str, *, withdrawn: bool = False) -> Claim:
+def _claim(said: Mapping[str, Any], at: str, *, withdrawn: bool = False) -> RefClaim:
     ref, trigger, kind = said.get("ref"), said.get("trigger"), said.get("type")
     if not isinstance(ref, str) or not is_shared_ref(ref):
         raise refusal("invalid-ref", f"{ref!r} is no ref that spaces speak of", field=f"{at}ref")
-    prefix = next(each for each in _PLACES if ref.startswith(each))
-    _, triggers, fixed = _PLACES[prefix]
+    prefix = next(each for each in _SHARED_REFS if ref.startswith(each))
+    _, triggers, fixed = _SHARED_REFS[prefix]
     if trigger not in triggers:
         raise malformed(f"{at}trigger", f"{trigger!r} cannot be what moved {ref}")
     if not isinstance(kind, str) or not is_type_name(kind) or (fixed is not None and kind != fixed):
         raise malformed(f"{at}type", f"{kind!r} cannot be the type of {ref}")
     new = None if withdrawn and said.get("new") is None else _id(said, "new", at)
-    if prefix != TYPES_PLACE:
+    if prefix != TYPES_PREFIX:
         if prefix == names.HEADS and head_trigger(kind) != trigger and new is not None:
             raise malformed(f"{at}trigger", f"a {kind} is no {trigger}")
-        return Claim(ref, new, kind, trigger)
+        return RefClaim(ref, new, kind, trigger)
     return _type_claim(said, at, ref, kind, new)
 
 
-def _type_claim(said: Mapping[str, Any], at: str, ref: str, kind: str, new: str | None) -> Claim:
+def _type_claim(said: Mapping[str, Any], at: str, ref: str, kind: str, new: str | None) -> RefClaim:
     listed = said.get("activities")
     parent = listed[0].get("parent") if isinstance(listed, list) and listed and isinstance(listed[0], dict) else None
-    if ref != TYPES_PLACE + kind or not isinstance(parent, str) or not is_type_name(parent):
+    if ref != TYPES_PREFIX + kind or not isinstance(parent, str) or not is_type_name(parent):
         raise malformed(f"{at}activities", f"they do not define the type {kind}")
     if new != define_cid(kind, parent):
         raise malformed(f"{at}new", f"it is not the id of the definition of {kind}")
-    return Claim(ref, new, kind, TYPE, parent)
+    return RefClaim(ref, new, kind, TYPE, parent)
 
 
 def malformed(field: str, why: str) -> Denied:

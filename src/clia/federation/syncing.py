@@ -11,14 +11,23 @@ from itertools import islice
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict, Denied, InvalidInput, NotFound
-from clia.federation.acceptance import CLASH, Follow, Forget, Heard, Listener, Withheld, accept, outstanding, unsettled
-from clia.federation.announcing import token_of, tokens
-from clia.federation.arrivals import Arrivals
-from clia.federation.keychain import continued
-from clia.federation.keys import tokens as key_tokens
+from clia.federation.acceptance import (
+    CLASH,
+    AcceptResult,
+    Follow,
+    Forget,
+    ListenerContext,
+    Withheld,
+    accept,
+    outstanding,
+    unsettled,
+)
+from clia.federation.announcing import chain_tokens, commit_token
+from clia.federation.claim_checks import ClaimChecker
+from clia.federation.keys import continue_chain, key_tokens
 from clia.federation.model import Move, Refused, Synced
-from clia.federation.peers import lock_of
-from clia.federation.statements import TOKEN_MAX, TYPES_PLACE, define_cid, digest, peek, place_of
+from clia.federation.peers import peer_lock
+from clia.federation.statements import TOKEN_MAX, TYPES_PREFIX, claimed_seq, define_cid, digest, tracking_path
 from clia.git.records import TransferLimits
 from clia.values import refs as names
 
@@ -27,10 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clia.federation.capabilities import Capabilities
-    from clia.federation.peers import Peers, Pinned
-    from clia.federation.refusals import Refusals
-    from clia.federation.signing import Verifier
-    from clia.federation.statements import Claim
+    from clia.federation.peers import Peers, PinnedPeer
+    from clia.federation.pending import RefusalLog
+    from clia.federation.signing import Ed25519Verifier
+    from clia.federation.statements import RefClaim
     from clia.federation.transport import GitTransport
     from clia.git.quarantine import GitQuarantine
     from clia.space.core import Core
@@ -44,26 +53,26 @@ STATEMENTS_MAX = 20_000
 _CHAIN_MAX = 2 * TOKEN_MAX
 """Characters of statements that are read at a time."""
 _CHAIN_LIMITS = TransferLimits(256 * 1024 * 1024, 300.0)
-_HEALED = frozenset(("gap", "expired", "revoked-key"))
-_PASSING = frozenset(("missing-object", "too-slow", "too-much", "claims-anothers-agent"))
+_HEALED_BY_SNAPSHOT = frozenset(("gap", "expired", "revoked-key"))
+_TEMPORARY_REFUSALS = frozenset(("missing-object", "too-slow", "too-much", "claims-anothers-agent"))
 """These may be different the next time; any other refusal stands until the peer says something else."""
 
 
-class Parts(NamedTuple):
+class SyncDependencies(NamedTuple):
     registry: Registry
     peers: Peers
     capabilities: Capabilities
-    refusals: Refusals
-    verifier: Verifier
+    refusals: RefusalLog
+    verifier: Ed25519Verifier
     transport: GitTransport
-    pass_for: Callable[[Pinned], str | None]
+    pass_for: Callable[[PinnedPeer], str | None]
     limits: TransferLimits
 
 
-class _Listening(NamedTuple):
+class _ReadStatements(NamedTuple):
     """What came of listening, before anything was fetched."""
 
-    peer: Pinned
+    peer: PinnedPeer
     accepted: int
     new_keys: int
     claimed: dict[str, int]  # by ref: the statement that spoke of it
@@ -71,8 +80,8 @@ class _Listening(NamedTuple):
     chain: str | None
 
 
-class Syncing:
-    def __init__(self, core: Core, envelope: Envelope, parts: Parts) -> None:
+class PeerSync:
+    def __init__(self, core: Core, envelope: Envelope, parts: SyncDependencies) -> None:
         self._core = core
         self._envelope = envelope
         self._parts = parts
@@ -104,7 +113,7 @@ class Syncing:
             silent=not position.seq and not found,
         )
 
-    def _listen(self, peer: Pinned, quarantine: GitQuarantine) -> _Listening:
+    def _listen(self, peer: PinnedPeer, quarantine: GitQuarantine) -> _ReadStatements:
         chain_ref = names.announce(self._core.space_id)
         tips = quarantine.tips([names.KEYS, chain_ref], _CHAIN_LIMITS)
         refused: list[Refused] = []
@@ -117,24 +126,24 @@ class Syncing:
         if chain is not None and not self._is_pure(peer, quarantine, chain, refused):
             chain = None
         said = self._unheard(peer, quarantine, chain) if chain else []
-        listener = Listener(self._core.space_id, peer.space, keys, self._core.now(), self._parts.verifier)
+        listener = ListenerContext(self._core.space_id, peer.space, keys, self._core.now(), self._parts.verifier)
         tracked = self.tracked(peer)
         position, accepted, claimed = peer.position, 0, dict[str, int]()
         for token in said:
             heard = accept(position, token, listener, tracked)
             position = heard.position
             if heard.refusal is not None:
-                refused.append(_refused(heard, self._core.now()))
+                refused.append(_statement_refusal(heard, self._core.now()))
             elif heard.statement is not None:
                 accepted += 1
                 if heard.statement.is_snapshot:  # it says all there is: what was out of place before it no longer matters
-                    refused = [each for each in refused if each.code not in _HEALED]
+                    refused = [each for each in refused if each.code not in _HEALED_BY_SNAPSHOT]
                 claimed |= {each.ref: heard.statement.seq for each in heard.statement.claims}
         refused = _first_of_each(refused)
         position = position._replace(waiting=unsettled(position.waiting, tracked))
         if (keys, position) != (peer.keys, peer.position):
             failed = {ref: cid for ref, cid in peer.failed.items() if ref in position.waiting and position.waiting[ref].new == cid}
-            with self._envelope.among_others(), self._core.locks.hold(lock_of(peer.name)):
+            with self._envelope.among_others(), self._core.locks.hold(peer_lock(peer.name)):
                 self._check_same(peer)
                 peer = self._parts.peers.update(
                     peer.name,
@@ -143,12 +152,12 @@ class Syncing:
                 )
         self._core.reached("accepted")
         # Only a chain that was believed to its end; also by whoever died before it was kept.
-        newest = next(tokens(quarantine.graph, chain), None) if chain else None
+        newest = next(chain_tokens(quarantine.graph, chain), None) if chain else None
         fresh = newest is not None and digest(newest) == position.last
         known = self._core.refs.get(names.remote(peer.name, "announce"))
-        return _Listening(peer, accepted, new_keys, claimed, refused, chain if fresh and chain != known else None)
+        return _ReadStatements(peer, accepted, new_keys, claimed, refused, chain if fresh and chain != known else None)
 
-    def _check_same(self, peer: Pinned) -> None:
+    def _check_same(self, peer: PinnedPeer) -> None:
         """``NotFound`` where a peer was removed while we listened to it; whoever has its name now is another one."""
         now = self._parts.peers.get(peer.name)
         if (now.space, now.keys, now.position) != (peer.space, peer.keys, peer.position):
@@ -159,68 +168,68 @@ class Syncing:
                 fields={"peer": peer.name},
             )
 
-    def _keys(self, peer: Pinned, quarantine: GitQuarantine, tip: str | None, refused: list[Refused]) -> tuple[str, ...]:
+    def _keys(self, peer: PinnedPeer, quarantine: GitQuarantine, tip: str | None, refused: list[Refused]) -> tuple[str, ...]:
         """The peer's keys, with those that continue them."""
         if tip is None:
             return peer.keys
         try:
-            return continued(peer.keys, key_tokens(quarantine.graph, tip), peer.space, self._parts.verifier)
+            return continue_chain(peer.keys, key_tokens(quarantine.graph, tip), peer.space, self._parts.verifier)
         except Denied as err:
             refused.append(Refused(err.code, err.message, names.KEYS, None, self._core.now()))
             return peer.keys
 
-    def _is_pure(self, peer: Pinned, quarantine: GitQuarantine, chain: str, refused: list[Refused]) -> bool:
+    def _is_pure(self, peer: PinnedPeer, quarantine: GitQuarantine, chain: str, refused: list[Refused]) -> bool:
         """Whether a chain is statements and nothing else, down to what was kept of it."""
         known, empty = self._core.refs.get(names.remote(peer.name, "announce")), self._core.empty_tree()
         for commit in quarantine.graph.first_parents(chain):
             if commit.cid == known:
                 break
-            if token_of(commit) is None or commit.tree != empty or len(commit.parents) > 1:
+            if commit_token(commit) is None or commit.tree != empty or len(commit.parents) > 1:
                 why = f"the commit {commit.cid} of its chain holds no statement, or more than one"
                 refused.append(Refused("malformed-chain", why, None, None, self._core.now()))
                 return False
         return True
 
-    def _unheard(self, peer: Pinned, quarantine: GitQuarantine, chain: str) -> list[str]:
+    def _unheard(self, peer: PinnedPeer, quarantine: GitQuarantine, chain: str) -> list[str]:
         """The statements of a chain that are newer than the last one accepted, oldest first, and the one in its place."""
         found: list[str] = []
         size = 0
         for commit in islice(quarantine.graph.first_parents(chain), STATEMENTS_MAX):
-            token = token_of(commit) or ""
+            token = commit_token(commit) or ""
             size += len(token)
             if digest(token) == peer.position.last or size > _CHAIN_MAX:
                 break
             found.append(token)
-            seq = peek(token)
+            seq = claimed_seq(token)
             if seq is not None and seq <= peer.position.seq:
                 break
         return found[::-1]
 
-    def tracked(self, peer: Pinned) -> dict[str, str]:
+    def tracked(self, peer: PinnedPeer) -> dict[str, str]:
         """Where everything of a peer's is here; a type that is known with the same meaning counts, whoever defined it."""
         known = self._parts.registry.types().known().items()
-        types = {TYPES_PLACE + name: define_cid(name, parent) for name, parent in known if parent}
+        types = {TYPES_PREFIX + name: define_cid(name, parent) for name, parent in known if parent}
         return self._parts.peers.tracked(peer.name) | types
 
     def _carry_out(
-        self, heard: _Listening, quarantine: GitQuarantine, progress: Callable[[int, int], None] | None
+        self, heard: _ReadStatements, quarantine: GitQuarantine, progress: Callable[[int, int], None] | None
     ) -> tuple[list[Move], list[Refused]]:
         peer = heard.peer
         moves, refused = self._learn(heard)
         todo = outstanding(list(peer.position.waiting.values()), self.tracked(peer), self._parts.capabilities.asking(peer))
         follow = [each for each in todo if isinstance(each, Follow) and peer.failed.get(each.claim.ref) != each.claim.new]
         denied = [each for each in todo if isinstance(each, Withheld)]
-        refused += [_withheld(each, heard, self._core.now()) for each in denied if each.claim.ref in heard.claimed]
+        refused += [_withheld_refusal(each, heard, self._core.now()) for each in denied if each.claim.ref in heard.claimed]
         if any(each.code == "malformed-chain" for each in heard.refused):
             follow = []  # what came with the chain would be let in along with what is fetched
         good, bad = self._fetched(peer, follow, quarantine)
         if good or heard.chain is not None:
             quarantine.admit()
         self._core.reached("transferred")
-        with self._envelope.among_others(), self._core.locks.hold(lock_of(peer.name)):
+        with self._envelope.among_others(), self._core.locks.hold(peer_lock(peer.name)):
             self._check_same(peer)
             forget = [each for each in todo if isinstance(each, Forget)]
-            lasting = {each.ref: cid for each, cid in bad if each.ref is not None and each.code not in _PASSING}
+            lasting = {each.ref: cid for each, cid in bad if each.ref is not None and each.code not in _TEMPORARY_REFUSALS}
             left = {each.claim.ref: each.tracked for each in forget if each.claim.ref.startswith(names.HEADS)}
             if lasting or left:  # before the refs go: whoever dies in between leaves what says where they were
                 why = f"peer {peer.name}: {len(lasting)} refused, {len(left)} no longer shared"
@@ -235,14 +244,14 @@ class Syncing:
         squatted = [each for each in told if each.code == "claims-anothers-agent" and each.ref not in heard.claimed]
         return moves, refused + [each for each in told if each not in squatted or self._is_new(peer, each)]
 
-    def _learn(self, heard: _Listening) -> tuple[list[Move], list[Refused]]:
+    def _learn(self, heard: _ReadStatements) -> tuple[list[Move], list[Refused]]:
         """Takes in types, parents before children, so many at a time."""
         moves: list[Move] = []
         peer = heard.peer
         problems: list[Refused] = []
         allowed = self._parts.capabilities.asking(peer)
         known = self.tracked(peer)
-        told = (each for each in peer.position.waiting.values() if each.ref.startswith(TYPES_PLACE))
+        told = (each for each in peer.position.waiting.values() if each.ref.startswith(TYPES_PREFIX))
         for claim in _parents_first([each for each in told if each.new != known.get(each.ref)]):
             # Asked for each: what was learned just now may let in what rests on it, and a revocation counts at once.
             if len(moves) == LEARNED_MAX or not allowed(claim.parent or "", claim.trigger):
@@ -254,13 +263,13 @@ class Syncing:
                 problems.append(Refused(err.code, err.message, claim.ref, heard.claimed.get(claim.ref), self._core.now()))
         return moves, [each for each in problems if each.ref in heard.claimed or self._is_new(peer, each)]
 
-    def _is_new(self, peer: Pinned, refused: Refused) -> bool:
+    def _is_new(self, peer: PinnedPeer, refused: Refused) -> bool:
         """Whether a refusal is not the last one of that thing: it was let in by a grant that came late."""
         last = next((each for each in self._parts.refusals.of(peer.space) if each.ref == refused.ref), None)
         return last is None or last.code != refused.code
 
     def _fetched(
-        self, peer: Pinned, follow: Sequence[Follow], quarantine: GitQuarantine
+        self, peer: PinnedPeer, follow: Sequence[Follow], quarantine: GitQuarantine
     ) -> tuple[list[Follow], list[tuple[Refused, str]]]:
         """What has arrived and is what it was said to be; and what not, with its id."""
         if not follow:
@@ -268,7 +277,7 @@ class Syncing:
         wanted = list(dict.fromkeys(each.claim.new for each in follow if each.claim.new is not None))
         fetched = quarantine.fetch(wanted, self._parts.limits)
         there = self._core._replace(objects=quarantine.objects, graph=quarantine.graph)
-        arrivals = Arrivals(self._core, there, peer.name)
+        arrivals = ClaimChecker(self._core, there, peer.name)
         good: list[Follow] = []
         bad: list[tuple[Refused, str]] = []
         for each in follow:
@@ -285,7 +294,7 @@ class Syncing:
         return good, bad
 
     def _track(
-        self, peer: Pinned, good: Sequence[Follow], forget: Sequence[Forget], progress: Callable[[int, int], None] | None
+        self, peer: PinnedPeer, good: Sequence[Follow], forget: Sequence[Forget], progress: Callable[[int, int], None] | None
     ) -> list[Move]:
         core, allowed = self._core, self._parts.capabilities.asking(peer)
         moves = []
@@ -297,19 +306,19 @@ class Syncing:
                 continue
             core.refs.move(names.remote(peer.name, claim.place), each.tracked, claim.new, f"clia: {claim.trigger} of {peer.name}")
             core.reached("tracked")
-            moves.append(Move(place_of(claim.ref), each.tracked, claim.new, claim.type, claim.trigger))
+            moves.append(Move(tracking_path(claim.ref), each.tracked, claim.new, claim.type, claim.trigger))
             if progress is not None:
                 progress(number, len(every))
         return moves
 
-    def _keep_chain(self, peer: Pinned, chain: str | None) -> None:
+    def _keep_chain(self, peer: PinnedPeer, chain: str | None) -> None:
         """Keeps what the peer has signed: as evidence, and so that the next fetch is only of what is new."""
         ref = names.remote(peer.name, "announce")
         if chain is not None:
             self._core.refs.move(ref, self._core.refs.get(ref), chain, "clia: heard")
 
 
-def _refused(heard: Heard, now: int) -> Refused:
+def _statement_refusal(heard: AcceptResult, now: int) -> Refused:
     error, statement = heard.refusal, heard.statement
     assert error is not None  # noqa: S101  # the caller looked
     ref = statement.claims[0].ref if statement is not None and len(statement.claims) == 1 else None
@@ -321,7 +330,7 @@ def _first_of_each(refused: list[Refused]) -> list[Refused]:
     return list({each.code: each for each in reversed(refused)}.values())[::-1]
 
 
-def _withheld(held: Withheld, heard: _Listening, now: int) -> Refused:
+def _withheld_refusal(held: Withheld, heard: _ReadStatements, now: int) -> Refused:
     claim, peer = held.claim, heard.peer.name
     message = f"{claim.ref}: no grant lets {claim.parent or claim.type} by {claim.trigger} of {peer} in"
     if held.code == CLASH:
@@ -329,10 +338,10 @@ def _withheld(held: Withheld, heard: _Listening, now: int) -> Refused:
     return Refused(held.code, message, claim.ref, heard.claimed.get(claim.ref), now)
 
 
-def _parents_first(claims: Sequence[Claim]) -> list[Claim]:
+def _parents_first(claims: Sequence[RefClaim]) -> list[RefClaim]:
     """Types in an order in which each parent comes before its subtypes; what goes in a circle comes as it is."""
     waiting = {each.type: each for each in claims}
-    found: dict[str, Claim] = {}
+    found: dict[str, RefClaim] = {}
     for claim in claims:
         line = {claim.type: claim}
         at = claim

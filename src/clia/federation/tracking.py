@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clia.space.core import Core
 
 
-class Tracking:
+class PeerTracking:
     def __init__(self, core: Core, peers: Peers, capabilities: Capabilities, chains: BehaviourChains) -> None:
         self._core = core
         self._chains = chains

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LOCK = "lock"
 _PUSH = ("push", "--atomic", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--quiet", "--")
 _PUSH_LIMITS = TransferLimits(1 << 50, 3600.0)  # it is ours that goes out, however large; but it comes to an end
-_AT_ONCE = 1000  # refs that one command line takes
+_REFS_PER_PUSH = 1000  # refs that one command line takes
 
 
 class GitTransport:
@@ -46,7 +46,7 @@ class GitTransport:
         top = self._place("quarantine")
         with ExitStack() as held:
             with FileLocks(top).hold(_LOCK):  # so that nobody takes one that is being made for one that was left
-                _sweep(top)
+                _remove_abandoned(top)
                 where = tempfile.mkdtemp(dir=top)
                 held.callback(shutil.rmtree, where, ignore_errors=True)
                 held.enter_context(FileLocks(where).hold(_LOCK))
@@ -139,7 +139,7 @@ class GitTransport:
         moves = [f":{ref}" for ref in stale if ref.startswith(told) and ref not in listed]
         moves += [f"+{cid}:{ref}" for ref, cid in listed.items() if ref.startswith(told)]
         last = [f"{cid}:{ref}" for ref, cid in listed.items() if not ref.startswith(told)]
-        parts = [moves[at : at + _AT_ONCE] for at in range(0, len(moves), _AT_ONCE)]
+        parts = [moves[at : at + _REFS_PER_PUSH] for at in range(0, len(moves), _REFS_PER_PUSH)]
         for each in (*parts, last):
             if each:
                 self._talk(remote, *_PUSH, remote, *each)
@@ -164,7 +164,7 @@ class GitTransport:
         return {ref: cid for cid, ref in lines}
 
 
-def _sweep(top: str) -> None:
+def _remove_abandoned(top: str) -> None:
     """Removes the quarantines whose processes are no more: nobody holds their locks."""
     for name in os.listdir(top):
         where = os.path.join(top, name)

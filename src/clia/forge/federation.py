@@ -32,7 +32,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from clia.errors import CliaError, Denied, InvalidInput, NotAllowed
-from clia.federation.doors import KNOCK, PASS
+from clia.federation.peer_tokens import FETCH_TOKEN, NOTIFY_TOKEN
 from clia.forge.guard import TooLarge, TooMany
 from clia.forge.problems import Unauthenticated
 from clia.forge.rendering.texts import one_line
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from clia.federation.model import Synced
-    from clia.federation.peers import Pinned
+    from clia.federation.peers import PinnedPeer
     from clia.forge.forge import Forge, Site
     from clia.git.records import UploadCommand
 
@@ -81,7 +81,7 @@ class Fetching:
         site, peer = await run_in_threadpool(self._admitted, request)
         if request.query_params.get("service") != SERVICE:
             raise NotAllowed("peers fetch here, with git; they write nothing", code="read-only")
-        upload = await run_in_threadpool(site.space.doors.advertised, peer)
+        upload = await run_in_threadpool(site.space.peer_tokens.advertised, peer)
         head = _packet(f"# service={SERVICE}\n".encode("ascii")) + b"0000"
         return _Answer(self._run(site, peer, upload), _TOLD, head)
 
@@ -91,23 +91,23 @@ class Fetching:
             raise InvalidInput(f"git asks with {_ASKED}", code="unsupported-media-type")
         body = await _body(request, self._forge.options.body_max)
         try:
-            body = asked(body, await run_in_threadpool(site.space.doors.told, peer))
+            body = asked(body, await run_in_threadpool(site.space.peer_tokens.told, peer))
         except Denied as err:  # in the words of git, which its client passes on
             return Response(_packet(f"ERR upload-pack: not our ref {err.message}".encode("ascii")), media_type=_SENT)
-        return _Answer(self._run(site, peer, site.space.doors.upload(peer), body), _SENT)
+        return _Answer(self._run(site, peer, site.space.peer_tokens.upload(peer), body), _SENT)
 
-    def _admitted(self, request: Request) -> tuple[Site, Pinned]:
+    def _admitted(self, request: Request) -> tuple[Site, PinnedPeer]:
         """The space and the peer that a pass is good for; whoever has none learns nothing of either."""
         site = self._forge.sites.get(request.path_params["space"])
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if site is not None and scheme.lower() == "bearer":
             with suppress(Denied, InvalidInput):
-                peer = site.space.doors.visitor(token.strip(), PASS)
+                peer = site.space.peer_tokens.visitor(token.strip(), FETCH_TOKEN)
                 request.scope["clia_user"] = f"peer:{peer.name}"
                 return site, peer
         raise Unauthenticated("no pass that is good here was shown", code="bad-pass")
 
-    def _run(self, site: Site, peer: Pinned, upload: UploadCommand, body: bytes = b"") -> _Run:
+    def _run(self, site: Site, peer: PinnedPeer, upload: UploadCommand, body: bytes = b"") -> _Run:
         seconds = site.space.running.config.federation.transfer_seconds
         return _Run(upload, body, seconds, self._open, (site.name, peer.name))
 
@@ -334,7 +334,7 @@ class Listening:
     def _knocking(self, token: str) -> _Job:
         for site in self._forge.sites.values():
             with suppress(Denied, InvalidInput):
-                return _Job(site, site.space.doors.visitor(token, KNOCK).name)
+                return _Job(site, site.space.peer_tokens.visitor(token, NOTIFY_TOKEN).name)
         raise Unauthenticated("nobody who is known here knocks like this", code="bad-knock")
 
     def _want(self, *jobs: _Job) -> None:
@@ -382,7 +382,7 @@ class Listening:
 
     def _tell(self, site: Site) -> None:
         """Announces what is new, if something moved since it was announced last; once a day anyway, should a snapshot be due."""
-        there = site.space.doors.untold()
+        there = site.space.peer_tokens.untold()
         state = f"{self._forge.clock():%F} {there}"
         if there is None or self._told.get(site.name) == state:
             return

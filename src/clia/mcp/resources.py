@@ -18,8 +18,8 @@ from mcp_types import Completion, GetPromptResult, Prompt, PromptArgument, Promp
 
 from clia.api.behaviour_records import BEHAVIOUR_VERSION
 from clia.api.records import BRIEFING, COMMIT, EDGE, REQUEST, SESSION, TRACE
-from clia.behaviours.rendering import AGENT as AGENT_ARGUMENT
-from clia.behaviours.rendering import TASK, TITLE, in_words, places
+from clia.behaviours.prompts import AGENT as AGENT_ARGUMENT
+from clia.behaviours.prompts import TASK, TITLE, placeholders, readable
 from clia.errors import InvalidInput, NoSuchObject, NotFound
 from clia.identities import checks
 from clia.identities.contexts import AGENCY, AGENDA, AGENT
@@ -213,7 +213,7 @@ def _said(version: BehaviourVersion) -> str:
 
 def _takes(version: BehaviourVersion) -> list[str]:
     """A task always; the others where the prompt leaves a place for them."""
-    left = places(version.body)
+    left = placeholders(version.body)
     return [each for each in _ARGUMENTS if each == TASK or each in left]
 
 
@@ -234,7 +234,7 @@ def rendered(call: Call, name: str, given: Mapping[str, str]) -> GetPromptResult
     if found is None:
         return _prompt("How to work in a clia space", _HOW)
     agent = given.get(AGENT_ARGUMENT) or (_caller(call) if AGENT_ARGUMENT in known else "")
-    return _prompt(_said(found), in_words(found.body, given.get(TASK, ""), agent=agent, title=given.get(TITLE, "")))
+    return _prompt(_said(found), readable(found.body, given.get(TASK, ""), agent=agent, title=given.get(TITLE, "")))
 
 
 def _caller(call: Call) -> str:

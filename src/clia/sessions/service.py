@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from clia.engine.records import Engine, Problem
     from clia.facade.config import Config
-    from clia.federation.tracking import Tracking
+    from clia.federation.tracking import PeerTracking
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.health import Ailment
     from clia.sessions.kept_runs import Shelf
@@ -67,7 +67,7 @@ class SessionVerbs:
     _traces: Traces
     _commits: Commits
     _history: History
-    _tracking: Tracking
+    _tracking: PeerTracking
     _chains: BehaviourChains
     _whole_id: Callable[[str], str]  # of a version that is named by the start of its id
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pygit2
 import pytest
 
-from clia.behaviours.measures import MEASURES, count_of, series
+from clia.behaviours.measures import COMMITS_KEPT, MEASURES, ObservationSum, add_sum, count_of, series, sum_observations, totals
 from clia.behaviours.observing import (
     LANDED,
     OUTCOME,
     REVERTED,
-    Landing,
+    LandedWork,
     Observation,
     day_of,
     ended_of,
@@ -22,9 +22,8 @@ from clia.behaviours.observing import (
     tokens_of,
     verdict_of,
 )
-from clia.behaviours.sources import _standing
+from clia.behaviours.sources import _effective_reverts
 from clia.behaviours.statistics import Count
-from clia.behaviours.tally import KEPT, Sum, add, added_up, totals
 from clia.space.model import AGENT, BEHAVIOUR, EVENT, META, TYPE, VALUE, Landed
 from clia.values import commit_messages as messages
 from clia.values import refs
@@ -95,29 +94,29 @@ def test_an_event_with_a_wrong_type_in_a_field_says_nothing_or_something_else(wr
         made = landing_of(landed | {field: wrong}, 5)
         assert made is None or (field == "base" and made.base is None)
     assert ended_of(ended) == ("1", AN_ID, "finished")
-    assert landing_of(landed, 5) == Landing(AN_ID, AN_ID, "refs/heads/main", AN_ID, 5)
+    assert landing_of(landed, 5) == LandedWork(AN_ID, AN_ID, "refs/heads/main", AN_ID, 5)
     assert landing_of(landed | {"onto": "refs/heads/agents/ada"}, 5) is None
 
 
 def test_a_revert_stands_unless_one_that_stands_has_undone_it() -> None:
-    assert _standing({}) == set()
-    assert _standing({"r1": "work"}) == {"r1"}
-    assert _standing({"r1": "work", "r2": "r1"}) == {"r2"}
-    assert _standing({"r1": "work", "r2": "r1", "r3": "r2"}) == {"r1", "r3"}
-    assert _standing({"r1": "work", "r2": "r1", "r3": "work"}) == {"r2", "r3"}
-    assert _standing({"r1": "work", "r2": "r1", "r3": "r1", "r4": "r3"}) == {"r2", "r4"}
+    assert _effective_reverts({}) == set()
+    assert _effective_reverts({"r1": "work"}) == {"r1"}
+    assert _effective_reverts({"r1": "work", "r2": "r1"}) == {"r2"}
+    assert _effective_reverts({"r1": "work", "r2": "r1", "r3": "r2"}) == {"r1", "r3"}
+    assert _effective_reverts({"r1": "work", "r2": "r1", "r3": "work"}) == {"r2", "r3"}
+    assert _effective_reverts({"r1": "work", "r2": "r1", "r3": "r1", "r4": "r3"}) == {"r2", "r4"}
     chain = {f"{number + 1}": f"{number}" for number in range(50_001)}
-    assert len(_standing(chain)) == 25_001  # and no deep recursion
+    assert len(_effective_reverts(chain)) == 25_001  # and no deep recursion
 
 
 def test_sums_are_the_same_in_any_order_and_taking_away_undoes_adding() -> None:
     seen = [Observation("v", f"{OUTCOME}passed", at * 40_000, f"{at:040x}") for at in range(30)]
-    whole, bit_by_bit = added_up(seen)["v"], Sum({}, {})
+    whole, bit_by_bit = sum_observations(seen)["v"], ObservationSum({}, {})
     for each in reversed(seen):
-        add(bit_by_bit, added_up([each])["v"])
+        add_sum(bit_by_bit, sum_observations([each])["v"])
     assert bit_by_bit == whole
-    assert [origin for _, origin in whole.seen[f"{OUTCOME}passed"]] == [f"{at:040x}" for at in range(29, 29 - KEPT, -1)]
-    add(bit_by_bit, whole, -1)
+    assert [origin for _, origin in whole.seen[f"{OUTCOME}passed"]] == [f"{at:040x}" for at in range(29, 29 - COMMITS_KEPT, -1)]
+    add_sum(bit_by_bit, whole, -1)
     assert bit_by_bit.days == {}
     assert totals(whole.days) == {f"{OUTCOME}passed": 30}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.behaviours.policies import Policies
+from clia.behaviours.suggesting import PolicyFollower
 from clia.cli.sessions.worker import news
 from clia.errors import StoreError
 from clia.values.typed_objects import SESSION_FLOW
@@ -149,7 +149,7 @@ def test_policies_are_followed_every_so_often_and_trouble_with_one_is_told_and_k
         return len(waits) == 5
 
     monkeypatch.setattr(space, "follow_policy", follow)
-    policies = Policies(space, space.running.config, wait)
+    policies = PolicyFollower(space, space.running.config, wait)
     assert policies.any()
     policies.keep_following(threading.Event(), lambda: None)
     assert waits == [7.0] * 5
@@ -157,4 +157,4 @@ def test_policies_are_followed_every_so_often_and_trouble_with_one_is_told_and_k
     assert troubles == [None, "policy of gone: the store is away", f"policy of gone: {unexpected}", None, f"policies: {unexpected}"]
     assert asked == [*["gone", "review"] * 4, "gone"]
     quiet = space.running.config._replace(behaviours={"*": space.running.config.behaviours["manual"]})
-    assert not Policies(space, quiet, wait).any()
+    assert not PolicyFollower(space, quiet, wait).any()

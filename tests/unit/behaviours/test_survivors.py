@@ -13,11 +13,11 @@ import pytest
 import clia
 from clia.behaviours import sources
 from clia.behaviours.library import EVIDENCE_MAX, NOTES_MAX, checked_evidence
+from clia.behaviours.measures import ObservationSum
 from clia.behaviours.model import ADOPT, KEEP, NOT_ENOUGH, RETIRE, BehaviourVersion, KnownBehaviour, Suggestion
 from clia.behaviours.observing import OUTCOME
 from clia.behaviours.statistics import Count, proven, rounded
 from clia.behaviours.suggesting import Policy, suggest
-from clia.behaviours.tally import Sum
 from clia.cli.behaviours import lineage
 from clia.git.records import FILE, Stamp, TreeEntry
 from clia.space.model import EVENT
@@ -373,7 +373,7 @@ def _suggested(own: Count, *others: tuple[str, Count], policy: Policy = Policy("
     listed = [("current", own), *others]
     versions = tuple(BehaviourVersion("review", str(at), PROMPT, state, "") for at, (state, _) in enumerate(listed))
     sums = {
-        str(at): Sum({"2026-05-01": {f"{OUTCOME}passed": count.good, f"{OUTCOME}failed": count.bad}}, {})
+        str(at): ObservationSum({"2026-05-01": {f"{OUTCOME}passed": count.good, f"{OUTCOME}failed": count.bad}}, {})
         for at, (_, count) in enumerate(listed)
     }
     return suggest(KnownBehaviour("review", PROMPT, "0", versions, ()), versions[0], sums, policy)

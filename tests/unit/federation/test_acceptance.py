@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from clia.federation import acceptance
-from clia.federation.acceptance import LIFE_MAX, SKEW, Follow, Forget, Learn, Position, Withheld, outstanding, unsettled
-from clia.federation.statements import SNAPSHOT, Claim, Statement, define_cid, digest
+from clia.federation.acceptance import CLOCK_SKEW, LIFETIME_MAX, Follow, Forget, Learn, Position, Withheld, outstanding, unsettled
+from clia.federation.statements import SNAPSHOT, RefClaim, Statement, define_cid, digest
 from support.federation import HEADS, HEARER, LIFE, NOW, OTHER, OWNER, Ear, Speaker, an_id, decoded, encoded, finding
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def test_a_format_that_was_left_behind_does_not_come_back(ear: Ear, owner: Speak
 
 def test_no_number_lies_beyond_the_clock(ear: Ear, owner: Speaker) -> None:
     """Or whoever has had the key for a moment could use all of them up."""
-    last = (NOW + SKEW) * 1000
+    last = (NOW + CLOCK_SKEW) * 1000
     ear.refuses(START, owner.snapshot(last + 1), "from-the-future")
     ear.refuses(START, owner.snapshot(2**53 - 1), "from-the-future")
     assert ear.hear(START, owner.snapshot(last)).position.seq == last
@@ -144,15 +144,15 @@ def test_no_number_lies_beyond_the_clock(ear: Ear, owner: Speaker) -> None:
 @pytest.mark.parametrize(
     ("at", "end", "code"),
     [
-        (NOW + SKEW, NOW + LIFE, None),
-        (NOW + SKEW + 1, NOW + LIFE, "from-the-future"),
+        (NOW + CLOCK_SKEW, NOW + LIFE, None),
+        (NOW + CLOCK_SKEW + 1, NOW + LIFE, "from-the-future"),
         (NOW + 86400, NOW + LIFE, "from-the-future"),
-        (NOW - LIFE, NOW - SKEW + 1, None),
-        (NOW - LIFE, NOW - SKEW, "expired"),
-        (NOW - LIFE, NOW - SKEW - 1, "expired"),
+        (NOW - LIFE, NOW - CLOCK_SKEW + 1, None),
+        (NOW - LIFE, NOW - CLOCK_SKEW, "expired"),
+        (NOW - LIFE, NOW - CLOCK_SKEW - 1, "expired"),
         (0, 0, "expired"),
-        (NOW, NOW + LIFE_MAX, None),
-        (NOW, NOW + LIFE_MAX + 1, "lives-too-long"),
+        (NOW, NOW + LIFETIME_MAX, None),
+        (NOW, NOW + LIFETIME_MAX + 1, "lives-too-long"),
         (0, NOW + LIFE, "lives-too-long"),
         (NOW, 2**53 - 1, "lives-too-long"),
     ],
@@ -168,7 +168,7 @@ def test_clocks_may_differ_by_so_much(ear: Ear, owner: Speaker, at: int, end: in
 
 def test_what_expired_unheard_is_healed_by_a_snapshot(ear: Ear, owner: Speaker, chain: list[str]) -> None:
     position = ear.heard(chain[:2])
-    late = ear._replace(now=NOW + LIFE + SKEW)
+    late = ear._replace(now=NOW + LIFE + CLOCK_SKEW)
     late.refuses(position, chain[2], "expired")
     fresh = owner.snapshot(1100, [finding("scout", 4)], chain[-1], at=late.now, exp=late.now + LIFE)
     assert late.hear(position, fresh).position.seq == 1100
@@ -339,8 +339,8 @@ def test_a_denied_statement_is_accepted_and_its_claim_waits(ear: Ear, chain: lis
 
 def test_the_gate_is_asked_about_what_the_claim_says(ear: Ear, owner: Speaker) -> None:
     """Of a new type about its parent: a grant for it cannot name what is not known yet."""
-    kind = Claim("types/review", define_cid("review", "finding"), "review", "type", "finding")
-    born = Claim(HEADS + "ant", an_id(1), "spawn", "spawn")
+    kind = RefClaim("types/review", define_cid("review", "finding"), "review", "type", "finding")
+    born = RefClaim(HEADS + "ant", an_id(1), "spawn", "spawn")
     position = ear.heard([owner.snapshot(1, [finding("scout", 1), born, kind])])
     asked: list[tuple[str, str]] = []
 
@@ -361,12 +361,12 @@ def test_what_a_snapshot_leaves_out_is_let_go_of_whatever_the_gate_says(ear: Ear
 
 
 def test_a_claim_that_is_carried_out_waits_no_longer() -> None:
-    waiting = {each.ref: each for each in (finding("a", 1), finding("b", 2), Claim(HEADS + "c", None, "finding", "head-move"))}
+    waiting = {each.ref: each for each in (finding("a", 1), finding("b", 2), RefClaim(HEADS + "c", None, "finding", "head-move"))}
     assert unsettled(waiting, {HEADS + "a": an_id(1), HEADS + "b": an_id(9)}) == {HEADS + "b": finding("b", 2)}
 
 
 def test_a_withdrawn_ref_that_was_never_tracked_is_nothing_to_do(ear: Ear, owner: Speaker, chain: list[str]) -> None:
-    gone = Claim(HEADS + "scout", None, "finding", "head-move")
+    gone = RefClaim(HEADS + "scout", None, "finding", "head-move")
     last = owner.moved(1005, chain[-1], gone)
     assert done(ear.heard([*chain, last]), {}) == []
     seen = ear._replace(tracked={HEADS + "scout": an_id(2)}).heard([*chain, last])

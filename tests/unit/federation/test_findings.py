@@ -14,8 +14,8 @@ import pytest
 import clia
 from clia.errors import BadSignature
 from clia.federation.capabilities import is_capability
-from clia.federation.doors import LIFE, PASS, SKEW
-from clia.federation.statements import Claim, define_cid
+from clia.federation.peer_tokens import CLOCK_SKEW, FETCH_TOKEN, TOKEN_SECONDS
+from clia.federation.statements import RefClaim, define_cid
 from clia.forge.federation import asked
 from clia.values.canonical import canonical_bytes
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
@@ -105,7 +105,7 @@ def test_what_a_chain_holds_beside_statements_is_not_let_in(pair: Pair, how: str
     if where == "below one that was heard":
         pair.append(heard)
     if where.startswith("below"):
-        pair.forge(*(Claim(HEADS + each, pair.owner.head("scout"), "finding", "head-move") for each in ("scout", "alias")))
+        pair.forge(*(RefClaim(HEADS + each, pair.owner.head("scout"), "finding", "head-move") for each in ("scout", "alias")))
     assert "malformed-chain" in codes(pair.sync().refused)
     pair.sync()  # nor later
     assert at(pair, "hearer", KEPT) == kept
@@ -194,8 +194,8 @@ def test_an_agent_that_was_withdrawn_comes_back_only_where_it_was_or_further_on(
 # Types of others
 
 
-def kind(name: str, parent: str) -> Claim:
-    return Claim(f"types/{name}", define_cid(name, parent), name, "type", parent)
+def kind(name: str, parent: str) -> RefClaim:
+    return RefClaim(f"types/{name}", define_cid(name, parent), name, "type", parent)
 
 
 def learned(pair: Pair) -> list[str]:
@@ -255,13 +255,13 @@ def test_so_many_types_are_learned_at_a_time_and_the_rest_later(pair: Pair, monk
 def test_odd_files_are_refused_and_keep_nothing_else_back(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """The word in ``current`` is a short file, a version is named by its id, and no record is larger than is read."""
 
-    def claimed(name: str, current: str, path: str = "ID.json") -> Claim:
+    def claimed(name: str, current: str, path: str = "ID.json") -> RefClaim:
         cid = pair.blob(as_bytes(Behaviour(name, SESSION_FLOW, "def main(input):\n    return 1\n").to_object()).decode())
         folder = plumbed("mktree", cwd=pair.place("owner"), stdin=f"100644 blob {cid}\t{path.replace('ID', cid)}\n")
         made = pair.commit("x", {"current": current.replace("ID", cid), "versions": f"040000,tree,{folder}"})
-        return Claim(f"refs/clia/behaviours/{name}", made, "behaviour", "behaviour")
+        return RefClaim(f"refs/clia/behaviours/{name}", made, "behaviour", "behaviour")
 
-    monkeypatch.setattr("clia.federation.arrivals.OBJECT_MAX", 1000)
+    monkeypatch.setattr("clia.federation.claim_checks.OBJECT_MAX", 1000)
     pair.owner.spawn("big", BRIEFING._replace(text="x" * 1000))
     head, next_head = pair.owner.head("big"), pair.owner.commit("scout", "finding", {"a.txt": b"two"})
     pair.forge(
@@ -269,8 +269,8 @@ def test_odd_files_are_refused_and_keep_nothing_else_back(pair: Pair, monkeypatc
         claimed("long", "ID" + "\n" * 100),
         claimed("misnamed", an_id(5), f"{an_id(5)}.json"),
         claimed("good", "ID\n"),
-        Claim("refs/clia/agents/big", at(pair, "owner", "refs/clia/agents/big"), "briefing", "spawn"),
-        Claim(SCOUT, next_head, "finding", "head-move"),
+        RefClaim("refs/clia/agents/big", at(pair, "owner", "refs/clia/agents/big"), "briefing", "spawn"),
+        RefClaim(SCOUT, next_head, "finding", "head-move"),
     )
     synced = pair.sync()
     odd = {f"refs/clia/behaviours/{name}": "not-a-behaviour" for name in ("linked", "long", "misnamed")}
@@ -301,13 +301,13 @@ def test_what_may_be_different_the_next_time_is_asked_for_again(pair: Pair) -> N
     cid = pair.owner.commit("late", "finding", {"a.txt": b"late"})
     away, there = pair.root / "away", Path(pair.place("owner"), ".git/objects", cid[:2], cid[2:])
     os.rename(there, away)
-    scout, late = Claim(SCOUT, other, "spawn", "spawn"), Claim(HEADS + "late", cid, "finding", "head-move")
+    scout, late = RefClaim(SCOUT, other, "spawn", "spawn"), RefClaim(HEADS + "late", cid, "finding", "head-move")
     pair.forge(scout, late)
     assert sorted(codes(pair.sync().refused)) == ["missing-object", "not-descending"]
     os.rename(away, there)
     synced = pair.sync()
     assert ([each.place for each in synced.moves], codes(synced.refused)) == (["agents/late"], [])
-    true = Claim(SCOUT, pair.owner.head("scout"), "finding", "head-move")
+    true = RefClaim(SCOUT, pair.owner.head("scout"), "finding", "head-move")
     for claim, told in ((true, []), (scout, ["not-descending"]), (late, [])):
         pair.forge(claim, late if claim != late else scout)
         assert codes(pair.sync().refused) == told
@@ -386,8 +386,7 @@ def test_a_peer_that_is_added_again_by_an_older_key_goes_on_from_where_it_was(pa
 
 
 def test_a_space_that_has_had_all_its_keys_goes_on_with_the_last(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("keys", "keychain"):
-        monkeypatch.setattr(f"clia.federation.{module}.CHAIN_MAX", 3)
+    monkeypatch.setattr("clia.federation.keys.CHAIN_MAX", 3)
     for _ in range(2):
         pair.owner.rotate_key()
     key = pair.owner.key()
@@ -442,10 +441,10 @@ def test_a_pass_is_good_to_the_second_and_is_its_spaces_not_its_keys(pair: Pair,
 
     def shown(exp: int, of: str = owner.space) -> str:
         said = canonical_bytes({"space": of, "aud": space.id, "exp": exp})
-        return space.doors.visitor(owner.signed(said, owner.header(typ=PASS)), PASS).name
+        return space.peer_tokens.visitor(owner.signed(said, owner.header(typ=FETCH_TOKEN)), FETCH_TOKEN).name
 
-    assert {shown(exp) for exp in (now - SKEW + 1, now + LIFE + SKEW)} == {"ay"}
-    for exp in (now - SKEW, now + LIFE + SKEW + 1):
+    assert {shown(exp) for exp in (now - CLOCK_SKEW + 1, now + TOKEN_SECONDS + CLOCK_SKEW)} == {"ay"}
+    for exp in (now - CLOCK_SKEW, now + TOKEN_SECONDS + CLOCK_SKEW + 1):
         refused("expired", partial(shown, exp))
     for name, of in (("aa", OTHER), ("zz", OWNER)):
         space.add_peer(name, f"clia:{of}:{owner.key}")

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import pytest
 
 import clia
-from clia.federation.doors import KNOCK, LIFE, PASS, SKEW
-from clia.federation.keychain import link
-from clia.federation.statements import Claim, define_cid
+from clia.federation.keys import sign_link
+from clia.federation.peer_tokens import CLOCK_SKEW, FETCH_TOKEN, NOTIFY_TOKEN, TOKEN_SECONDS
+from clia.federation.statements import RefClaim, define_cid
 from clia.values.canonical import canonical_bytes
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support import git
@@ -46,7 +46,7 @@ def pair(tmp_path: Path) -> Pair:
 
 
 class Lie(NamedTuple):
-    claim: Claim
+    claim: RefClaim
     code: str
 
 
@@ -62,7 +62,7 @@ def of_heads(pair: Pair) -> dict[str, Lie]:
     tag = plumbed("mktag", cwd=pair.place("owner"), stdin=f"object {plain}\ntype commit\ntag t\ntagger T <t@x> 1 +0000\n\nt\n")
 
     def at(name: str, new: str, code: str, kind: str = "finding") -> Lie:
-        return Lie(Claim(HEADS + name, new, kind, {"spawn": "spawn"}.get(kind, "head-move")), code)
+        return Lie(RefClaim(HEADS + name, new, kind, {"spawn": "spawn"}.get(kind, "head-move")), code)
 
     return {
         "missing": at("ghost", an_id(7), "missing-object"),
@@ -100,22 +100,22 @@ def of_the_rest(pair: Pair) -> dict[str, Lie]:
     note = "ab" * 20
 
     def notes(new: str) -> Lie:
-        return Lie(Claim("refs/notes/clia/trace/scout", new, "console-trace", "note"), "not-notes")
+        return Lie(RefClaim("refs/notes/clia/trace/scout", new, "console-trace", "note"), "not-notes")
 
     def flows(name: str, new: str) -> Lie:
-        return Lie(Claim(f"refs/clia/behaviours/{name}", new, "behaviour", "behaviour"), "not-a-behaviour")
+        return Lie(RefClaim(f"refs/clia/behaviours/{name}", new, "behaviour", "behaviour"), "not-a-behaviour")
 
     def kind(name: str, parent: str, code: str) -> Lie:
-        return Lie(Claim(f"types/{name}", define_cid(name, parent), name, "type", parent), code)
+        return Lie(RefClaim(f"types/{name}", define_cid(name, parent), name, "type", parent), code)
 
     wrong = pair.commit("x", {"briefing.json": '{"type":"profile"}'})
     return {
         "no notes": notes(plain),
         "a note that is a link": notes(pair.commit("x", {note: link_at}))._replace(
-            claim=Claim("refs/notes/clia/trace/other", pair.commit("x", {note: link_at}), "console-trace", "note")
+            claim=RefClaim("refs/notes/clia/trace/other", pair.commit("x", {note: link_at}), "console-trace", "note")
         ),
-        "no record": Lie(Claim("refs/clia/agents/scout", plain, "briefing", "spawn"), "not-a-record"),
-        "a record of something else": Lie(Claim("refs/clia/agents/other", wrong, "briefing", "spawn"), "not-a-record"),
+        "no record": Lie(RefClaim("refs/clia/agents/scout", plain, "briefing", "spawn"), "not-a-record"),
+        "a record of something else": Lie(RefClaim("refs/clia/agents/other", wrong, "briefing", "spawn"), "not-a-record"),
         "no behaviour": flows("one", plain),
         "a version of another name": flows(
             "two", pair.commit("x", {"current": version + "\n", "versions": f"040000,tree,{folder}"})
@@ -174,7 +174,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
     hearer.archive("put-away")
     lies = of_heads(pair) | of_the_rest(pair)
     owner.spawn("honest", BRIEFING)
-    true = Claim(HEADS + "honest", git("rev-parse", HEADS + "honest", cwd=pair.place("owner")).strip(), "spawn", "spawn")
+    true = RefClaim(HEADS + "honest", git("rev-parse", HEADS + "honest", cwd=pair.place("owner")).strip(), "spawn", "spawn")
     before = pair.state()
     pair.forge(*(each.claim for each in lies.values()), true)
     synced = pair.sync()
@@ -209,7 +209,7 @@ def test_a_type_that_is_built_in_is_nothing_to_learn(pair: Pair) -> None:
     """A peer that tells of one is heard to the end."""
     pair.hearer.grant("ay", "agent-commit", "type")
     before, (seq, _) = pair.state()
-    pair.forge(Claim("types/finding", define_cid("finding", "agent-commit"), "finding", "type", "agent-commit"))
+    pair.forge(RefClaim("types/finding", define_cid("finding", "agent-commit"), "finding", "type", "agent-commit"))
     pair.clock.left = 5000
     assert pair.sync().moves == ()
     assert pair.state() == (before, (seq + 1, False))
@@ -272,7 +272,7 @@ def test_a_snapshot_that_is_not_for_us_or_not_for_now_is_refused(pair: Pair, cod
 
 def test_a_gap_is_refused_until_a_snapshot(pair: Pair) -> None:
     """A number is left out of the chain: what is behind it is not believed, until the next snapshot says all there is."""
-    moved = pair.statement("head-move", [Claim(HEADS + "scout", an_id(1), "finding", "head-move")])
+    moved = pair.statement("head-move", [RefClaim(HEADS + "scout", an_id(1), "finding", "head-move")])
     pair.append(pair.speaker().token(moved._replace(seq=moved.seq + 1)))
     unmoved(pair, "gap")
     pair.owner.announce("bee", snapshot=True)
@@ -308,7 +308,7 @@ def test_a_stranger_who_writes_into_the_repository_is_not_believed(pair: Pair, t
     pair.append(stranger.token(pair.statement("snapshot", [])))
     unmoved(pair, "unknown-key")
     where = pair.place("owner")
-    said = link(stranger.ring, stranger.space, 1, stranger.key, stranger.key)
+    said = sign_link(stranger.ring, stranger.space, 1, stranger.key, stranger.key)
     tree = plumbed("mktree", cwd=where)
     made = git("commit-tree", tree, "-m", f"first key\n\nClia-Key: {said}", cwd=where).strip()
     kept = git("rev-parse", "refs/clia/keys", cwd=where).strip()
@@ -450,50 +450,50 @@ def test_a_behaviour_of_a_peer_does_not_run_without_a_grant_to(pair: Pair) -> No
 
 def test_only_a_peer_is_let_in_at_the_door(pair: Pair, tmp_path: Path) -> None:
     """A pass or a knock is of the peer's newest key, for this space, for some minutes; a peer that is not trusted has none."""
-    doors, owner = pair.hearer.doors, pair.speaker()
+    peer_tokens, owner = pair.hearer.peer_tokens, pair.speaker()
     stranger = Speaker.new(tmp_path / "keys", owner.space)
     me, now = pair.hearer.key().space, int(pair.clock.at.timestamp())
-    good = {"space": owner.space, "aud": me, "exp": now + LIFE}
+    good = {"space": owner.space, "aud": me, "exp": now + TOKEN_SECONDS}
 
-    def token(by: Speaker = owner, typ: str = PASS, **change: Any) -> str:
+    def token(by: Speaker = owner, typ: str = FETCH_TOKEN, **change: Any) -> str:
         return by.signed(canonical_bytes(good | change), by.header(typ=typ))
 
-    for typ in (PASS, KNOCK):
-        assert doors.visitor(token(typ=typ), typ).name == "ay"
+    for typ in (FETCH_TOKEN, NOTIFY_TOKEN):
+        assert peer_tokens.visitor(token(typ=typ), typ).name == "ay"
     for code, shown in (
         ("wrong-audience", token(aud=OTHER)),
         ("wrong-audience", token(aud=owner.space)),
         ("wrong-audience", token(space=OTHER)),
-        ("wrong-audience", owner.signed(b"[]", owner.header(typ=PASS))),
-        ("wrong-audience", owner.signed(b"[" * 10_000, owner.header(typ=PASS))),
-        ("expired", token(exp=now - SKEW)),
-        ("expired", token(exp=now + LIFE + SKEW + 100)),  # a pass for ever
+        ("wrong-audience", owner.signed(b"[]", owner.header(typ=FETCH_TOKEN))),
+        ("wrong-audience", owner.signed(b"[" * 10_000, owner.header(typ=FETCH_TOKEN))),
+        ("expired", token(exp=now - CLOCK_SKEW)),
+        ("expired", token(exp=now + TOKEN_SECONDS + CLOCK_SKEW + 100)),  # a pass for ever
         ("expired", token(exp=True)),
-        ("expired", token(exp=str(now + LIFE))),
+        ("expired", token(exp=str(now + TOKEN_SECONDS))),
         ("unknown-key", token(by=stranger)),
         ("unknown-key", token(by=pair.speaker("hearer"))),
-        ("wrong-token-type", token(typ=KNOCK)),
+        ("wrong-token-type", token(typ=NOTIFY_TOKEN)),
         ("wrong-token-type", pair.tokens()[0]),
         ("malformed-token", ""),
         ("malformed-token", "Bearer x"),
         ("bad-signature", token()[:-4] + "AAAA"),
     ):
-        refused(code, partial(doors.visitor, shown, PASS))
-    old = token(exp=now + LIFE + 60)
+        refused(code, partial(peer_tokens.visitor, shown, FETCH_TOKEN))
+    old = token(exp=now + TOKEN_SECONDS + 60)
     pair.owner.rotate_key()
     pair.sync()
-    refused("unknown-key", lambda: doors.visitor(old, PASS))
+    refused("unknown-key", lambda: peer_tokens.visitor(old, FETCH_TOKEN))
     newest = pair.speaker()
-    assert doors.visitor(token(by=newest), PASS).name == "ay"
+    assert peer_tokens.visitor(token(by=newest), FETCH_TOKEN).name == "ay"
     pair.hearer.change_peer("ay", trusted=False)
-    refused("untrusted-peer", lambda: doors.visitor(token(by=newest), PASS))
+    refused("untrusted-peer", lambda: peer_tokens.visitor(token(by=newest), FETCH_TOKEN))
     pair.hearer.remove_peer("ay")
-    refused("unknown-key", lambda: doors.visitor(token(by=newest), PASS))
+    refused("unknown-key", lambda: peer_tokens.visitor(token(by=newest), FETCH_TOKEN))
 
 
 def test_what_git_says_about_the_hearer_afterwards(pair: Pair) -> None:
     """After lies and truths the repository is whole, and what is kept of a peer is what the space says."""
-    pair.forge(Claim(HEADS + "ghost", an_id(7), "finding", "head-move"))
+    pair.forge(RefClaim(HEADS + "ghost", an_id(7), "finding", "head-move"))
     assert codes(pair.sync().refused) == ["missing-object"]
     checked = subprocess.run(["git", "fsck", "--strict"], cwd=pair.place("hearer"), capture_output=True, text=True, check=True)
     assert "missing" not in checked.stdout + checked.stderr

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from clia.errors import CliaError
-from clia.federation.keychain import CHAIN_MAX, PROOF_TYPE, TOKEN_TYPE, Identity, continued, link, read_chain, read_identity
+from clia.federation.keys import (
+    CHAIN_MAX,
+    KEY_TOKEN_TYPE,
+    PROOF_TYPE,
+    SpaceIdentity,
+    continue_chain,
+    read_chain,
+    read_identity,
+    sign_link,
+)
 from clia.values.canonical import canonical_bytes
 from support.federation import OTHER, OWNER, VERIFIER, Speaker
 
@@ -16,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from clia.federation.ed25519 import KeyFiles
+    from clia.federation.signing import KeyFiles
 
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -34,7 +43,7 @@ def keys(ring: KeyFiles) -> tuple[str, ...]:
 
 def chain(ring: KeyFiles, keys: Sequence[str], space: str = OWNER) -> list[str]:
     signers = [keys[0], *keys]
-    return [link(ring, space, number, key, signers[number - 1]) for number, key in enumerate(keys, 1)]
+    return [sign_link(ring, space, number, key, signers[number - 1]) for number, key in enumerate(keys, 1)]
 
 
 def code(call: Callable[[], object]) -> str:
@@ -47,10 +56,10 @@ def test_a_chain_is_read_and_continued(ring: KeyFiles, keys: tuple[str, ...]) ->
     """From the first key, from one of later, and by a chain that says nothing new or is older than what is known."""
     tokens = chain(ring, keys)
     assert read_chain(tokens, OWNER, VERIFIER) == keys
-    assert continued(keys[:1], tokens, OWNER, VERIFIER) == keys
-    assert continued(keys[1:2], tokens, OWNER, VERIFIER) == keys[1:]
-    assert continued(keys, tokens, OWNER, VERIFIER) == keys
-    assert continued(keys[1:], tokens[:3], OWNER, VERIFIER) == keys[1:]
+    assert continue_chain(keys[:1], tokens, OWNER, VERIFIER) == keys
+    assert continue_chain(keys[1:2], tokens, OWNER, VERIFIER) == keys[1:]
+    assert continue_chain(keys, tokens, OWNER, VERIFIER) == keys
+    assert continue_chain(keys[1:], tokens[:3], OWNER, VERIFIER) == keys[1:]
 
 
 def test_a_chain_that_does_not_continue_is_refused(ring: KeyFiles, keys: tuple[str, ...]) -> None:
@@ -69,10 +78,10 @@ def test_a_chain_that_does_not_continue_is_refused(ring: KeyFiles, keys: tuple[s
         ((b, c), [a, b, d, c]),
     ):
         tokens = chain(ring, told) if told else []
-        assert code(partial(continued, pinned, tokens, OWNER, VERIFIER)) == "key-not-continued"
+        assert code(partial(continue_chain, pinned, tokens, OWNER, VERIFIER)) == "key-not-continued"
 
 
-def signed(ring: KeyFiles, signer: str, said: Any, typ: str = TOKEN_TYPE) -> str:
+def signed(ring: KeyFiles, signer: str, said: Any, typ: str = KEY_TOKEN_TYPE) -> str:
     return ring.sign(signer, typ, canonical_bytes(said))
 
 
@@ -97,8 +106,8 @@ def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[st
         "no key": [first, second, signed(ring, b, good | {"key": "x"})],
         "a key spelled in another way": [first, second, signed(ring, b, good | {"key": respelled})],
         "nothing": [first, second, signed(ring, b, None)],
-        "no JSON": [first, second, ring.sign(b, TOKEN_TYPE, b"\xff")],
-        "JSON that is too deep": [first, second, ring.sign(b, TOKEN_TYPE, b"[" * 10_000)],
+        "no JSON": [first, second, ring.sign(b, KEY_TOKEN_TYPE, b"\xff")],
+        "JSON that is too deep": [first, second, ring.sign(b, KEY_TOKEN_TYPE, b"[" * 10_000)],
         "a statement": [first, second, signed(ring, b, good, "clia-announcement")],
         "back to the first": [first, second, signed(ring, b, good | {"key": a, "proof": signed(ring, a, proof, PROOF_TYPE)})],
         "a new key that does not say so itself": [first, second, signed(ring, b, {**good, "proof": None})],
@@ -109,7 +118,7 @@ def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[st
         "a proof for another number": proved(c, number=2),
         "a proof after another key": proved(c, after=a),
         "a proof with more in it": proved(c, more=1),
-        "a proof of another kind": proved(c, TOKEN_TYPE),
+        "a proof of another kind": proved(c, KEY_TOKEN_TYPE),
         "out of order": [second, first],
         "twice": [first, second, second],
         "without its first": [second],
@@ -119,17 +128,17 @@ def test_every_link_that_does_not_hold_is_refused(ring: KeyFiles, keys: tuple[st
         "too long": [first] * (CHAIN_MAX + 1),
     }
     for name, tokens in broken.items():
-        assert code(partial(continued, (a,), tokens, OWNER, VERIFIER)) == "malformed-key-chain", name
+        assert code(partial(continue_chain, (a,), tokens, OWNER, VERIFIER)) == "malformed-key-chain", name
 
 
 def test_a_chain_has_so_many_keys_and_no_more(ring: KeyFiles, keys: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clia.federation.keychain.CHAIN_MAX", 3)
+    monkeypatch.setattr("clia.federation.keys.CHAIN_MAX", 3)
     assert read_chain(chain(ring, keys[:3]), OWNER, VERIFIER) == keys[:3]
     assert code(partial(read_chain, chain(ring, keys), OWNER, VERIFIER)) == "malformed-key-chain"
 
 
 def test_what_pins_a_space(keys: tuple[str, ...]) -> None:
-    good = Identity(OWNER, keys[0])
+    good = SpaceIdentity(OWNER, keys[0])
     assert read_identity(f" {good.text}\n", VERIFIER) == good
     respelled = keys[0][:-1] + LETTERS[LETTERS.index(keys[0][-1]) + 1]
     for text in (

@@ -10,24 +10,24 @@ import pytest
 from clia.errors import CliaError
 from clia.federation.statements import (
     REFS_MAX,
-    Claim,
+    RefClaim,
     Statement,
     activities,
     claim_of,
+    claimed_seq,
     define_cid,
     digest,
     is_shared_ref,
-    peek,
-    place_of,
     read_statement,
-    ref_at,
+    tracked_ref,
+    tracking_path,
 )
 from clia.values.canonical import canonical_bytes
 from support.federation import HEADS, HEARER, NOW, OWNER, an_id, encoded, finding
 
 MOVE = Statement(OWNER, HEARER, 7, digest("before"), NOW, NOW + 60, "head-move", (finding("scout", 1),), an_id(0))
 HEAD = {"ref": HEADS + "scout", "new": an_id(1), "type": "finding", "trigger": "head-move"}
-KIND = Claim("types/review", define_cid("review", "finding"), "review", "type", "finding")
+KIND = RefClaim("types/review", define_cid("review", "finding"), "review", "type", "finding")
 
 TRICKS = [
     "refs/heads/agents/../x",
@@ -86,7 +86,7 @@ def test_what_is_said_is_read() -> None:
     assert read_statement(MOVE.payload()) == MOVE
     whole = MOVE._replace(trigger="snapshot", claims=(finding("scout", 1), KIND), old=None, prev=None)
     assert read_statement(whole.payload()) == whole
-    gone = MOVE._replace(claims=(Claim(HEADS + "scout", None, "finding", "head-move"),))
+    gone = MOVE._replace(claims=(RefClaim(HEADS + "scout", None, "finding", "head-move"),))
     assert read_statement(gone.payload()) == gone
     of_a_type = MOVE._replace(trigger="type", claims=(KIND,), old=None)
     assert read_statement(of_a_type.payload()) == of_a_type
@@ -103,7 +103,7 @@ def test_a_ref_that_spaces_do_not_speak_of_is_refused(ref: Any) -> None:
 
 @pytest.mark.parametrize("place", ["agents/../x", "agents/A", "agents/a/b", "main", "announce", "notes/other/a", "types/", ""])
 def test_nothing_is_tracked_at_a_place_that_is_none(place: str) -> None:
-    assert ref_at(place) is None
+    assert tracked_ref(place) is None
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_nothing_is_tracked_at_a_place_that_is_none(place: str) -> None:
 def test_a_ref_has_one_place_and_a_place_one_ref(start: str) -> None:
     ref = f"{start}scout"
     assert is_shared_ref(ref)
-    assert ref_at(place_of(ref)) == ref
+    assert tracked_ref(tracking_path(ref)) == ref
     assert read_statement(
         snapshot({"ref": ref, **dict(zip(("new", "type", "trigger"), claim_of(ref, an_id(1))[1:4], strict=True))})
     )
@@ -235,8 +235,8 @@ def test_a_format_is_one_that_we_know_and_not_older_than_before(version: Any, le
 
 
 def test_the_number_of_a_token_is_only_looked_at() -> None:
-    assert peek(f"x.{encoded(MOVE.payload())}.y") == 7
+    assert claimed_seq(f"x.{encoded(MOVE.payload())}.y") == 7
     for odd in ("", "a.b", "a.b.c.d", "..", "x.\udc80.y", f"x.{encoded(b'[]')}.y", f"x.{encoded(b'[' * 50_000)}.y"):
-        assert peek(odd) is None
-    assert peek(f"x.{encoded(b'{}')}.y") is None
-    assert peek("x." + encoded(b'{"seq":true}') + ".y") is None
+        assert claimed_seq(odd) is None
+    assert claimed_seq(f"x.{encoded(b'{}')}.y") is None
+    assert claimed_seq("x." + encoded(b'{"seq":true}') + ".y") is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from clia.behaviours.index import Index
+from clia.behaviours.index import ObservationIndex
 from clia.behaviours.measures import compare
 from clia.behaviours.model import BehaviourVersion
 from clia.behaviours.statistics import Count
@@ -244,13 +244,13 @@ def test_a_page_reads_the_index_once_and_says_what_this_clone_has_not_got(scene:
     reads: list[str] = []
 
     def counted(name: str) -> None:
-        told = getattr(Index, name)
+        told = getattr(ObservationIndex, name)
 
-        def read(index: Index, *given: object) -> object:
+        def read(index: ObservationIndex, *given: object) -> object:
             reads.append(name)
             return told(index, *given)
 
-        monkeypatch.setattr(Index, name, read)
+        monkeypatch.setattr(ObservationIndex, name, read)
 
     counted("every")
     counted("sums")

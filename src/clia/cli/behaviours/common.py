@@ -100,12 +100,12 @@ def _kind_by_name(name: str, file: str, there: KnownBehaviour | None) -> str | N
 
 def note_unfilled(version: BehaviourVersion) -> None:
     """Says of a prompt what looks as if it were filled in, and is not."""
-    from clia.behaviours.rendering import places
+    from clia.behaviours.prompts import placeholders
 
     if version.kind != PROMPT:
         return
     for text in dict.fromkeys(_FILLED.findall(version.body)):
-        if not places(text):
+        if not placeholders(text):
             said = f"note: {text} is no open place and stays as it is; there are task, agent, title"
             write(one_line(said) + "\n", sys.stderr)
 
@@ -183,9 +183,9 @@ def rate_words(rate: Rate | None) -> str:
     """``67 % (30 to 90), n=6``."""
     if rate is None or rate.rate is None:
         return "never observed"
-    from clia.behaviours.suggesting import share
+    from clia.behaviours.suggesting import percentage
 
-    return f"{share(rate.rate)} % ({share(rate.low)} to {share(rate.high)}), n={rate.n}"
+    return f"{percentage(rate.rate)} % ({percentage(rate.low)} to {percentage(rate.high)}), n={rate.n}"
 
 
 def rate_by(rates: Sequence[Rate], measure: str) -> Rate | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from clia.behaviours.measures import COMMITS_KEPT
 from clia.behaviours.model import ADOPT, CURRENT, KEEP, NOT_ENOUGH, PROPOSED, RETIRE
-from clia.behaviours.tally import KEPT
 from clia.cli.behaviours.common import add_measure, chance, note_gaps, rate_words, reading, some_ids, state_text
 from clia.cli.federation.tables import show_rows
 from clia.cli.output import console, emit_json, one_line, write
@@ -66,7 +66,7 @@ def _show(found: Suggestion) -> None:
     show_rows(("version", "state", found.measure, "better", "more needed"), rows, right=("better",), wrapped=("more needed",))
     if found.evidence:
         write(f"\nevidence: {some_ids(found.evidence, _EVIDENCE)}\n")
-        write(f"          the newest {KEPT} commits of each kind; --json names them all\n")
+        write(f"          the newest {COMMITS_KEPT} commits of each kind; --json names them all\n")
     command = next_command(found, short)
     if command is not None:
         if found.action == NOT_ENOUGH:

@@ -8,7 +8,7 @@ from clia.cli.federation.tables import ROWS, reason, show_refusals, show_rows
 from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.sessions.common import rows_of
 from clia.cli.space.common import add_space, moment, short, space_of
-from clia.federation.keychain import fingerprint
+from clia.federation.keys import fingerprint
 from clia.space.model import as_json
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from clia.cli.output import console, one_line, write
 from clia.cli.space.common import short
-from clia.federation.statements import is_shared_ref, place_of, ref_at
+from clia.federation.statements import is_shared_ref, tracked_ref, tracking_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,12 +69,12 @@ def _cell(value: object, *, cut: bool) -> Text:
 
 def place(ref: str | None) -> str:
     """A peer's ref as it is called where it is tracked."""
-    return place_of(ref) if ref is not None and is_shared_ref(ref) else ref or ""
+    return tracking_path(ref) if ref is not None and is_shared_ref(ref) else ref or ""
 
 
 def reason(message: str, place_or_ref: str | None) -> str:
     """Why something was refused, without the name of its ref: that stands beside it."""
-    for ref in (place_or_ref, ref_at(place_or_ref or "")):
+    for ref in (place_or_ref, tracked_ref(place_or_ref or "")):
         message = message.removeprefix(f"{ref}: ") if ref else message
     return message
 

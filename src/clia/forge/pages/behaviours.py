@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 from starlette.routing import Route
 
 from clia.behaviours.library import NOTHING
-from clia.behaviours.measures import MEASURES, SPANS, WEEK, compared, stats_of, usual_measure
+from clia.behaviours.measures import COMMITS_KEPT, MEASURES, SPANS, WEEK, ObservationSum, compared, stats_of, usual_measure
 from clia.behaviours.model import ADOPT, CURRENT, FOREIGN, MAY_RUN, PROPOSED, RETIRE, RETIRED, TRIAL, Comparison
 from clia.behaviours.suggesting import suggest
-from clia.behaviours.tally import KEPT, Sum
 from clia.errors import CliaError, InvalidInput
 from clia.forge.pages.common import ADMIN, Posted, Refused, carry_out, core_of, first, form, link, optional, page, show, text_of
 from clia.forge.pages.traces import cited
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from starlette.responses import Response
 
-    from clia.behaviours.index import Index
-    from clia.behaviours.library import Library
+    from clia.behaviours.index import ObservationIndex
+    from clia.behaviours.library import BehaviourLibrary
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Compared, KnownBehaviour, Rate, Suggestion
     from clia.behaviours.suggesting import Policy
     from clia.facade.space import Space
@@ -115,7 +114,7 @@ def routes() -> list[Route]:
     ]
 
 
-def _inside(space: Space) -> tuple[Library, Index]:
+def _inside(space: Space) -> tuple[BehaviourLibrary, ObservationIndex]:
     return space._library, space._observed  # noqa: SLF001  # each verb reads the index anew, and a page needs several
 
 
@@ -146,7 +145,7 @@ def _behaviours(visit: Visit) -> Response:
     )
 
 
-def _row(space: Space, known: KnownBehaviour, sums: Mapping[str, Sum]) -> Row:
+def _row(space: Space, known: KnownBehaviour, sums: Mapping[str, ObservationSum]) -> Row:
     proposals = sum(each.state == PROPOSED for each in known.versions)
     suggestion = _suggestion(space, known, sums)
     return Row(known, proposals, _on_trial(known), suggestion.current if suggestion else None, suggestion)
@@ -157,11 +156,11 @@ def _on_trial(known: KnownBehaviour) -> list[BehaviourVersion]:
     return [each for each in reversed(known.versions) if each.state == TRIAL]
 
 
-def _suggestion(space: Space, known: KnownBehaviour, sums: Mapping[str, Sum]) -> Suggestion | None:
+def _suggestion(space: Space, known: KnownBehaviour, sums: Mapping[str, ObservationSum]) -> Suggestion | None:
     current = next((each for each in known.versions if each.cid == known.current), None)
     if current is None:
         return None
-    found = {each.cid: sums.get(each.cid, Sum({}, {})) for each in known.versions}
+    found = {each.cid: sums.get(each.cid, ObservationSum({}, {})) for each in known.versions}
     return suggest(known, current, found, _policy(space, known.name))
 
 
@@ -206,7 +205,7 @@ def _shown(visit: Visit, refused: Refused | None = None) -> Response:
         advice=advice,
         waiting_for=[each for each in suggestion.candidates if each.needed and each.state in MAY_RUN] if suggestion else [],
         evidence=cited(visit, suggestion.evidence if suggestion else ()),
-        kept=KEPT,
+        kept=COMMITS_KEPT,
         measure=measure,
         measures=MEASURES,
         observed={rate.measure for each in every for rate in each.stats.rates},
@@ -225,7 +224,7 @@ def _shown(visit: Visit, refused: Refused | None = None) -> Response:
     )
 
 
-def _told(known: KnownBehaviour, version: BehaviourVersion, found: Sum, over: str | None = None) -> Told:
+def _told(known: KnownBehaviour, version: BehaviourVersion, found: ObservationSum, over: str | None = None) -> Told:
     stats = stats_of(version.cid, version.name, version.state, found, over)
     proposed = next((each for each in reversed(known.history) if each.cid == version.cid), None)
     return Told(version, stats, proposed is not None and proposed.event == PROPOSE and is_agents(proposed.by))
@@ -342,7 +341,7 @@ def _version(visit: Visit) -> Response:
     )
 
 
-def _changes(library: Library, one: BehaviourVersion, other: BehaviourVersion) -> FileView | None:
+def _changes(library: BehaviourLibrary, one: BehaviourVersion, other: BehaviourVersion) -> FileView | None:
     """What a version changes in another; None where nothing."""
     patch = library.diff(one, other)
     if not patch:
@@ -379,7 +378,7 @@ def _compare(visit: Visit) -> Response:
     )
 
 
-def _whole(library: Library, known: KnownBehaviour, text: str) -> str:
+def _whole(library: BehaviourLibrary, known: KnownBehaviour, text: str) -> str:
     """The version that the start of an id means; what means none stays, and is told where it is used."""
     with suppress(CliaError):
         return library.version(text, known.name).cid

@@ -8,7 +8,7 @@ git's own check before they come here.
 from __future__ import annotations
 
 from clia.errors import CliaError, InvalidInput
-from clia.federation.statements import Claim, refusal
+from clia.federation.statements import RefClaim, refusal
 from clia.git.records import EXECUTABLE, FILE
 from clia.values import refs as names
 from clia.values.typed_objects import Behaviour, Briefing, as_typed, parse
@@ -25,7 +25,7 @@ OBJECT_MAX = 4 * 1024 * 1024
 """A record or a version of a behaviour that is larger is none."""
 
 
-class Arrivals:
+class ClaimChecker:
     """``here`` is our space; ``there`` sees what was fetched, too."""
 
     def __init__(self, here: Core, there: Core, peer: str) -> None:
@@ -33,7 +33,7 @@ class Arrivals:
         self._there = there
         self._peer = peer
 
-    def check(self, claim: Claim, tracked: str | None) -> None:
+    def check(self, claim: RefClaim, tracked: str | None) -> None:
         """``Denied`` with the reason, or nothing."""
         if claim.new is None:
             return
@@ -44,7 +44,7 @@ class Arrivals:
         except InvalidInput as err:
             raise refusal("unreadable-object", f"{claim.ref}: {err.message}", cid=claim.new) from None
 
-    def _check_kind(self, claim: Claim, new: str, tracked: str | None) -> None:
+    def _check_kind(self, claim: RefClaim, new: str, tracked: str | None) -> None:
         if claim.ref.startswith(names.HEADS):
             self._check_head(claim, new, tracked)
         elif claim.ref.startswith(names.RECORDS):
@@ -54,7 +54,7 @@ class Arrivals:
         else:
             self._check_behaviour(claim, new)
 
-    def _check_head(self, claim: Claim, new: str, tracked: str | None) -> None:
+    def _check_head(self, claim: RefClaim, new: str, tracked: str | None) -> None:
         name = claim.ref.removeprefix(names.HEADS)
         commit = self._there.read(new)
         if commit.agent is None or commit.kind is None:
@@ -94,19 +94,19 @@ class Arrivals:
             if head is not None and any(each.cid == genesis for each in here.own_commits(name, head)):
                 raise refusal("claims-anothers-agent", f"the agent {name} is one of {owner}", agent=name, owner=owner)
 
-    def _check_record(self, claim: Claim, new: str) -> None:
+    def _check_record(self, claim: RefClaim, new: str) -> None:
         tree = self._there.objects.commit(new).tree
         found = self._object(self._there.objects.entry(tree, "briefing.json"))
         if not isinstance(found, Briefing):
             raise refusal("not-a-record", f"{claim.ref} is said to be at {new}, which holds no briefing", cid=new)
 
-    def _check_notes(self, claim: Claim, new: str) -> None:
+    def _check_notes(self, claim: RefClaim, new: str) -> None:
         for path, entry in self._there.objects.entries(self._there.objects.commit(new).tree).items():
             name = path.replace("/", "")
             if entry.mode not in (FILE, EXECUTABLE) or len(name) != 40 or not _HEX.issuperset(name):
                 raise refusal("not-notes", f"{claim.ref} is said to be at {new}, whose {path!r} is no note", cid=new)
 
-    def _check_behaviour(self, claim: Claim, new: str) -> None:
+    def _check_behaviour(self, claim: RefClaim, new: str) -> None:
         objects = self._there.objects
         name = claim.ref.removeprefix(names.BEHAVIOURS)
         entries = objects.entries(objects.commit(new).tree)

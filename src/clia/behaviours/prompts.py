@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TASK, AGENT, TITLE = "task", "agent", "title"
-_OPEN = re.compile(r"\{\{ ?(task|agent|title) ?\}\}")
-_WORDS = {TASK: "the task that you are given", AGENT: "the agent that reads this", TITLE: "the task at hand"}
+_PLACEHOLDER = re.compile(r"\{\{ ?(task|agent|title) ?\}\}")
+_DEFAULT_WORDS = {TASK: "the task that you are given", AGENT: "the agent that reads this", TITLE: "the task at hand"}
 _TASK_ALONE = "The task is the one that you are given."
 
 
-def places(body: str) -> frozenset[str]:
+def placeholders(body: str) -> frozenset[str]:
     """What a prompt leaves open: task, agent, title, or nothing."""
-    return frozenset(found[1] for found in _OPEN.finditer(body))
+    return frozenset(found[1] for found in _PLACEHOLDER.finditer(body))
 
 
 def rendered(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
@@ -31,23 +31,23 @@ def rendered(body: str, task: str = "", *, agent: str = "", title: str = "") -> 
     return _filled(body, task, lambda found: given[found[1]])
 
 
-def in_words(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
+def readable(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
     """The same for whoever reads a prompt before all is known: what nobody has said is filled with words that read well."""
     given = {TASK: task, AGENT: agent, TITLE: title}
-    return _filled(body, task, lambda found: given[found[1]] or _unsaid(found))
+    return _filled(body, task, lambda found: given[found[1]] or _default_text(found))
 
 
 def _filled(body: str, task: str, fill: Callable[[re.Match[str]], str]) -> str:
-    text = _OPEN.sub(fill, body)
-    if not task or TASK in places(body):
+    text = _PLACEHOLDER.sub(fill, body)
+    if not task or TASK in placeholders(body):
         return text
     return f"{text.rstrip()}\n\n{task}"
 
 
-def _unsaid(place: re.Match[str]) -> str:
+def _default_text(place: re.Match[str]) -> str:
     """A task mostly has a line of its own: there a few words would stand about, and it takes a sentence."""
     before, after = place.string[: place.start()].rpartition("\n")[2], place.string[place.end() :].partition("\n")[0]
-    return _TASK_ALONE if place[1] == TASK and not (before + after).strip() else _WORDS[place[1]]
+    return _TASK_ALONE if place[1] == TASK and not (before + after).strip() else _DEFAULT_WORDS[place[1]]
 
 
 def briefing(cid: str, body: str, title: str, task: str = "", agent: str = "") -> Briefing:

@@ -1,0 +1,93 @@
+"""What was not taken from peers, and why: a log in the store, the newest of each peer.
+
+Invariant: it is for people to read; nothing is decided by it, so losing it loses nothing else.
+
+=====
+
+Why something that a peer says is not carried out here, as of now.
+
+Invariant: the reason is the one that a sync would meet: the gate's word first, then what was wrong with the thing itself.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from clia.federation.acceptance import CLASH, DENIED, is_clash
+from clia.federation.model import Refused, Untaken
+from clia.federation.statements import is_shared_ref, tracking_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clia.federation.capabilities import Capabilities
+    from clia.federation.peers import PinnedPeer
+    from clia.federation.statements import RefClaim
+    from clia.space.core import Core
+
+REFUSALS_KEPT = 500
+_TEXT_MAX = 500
+_STREAM = "federation/refused/"
+
+
+class RefusalLog:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def add(self, space: str, refused: Sequence[Refused]) -> None:
+        if not refused:
+            return
+        stream = _STREAM + space
+        with self._core.store.writing() as transaction:
+            end = transaction.streams.append(stream, [_shortened(each)._asdict() for each in refused[-REFUSALS_KEPT:]])
+            transaction.streams.forget(stream, max(0, end - REFUSALS_KEPT))
+
+    def of(self, space: str) -> list[Refused]:
+        """Newest first."""
+        with self._core.store.reading() as view:
+            found = view.streams.read(_STREAM + space)
+        return [Refused(**each.body) for each in reversed(found)]
+
+
+def _shortened(refused: Refused) -> Refused:
+    """What another side made up is not kept at any length."""
+    return refused._replace(message=refused.message[:_TEXT_MAX], ref=refused.ref and refused.ref[:_TEXT_MAX])
+
+
+NOT_SYNCED = "not-synced"
+
+
+class PendingMoves:
+    def __init__(self, capabilities: Capabilities, refusals: RefusalLog) -> None:
+        self._capabilities = capabilities
+        self._refusals = refusals
+
+    def of(self, peer: PinnedPeer, tracked: Mapping[str, str]) -> list[Untaken]:
+        """What waits of a peer, sorted by place."""
+        refusals = self._refusals.of(peer.space)
+        last = {tracking_path(each.ref): each for each in reversed(refusals) if each.ref is not None and is_shared_ref(each.ref)}
+        # Thousands of claims are of a few types: each is asked for once.
+        denied = cache(lambda type_, trigger: self._capabilities.explain(peer.name, type_, trigger).missing)
+        found = []
+        clashing = {each.type for each in peer.position.waiting.values() if is_clash(each, tracked)}
+        for claim in peer.position.waiting.values():
+            if claim.new == tracked.get(claim.ref):
+                continue
+            missing = denied(claim.parent or claim.type, claim.trigger) if claim.new is not None else ()
+            refused = last.get(claim.place)
+            if claim.type in clashing:
+                why = (CLASH, f"the type {claim.type} is another one here", "")
+            elif missing:
+                why = (DENIED, "; ".join(each.message for each in missing), missing[0].hint)
+            elif refused is not None and refused.code != DENIED:
+                why = (refused.code, refused.message, "")
+            else:
+                why = _not_synced(peer.name, claim)
+            found.append(Untaken(claim.place, tracked.get(claim.ref), claim.new, claim.type, claim.trigger, *why))
+        return sorted(found)
+
+
+def _not_synced(peer: str, claim: RefClaim) -> tuple[str, str, str]:
+    why = "it is allowed, and comes" if claim.new is not None else "it is no longer shared, and goes"
+    return NOT_SYNCED, f"{why} with the next sync", f"clia sync {peer}"
