@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from clia.capture import claude_code
 from clia.capture.events import PROMPT, SAID, Event, digest, small
-from clia.capture.transcripts import Standing, hook_key, read_on
+from clia.capture.transcripts import TranscriptCursor, hook_key, read_events
 
 _TEXTS = st.sampled_from(["Done.", " Done. ", "go on", "I look.", "[Request interrupted by user]", "ä\n\nb"])
 _TIMES = st.integers(0, 9).map(lambda second: f"2026-11-15T10:00:0{second}.000Z")
@@ -38,21 +38,25 @@ _LINES = st.one_of(
 def test_read_in_pieces_it_says_what_it_says_read_at_once(lines: list[bytes], cuts: list[int]) -> None:
     """Wherever the file happened to end when it was looked at, also in the middle of a line."""
     data = b"".join(lines)
-    at_once = read_on(data, Standing(), claude_code.from_line)
+    at_once = read_events(data, TranscriptCursor(), claude_code.from_line)
     events: tuple[Event, ...] = ()
-    standing, unreadable = Standing(), 0
+    cursor, unreadable = TranscriptCursor(), 0
     for end in [*sorted(min(cut, len(data)) for cut in cuts), len(data)]:
-        reading = read_on(data[standing.offset : end], standing, claude_code.from_line)
-        standing, unreadable = reading.standing, unreadable + reading.unreadable
+        reading = read_events(data[cursor.offset : end], cursor, claude_code.from_line)
+        cursor, unreadable = reading.cursor, unreadable + reading.unreadable
         events += reading.events
-    assert (events, standing, unreadable) == at_once
-    assert standing.offset == len(data)
+    assert (events, cursor, unreadable) == at_once
+    assert cursor.offset == len(data)
 
 
 @given(st.lists(_LINES, max_size=12))
 def test_no_two_texts_of_one_transcript_have_one_key(lines: list[bytes]) -> None:
     """What a person or the model said twice counts twice."""
-    events = [each for each in read_on(b"".join(lines), Standing(), claude_code.from_line).events if each.what in (PROMPT, SAID)]
+    events = [
+        each
+        for each in read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).events
+        if each.what in (PROMPT, SAID)
+    ]
     assert len({each.key for each in events}) == len(events)
 
 
@@ -60,27 +64,27 @@ def test_no_two_texts_of_one_transcript_have_one_key(lines: list[bytes]) -> None
 def test_what_comes_after_a_time_is_left_for_later(lines: list[bytes], upto: str) -> None:
     """It stops at the first line that is later: nothing of before it is left out, and nothing is read twice."""
     data = b"".join(lines)
-    first = read_on(data, Standing(), claude_code.from_line, upto)
-    rest = read_on(data[first.standing.offset :], first.standing, claude_code.from_line)
+    first = read_events(data, TranscriptCursor(), claude_code.from_line, upto)
+    rest = read_events(data[first.cursor.offset :], first.cursor, claude_code.from_line)
     assert all((each.at or "") <= upto for each in first.events)
-    assert first.events + rest.events == read_on(data, Standing(), claude_code.from_line).events
+    assert first.events + rest.events == read_events(data, TranscriptCursor(), claude_code.from_line).events
 
 
 @given(st.lists(_TEXTS, min_size=1, max_size=6), st.integers(0, 6))
 def test_what_a_hook_says_was_said_last_is_what_the_transcript_says_or_will_say(texts: list[str], lag: int) -> None:
     """The transcript may not have the last lines yet when the hook comes: in the end each text counts once."""
     lines = [_line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {}) for text in texts]
-    there = read_on(b"".join(lines[: max(0, len(lines) - lag)]), Standing(), claude_code.from_line)
+    there = read_events(b"".join(lines[: max(0, len(lines) - lag)]), TranscriptCursor(), claude_code.from_line)
     told = Event(SAID, texts[-1], counted=f"say:{digest(texts[-1])}")
-    key = hook_key(told, there.standing.counts, "record")
-    whole = {each.key for each in read_on(b"".join(lines), Standing(), claude_code.from_line).events}
+    key = hook_key(told, there.cursor.counts, "record")
+    whole = {each.key for each in read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).events}
     assert key in whole
 
 
 def test_what_a_hook_gives_as_one_text_and_the_transcript_in_parts_counts_once() -> None:
     """One message may have several texts; the hook joins them."""
     lines = [_line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {}) for text in ("One.", "Two.")]
-    counts = read_on(b"".join(lines), Standing(), claude_code.from_line).standing.counts
+    counts = read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).cursor.counts
     for text in ("One.\n\nTwo.", "One.\nTwo.", "One.Two."):
         assert hook_key(Event(SAID, text, counted=f"say:{digest(text)}"), counts, "r") is None
     assert hook_key(Event(SAID, "Two.", counted=f"say:{digest('Two.')}"), counts, "r") is not None
@@ -89,23 +93,23 @@ def test_what_a_hook_gives_as_one_text_and_the_transcript_in_parts_counts_once()
 def test_the_parts_of_a_message_are_one_text_also_where_they_are_read_one_by_one() -> None:
     """What is kept of a message between two looks is little, however many parts it has."""
     texts = [f"Part {number}." for number in range(20)]
-    standing = Standing()
+    cursor = TranscriptCursor()
     for number, text in enumerate(texts):
         line = _line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {})
-        standing = read_on(line, standing, claude_code.from_line).standing
+        cursor = read_events(line, cursor, claude_code.from_line).cursor
         if number == 2:
             joined = "\n\n".join(texts[:3])
-            assert hook_key(Event(SAID, joined, counted=f"say:{digest(joined)}"), standing.counts, "r") is None
-    assert len(standing.parts) < 10
+            assert hook_key(Event(SAID, joined, counted=f"say:{digest(joined)}"), cursor.counts, "r") is None
+    assert len(cursor.texts) < 10
 
 
 def test_what_is_told_from_a_time_on_is_the_sessions_own() -> None:
     """A fork copies what was said before it began; what is of its first moment is its own, what has no time is not."""
     times = ("2026-11-15T10:00:00.999Z", "2026-11-15T10:00:01.000Z", "2026-11-15T10:00:01.001Z", "")
     data = b"".join(_line("assistant", [{"type": "text", "text": at or "none"}], at, {}) for at in times)
-    reading = read_on(data, Standing(), claude_code.from_line, since=times[1])
+    reading = read_events(data, TranscriptCursor(), claude_code.from_line, since=times[1])
     assert [each.text for each in reading.events] == [times[1], times[2]]
-    assert reading.standing.offset == len(data)
+    assert reading.cursor.offset == len(data)
 
 
 _JSON = st.recursive(

@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 from clia.capture.events import NOTE, Event, digest, time_field
 from clia.capture.service import Captured, row_key
-from clia.capture.transcript_files import bytes_from, first_lines, sub_transcript
-from clia.capture.transcripts import Standing, restarted
+from clia.capture.transcripts import TranscriptCursor, first_lines, read_bytes, restart, sub_transcript
 from clia.errors import Conflict, InvalidInput
 from clia.values.refs import is_name
 from clia.values.typed_objects import Briefing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
     from clia.capture.events import Told
@@ -210,13 +209,12 @@ class Lives:
 
 def moved(known: Captured, transcript: str) -> Captured:
     """A session whose transcript is another file from now on."""
-    standing = standing_of(known)
-    return known._replace(transcript=transcript, standing=restarted(standing, bytes_from(transcript, 0, 1 << 20) or b"")._asdict())
+    cursor = restart(cursor_of(known), read_bytes(transcript, 0, 1 << 20) or b"")
+    return known._replace(transcript=transcript, standing=cursor.to_json())
 
 
-def standing_of(known: Captured) -> Standing:
-    said: Mapping[str, Any] = known.standing
-    return Standing(**said)._replace(parts=tuple(said.get("parts", ()))) if said else Standing()
+def cursor_of(known: Captured) -> TranscriptCursor:
+    return TranscriptCursor.from_json(known.standing)
 
 
 def _brief(given: str, size: int) -> str:

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.capture.agents import Lives, moved, standing_of
+from clia.capture.agents import Lives, cursor_of, moved
 from clia.capture.events import (
     BOUNDS,
     CALL,
@@ -30,8 +30,20 @@ from clia.capture.events import (
 )
 from clia.capture.service import MARK, Seen
 from clia.capture.tools import TOOLS
-from clia.capture.transcript_files import AT_ONCE, bytes_from, first_lines, has_grown, names_in, sub_transcript
-from clia.capture.transcripts import Reading, Standing, hook_key, read_on, restarted
+from clia.capture.transcripts import (
+    READ_MAX,
+    TranscriptCursor,
+    TranscriptEvents,
+    first_lines,
+    has_grown,
+    hook_key,
+    list_folder,
+    read_bytes,
+    read_events,
+    restart,
+    sub_transcript,
+    with_texts,
+)
 from clia.errors import CliaError, InvalidInput, NotFound
 from clia.space.core import Words
 from clia.space.model import Conflicts, Merged
@@ -265,9 +277,9 @@ class Capturing:
 
     def _has_called_since(self, live: Live, at: str) -> bool:
         """Whether the transcript tells of a tool's call after a time: its hook may have been missed."""
-        known, standing = live.known, standing_of(live.known)
-        data = bytes_from(known.transcript, standing.offset, _PIECE) if known.transcript else None
-        ahead = read_on(data or b"", standing, live.tool.from_line, None, known.since).events
+        known, cursor = live.known, cursor_of(live.known)
+        data = read_bytes(known.transcript, cursor.offset, _PIECE) if known.transcript else None
+        ahead = read_events(data or b"", cursor, live.tool.from_line, None, known.since).events
         return any(each.what == CALL and (each.at or "") > at for each in ahead)
 
     def _look(self, hook: Hook, live: Live) -> str | None:
@@ -330,7 +342,7 @@ class Capturing:
         """What hooks told, with the keys that the transcript gives it, or will give it."""
         known = live.known
         if known.transcript and os.path.isfile(known.transcript):
-            counts = standing_of(known).counts
+            counts = cursor_of(known).counts
             keyed = ((each, hook_key(each, counts, record)) for each, record in live.queue)
             return [(each, _key_of(live, each, key)) for each, key in keyed if key is not None]
         heard = {text: list(records) for text, records in known.heard.items()}
@@ -357,36 +369,36 @@ class Capturing:
         return [each for each in found if each.partition("/")[0] not in ("..", ".")]
 
     def _transcribed(self, live: Live, upto: str | None) -> tuple[list[Event], list[Live]]:
-        """What the transcript tells of this agent since it was last read, and the sub-agents of which it tells something too."""
-        known, standing = live.known, standing_of(live.known)
+        """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
+        known, cursor = live.known, cursor_of(live.known)
         if not known.transcript:
             return [], []
-        if bytes_from(known.transcript, standing.offset, 0) is None:  # it is shorter than it was: another file
-            standing = restarted(standing, bytes_from(known.transcript, 0, _PIECE) or b"")
-        reading = self._read_all(live, standing, upto)
+        if read_bytes(known.transcript, cursor.offset, 0) is None:  # it is shorter than it was: another file
+            cursor = restart(cursor, read_bytes(known.transcript, 0, _PIECE) or b"")
+        reading = self._read_all(live, with_texts(cursor, known.transcript, live.tool.from_line), upto)
         self._counts["unreadable"] += reading.unreadable
-        live.known = known._replace(standing=reading.standing._asdict())
+        live.known = known._replace(standing=reading.cursor.to_json())
         # Lines of sub-agents in their session's transcript, as older versions write them.
         others = [each for each in reading.events if each.sub and each.sub != known.sub and not known.sub]
         subs = {sub.known.key: sub for sub in [self._tell_sub(live, each) for each in others]}
         return [each for each in reading.events if each.sub in ("", known.sub)], list(subs.values())
 
-    def _read_all(self, live: Live, standing: Standing, upto: str | None) -> Reading:
-        """To a transcript's end, or up to a time; in pieces, so that what comes later is not gone through again and again."""
+    def _read_all(self, live: Live, cursor: TranscriptCursor, upto: str | None) -> TranscriptEvents:
+        """Read a transcript to its end, or up to a time, in pieces: what comes later is not parsed again and again."""
         known, size = live.known, _PIECE
         events: list[Event] = []
         unreadable = 0
         while True:
-            data = bytes_from(known.transcript, standing.offset, size) or b""
-            reading = read_on(data, standing, live.tool.from_line, upto, known.since)
-            on = reading.standing.offset - standing.offset
+            data = read_bytes(known.transcript, cursor.offset, size) or b""
+            reading = read_events(data, cursor, live.tool.from_line, upto, known.since)
+            consumed = reading.cursor.offset - cursor.offset
             events += reading.events
-            standing, unreadable = reading.standing, unreadable + reading.unreadable
-            if len(data) < size or (on < data.rfind(b"\n") + 1):
-                return Reading(tuple(events), standing, unreadable)
-            if not on and size >= AT_ONCE:
-                standing, unreadable = standing._replace(offset=standing.offset + size), unreadable + 1
-            size = _PIECE if on else min(2 * size, AT_ONCE)  # a line that is longer than a piece
+            cursor, unreadable = reading.cursor, unreadable + reading.unreadable
+            if len(data) < size or (consumed < data.rfind(b"\n") + 1):
+                return TranscriptEvents(tuple(events), cursor, unreadable)
+            if not consumed and size >= READ_MAX:
+                cursor, unreadable = cursor._replace(offset=cursor.offset + size), unreadable + 1
+            size = _PIECE if consumed else min(2 * size, READ_MAX)  # a line that is longer than a piece
 
     def _tell_sub(self, session: Live, event: Event) -> Live:
         live = self._lives.known(session.tool, session.known.session, event.sub)
@@ -409,7 +421,7 @@ class Capturing:
             tool = TOOLS.get(known.tool)
             if tool is None or known.agent not in agents:
                 continue
-            if known.open or has_grown(known.transcript, standing_of(known).offset):
+            if known.open or has_grown(known.transcript, cursor_of(known).offset):
                 live = self._lives.known(tool, known.session, known.sub)
                 found += [] if live is None else [live]
         return found
@@ -417,7 +429,7 @@ class Capturing:
     def catch_up(self, live: Live) -> None:
         """Reads on in a transcript to its end, and finds sub-agents that no hook told of."""
         offset = -1
-        while offset < (offset := standing_of(live.known).offset):
+        while offset < (offset := cursor_of(live.known).offset):
             self.flush(live, None)
         if live.known.open:
             self._discover(live, None)
@@ -430,7 +442,7 @@ class Capturing:
         """Sub-agents that only a transcript tells of; one that began after a time is not looked at yet."""
         known = live.known
         folder = os.path.dirname(sub_transcript(known.transcript, "x")) if not known.sub else ""
-        for name in names_in(folder) if folder else ():
+        for name in list_folder(folder) if folder else ():
             sub = name.removeprefix("agent-").removesuffix(".jsonl")
             if name == f"agent-{sub}.jsonl" and is_id(sub) and self._lives.known(live.tool, known.session, sub) is None:
                 begun = next((time_field(line, "timestamp") for line in first_lines(os.path.join(folder, name), 1 << 16)), None)

@@ -8,11 +8,13 @@ the agent's head is: what others put there meanwhile stays. The directory, its i
 from __future__ import annotations
 
 import hashlib
+import os
 from itertools import islice
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from clia.errors import NotAllowed, NotFound, UnsafePath
+from clia.space.purging import MARK as PURGED_TEXT
 from clia.space.traces import stream
 from clia.values import refs as names
 from clia.values.types import AGENT_COMMIT
@@ -109,6 +111,30 @@ class Captures:
     def keep(self, captured: Captured) -> None:
         with self._core.store.writing() as transaction:
             transaction.values.put(captured.key, _as_row(captured))
+
+    def purge(self, agent: str, text: str, common_dir: str) -> list[str]:
+        """Replace a text in the agent's captured sessions and in all waiting events; returns where else it may be."""
+        from clia.capture.spool_reader import holds, purge_spool, spools  # rarely needed
+        from clia.capture.transcripts import TranscriptCursor, read_bytes
+
+        remaining = [line for spool in spools(common_dir, os.environ) for line in purge_spool(spool, text)]
+        transcripts = set()
+        with self._core.store.writing() as transaction:
+            for key, row in transaction.values.scan(_ROWS):
+                captured = _from_row(row)
+                if captured.agent != agent:
+                    continue
+                transcripts.add(captured.transcript)
+                purged = captured._replace(
+                    prompt=captured.prompt.replace(text, PURGED_TEXT),
+                    paths=tuple(path for path in captured.paths if text not in path),
+                    standing=TranscriptCursor.from_json(captured.standing).to_json(),
+                )
+                transaction.values.put(key, _as_row(purged))
+        for path in sorted(transcripts):
+            if path and holds(read_bytes(path, 0) or b"", text):
+                remaining.append(f"transcript {path}: it is the tool's own file, and clia records what it has not read of it yet")
+        return remaining
 
     def spawned_for(self, name: str, tool: str, session: str, sub: str = "") -> bool:
         """Whether an agent's own record says that it was spawned for a session."""

@@ -17,6 +17,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from clia.errors import FileError, InvalidInput
+from clia.space.purging import without, without_bytes
+from clia.store.file_locks import FileLocks
 from clia.values.clock import timestamp
 
 TYPE_CHECKING = False
@@ -134,7 +136,7 @@ def reject(spool: str, name: str, code: str, message: str, folder: str = NEW) ->
     where = os.path.join(spool, REJECTED)
     _trying(lambda path: os.makedirs(path, mode=0o700, exist_ok=True), where)
     kept = _free(where, name)
-    reason = json.dumps({"code": code, "message": message}, ensure_ascii=False)
+    reason = _json({"code": code, "message": message})
     _trying(lambda path: _write(path, reason), os.path.join(where, f"{kept}{_WHY}"))
     with suppress(FileNotFoundError):
         _trying(lambda path: os.rename(path, os.path.join(where, kept)), os.path.join(spool, folder, name))
@@ -180,12 +182,51 @@ def clear_drafts(spool: str, now: float) -> int:
 def note_error(spool: str, at: str, code: str, message: str) -> None:
     """Leaves word of why ingest could not go on, for doctor."""
     with suppress(OSError):
-        _write(os.path.join(spool, LAST_ERROR), json.dumps({"at": at, "code": code, "message": message}, ensure_ascii=False))
+        _write(os.path.join(spool, LAST_ERROR), _json({"at": at, "code": code, "message": message}))
 
 
 def forget_error(spool: str) -> None:
     with suppress(OSError):
         os.unlink(os.path.join(spool, LAST_ERROR))
+
+
+def purge_spool(spool: str, text: str) -> list[str]:
+    """Replace a text in the files of a spool; returns those that may still hold it because a hook is writing them."""
+    if not os.path.isdir(spool):
+        return []
+    with FileLocks(spool).hold(LOCK):
+        paths = [os.path.join(spool, folder, name) for folder in (NEW, REJECTED) for name in _names(os.path.join(spool, folder))]
+        for path in (*paths, os.path.join(spool, LAST_ERROR)):
+            with suppress(InvalidInput, FileNotFoundError):
+                data = content(path, -1)
+                if (purged := _purged(data, text)) != data:
+                    _trying(lambda path, purged=purged: _write(path, purged, os.path.join(spool, DRAFTS)), path)
+        drafts = [os.path.join(spool, DRAFTS, name) for name in _names(os.path.join(spool, DRAFTS))]
+        return [f"spool file {path}: a hook was writing it; purge again" for path in drafts if holds(_content_of(path), text)]
+
+
+def holds(data: bytes, text: str) -> bool:
+    """Whether bytes hold a text, in any spelling that `purge_spool` finds."""
+    return _purged(data, text) != data
+
+
+def _purged(data: bytes, text: str) -> bytes:
+    """The bytes of an event, or of JSON lines, with the text replaced, however its JSON escapes it."""
+    lines = []
+    for line in without_bytes(data, text).split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(line) if b"\\" in line else None
+            if (purged := without(value, text)) != value:
+                line = json.dumps(purged).encode()  # noqa: PLW2901
+        lines.append(line)
+    return b"\n".join(lines)
+
+
+def _content_of(path: str) -> bytes:
+    try:
+        return content(path, -1)
+    except (OSError, InvalidInput):
+        return b""
 
 
 def _names(folder: str) -> list[str]:
@@ -197,11 +238,15 @@ def _names(folder: str) -> list[str]:
         raise FileError(f"{folder}: {err.strerror}", fields={"path": folder, "reason": err.strerror}) from None
 
 
-def _write(path: str, text: str) -> None:
-    draft = f"{path}.draft"
-    with open(draft, "w", encoding="utf-8", errors="replace", opener=_at_once) as file:
-        file.write(text)
+def _write(path: str, data: bytes, drafts: str = "") -> None:
+    draft = os.path.join(drafts, f"{os.path.basename(path)}.draft") if drafts else f"{path}.draft"
+    with open(draft, "wb", opener=_at_once) as file:
+        file.write(data)
     os.replace(draft, path)
+
+
+def _json(value: Mapping[str, str]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _at_once(path: str, flags: int) -> int:

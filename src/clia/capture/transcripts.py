@@ -1,14 +1,16 @@
-"""Reading a transcript as it grows.
+"""Incremental reading of the transcripts that tools write.
 
-Invariant: where a reader stands says everything that it needs to go on: read on from there, it gives each event the same key
-as if the whole had been read at once. A line that is not whole yet is left for later; one that cannot be read is passed over
-and counted.
+Invariant: reading on from a saved cursor gives each event the same key as reading the whole file at once. An incomplete last
+line is left for later; an unreadable line is skipped and counted. Transcripts belong to the tool: they are only ever read, a
+file that cannot be read counts as empty, and no text of one is saved in a cursor.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from clia.capture.events import CALL, FAILURE, PROMPT, RESULT, SAID, digest
@@ -20,99 +22,121 @@ if TYPE_CHECKING:
 
     from clia.capture.events import Event
 
-_JOINTS = ("", "\n", "\n\n")
+    LineParser = Callable[[Mapping[str, Any]], list[Event]]
+
+READ_MAX = 64 * 1024 * 1024
+_SEPARATORS = ("", "\n", "\n\n")
 _JOINED = "joined:"
-_PARTS = 8
+_TEXTS_MAX = 8
 
 
-class Standing(NamedTuple):
-    """Where a reader stands: how many bytes it has read, and how often each text came so far."""
+class TranscriptCursor(NamedTuple):
+    """How far a transcript was read, and how often each text (by its digest) has occurred so far."""
 
     offset: int = 0
     counts: Mapping[str, int] = {}
-    message: str = ""  # the message that was read last
-    parts: tuple[str, ...] = ()  # the texts of it
-    calls: Mapping[str, str] = {}  # the tool of each call that has no result yet
-    first: str = ""  # the digest of the first line, by which a file is known again
+    message: str = ""  # the id of the last message
+    message_start: int = 0  # the offset of its first line
+    texts: tuple[str, ...] = ()  # its last texts; never saved, see `with_texts`
+    calls: Mapping[str, str] = {}  # call id -> tool, for calls without a result
+    first: str = ""  # digest of the first line: it identifies the file
+
+    def to_json(self) -> dict[str, Any]:
+        saved = self._asdict()
+        del saved["texts"]
+        return saved
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> TranscriptCursor:
+        """Older versions saved ``parts``, the raw texts of the last message, and no ``message_start``."""
+        cursor = cls(**{field: value for field, value in saved.items() if field in cls._fields and field != "texts"})
+        return cursor if "message_start" in saved else cursor._replace(message="")
 
 
-class Reading(NamedTuple):
-    """What was read: the events with their keys, where the reader stands now, and how many lines it could not read."""
+class TranscriptEvents(NamedTuple):
+    """Events read from a transcript, with their keys, the cursor after them and the number of unreadable lines."""
 
     events: tuple[Event, ...]
-    standing: Standing
+    cursor: TranscriptCursor
     unreadable: int = 0
 
 
-def read_on(
-    data: bytes,
-    standing: Standing,
-    from_line: Callable[[Mapping[str, Any]], list[Event]],
-    upto: str | None = None,
-    since: str = "",
-) -> Reading:
-    """The events in ``data``, which starts where the reader stands; those after the time ``upto`` are left for later.
+def read_events(
+    data: bytes, cursor: TranscriptCursor, from_line: LineParser, upto: str | None = None, since: str = ""
+) -> TranscriptEvents:
+    """Return the events in ``data``, which starts at the cursor. Those later than ``upto`` are left for the next read.
 
-    Those before ``since`` are another session's: they are passed over, and do not count.
+    Events before ``since`` belong to another session: they are skipped and not counted.
     """
-    counts = dict(standing.counts)
-    at, unreadable = standing.offset, 0
-    message, parts, calls = standing.message, standing.parts, dict(standing.calls)
+    counts, calls = dict(cursor.counts), dict(cursor.calls)
+    offset, unreadable = cursor.offset, 0
+    message, message_start, texts = cursor.message, cursor.message_start, cursor.texts
     events: list[Event] = []
-    first = standing.first or _first_of(data)
-    for line in data.split(b"\n")[:-1]:  # a carriage return ends no line: nothing would come after it
-        made, readable = _parsed(line, from_line)
-        if upto is not None and any(each.at is not None and each.at > upto for each in made):
+    for line in data.split(b"\n")[:-1]:  # split at \n only: a carriage return does not end a line
+        parsed, readable = _parse(line, from_line)
+        if upto is not None and any(event.at is not None and event.at > upto for event in parsed):
             break
-        at += len(line) + 1
+        for event in parsed if not since else [event for event in parsed if (event.at or "") >= since]:
+            events.append(_with_key(_with_tool(event, calls), counts))
+            if event.what == SAID:
+                if not event.message or event.message != message:
+                    message, message_start, texts = event.message, offset, ()
+                texts = (*texts, event.text)[-_TEXTS_MAX:]
+                _count_joined(texts, counts)
+        offset += len(line) + 1
         unreadable += not readable
-        for each in made if not since else [each for each in made if (each.at or "") >= since]:
-            events.append(_keyed(_named(each, calls), counts))
-            if each.what == SAID:
-                parts = (*parts, each.text)[-_PARTS:] if each.message and each.message == message else (each.text,)
-                message = each.message
-                _count_joined(parts, counts)
-    return Reading(tuple(events), Standing(at, counts, message, parts, calls, first), unreadable)
+    after = TranscriptCursor(offset, counts, message, message_start, texts, calls, cursor.first or _first_digest(data))
+    return TranscriptEvents(tuple(events), after, unreadable)
 
 
-def _first_of(data: bytes) -> str:
+def with_texts(cursor: TranscriptCursor, path: str, from_line: LineParser) -> TranscriptCursor:
+    """The cursor with the texts of its last message, read again from the transcript."""
+    if not cursor.message or cursor.texts or not 0 <= cursor.message_start < cursor.offset:
+        return cursor
+    data = read_bytes(path, cursor.message_start, min(cursor.offset - cursor.message_start, READ_MAX)) or b""
+    events = (event for line in data.split(b"\n") for event in _parse(line, from_line)[0])
+    texts = [event.text for event in events if event.what == SAID and event.message == cursor.message]
+    return cursor._replace(texts=tuple(texts[-_TEXTS_MAX:]))
+
+
+def _first_digest(data: bytes) -> str:
     line, end, _ = data.partition(b"\n")
     return hashlib.sha256(line).hexdigest()[:16] if end else ""
 
 
-def restarted(standing: Standing, data: bytes) -> Standing:
-    """Where to stand in a file that is read from its start.
+def restart(cursor: TranscriptCursor, data: bytes) -> TranscriptCursor:
+    """The cursor for a file that is read from its start.
 
-    One that begins as the last one did is its copy, and says the same again; any other goes on where that one ended.
+    A file with the same first line is a copy of the last one and repeats it; any other continues where that one ended.
     """
-    if standing.first and _first_of(data) == standing.first:
-        return Standing()
-    return standing._replace(offset=0, message="", parts=(), first="")
+    if cursor.first and _first_digest(data) == cursor.first:
+        return TranscriptCursor()
+    return cursor._replace(offset=0, message="", message_start=0, texts=(), first="")
 
 
-def _parsed(line: bytes, from_line: Callable[[Mapping[str, Any]], list[Event]]) -> tuple[list[Event], bool]:
+def _parse(line: bytes, from_line: LineParser) -> tuple[list[Event], bool]:
     if not line.strip():
         return [], True
     try:
-        found = json.loads(line)
-        return (from_line(found), True) if isinstance(found, dict) else ([], False)
+        value = json.loads(line)
+        return (from_line(value), True) if isinstance(value, dict) else ([], False)
     except (ValueError, RecursionError):
         return [], False
 
 
-def _keyed(event: Event, counts: dict[str, int]) -> Event:
+def _with_key(event: Event, counts: dict[str, int]) -> Event:
     if event.counted is not None:
         counts[event.counted] = nth = counts.get(event.counted, 0) + 1
         return event._replace(key=f"{event.counted}:{nth}")
     if event.what == PROMPT and event.key is not None:
-        # One prompt may stand in several lines: what a person typed, then what was put beside it.
+        # One prompt may take several lines: what a person typed, then what the tool added to it.
         counts[event.key] = nth = counts.get(event.key, 0) + 1
         return event if nth == 1 else event._replace(key=f"{event.key}:{nth}")
     return event
 
 
-def _named(event: Event, calls: dict[str, str]) -> Event:
-    """A result with the name of its tool, which only the call says."""
+def _with_tool(event: Event, calls: dict[str, str]) -> Event:
+    """Add the tool's name to a result: only the call has it."""
     call = str(event.data.get("id", ""))
     if event.what == CALL and call:
         calls[call] = str(event.data.get("tool", ""))
@@ -121,17 +145,17 @@ def _named(event: Event, calls: dict[str, str]) -> Event:
     return event
 
 
-def _count_joined(parts: tuple[str, ...], counts: dict[str, int]) -> None:
-    """A hook gives the texts of one message as one: known again under any way of joining them."""
-    if len(parts) > 1:
-        for joint in _JOINTS:
-            counts[f"{_JOINED}say:{digest(joint.join(parts))}"] = 1
+def _count_joined(texts: tuple[str, ...], counts: dict[str, int]) -> None:
+    """Count the joined texts of a message: a hook reports them as one text, and tools join them differently."""
+    if len(texts) > 1:
+        for separator in _SEPARATORS:
+            counts[f"{_JOINED}say:{digest(separator.join(texts))}"] = 1
 
 
 def hook_key(event: Event, counts: Mapping[str, int], record: str) -> str | None:
-    """The key of an event that a hook told: the one that the transcript's reader gave it, or will give it.
+    """The key of an event reported by a hook: the one that the transcript's reader gives it.
 
-    None where the transcript has it in parts.
+    None if the transcript has the text in several parts.
     """
     if event.key is not None:
         return event.key
@@ -140,3 +164,54 @@ def hook_key(event: Event, counts: Mapping[str, int], record: str) -> str | None
     if event.counted not in counts and _JOINED + event.counted in counts:
         return None
     return f"{event.counted}:{max(1, counts.get(event.counted, 0))}"
+
+
+# Files
+
+
+def read_bytes(path: str, offset: int, limit: int = READ_MAX) -> bytes | None:
+    """Up to ``limit`` bytes of a file from an offset; None if the file is shorter than the offset."""
+    if not os.path.isabs(path) or not os.path.isfile(path):  # a pipe would block
+        return b""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < offset:
+                return None
+            file.seek(offset)
+            return file.read(limit)
+    except OSError:
+        return b""
+
+
+def first_lines(path: str, limit: int) -> list[dict[str, Any]]:
+    """The JSON objects in the first ``limit`` bytes of a transcript."""
+    objects = []
+    for line in (read_bytes(path, 0, limit) or b"").split(b"\n"):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                objects.append(value)
+    return objects
+
+
+def list_folder(folder: str) -> list[str]:
+    """The sorted names in a folder; empty if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except (OSError, ValueError):
+        return []
+
+
+def has_grown(path: str, offset: int) -> bool:
+    """Whether a transcript is longer than what was read of it."""
+    try:
+        return os.path.isabs(path) and os.stat(path).st_size > offset
+    except (OSError, ValueError):
+        return False
+
+
+def sub_transcript(transcript: str, sub: str) -> str:
+    """The path of a sub-agent's transcript, as Claude Code names it."""
+    if not transcript.endswith(".jsonl"):
+        return ""
+    return os.path.join(transcript.removesuffix(".jsonl"), "subagents", f"agent-{sub}.jsonl")

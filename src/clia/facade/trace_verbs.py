@@ -5,6 +5,8 @@ Invariant: nothing is decided here. A verb's rules live in the module of ``clia.
 
 from __future__ import annotations
 
+import os
+
 from clia.errors import InvalidInput
 from clia.space.pattern_search import matching
 from clia.values import refs as names
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
+    from clia.capture.service import Captures
+    from clia.sessions.service import Running
     from clia.space.agents import Agents
     from clia.space.history import History
     from clia.space.model import BoundTrace, TraceChange, TraceHit
@@ -30,6 +34,8 @@ class TraceVerbs:
     _history: History
     _purging: Purging
     _traces: Traces
+    _captures: Captures
+    _running: Running
 
     def trace(self, name: str, kind: str, text: str, *, data: Mapping[str, Any] | None = None) -> int:
         """Appends to the agent's trace; secrets are taken out first."""
@@ -74,8 +80,12 @@ class TraceVerbs:
         return list(self._traces.search(lambda entry: wanted in entry.casefold(), agents))
 
     def trace_purge(self, agent: str, text: str) -> Purged:
-        """Takes a leaked text out of the agent's traces, their history and the buffer."""
-        return self._purging.purge(agent, text)
+        """Replace a leaked text in the agent's traces, their history and what capture keeps of its sessions."""
+        self._purging.check(agent, text)
+        common_dir = os.path.dirname(os.path.dirname(self._running.workplace))
+        remaining = self._captures.purge(agent, text, common_dir)
+        purged = self._purging.purge(agent, text)
+        return purged._replace(remaining=(*remaining, *purged.remaining))
 
     def _searched(self, agents: Sequence[str]) -> Iterator[tuple[str, TraceHit]]:
         """Every entry, beside the text of it that a search looks at."""

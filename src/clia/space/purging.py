@@ -45,10 +45,14 @@ class Purging:
         self._envelope = envelope
         self._workbench = workbench
 
-    def purge(self, agent: str, text: str) -> Purged:
+    def check(self, agent: str, text: str) -> None:
+        """Raise an error unless the text may be purged from the agent's traces."""
         self._core.require_known(agent)
         if len(check_text(text, "text", nul=True)) < 4:
             raise InvalidInput("a text of fewer than four characters would match too much", code="text-too-short")
+
+    def purge(self, agent: str, text: str) -> Purged:
+        self.check(agent, text)
         ref = names.traces(agent)
         with self._envelope.alone_with(agent):
             replaced = self._replacements(self._objects(self._core.refs.get(ref)), text)
@@ -133,6 +137,9 @@ class Purging:
         head = core.head(agent) or core.refs.get(names.archived(agent))
         said = [each.cid for each in core.own_commits(agent, head) if text in core.objects.commit(each.cid).message] if head else []
         found = [f"commit {cid}: its message holds the text, and is part of its id" for cid in said]
+        found += [
+            f"session {session}: its journal holds the text, and a replay needs it" for session in self._journals(agent, text)
+        ]
         if core.refs.shared:
             found.append("other machines: they keep the text until they are in step with the hub, and the hub until its next gc")
         others = [each for each in self._workbench.remotes() if not core.refs.shared or not self._is_at(each, ref)]
@@ -141,6 +148,15 @@ class Purging:
             found.append(f"peers: whoever was told of {ref} keeps what it has; clia announce tells them that it was made anew")
         found.append("files of commits: purge looks at traces only")
         return [*found, "clones, backups and disk snapshots made before now", "terminals and logs where the text was shown"]
+
+    def _journals(self, agent: str, text: str) -> list[str]:
+        """The agent's sessions whose recorded events or rows hold the text."""
+        prefixes = [f"{kind}/{agent}/" for kind in ("session", "live", "ended")]
+        with self._core.store.reading() as view:
+            streams = view.streams.names(prefixes[0])
+            bodies = [(name, entry.body) for name in streams for entry in view.streams.read(name)]
+            bodies += [row for prefix in prefixes[1:] for row in view.values.scan(prefix)]
+        return sorted({name.rpartition("/")[2] for name, body in bodies if without(body, text) != body})
 
     def _is_at(self, remote: str, ref: str) -> bool:
         """Whether a remote is known to have what the ref is now: the hub, after it was told."""
@@ -152,11 +168,16 @@ def _without_note(data: bytes, text: str) -> bytes:
     """A note with a text taken out; one that is not ours, or that git has added to, is taken as plain bytes."""
     made = parse(data)
     if made is None or made["type"] != "console-trace":
-        spellings = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
-        for each in sorted(spellings, key=len, reverse=True):
-            data = data.replace(each.encode("utf-8"), MARK.encode("utf-8"))
-        return data
+        return without_bytes(data, text)
     return as_bytes({**made, "entries": [without(each, text) for each in made["entries"]]})
+
+
+def without_bytes(data: bytes, text: str) -> bytes:
+    """Bytes with the text replaced, also where it is escaped as in JSON."""
+    spellings = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    for spelling in sorted(spellings, key=len, reverse=True):
+        data = data.replace(spelling.encode("utf-8"), MARK.encode("utf-8"))
+    return data
 
 
 def without(entry: Any, text: str) -> Any:

@@ -16,7 +16,7 @@ import pytest
 import clia
 from clia.capture import spool_reader as spool
 from clia.capture.recording import Capturing
-from clia.capture.transcript_files import bytes_from
+from clia.capture.transcripts import read_bytes
 from clia.errors import BackendError, InvalidInput
 from clia.facade.forge_address import address_of, mark, unmark
 from clia.space.traces import Traces
@@ -381,11 +381,11 @@ def test_a_line_longer_than_a_piece_is_read_and_one_that_is_too_long_is_passed_o
     def bounded(path: str, offset: int, limit: int) -> bytes | None:
         looks[offset] += 1
         assert looks[offset] < 100, "it reads the same again and again"
-        return bytes_from(path, offset, limit)
+        return read_bytes(path, offset, limit)
 
-    monkeypatch.setattr("clia.capture.recording.bytes_from", bounded)
+    monkeypatch.setattr("clia.capture.recording.read_bytes", bounded)
     monkeypatch.setattr("clia.capture.recording._PIECE", 256)
-    monkeypatch.setattr("clia.capture.recording.AT_ONCE", 4096)
+    monkeypatch.setattr("clia.capture.recording.READ_MAX", 4096)
     texts = ["first", "long " * 400, "too long " * 1000, "last"]
     file = tmp_path / "a.jsonl"
     file.write_text("".join(said_line(text, number) for number, text in enumerate(texts)))

@@ -9,7 +9,7 @@ import pytest
 
 from clia.capture.events import CALL, FAILURE, NOTE, PROMPT, RESULT, SAID, SUB_START, SUB_STOP, THINKING, Event, Told, digest
 from clia.capture.tools import TOOLS, tool_of
-from clia.capture.transcripts import Standing, hook_key, read_on
+from clia.capture.transcripts import TranscriptCursor, hook_key, read_events
 from clia.errors import InvalidInput
 from clia.values.canonical import canonical_bytes
 from support import hook_payloads
@@ -50,7 +50,7 @@ def the_event(tool: str, name: str, **more: Any) -> Event:
 
 
 def transcript(tool: str, name: str = "transcript") -> tuple[Event, ...]:
-    reading = read_on(hook_payloads.transcript(tool, name).encode(), Standing(), tool_of(tool).from_line)
+    reading = read_events(hook_payloads.transcript(tool, name).encode(), TranscriptCursor(), tool_of(tool).from_line)
     assert reading.unreadable == 0
     return reading.events
 
@@ -176,9 +176,9 @@ def test_no_line_stops_the_reader() -> None:
         b"\n",
     )
     whole = b"".join(line for pair in zip(good, bad * 9, strict=False) for line in pair) + b"".join(good[len(bad) * 9 :])
-    reading = read_on(whole, Standing(), tool_of("claude-code").from_line)
+    reading = read_events(whole, TranscriptCursor(), tool_of("claude-code").from_line)
     assert reading.events == transcript("claude-code")
-    assert reading.standing.offset == len(whole)
+    assert reading.cursor.offset == len(whole)
     assert reading.unreadable > 5
 
 
