@@ -17,10 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 import clia
 from benchmarks.measure import Row, attempted, in_turns, timed
 from benchmarks.places import place
-from clia.federation.acceptance import Follow, Position, accept, outstanding
-from clia.federation.acceptance import ListenerContext
-from clia.federation.signing import Ed25519Verifier
-from clia.federation.signing import KeyFiles
+from clia.federation.acceptance import Follow, ListenerContext, Position, accept, outstanding
+from clia.federation.signing import Ed25519Verifier, KeyFiles
 from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, Statement, claim_of, digest
 from clia.space.model import AGENT, TYPE
 from clia.values import commit_messages as messages

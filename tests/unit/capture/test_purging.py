@@ -95,11 +95,6 @@ def test_the_store_keeps_no_raw_text_of_a_transcript(root: Path, space: clia.Spa
 def test_after_a_purge_no_file_or_table_holds_the_text(root: Path, space: clia.Space) -> None:
     prompt, answer = {"prompt": f"Say {LEAK}."}, {"say": f"I say {LEAK}."}
     script: list[dict[str, Any]] = [prompt, answer, {"write": "a.txt", "text": "a\n"}, {"stop": True}]
-        {"prompt": f"Say {LEAK}."},
-        {"say": f"I say {LEAK}."},
-        {"write": "a.txt", "text": "a\n"},
-        {"stop": True},
-    ]
     told = rehearse(root, script, home=str(root.parent / "home"), after=lambda: take_in(root))
     take_in(root)
     agent = f"claude-{told['session'][:8]}"
