@@ -29,7 +29,7 @@ from clia.identities import contexts, diagnostics, lineage, origins
 from clia.sessions import health as session_health
 from clia.sessions import model as session_model
 from clia.sessions import service as session_verbs
-from clia.space import checks, exchange, model, purging, relinking
+from clia.space import adoption, checks, landing, model, purging
 from clia.space import maintenance as upkeep
 from clia.store import interface as store
 from clia.store import queue_interface as queue
@@ -58,7 +58,7 @@ ANSWERS = (
     *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
     *(federation_model.Refused, federation_model.Remote),
     *(hub_records.HubStatus, hub_records.Synced, hub_records.Fork, ledger.Elsewhere),
-    *(checks.Report, checks.Finding, upkeep.Maintained, relinking.Relinked, workbench.Pushed, exchange.Adopted),
+    *(checks.Report, checks.Finding, upkeep.Maintained, landing.Relinked, workbench.Pushed, adoption.Adopted),
 )
 CALLED: dict[type, str] = {hub_records.Synced: "HubSynced"}
 """Records that are public under another name than their own."""

@@ -19,8 +19,8 @@ from clia.federation import checks as federation_checks
 from clia.hub import records as hub_records
 from clia.hub.interface import APART, BRANCHES
 from clia.sessions import flows
+from clia.space import adoption, behaviour_chains, checks, envelope, landing, model, traces
 from clia.space import adoption as taking
-from clia.space import behaviour_chains, checks, envelope, exchange, landing, model, traces
 from clia.values import refs, types
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
 from reference_markdown import code, page, prose, table
@@ -171,7 +171,7 @@ def space_page() -> str:
         table(("field", "what it says"), [(code(field), told) for field, told in BEHAVIOUR_EVENT.items()]),
         "## Fetch rules",
         "`clia init` adds these rules to each remote:",
-        table(("fetch rule",), [(code(rule),) for rule in exchange.fetch_rules("origin")]),
+        table(("fetch rule",), [(code(rule),) for rule in adoption.fetch_rules("origin")]),
         "## Trailers",
         table(("trailer", "meaning"), [(code(name), told) for name, told in TRAILERS.items()]),
         "## Types",

@@ -17,8 +17,7 @@ import pytest
 from clia.engine.monty import MontyEngine
 from clia.errors import Nondeterminism
 from clia.sessions import records
-from clia.sessions.kept_runs import Shelf
-from clia.sessions.replay import Replay
+from clia.sessions.replay import Replay, Shelf
 from clia.sessions.transitions import failure_json
 from clia.testing.memory_store import MemoryStore
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes

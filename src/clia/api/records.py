@@ -41,8 +41,9 @@ from clia.sessions.answers import Rule
 from clia.sessions.health import Ailment
 from clia.sessions.model import Decision, Flow, Request, Session
 from clia.sessions.records import Resumed
+from clia.space.adoption import Adopted
 from clia.space.checks import Finding, Report
-from clia.space.exchange import Adopted
+from clia.space.landing import Relinked
 from clia.space.maintenance import AgentState, Maintained
 from clia.space.model import (
     AgentCommit,
@@ -61,7 +62,6 @@ from clia.space.model import (
     UpToDate,
 )
 from clia.space.purging import Purged
-from clia.space.relinking import Relinked
 from clia.store.interface import Edge
 from clia.store.queue_interface import Task, Waiting
 from clia.values.typed_objects import Briefing, ConsoleTrace, as_object, as_typed

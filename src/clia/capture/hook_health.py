@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
 from clia.capture import spool_reader as spool
-from clia.capture.hook_switches import settings_in, switched_off
-from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in
+from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in, settings_in, switched_off
 from clia.errors import CliaError
 from clia.facade.settings import Settings, clock_of
 from clia.git.libgit2 import find_repository

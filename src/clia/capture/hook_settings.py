@@ -12,8 +12,21 @@ import difflib
 import os
 from typing import NamedTuple
 
-from clia.capture.hook_switches import codex_has_server, installed_in, switched_off
-from clia.capture.hook_tools import PROJECT, SCOPES, SERVER, TOOLS, USER, command_of, home, is_space, placed_in, runs_server
+from clia.capture.hook_tools import (
+    PROJECT,
+    SCOPES,
+    SERVER,
+    TOOLS,
+    USER,
+    codex_has_server,
+    command_of,
+    home,
+    installed_in,
+    is_space,
+    placed_in,
+    runs_server,
+    switched_off,
+)
 from clia.errors import AlreadyExists, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.git.libgit2 import find_repository
 from clia.identities.files import LINK, MISSING, WritableLocalFiles

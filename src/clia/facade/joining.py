@@ -16,8 +16,7 @@ from uuid import uuid4
 
 from clia.errors import Conflict, InvalidInput, NotFound, StaleRef, TransportError
 from clia.hub.interface import APART, BRANCHES
-from clia.space.adoption import NEW
-from clia.space.exchange import Adopted
+from clia.space.adoption import NEW, Adopted
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import compose, parse

@@ -16,8 +16,7 @@ from clia.errors import InvalidInput, NotFound, StaleRef, UnsupportedFormat
 from clia.facade.joining import HUB, HubWish, kept_on_failure, reach, settle
 from clia.facade.settings import Settings, check_address, clock_of, person_of
 from clia.git.records import FILE, Stamp, TreeEntry
-from clia.space.adoption import AHEAD, NEW, UNITED
-from clia.space.exchange import Adopted, fetch_rules
+from clia.space.adoption import AHEAD, NEW, UNITED, Adopted, fetch_rules
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import compose, parse

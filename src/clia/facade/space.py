@@ -16,6 +16,7 @@ from clia.federation.service import FederationVerbs
 from clia.hub.service import HubVerbs
 from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.service import SessionVerbs
+from clia.space.adoption import Exchange
 from clia.space.agents import Agents
 from clia.space.behaviour_chains import BehaviourChains
 from clia.space.checkouts import Places
@@ -23,16 +24,14 @@ from clia.space.checks import Checks
 from clia.space.commits import Commits
 from clia.space.core import Words
 from clia.space.envelope import Envelope
-from clia.space.exchange import Exchange
 from clia.space.feed import trim
 from clia.space.history import History
-from clia.space.landing import Landing
+from clia.space.landing import Landing, Relinking
 from clia.space.maintenance import Upkeep
 from clia.space.merging import Merging, Resolution
 from clia.space.purging import Purging
 from clia.space.registry import Registry
 from clia.space.relations import MERGES, REVIEWS, SUB_AGENT, Relations
-from clia.space.relinking import Relinking
 from clia.space.traces import Traces
 from clia.values.commit_messages import check_text
 from clia.values.names import check_slug, is_slug
@@ -50,9 +49,10 @@ if TYPE_CHECKING:
     from clia.git.workbench import GitWorkbench
     from clia.hub.meeting import Meeting
     from clia.sessions.service import Running
+    from clia.space.adoption import Adopted
     from clia.space.checks import Report
     from clia.space.core import Core
-    from clia.space.exchange import Adopted
+    from clia.space.landing import Relinked
     from clia.space.maintenance import AgentState, Maintained
     from clia.space.model import (
         AgentCommit,
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
         Spawned,
         UpToDate,
     )
-    from clia.space.relinking import Relinked
     from clia.space.traces import Chunks
     from clia.store.interface import Edge
     from clia.values.typed_objects import Briefing, TypedObject
@@ -94,10 +93,10 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         self._meeting, self._close = parts.meeting, parts.close
         self._envelope = envelope = Envelope(core, parts.workbench, parts.meeting.meet if parts.meeting else None)
         self._registry = Registry(core, envelope)
-        self._checkpoints = companion = Checkpoints(core)
-        self._agents = Agents(core, envelope, companion)
+        self._checkpoints = checkpoints = Checkpoints(core)
+        self._agents = Agents(core, envelope, checkpoints)
         self._traces = Traces(core, envelope, parts.redact_chunk, parts.entry_max)
-        self._commits = Commits(core, envelope, self._registry, self._traces, companion)
+        self._commits = Commits(core, envelope, self._registry, self._traces, checkpoints)
         self._captures = Captures(core, self._agents, self._commits, self._registry, parts.workbench)
         self._merging = Merging(core, envelope, self._commits)
         self._landing = Landing(core, envelope, self._merging)
@@ -110,7 +109,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         self._relinking = Relinking(core, self._traces, parts.workbench)
         self._purging = Purging(core, envelope, parts.workbench)
         self._chains = BehaviourChains(core, envelope)
-        self._set_up_sessions(companion, parts.running)
+        self._set_up_sessions(checkpoints, parts.running)
         self._set_up_federation(parts.abroad)
         if parts.meeting is not None:
             parts.meeting.continues = self._keys.continues

@@ -41,7 +41,7 @@ from clia.hub.interface import APART, BRANCHES
 from clia.hub.ledger import StoreLedger
 from clia.hub.meeting import Meeting
 from clia.redaction import secrets
-from clia.sessions.kept_runs import Shelf
+from clia.sessions.replay import Shelf
 from clia.sessions.service import Running
 from clia.space.core import Cleaner, Core
 from clia.space.traces import ENTRY_MAX

@@ -29,7 +29,7 @@ from clia.api.verbs import ADMIN, DECIDER, VIEWER
 from clia.errors import CliaError, InvalidAnswer, InvalidInput, NotFound, StaleRequest
 from clia.mcp.toolbox import AGENT, ONCE, Field, Told, Tool
 from clia.sessions.answers import schema_problem
-from clia.sessions.questions import context_of, question_of
+from clia.sessions.model import context_of, question_of
 from clia.sessions.records import ASK
 
 TYPE_CHECKING = False

@@ -10,7 +10,7 @@ from clia.api.shapes import ANY, FLAG, STRING, TEXT, Listed, Optional
 from clia.api.verbs import ADMIN, VIEWER
 from clia.errors import InvalidInput
 from clia.mcp.toolbox import ABSENT, ADDS, AGENT, ENDS, Field, Told, Tool, agent_field
-from clia.sessions.questions import is_for_people, question_of
+from clia.sessions.model import is_for_people, question_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

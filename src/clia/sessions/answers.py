@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     Schemas = Mapping[str, Any]
     Judge = Callable[[Any, Any], str | None]  # a schema and a value; raises CannotApply
 
-
 _LISTED = 50
 
 
@@ -172,3 +171,37 @@ def _same(one: Any, other: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# Schemas that a flow's author wrote are applied in a subprocess with limits on time and memory.
+
+CHECK_SECONDS = 5.0
+
+
+def check_in_subprocess(schema: Any, value: Any) -> str | None:
+    """Why the value does not match the schema; None if it does. ``CannotApply`` if the check runs out of time."""
+    from clia.engine.limited_process import SubprocessFailed, limited_subprocess
+
+    try:
+        with limited_subprocess(__name__, CHECK_SECONDS) as ask:
+            outcome, reason = ask([schema, value])
+    except (SubprocessFailed, OSError) as err:
+        raise CannotApply(str(err)) from None
+    if outcome == "cannot":
+        raise CannotApply(reason)
+    problem: str | None = reason
+    return problem
+
+
+def _serve_check(question: Any) -> list[str | None]:
+    schema, value = question
+    try:
+        return ["says", problem_of(schema, value)]
+    except CannotApply as err:
+        return ["cannot", str(err)]
+
+
+if __name__ == "__main__":
+    from clia.engine.limited_process import serve
+
+    serve(_serve_check, CHECK_SECONDS)

@@ -27,7 +27,6 @@ from clia.sessions.records import (
 )
 from clia.space.envelope import Binding
 from clia.space.events import read_events
-from clia.space.session_link import Beside
 from clia.values import refs as names
 from clia.values.typed_objects import as_bytes, parse
 from clia.values.types import DECISION
@@ -61,36 +60,45 @@ class Found(NamedTuple):
     journal: Journal
 
 
+class CheckpointWrites(NamedTuple):
+    """What is written together with a commit: the notes bound to it, and rows of the store."""
+
+    notes: tuple[Binding, ...] = ()
+    puts: tuple[tuple[str, Any], ...] = ()
+
+
 class Checkpoints:
-    """``Companion`` of an agent's commits."""
+    """The link between an agent's commits and its session."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def behaviour(self, name: str) -> str | None:
+    def live_flow(self, name: str) -> str | None:
+        """The flow that the agent's live session runs."""
         with self._core.store.reading() as view:
             live = live_row(view, name)
         return None if live is None else live[1]["flow"]
 
-    def at_work(self, name: str) -> str | None:
-        """A session, or a question that is open."""
+    def busy_with(self, name: str) -> str | None:
+        """Why the agent cannot be archived now: a live session or an open question. None if it can."""
         with self._core.store.reading() as view:
             rows = view.values.scan(f"{LIVE}{name}/")
         return f"session {records.split(rows[0][0].removeprefix(LIVE))[1]} waits for an answer" if rows else None
 
-    def beside(self, name: str, commit: str) -> Beside:
+    def writes_for(self, name: str, commit: str) -> CheckpointWrites:
+        """The checkpoint to write with a commit; the caller holds the agent's lock."""
         core = self._core
         with core.store.reading() as view:
             live = live_row(view, name)
             if live is None:
-                return Beside()
+                return CheckpointWrites()
             session, row = live
             before = view.values.get(CHECKPOINT + name)
             last = None if before is None else _last(before.value, session)
             blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
             if last is not None and blob is not None and last.done == row["done"]:
                 text = core.objects.blob(blob).decode("utf-8")
-                return Beside((Binding(names.sessions(name), commit, text),))
+                return CheckpointWrites((Binding(names.sessions(name), commit, text),))
             if last is None or blob is None or last.depth >= CHAIN:
                 return kept(name, session, commit, self._whole(view, name, session, row))
             tail = _tail(view, name, session, row, row["done"] - last.done)
@@ -205,11 +213,11 @@ def whole(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[st
     return made | ({"on": on} if on is not None else {})
 
 
-def kept(name: str, session: str, commit: str, made: Mapping[str, Any]) -> Beside:
+def kept(name: str, session: str, commit: str, made: Mapping[str, Any]) -> CheckpointWrites:
     """A checkpoint to be bound to a commit, and what is remembered of it."""
     text = as_bytes({"type": "session", "agent": name, "session": session, **made}).decode("utf-8")
     last = Last(session, commit, made["done"], made["depth"])
-    return Beside((Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),))
+    return CheckpointWrites((Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),))
 
 
 def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wanted: int) -> list[Resumed]:

@@ -11,8 +11,7 @@ from contextlib import suppress
 
 from clia.errors import InvalidInput
 from clia.sessions.lifecycle import brief
-from clia.sessions.model import Decision
-from clia.sessions.questions import question_in
+from clia.sessions.model import Decision, question_in
 from clia.sessions.records import Resumed, asked
 from clia.space.core import Person
 from clia.space.model import BY, META, REQUEST, TAG, VALUE

@@ -23,8 +23,7 @@ from clia.errors import (
 )
 from clia.sessions import records
 from clia.sessions.checkpoints import counts_of, damaged, last_ask, last_number, live_row
-from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, all_requests, is_human, requests_of
-from clia.sessions.questions import is_for_people
+from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, all_requests, is_for_people, is_human, requests_of
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, is_sound, row_from, sound_rows
 from clia.sessions.replay import Standing
 from clia.values import refs as names

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from clia.engine.records import FlowAnswer
 from clia.errors import InvalidDocument, InvalidInput
-from clia.sessions.answer_check import judged
-from clia.sessions.answers import Rule, check_answer, rule_of, schema_problem
+from clia.sessions.answers import Rule, check_answer, check_in_subprocess, rule_of, schema_problem
 from clia.sessions.decisions import Decisions
 from clia.sessions.flows import ASK, Flows
 from clia.sessions.forks import Forks
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from clia.federation.tracking import PeerTracking
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.health import Ailment
-    from clia.sessions.kept_runs import Shelf
     from clia.sessions.model import Decision, Flow, Session
+    from clia.sessions.replay import Shelf
     from clia.space.agents import Agents
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.commits import Commits
@@ -169,7 +168,7 @@ class SessionVerbs:
         self._check(request.id, request.kind, request.payload, self._lifecycle.crossed(value, "value"))
 
     def _check(self, request_id: str, kind: str, payload: Any, value: Any) -> None:
-        check_answer(self._rule(kind, payload), request_id, kind, value, judged)
+        check_answer(self._rule(kind, payload), request_id, kind, value, check_in_subprocess)
 
     def _rule(self, kind: str, payload: Any) -> Rule:
         config = self._running.config

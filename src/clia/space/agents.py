@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from clia.sessions.checkpoints import Checkpoints
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.session_link import Companion
 
     Along = Callable[[str], Intent]
 
 
 class Agents:
-    def __init__(self, core: Core, envelope: Envelope, companion: Companion) -> None:
+    def __init__(self, core: Core, envelope: Envelope, checkpoints: Checkpoints) -> None:
         self._core = core
-        self._companion = companion
+        self._checkpoints = checkpoints
         self._envelope = envelope
 
     def names(self, *, archived: bool = False, after: str = "", limit: int | None = None) -> list[str]:
@@ -194,11 +194,11 @@ class Agents:
             core.refs.move(*moves[1], f"clia: {verb}")
 
     def is_at_work(self, name: str) -> bool:
-        """Whether something goes along with the agent that must end first."""
-        return self._companion.at_work(name) is not None
+        """Whether the agent has a live session or an open question."""
+        return self._checkpoints.busy_with(name) is not None
 
     def _check_at_rest(self, name: str) -> None:
-        reason = self._companion.at_work(name)
+        reason = self._checkpoints.busy_with(name)
         if reason is not None:
             raise Conflict(
                 f"the agent {name!r} is at work: {reason}",

@@ -19,20 +19,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clia.sessions.checkpoints import Checkpoints
     from clia.space.core import Core, Words
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
     from clia.space.registry import Registry
-    from clia.space.session_link import Companion
     from clia.space.traces import Traces
 
     Worktree = Callable[[str], str]
 
 
 class Commits:
-    def __init__(self, core: Core, envelope: Envelope, registry: Registry, traces: Traces, companion: Companion) -> None:
+    def __init__(self, core: Core, envelope: Envelope, registry: Registry, traces: Traces, checkpoints: Checkpoints) -> None:
         self._core = core
-        self._companion = companion
+        self._checkpoints = checkpoints
         self._envelope = envelope
         self._registry = registry
         self._traces = traces
@@ -77,7 +77,7 @@ class Commits:
         said = [(AGENT, name), (TYPE, kind)]
         said += [(BRIEFING, last.briefing)] if last.briefing else []
         said += [(PROFILE, last.profile)] if last.profile else []
-        behaviour = self._companion.behaviour(name) or self._prompt(last)
+        behaviour = self._checkpoints.live_flow(name) or self._prompt(last)
         return said + ([(BEHAVIOUR, behaviour)] if behaviour else [])
 
     def advance(self, name: str, verb: str, head: str, new: str, with_trace: bool) -> None:
@@ -94,15 +94,14 @@ class Commits:
         """How the branch moves to a commit that is written."""
         move = RefMove(names.head(name), head, new)
         bound = self._traces.drained(name, new) if with_trace else None
-        beside = self._companion.beside(name, new)
-        notes = beside.notes
+        notes, puts = self._checkpoints.writes_for(name, new)
         drain = None
         if bound is not None:
             notes, drain = (Binding(names.traces(name), new, bound[0]), *notes), bound[1]
         for each in notes:
             self._core.notes.get(each.ref, new)  # notes that cannot be read are found out before anything moves
         follow = self._envelope.followers(move.ref, head, new)
-        return Intent(name, verb, move, notes=notes, follow=follow, drain=drain, puts=beside.puts)
+        return Intent(name, verb, move, notes=notes, follow=follow, drain=drain, puts=puts)
 
     def _prompt(self, last: AgentCommit) -> str | None:
         """The prompt that the agent's briefing was rendered from."""

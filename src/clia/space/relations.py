@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack, suppress
+from heapq import nlargest
 from itertools import islice
+from typing import NamedTuple
 
 from clia.errors import InvalidInput, NoSuchObject, NotFound, StoreError
-from clia.space import recency as newest
 from clia.space.events import append_event, read_events
 from clia.store.interface import Edge
 from clia.values import refs as names
@@ -22,12 +23,11 @@ from clia.values.types import SESSION_MERGE, SPAWN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.space.recency import Newest
     from clia.store.interface import Transaction
 
 SUB_AGENT, REVIEWS, MERGES = "sub-agent-of", "reviews", "merges"
@@ -35,6 +35,7 @@ _KIND = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 _READ = "read/"
 _SOURCES = (_READ + "agents/", _READ + "events/")
 _SEEN, _NEWEST = _READ + "seen", _READ + "newest"
+RECENT_MAX, RECENT_MIN = 1_000, 500
 _REFS = {names.ARCHIVE: "agents/", names.HEADS: "agents/", names.EVENTS: "events/"}
 
 
@@ -92,14 +93,14 @@ class Relations:
             return view.edges.standing(touching)
 
     def newest(self, limit: int) -> list[str]:
-        """The agents at work whose heads are the newest, those first; where the index does not go so far, all of them."""
+        """The agents at work with the newest heads, newest first; all of them if the recency index is too short."""
         self.catch_up()
         with self._core.store.reading() as view:
-            listed = self._listed(view)
-        if listed is not None:
-            found = list(islice((name for _, name in listed.heads if self._core.refs.get(names.head(name))), limit))
-            if listed.whole or len(found) == limit:
-                return found
+            index = RecencyIndex.from_json(_value(view, _NEWEST))
+        if index is not None:
+            recent = list(islice((name for _, name in index.heads if self._core.refs.get(names.head(name))), limit))
+            if index.complete or len(recent) == limit:
+                return recent
         heads = (ref.removeprefix(names.HEADS) for ref, _ in self._core.refs.under(names.HEADS))
         return [name for name in heads if names.is_name(name)]
 
@@ -126,7 +127,7 @@ class Relations:
                 self._read_source(transaction, source, *behind[source])
                 if progress:
                     progress(number + 1, len(behind))
-            self._keep_newest(transaction, {source: tip for source, (_, tip) in behind.items()})
+            self._update_recency(transaction, {source: tip for source, (_, tip) in behind.items()})
             if seen is not None:
                 transaction.values.put(_SEEN, seen)
 
@@ -170,18 +171,14 @@ class Relations:
         # One that is archived or restored meanwhile is at one of the two places, or at the first again.
         return get(names.head(name)) or get(names.archived(name)) or get(names.head(name))
 
-    def _listed(self, view: Transaction) -> Newest | None:
-        kept = _value(view, _NEWEST)
-        return None if kept is None else newest.from_json(kept)
-
-    def _keep_newest(self, transaction: Transaction, moved: Mapping[str, str | None]) -> None:
-        """Brings the list of the newest heads up to date, given where the sources are that are not as they were."""
-        listed = self._listed(transaction)
-        now = None if listed is None else listed.moved(dict(self._dated(moved)))
-        if now is None:
-            now = newest.made((at, name) for name, at in self._dated(self.tips()) if at is not None)
-        if now != listed:
-            transaction.values.put(_NEWEST, now.to_json())
+    def _update_recency(self, transaction: Transaction, moved: Mapping[str, str | None]) -> None:
+        """Bring the recency index up to date, given the new tips of the sources that moved."""
+        stored = RecencyIndex.from_json(_value(transaction, _NEWEST))
+        index = None if stored is None else stored.moved(dict(self._dated(moved)))
+        if index is None:
+            index = RecencyIndex.build((at, name) for name, at in self._dated(self.tips()) if at is not None)
+        if index != stored:
+            transaction.values.put(_NEWEST, index.to_json())
 
     def _dated(self, tips: Mapping[str, str | None]) -> Iterator[tuple[str, int | None]]:
         """When the head of each agent was made; None where it has none."""
@@ -263,3 +260,47 @@ def _source_of(ref: str) -> str | None:
 def _value(view: Transaction, key: str) -> Any:
     found = view.values.get(key)
     return None if found is None else found.value
+
+
+class RecencyIndex(NamedTuple):
+    """The agents, at work or archived, with the newest heads: newest first, at most ``RECENT_MAX``.
+
+    Agents that drop out are not replaced; an index that gets shorter than ``RECENT_MIN`` is rebuilt.
+    """
+
+    heads: list[tuple[int, str]]  # commit time and agent
+    complete: bool  # whether it lists all agents
+
+    @classmethod
+    def build(cls, heads: Iterable[tuple[int, str]]) -> RecencyIndex:
+        """The index of these heads: the times and names of all agents."""
+        newest = nlargest(RECENT_MAX + 1, heads)
+        return cls(sorted(newest[:RECENT_MAX], key=_newest_first), len(newest) <= RECENT_MAX)
+
+    @classmethod
+    def from_json(cls, value: Any) -> RecencyIndex | None:
+        """None if the value cannot be read: the index is rebuilt then."""
+        try:
+            heads = [(at, name) for at, name in value["heads"] if type(at) is int and type(name) is str]
+            return cls(heads, bool(value["whole"]))
+        except (TypeError, KeyError, ValueError):
+            return None
+
+    def to_json(self) -> dict[str, Any]:
+        return {"heads": [list(head) for head in self.heads], "whole": self.complete}
+
+    def moved(self, heads: Mapping[str, int | None]) -> RecencyIndex | None:
+        """The index after some agents moved, by the time of each new head (None: the agent is gone).
+
+        None if the index is too short to tell.
+        """
+        oldest = self.heads[-1][0] if self.heads else 0
+        new = [(at, name) for name, at in heads.items() if at is not None and (self.complete or at >= oldest)]
+        merged = sorted([*(head for head in self.heads if head[1] not in heads), *new], key=_newest_first)
+        if not self.complete and len(merged) < RECENT_MIN:
+            return None
+        return RecencyIndex(merged[:RECENT_MAX], self.complete and len(merged) <= RECENT_MAX)
+
+
+def _newest_first(head: tuple[int, str]) -> tuple[int, str]:
+    return -head[0], head[1]

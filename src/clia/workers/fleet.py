@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from clia.hub.ledger import OWED
 from clia.sessions import handover as hand_over
-from clia.sessions.questions import is_for_people
+from clia.sessions.model import is_for_people
 from clia.space.adoption import owner_of
 from clia.store.clock import time_of
 

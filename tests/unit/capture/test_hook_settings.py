@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clia.capture import hook_health, hook_settings, hook_switches
+from clia.capture import hook_health, hook_settings, hook_tools
 from clia.capture import spool as hook_spool
 from clia.capture import spool_reader as spool
 from clia.capture.hook import TOOLS as SPOKEN
@@ -394,8 +394,8 @@ def test_the_nearer_file_and_whoever_manages_the_machine_decide(desk: Desk) -> N
     desk.file(".claude/settings.json", '{"disableAllHooks": false}')
     managed = desk.file("managed.json", '{"allowManagedHooksOnly": true}')
     tool = TOOLS["claude-code"]
-    assert hook_switches.switched_off(tool, str(desk.root), desk.environment, ()) == []
-    (off,) = hook_switches.switched_off(tool, str(desk.root), desk.environment, (str(managed), "/nowhere"))
+    assert hook_tools.switched_off(tool, str(desk.root), desk.environment, ()) == []
+    (off,) = hook_tools.switched_off(tool, str(desk.root), desk.environment, (str(managed), "/nowhere"))
     assert str(off) == f"{managed} says allowManagedHooksOnly: true"
 
 

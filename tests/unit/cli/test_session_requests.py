@@ -10,7 +10,7 @@ import pytest
 from clia.cli.sessions import problems, requests, worker
 from clia.cli.sessions.common import cut, labelled
 from clia.errors import InvalidInput
-from clia.sessions import questions
+from clia.sessions import model as questions
 from clia.sessions.model import Request
 from clia.workers.worker import Doing, Status
 

@@ -12,12 +12,11 @@ import clia
 from clia import errors
 from clia.engine.records import INHERITED, LOST, Turn
 from clia.facade.config import Config
-from clia.sessions import answer_check as judging
+from clia.sessions import answers
 from clia.sessions import service as session_verbs
 from clia.sessions.answers import check_answer, is_quick
-from clia.sessions.kept_runs import SIZE, Key, Shelf
 from clia.sessions.records import Row
-from clia.sessions.replay import EVERY
+from clia.sessions.replay import EVERY, SIZE, Key, Shelf
 from support import git
 from support.effects import QUICK, worker_for
 from support.fake_secrets import FAKES
@@ -998,7 +997,7 @@ def test_a_rule_that_takes_for_ever_holds_up_nobody(
     space: clia.Space, schema: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says nothing of the answer then, as a rule that cannot be applied; the process that tried is gone."""
-    monkeypatch.setattr(judging, "SECONDS", 1.0)
+    monkeypatch.setattr(answers, "CHECK_SECONDS", 1.0)
     asked_for = space.ask("scout", {"question": "Which?", "schema": schema})
     assert space.decide("scout", "a" * 60 + "b", request_id=asked_for.id).value == "a" * 60 + "b"
 

@@ -13,7 +13,7 @@ from benchmarks import growth_space
 
 import clia
 from clia.git import refs as git_refs
-from clia.space import recency as newest
+from clia.space import relations
 from support import git
 from support.session_spaces import root_of
 from support.spaces import BRIEFING, refused, settings
@@ -164,8 +164,8 @@ def test_a_question_after_one_move_lists_no_refs_and_after_none_writes_nothing(
 
 def test_the_newest_heads_are_known_whatever_happens_to_agents(space: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """A list of five that must know three, against all heads sorted by their dates; now and then it cannot tell, and names all."""
-    monkeypatch.setattr(newest, "KEPT", 5)
-    monkeypatch.setattr(newest, "FEWEST", 3)
+    monkeypatch.setattr(relations, "RECENT_MAX", 5)
+    monkeypatch.setattr(relations, "RECENT_MIN", 3)
     chance, known, told = random.Random(9), ["scout"], 0  # noqa: S311  # the same every time
     for number in range(60):
         name = chance.choice(known)
@@ -188,11 +188,13 @@ def test_the_newest_heads_are_known_whatever_happens_to_agents(space: clia.Space
 
 
 def test_a_list_that_became_too_short_is_not_believed() -> None:
-    listed = newest.Newest([(9, "a"), (8, "b")] + [(1, f"c{number:03}") for number in range(newest.FEWEST)], whole=False)
+    listed = relations.RecencyIndex(
+        [(9, "a"), (8, "b")] + [(1, f"c{number:03}") for number in range(relations.RECENT_MIN)], complete=False
+    )
     assert listed.moved({"a": None}) == listed._replace(heads=listed.heads[1:])
     assert listed.moved({"a": None, "b": None, "c007": 0}) is None  # one that is older now than all in the list has left it, too
-    assert listed._replace(whole=True).moved({"c007": 0}) is not None
-    assert newest.from_json({"heads": [["?"]]}) is newest.from_json(None) is None
+    assert listed._replace(complete=True).moved({"c007": 0}) is not None
+    assert relations.RecencyIndex.from_json({"heads": [["?"]]}) is relations.RecencyIndex.from_json(None) is None
 
 
 def test_the_first_commits_are_those_of_the_whole_walk(space: clia.Space) -> None:

@@ -8,8 +8,7 @@ Like a hook, it loads nothing of clia but this package, and nothing that is not 
 from __future__ import annotations
 
 from clia.capture.rehearsal.play import TOOLS, play, rehearsed
-from clia.capture.rehearsal.script import ScriptError, parse
+from clia.capture.rehearsal.script import ScriptError, parse, story
 from clia.capture.rehearsal.stage import Setting
-from clia.capture.rehearsal.story import story
 
 __all__ = ["TOOLS", "ScriptError", "Setting", "parse", "play", "rehearsed", "story"]

@@ -10,15 +10,14 @@ import difflib
 import json
 import re
 
-from clia.capture.rehearsal.tool import Tool, Use, Who, lines_of
+from clia.capture.rehearsal.stage import Tool, Use, Who, lines_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.capture.rehearsal.stage import Line
-    from clia.capture.rehearsal.work import Job, Outcome
+    from clia.capture.rehearsal.stage import Job, Line, Outcome
 
 MODEL = "claude-sonnet-4-6"
 _NAMES = {"read": "Read", "write": "Write", "edit": "Edit", "bash": "Bash"}

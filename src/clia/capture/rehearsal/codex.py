@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import os
 
-from clia.capture.rehearsal.stage import stamp_of, uuid_of
-from clia.capture.rehearsal.tool import Tool, Use, Who, earlier, lines_of
+from clia.capture.rehearsal.stage import Tool, Use, Who, earlier, lines_of, stamp_of, uuid_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.capture.rehearsal.stage import Line
-    from clia.capture.rehearsal.work import Job, Outcome
+    from clia.capture.rehearsal.stage import Job, Line, Outcome
 
 MODEL = "gpt-5.2-codex"
 _BEGIN = 1_777_600_000_000  # milliseconds: ids carry a time, and it must be the same every time

@@ -11,15 +11,13 @@ import hashlib
 import os
 import re
 
-from clia.capture.rehearsal.stage import uuid_of
-from clia.capture.rehearsal.tool import Tool, Use, Who, earlier
+from clia.capture.rehearsal.stage import Tool, Use, Who, earlier, uuid_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clia.capture.rehearsal.stage import Line
-    from clia.capture.rehearsal.work import Job, Outcome
+    from clia.capture.rehearsal.stage import Job, Line, Outcome
 
 MODEL = "gemini-3-pro-preview"
 _NAMES = {"read": "read_file", "write": "write_file", "edit": "replace", "bash": "run_shell_command"}

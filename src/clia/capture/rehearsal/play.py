@@ -14,8 +14,7 @@ from clia.capture.rehearsal.claude_code import ClaudeCode
 from clia.capture.rehearsal.codex import Codex
 from clia.capture.rehearsal.gemini import Gemini
 from clia.capture.rehearsal.script import ScriptError
-from clia.capture.rehearsal.stage import Stage, Stopped
-from clia.capture.rehearsal.work import job_of, perform
+from clia.capture.rehearsal.stage import Stage, Stopped, job_of, perform
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.capture.rehearsal.script import Step
-    from clia.capture.rehearsal.stage import Setting
-    from clia.capture.rehearsal.tool import Tool, Use, Who
+    from clia.capture.rehearsal.stage import Setting, Tool, Use, Who
 
 TOOLS: Mapping[str, type[Tool]] = {"claude-code": ClaudeCode, "codex": Codex, "gemini": Gemini}
 _WORK = ("read", "write", "edit", "bash", "fail")

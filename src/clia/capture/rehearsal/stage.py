@@ -6,12 +6,19 @@ in this order: so the list says exactly what a recorder could have seen, and wha
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+
+from clia.capture.hook import TURNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +26,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     Line = tuple[str, Any]  # a transcript's path, and what goes into it
+
+    from typing import Any
+
+    from clia.capture.rehearsal.script import Step
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -163,3 +174,299 @@ def uuid_of(digits: str, version: str = "4") -> str:
 
 def stamp_of(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+# What a rehearsal needs from the machine: where the repository is, and how a hook is run.
+
+_PROJECT = {"claude-code": "CLAUDE_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR"}
+_SECONDS = 60
+_TIMED_OUT = 124
+_THINKING, _INSTANT = 5.0, 0.02
+
+
+class Place(NamedTuple):
+    common: str  # the git directory that all worktrees share
+    branch: str  # empty where there is none
+
+
+def place_of(directory: str, environment: Mapping[str, str]) -> Place | None:
+    """Where the repository of a directory is; None: it is in none."""
+    found = _git(("rev-parse", "--path-format=absolute", "--git-common-dir"), directory, environment)
+    if found is None:
+        return None
+    return Place(found, _git(("symbolic-ref", "--quiet", "--short", "HEAD"), directory, environment) or "")
+
+
+def _git(words: Sequence[str], directory: str, environment: Mapping[str, str]) -> str | None:
+    variables = {key: value for key, value in environment.items() if not key.startswith("GIT_")}
+    done = subprocess.run(["git", *words], cwd=directory, env=variables, capture_output=True, text=True, check=False)
+    return done.stdout.rstrip("\n") if done.returncode == 0 else None
+
+
+def own_hook(tool: str) -> list[str]:
+    """This program as the tool's hook; ``-P``: a file of the repository cannot pass for a module of ours."""
+    return [sys.executable, "-P", "-m", "clia", "hook", tool]
+
+
+def sender(tool: str, command: Sequence[str], directory: str, environment: Mapping[str, str]) -> Callable[[bytes], int]:
+    """Runs a hook with a payload and gives its exit code; what it prints to the tool is dropped, complaints are shown."""
+    variables = dict(environment)
+    if tool in _PROJECT:
+        variables[_PROJECT[tool]] = directory
+
+    def send(payload: bytes) -> int:
+        try:
+            done = subprocess.run(
+                command, cwd=directory, env=variables, input=payload, stdout=subprocess.DEVNULL, timeout=_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return _TIMED_OUT
+        return done.returncode
+
+    return send
+
+
+def thoughtful(send: Callable[[bytes], int], common: str) -> Callable[[bytes], int]:
+    """A model thinks for seconds before it goes on, and what a hook started is done by then: here it is waited for."""
+    new = os.path.join(common, "clia", "spool", "new")
+
+    def sent(payload: bytes) -> int:
+        code = send(payload)
+        until = time.monotonic() + _THINKING
+        while _event_name(payload) in TURNS and time.monotonic() < until and os.path.isdir(new) and os.listdir(new):
+            time.sleep(_INSTANT)
+        return code
+
+    return sent
+
+
+def _event_name(payload: bytes) -> bytes:
+    try:
+        return str(json.loads(payload)["hook_event_name"]).encode()
+    except (ValueError, KeyError, TypeError):
+        return b""  # cut on purpose
+
+
+def in_shell(command: str) -> list[str]:
+    return ["/bin/sh", "-c", command]
+
+
+def free_directory(directory: str, name: str) -> str:
+    """Makes the first of ``name``, ``name-2``, … that is not there, so that nobody's files are in the way; its name."""
+    number = 1
+    while True:
+        chosen = name if number == 1 else f"{name}-{number}"
+        try:
+            os.mkdir(os.path.join(directory, chosen))
+        except FileExistsError:
+            number += 1
+        else:
+            return chosen
+
+
+# What a tool does to the working directory.
+
+_SECONDS = 60
+
+
+class Job(NamedTuple):
+    kind: str  # read, write, edit or bash
+    path: str = ""  # absolute
+    name: str = ""  # the same, from the working directory
+    old: str = ""
+    new: str = ""
+    command: str = ""
+    about: str = ""
+
+
+class Outcome(NamedTuple):
+    ok: bool
+    output: str = ""  # what a command printed, what was read, or why it failed
+    before: str | None = None  # the file's text; None: there was none
+    after: str | None = None
+    code: int = 0
+
+
+def job_of(step: Step, directory: str) -> Job:
+    if step.verb in ("bash", "fail"):
+        return Job("bash", command=step.value, about=step.more.get("about", "Run a command"))
+    path = os.path.join(directory, step.value)
+    old, new = step.more.get("old", ""), step.more.get("new", step.more.get("text", ""))
+    return Job(step.verb, path, step.value, old, new)
+
+
+def perform(job: Job, directory: str, environment: Mapping[str, str] | None) -> Outcome:
+    if job.kind == "bash":
+        return _run(job.command, directory, environment)
+    before = _text_of(job.path)
+    if job.kind == "read":
+        return Outcome(True, before, before, before) if before is not None else Outcome(False, f"File does not exist: {job.path}")
+    if job.kind == "edit" and (before is None or job.old not in before):
+        return Outcome(False, f"String to replace not found in file: {job.path}", before, before)
+    after = job.new if job.kind == "write" else (before or "").replace(job.old, job.new, 1)
+    try:
+        os.makedirs(os.path.dirname(job.path), exist_ok=True)
+        with open(job.path, "w", encoding="utf-8", newline="") as file:
+            file.write(after)
+    except OSError as err:
+        return Outcome(False, f"{job.path}: {err.strerror}", before, before)
+    return Outcome(True, "", before, after)
+
+
+def _text_of(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def _run(command: str, directory: str, environment: Mapping[str, str] | None) -> Outcome:
+    """A command in a shell, without a terminal; ``python3`` is found even where only ours is installed."""
+    variables = {key: value for key, value in (environment or {}).items() if not key.startswith("GIT_")}
+    variables["PATH"] = os.pathsep.join(filter(None, (variables.get("PATH", os.defpath), os.path.dirname(sys.executable))))
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=directory,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Outcome(False, f"Command timed out after {_SECONDS}s", code=124)
+    output = done.stdout.decode("utf-8", "replace").rstrip("\n")
+    return Outcome(done.returncode == 0, output, code=done.returncode)
+
+
+# What the three tools have in common.
+
+
+class Who:
+    """One who acts: the session itself, whose id is empty, or a sub-agent of it."""
+
+    def __init__(self, transcript: str, name: str = "", kind: str = "") -> None:
+        self.id = name
+        self.type = kind
+        self.transcript = transcript
+        self.tip: str | None = None  # the transcript's last message
+        self.message: Any = None  # the model's message that is being written
+        self.said = ""  # what the model said last
+        self.uses = 0
+
+
+class Use(NamedTuple):
+    """A call of one of the tool's tools."""
+
+    id: str
+    name: str
+    input: Any
+    source: str = ""  # the line that made it
+    report: str = ""  # what is asked of a sub-agent
+
+
+class Tool(ABC):
+    """A coding tool, as the world outside sees it."""
+
+    version: str
+    forks = True
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.sessions: list[str] = []
+        self.agents: list[Who] = []
+        self.session = ""
+        self.main = Who("")
+        self.prompt_text = ""
+        self.new_session()
+
+    def new_session(self) -> None:
+        """A session of its own for this start, with an id that only the seed and the start's number decide."""
+        self.session = self.name_session()
+        self.sessions.append(self.session)
+        self.main = Who(self.transcript_of(self.session))
+
+    def name_session(self) -> str:
+        return uuid_of(self.stage.digest("session", self.stage.run))
+
+    def resumed(self) -> None:
+        """The tool was started again: what it had in memory is gone."""
+        self.prompt_text = ""
+
+    @abstractmethod
+    def transcript_of(self, session: str) -> str: ...
+
+    @abstractmethod
+    def start(self, source: str) -> None: ...
+
+    @abstractmethod
+    def prompt(self, text: str) -> None: ...
+
+    @abstractmethod
+    def say(self, who: Who, text: str) -> None: ...
+
+    @abstractmethod
+    def think(self, who: Who, text: str) -> None: ...
+
+    @abstractmethod
+    def call(self, who: Who, job: Job) -> Use:
+        """A job is about to be done."""
+
+    @abstractmethod
+    def result(self, who: Who, use: Use, job: Job, outcome: Outcome) -> None:
+        """The job was done, or failed."""
+
+    @abstractmethod
+    def delegate(self, kind: str, task: str, about: str) -> tuple[Use, Who]:
+        """A sub-agent is asked for."""
+
+    @abstractmethod
+    def launch(self, use: Use, child: Who) -> None:
+        """It starts."""
+
+    @abstractmethod
+    def settle(self, use: Use, child: Who) -> None:
+        """It is done."""
+
+    def gather(self, done: Sequence[Who]) -> None:
+        """All that worked at the same time are done; most tools make nothing of it."""
+        del done
+
+    @abstractmethod
+    def stop(self, error: str = "") -> None: ...
+
+    @abstractmethod
+    def compact(self, trigger: str, summary: str) -> None: ...
+
+    @abstractmethod
+    def end(self, reason: str) -> None: ...
+
+    @abstractmethod
+    def fork(self) -> None:
+        """The session's copy goes on under another id."""
+
+    @abstractmethod
+    def base(self, name: str) -> dict[str, Any]:
+        """What every hook's payload has."""
+
+    def unknown_event(self, name: str, fields: dict[str, Any]) -> None:
+        self.stage.happen("note", text=name, hook={**self.base(name), **fields}, session=self.session)
+
+    def unknown_line(self, who: Who, record: Any) -> None:
+        self.stage.happen("line", who.id, lines=[(who.transcript, record)], session=self.session)
+
+
+def earlier(pattern: str) -> str | None:
+    """The transcript of an earlier rehearsal whose name has its time in it."""
+    found = sorted(glob.glob(pattern))
+    return found[-1] if found else None
+
+
+def lines_of(path: str) -> list[str]:
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8", errors="surrogatepass") as file:
+        return file.read().splitlines()

@@ -83,26 +83,25 @@ def _bad_script(args: argparse.Namespace, err: Any) -> InvalidDocument:
 
 def _story(setting: Setting) -> Sequence[Step]:
     from clia.capture.rehearsal import parse, story
-    from clia.capture.rehearsal.surroundings import free_directory
+    from clia.capture.rehearsal.stage import free_directory
 
     return parse(story(free_directory(setting.directory, _STORY)))
 
 
 def _setting_of(args: argparse.Namespace, script: Sequence[Step] | None) -> Setting:
-    from clia.capture.rehearsal import Setting
-    from clia.capture.rehearsal import surroundings as around
+    from clia.capture.rehearsal import Setting, stage
 
     directory, environment = os.path.realpath(args.path), dict(os.environ)
     if not os.path.isdir(directory):
         raise FileError(f"{args.path} is no directory", fields={"path": args.path, "reason": "no directory"})
-    place = around.place_of(directory, environment)
+    place = stage.place_of(directory, environment)
     if place is None:
         hints = ["git init; clia init"]
         raise InvalidInput(f"{directory} is in no git repository", code="no-repository", hints=hints, fields={"path": directory})
-    command = around.in_shell(args.hook) if args.hook is not None else around.own_hook(args.tool)
-    send = around.sender(args.tool, command, directory, environment)
+    command = stage.in_shell(args.hook) if args.hook is not None else stage.own_hook(args.tool)
+    send = stage.sender(args.tool, command, directory, environment)
     if environment.get("CLIA_HOOK_INGEST") != "off":
-        send = around.thoughtful(send, place.common)
+        send = stage.thoughtful(send, place.common)
     setting = Setting(
         tool=args.tool,
         directory=directory,

@@ -19,8 +19,7 @@ from clia.cli.sessions.requests import (
 )
 from clia.cli.space.common import read_bytes, short
 from clia.errors import InvalidInput
-from clia.sessions.model import CANCELLED, DIVERGED, FAILED, FINISHED, RUNNING, SUSPENDED
-from clia.sessions.questions import context_of, is_for_people, question_of
+from clia.sessions.model import CANCELLED, DIVERGED, FAILED, FINISHED, RUNNING, SUSPENDED, context_of, is_for_people, question_of
 from clia.sessions.records import ASK
 
 TYPE_CHECKING = False

@@ -14,8 +14,7 @@ from clia.cli.sessions.common import add_value, add_why, given_text, show_reques
 from clia.cli.sessions.requests import answer_of, chosen, json_text, labels_of
 from clia.cli.space.common import add_space, message_of, require_person, short, space_of
 from clia.errors import Conflict, InvalidAnswer, InvalidInput, NotFound
-from clia.sessions.model import is_human
-from clia.sessions.questions import is_for_people, question_of
+from clia.sessions.model import is_for_people, is_human, question_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

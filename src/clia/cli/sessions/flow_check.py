@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 def run(args: argparse.Namespace) -> int:
     """Exit 1 where there is an error."""
     source = source_text(args.file, "source")
-    from clia.sessions.check_flow import check_flow  # the engine: a hundred milliseconds
+    from clia.sessions.flows import check_flow  # the engine: a hundred milliseconds
 
     problems = check_flow(source, types=not args.no_types)
     works = not any(each.severity == ERROR for each in problems)

@@ -6,7 +6,7 @@ from clia.cli.output import console, counted, emit_json, write
 from clia.cli.sessions.common import show_request
 from clia.cli.sessions.requests import question_json
 from clia.cli.space.common import add_space, space_of
-from clia.sessions.questions import is_for_people
+from clia.sessions.model import is_for_people
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from string import ascii_lowercase
 
 from clia.errors import InvalidInput
-from clia.sessions.questions import is_for_people, question_of
+from clia.sessions.model import is_for_people, question_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

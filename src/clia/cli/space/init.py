@@ -14,8 +14,7 @@ from clia.cli.output import console, counted, emit_json, one_line, write
 from clia.cli.space.common import settings_of, short
 from clia.errors import InvalidInput, NotFound, TransportError
 from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
-from clia.space.adoption import AHEAD, NEW, UNITED
-from clia.space.exchange import Adopted
+from clia.space.adoption import AHEAD, NEW, UNITED, Adopted
 from clia.space.model import as_json
 from clia.values import refs as names
 

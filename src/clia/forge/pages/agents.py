@@ -39,7 +39,7 @@ from clia.forge.pages.inbox_cards import headline
 from clia.forge.rendering import diffs
 from clia.forge.rendering.texts import escaped, visible
 from clia.sessions.checkpoints import counts_of
-from clia.sessions.questions import question_in, question_of
+from clia.sessions.model import question_in, question_of
 from clia.sessions.records import ASK, COUNTS
 from clia.space.model import Conflicts, File, Link, Merged, Submodule
 from clia.space.relations import MERGES, REVIEWS, SUB_AGENT

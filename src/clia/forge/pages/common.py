@@ -26,7 +26,7 @@ from clia.forge.auth import CSRF_FIELD, check_csrf, require
 from clia.forge.problems import Unauthenticated, status_of
 from clia.forge.rendering import jsons, texts
 from clia.forge.rendering.texts import escaped
-from clia.sessions.questions import is_for_people
+from clia.sessions.model import is_for_people
 from clia.space.behaviour_chains import read_behaviour
 from clia.values import refs as names
 from clia.values.refs import is_id, is_name

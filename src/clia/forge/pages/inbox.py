@@ -27,7 +27,7 @@ from clia.forge.pages.inbox_cards import (
 )
 from clia.forge.problems import status_of
 from clia.forge.rendering.form_values import value_from
-from clia.sessions.questions import is_for_people
+from clia.sessions.model import is_for_people
 from clia.values.types import DECISION
 
 TYPE_CHECKING = False

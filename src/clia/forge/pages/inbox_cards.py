@@ -17,8 +17,7 @@ from clia.forge.rendering.form_values import initial
 from clia.forge.rendering.forms import form_of, raw_form
 from clia.forge.rendering.texts import escaped
 from clia.sessions.answers import problem_of, rule_of
-from clia.sessions.model import FINISHED, Request
-from clia.sessions.questions import context_of, is_for_people, question_of
+from clia.sessions.model import FINISHED, Request, context_of, is_for_people, question_of
 from clia.sessions.records import ASK
 from clia.values.types import DECISION
 

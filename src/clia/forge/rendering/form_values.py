@@ -13,8 +13,7 @@ import re
 
 from clia.errors import InvalidAnswer
 from clia.forge.rendering.forms import AS_TEXT, ROOT, json_text
-from clia.sessions.answer_check import judged
-from clia.sessions.answers import Rule, check_answer
+from clia.sessions.answers import Rule, check_answer, check_in_subprocess
 from clia.values.json_values import LARGEST
 
 TYPE_CHECKING = False
@@ -93,7 +92,7 @@ def _is_given(field: Field, data: Data) -> bool:
 def _check(field: Field, value: Any) -> None:
     """What the rule says of this field alone, so that the reason stands beside it."""
     try:
-        check_answer(Rule(field.schema), "", "", value, judged)
+        check_answer(Rule(field.schema), "", "", value, check_in_subprocess)
     except InvalidAnswer as err:
         problem = str(err.fields["problem"])
         raise _Unreadable(problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}…") from None
