@@ -22,7 +22,6 @@ from clia.federation import model as federation_model
 from clia.federation import service as federation_verbs
 from clia.git import records as repository
 from clia.git import records as workbench
-from clia.hub import ledger
 from clia.hub import records as hub_records
 from clia.hub import service as hub_verbs
 from clia.identities import contexts, diagnostics, lineage, origins
@@ -31,8 +30,8 @@ from clia.sessions import model as session_model
 from clia.sessions import service as session_verbs
 from clia.space import adoption, checks, landing, model, purging
 from clia.space import maintenance as upkeep
+from clia.store import interface as queue
 from clia.store import interface as store
-from clia.store import queue_interface as queue
 from clia.values import typed_objects
 from reference_markdown import code, fenced, page, prose, table
 
@@ -57,7 +56,7 @@ ANSWERS = (
     *(federation_model.Key, federation_model.Peer, federation_model.Share, federation_model.Grant, federation_model.Explained),
     *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
     *(federation_model.Refused, federation_model.Remote),
-    *(hub_records.HubStatus, hub_records.Synced, hub_records.Fork, ledger.Elsewhere),
+    *(hub_records.HubStatus, hub_records.Synced, hub_records.Fork, hub_records.Elsewhere),
     *(checks.Report, checks.Finding, upkeep.Maintained, landing.Relinked, workbench.Pushed, adoption.Adopted),
 )
 CALLED: dict[type, str] = {hub_records.Synced: "HubSynced"}

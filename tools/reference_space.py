@@ -17,7 +17,7 @@ from clia.facade.joining import HUB_SECONDS
 from clia.federation import announcing, keys
 from clia.federation import checks as federation_checks
 from clia.hub import records as hub_records
-from clia.hub.interface import APART, BRANCHES
+from clia.hub.records import BRANCHES, PUBLISHED_REFS
 from clia.sessions import flows
 from clia.space import adoption, behaviour_chains, checks, envelope, landing, model, traces
 from clia.space import adoption as taking
@@ -120,7 +120,7 @@ SETTINGS = (
     ("clia.hub", "the remote where the machines of the space [meet](../how-to/many-machines.md); `clia hub set` writes it", ""),
     (
         "clia.hubHeads",
-        f"where the hub keeps agents' heads: `{BRANCHES}` ({code(refs.HEADS)}) or `{APART}` ({code(refs.PUBLISHED)})",
+        f"where the hub keeps agents' heads: `{BRANCHES}` ({code(refs.HEADS)}) or `{PUBLISHED_REFS}` ({code(refs.PUBLISHED)})",
         "",
     ),
     ("clia.hubAddress", "where the hub was seen last; clia writes it, and takes no empty repository elsewhere for the hub", ""),

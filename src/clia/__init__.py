@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from clia.facade.settings import Settings
     from clia.facade.space import Space
     from clia.federation.model import Announced, Grant, Key, Peer, Remote, Synced
-    from clia.hub.ledger import Elsewhere
-    from clia.hub.records import Fork, HubStatus
+    from clia.hub.records import Elsewhere, Fork, HubStatus
     from clia.hub.records import Synced as HubSynced
     from clia.identities.lineage import lineage
     from clia.sessions.model import Decision, Flow, Request, Session
@@ -83,7 +82,7 @@ _HOMES = {
     "Conflicts": _MODEL,
     "ConsoleTrace": _OBJECTS,
     "Decision": _SESSIONS,
-    "Elsewhere": "clia.hub.ledger",
+    "Elsewhere": "clia.hub.records",
     "File": _MODEL,
     "Fleet": "clia.workers.fleet",
     "Flow": _SESSIONS,

@@ -15,8 +15,8 @@ import pytest
 import clia
 from clia.forge.events import Feed, feed_of
 from clia.sessions.records import LIVE
-from clia.store.feed_interface import FEED
-from clia.store.notifications import ListeningBell, PollingBell
+from clia.store.interface import FEED
+from clia.store.notifications import PollingNotifier, PostgresNotifier
 from support import git
 from support.session_flows import APPROVAL, PARTS, PRODUCT
 from support.session_spaces import STORES, Liar, Place, place, use_engine, with_agents
@@ -419,14 +419,14 @@ def test_closing_ends_the_waiting(scout: clia.Space) -> None:
 
 def test_sqlite_is_looked_at_and_postgresql_rings(here: Place, scout: clia.Space) -> None:
     with fed(scout) as feed:
-        assert isinstance(feed._bell, PollingBell if here.store is None else ListeningBell)
+        assert isinstance(feed._bell, PollingNotifier if here.store is None else PostgresNotifier)
 
 
 def test_postgresql_rings_for_every_transaction_that_adds_to_the_feed(on_postgres: Place) -> None:
     """Nobody looks without a ring here: the wait would end with nothing."""
     with on_postgres.open() as space, on_postgres.open() as other:
         with_agents(other, "scout", product=PRODUCT)
-        with closing(Feed(space._core, ListeningBell(space._core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
+        with closing(Feed(space._core, PostgresNotifier(space._core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
             for act in (
                 lambda: None if feed.look() else other.start("scout", "product"),
                 lambda: other.resume("scout", 6),
@@ -463,7 +463,7 @@ def test_a_lost_connection_is_made_anew_and_nothing_is_missed(on_postgres: Place
     assert on_postgres.store is not None
     with on_postgres.open() as space, on_postgres.open() as other:
         with_agents(other, "scout", product=PRODUCT)
-        with closing(Feed(space._core, ListeningBell(space._core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
+        with closing(Feed(space._core, PostgresNotifier(space._core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
             watched = Watched(feed, pool)
             watched.looks.get(timeout=LONG)
             first = end_listeners(on_postgres.store)

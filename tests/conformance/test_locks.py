@@ -1,4 +1,4 @@
-"""Every promise of ``clia.store.lock_interface``, kept on one machine and over several."""
+"""Every promise of ``clia.store.interface``, kept on one machine and over several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from clia.errors import Conflict, StoreError
 from clia.space.envelope import GATE, SPACE_LOCK
 from clia.store.file_locks import FileLocks
-from clia.store.lock_interface import OF_ONE_CLONE, Locks
+from clia.store.interface import CLONE_LOCKS, Locks
 from clia.store.postgres_locks import PostgresLocks
 from clia.store.postgres_store import PostgresStore
 from support import postgres
@@ -161,7 +161,7 @@ def run(jobs: Sequence[tuple[Any, ...]]) -> None:
 
 
 def test_locks_about_one_clone_never_reach_the_server(tmp_path: Path) -> None:
-    assert sorted([SPACE_LOCK, GATE]) == list(OF_ONE_CLONE)
+    assert sorted([SPACE_LOCK, GATE]) == list(CLONE_LOCKS)
     locks = PostgresLocks(NOWHERE, "space", FileLocks(str(tmp_path)))
     with locks.hold(GATE, shared=True), locks.hold(SPACE_LOCK), locks.attempt(SPACE_LOCK) as ours:
         assert not ours

@@ -15,9 +15,9 @@ import psycopg
 import pytest
 
 from clia.errors import StoreError
+from clia.store.interface import Task
 from clia.store.postgres_store import PostgresStore
 from clia.store.procrastinate_queue import ProcrastinateQueue
-from clia.store.queue_interface import Task
 from support import postgres
 from support.own_postgres import own_server
 from support.queues import age

@@ -1,4 +1,4 @@
-"""Every promise of ``clia.store.queue_interface``, kept by claims in each store and by procrastinate."""
+"""Every promise of ``clia.store.interface``, kept by claims in each store and by procrastinate."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from clia.store.claims import StoreQueue
+from clia.store.interface import Claim, Queue, Task
 from clia.store.postgres_store import PostgresStore
-from clia.store.queue_interface import Claim, Queue, Task
 from clia.store.sqlite_store import SqliteStore
+from clia.store.store_queue import StoreQueue
 from clia.testing.memory_store import MemoryStore
 from support import postgres
 from support.queues import AgingQueue

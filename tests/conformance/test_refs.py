@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from clia.errors import GitError, StaleRef
-from clia.hub.interface import APART, BRANCHES
+from clia.hub.records import BRANCHES, PUBLISHED_REFS
 from support import git
 from support.crashes import run_all
 from support.git_hubs import Hub, bare
@@ -48,7 +48,7 @@ def setting(request: pytest.FixtureRequest, tmp_path: Path) -> Setting:
     if request.param == "local":
         return Setting(tmp_path, None, BRANCHES)
     made = bare(tmp_path / "hub.git")
-    return Setting(tmp_path, Hub(str(made), made), BRANCHES if request.param == "hub" else APART)
+    return Setting(tmp_path, Hub(str(made), made), BRANCHES if request.param == "hub" else PUBLISHED_REFS)
 
 
 with_hub = pytest.mark.parametrize("setting", KINDS[1:], indirect=True)
@@ -66,7 +66,7 @@ def test_a_ref_is_made_moved_and_deleted_by_whoever_knows_its_value(setting: Set
         assert one.refs.under(f"{name.rpartition('/')[0]}/") == ([(name, new)] if new else [])
         if setting.hub is not None:
             assert list(setting.at_hub().values()) == ([new] if new else [])
-    assert not one.ledger.refs
+    assert not one.unpublished.refs
 
 
 @pytest.mark.parametrize("name", NAMES[:1])
@@ -81,7 +81,7 @@ def test_who_expects_another_value_changes_nothing_and_learns_the_actual_one(set
                 party.refs.move(name, expected, new, "test")
             assert caught.value.fields == {"ref": name, "expected": expected, "actual": first}
             assert party.refs.get(name) == first  # also where it was another clone that had moved it
-        assert not party.ledger.refs
+        assert not party.unpublished.refs
 
 
 def test_a_name_or_value_that_cannot_be_is_refused_and_nothing_moves(setting: Setting) -> None:
@@ -123,7 +123,7 @@ def test_of_several_processes_that_expect_one_value_one_wins(setting: Setting) -
         (before,) = won
         assert {actual for _, actual in said} == {None, before}
         assert {party.refs.get(HEAD) for party in parties} == {before}
-    assert not any(party.ledger.refs for party in parties)
+    assert not any(party.unpublished.refs for party in parties)
 
 
 def _mover(setting: Setting, party: Clone, number: int, round_: int, before: str | None) -> Callable[[], None]:
@@ -159,8 +159,8 @@ def test_heads_stand_where_the_setting_says(setting: Setting) -> None:
     place = HEAD if setting.heads == BRANCHES else "refs/clia/agents-published/scout"
     assert setting.at_hub() == {place: cid, RECORD: cid}
     assert one.hub is not None
-    assert one.hub.fetch(insist=True)
-    assert one.hub.known_all() == {HEAD: cid, RECORD: cid}
+    assert one.hub.fetch(retry_now=True)
+    assert one.hub.all_tracked() == {HEAD: cid, RECORD: cid}
 
 
 @with_hub
@@ -189,4 +189,4 @@ def test_what_the_hub_does_not_allow_is_said_and_nothing_moves(setting: Setting)
     refused("hub-unfit", lambda: one.refs.move_together(moves, "test"))
     assert setting.at_hub() == before
     assert dict(one.refs.under("refs/clia/")) | dict(one.refs.under("refs/heads/")) == {HEAD: second, RECORD: second}
-    assert not one.ledger.refs
+    assert not one.unpublished.refs

@@ -15,9 +15,7 @@ import pytest
 import clia
 from clia.errors import Conflict, StoreError
 from clia.forge.events import feed_of
-from clia.store.feed_interface import FEED
-from clia.store.gate_interface import Facts, GrantFact, Question
-from clia.store.interface import ABSENT, OWN, Edge
+from clia.store.interface import ABSENT, CLONE_KEYS, FEED, Edge, GateFacts, GateQuestion, GrantFact
 from clia.store.postgres_store import PostgresStore
 from support.federation import Pair
 from support.session_spaces import with_agents
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
 
     Opening = Callable[..., PostgresStore]
 
-FACTS = Facts((GrantFact("g1", "peer", "commit", "spawn"),), ("peer",), ())
-ASKED = Question("peer", "commit", "spawn", 100)
+FACTS = GateFacts((GrantFact("g1", "peer", "commit", "spawn"),), ("peer",), ())
+ASKED = GateQuestion("peer", "commit", "spawn", 100)
 EDGE = Edge("a", "sub-agent-of", "b", "o", "chain")
 
 
@@ -68,21 +66,21 @@ def test_clones_share_values_and_streams_and_each_has_its_own_index(opening: Ope
         change.streams.append("trace/scout", ["shared"])
         change.edges.add([EDGE])
         change.gate.load(FACTS)
-        for name in OWN:
+        for name in CLONE_KEYS:
             change.values.put(f"{name}x", "own")
             change.streams.append(f"{name}x", ["own"])
     assert two.get("intent/scout") == ("shared", 1)
     assert two.scan("intent/") == two.scan("") == [("intent/scout", "shared")]
     assert whole(two) == ([("intent/scout", "shared")], {"trace/scout": (1, [(1, "shared")])}, [], [])
     with two.writing() as change:
-        assert [change.values.put(f"{name}x", "other", ABSENT) for name in OWN] == [1] * len(OWN)
+        assert [change.values.put(f"{name}x", "other", ABSENT) for name in CLONE_KEYS] == [1] * len(CLONE_KEYS)
         change.streams.append("trace/scout", ["too"], expected=1)
         change.values.delete("intent/scout")
-    assert [one.get(f"{name}x") for name in OWN] == [("own", 1)] * len(OWN)
-    assert [one.scan(name) for name in OWN] == [[(f"{name}x", "own")] for name in OWN]
+    assert [one.get(f"{name}x") for name in CLONE_KEYS] == [("own", 1)] * len(CLONE_KEYS)
+    assert [one.scan(name) for name in CLONE_KEYS] == [[(f"{name}x", "own")] for name in CLONE_KEYS]
     with one.reading() as view:
-        assert view.values.scan("") == [(f"{name}x", "own") for name in sorted(OWN)]
-        assert view.streams.names("") == sorted([*(f"{name}x" for name in OWN), "trace/scout"])
+        assert view.values.scan("") == [(f"{name}x", "own") for name in sorted(CLONE_KEYS)]
+        assert view.streams.names("") == sorted([*(f"{name}x" for name in CLONE_KEYS), "trace/scout"])
         assert view.streams.read("trace/scout", after=1) == [(2, "too")]
         assert (view.edges.standing(), view.gate.allowing(ASKED)) == ([EDGE], ["g1"])
 
@@ -135,7 +133,7 @@ def test_what_one_clone_kept_becomes_what_clones_share(opening: Opening, postgre
     with before.writing() as change:
         everything(change)
     store, other = opening("space", "space/one"), opening("space", "space/two")
-    assert store.take_over("space/one") > 0
+    assert store.merge_clone_state("space/one") > 0
     taken = [("", 1), ("feed/epoch", "e1"), ("hook/chat", 3), ("live/scout/1", {"end": 2}), ("zz", 1)]
     assert other.scan("") == taken
     assert store.scan("") == sorted([*taken, ("feed/refs", {}), ("read/x", "tip")])
@@ -146,7 +144,7 @@ def test_what_one_clone_kept_becomes_what_clones_share(opening: Opening, postgre
         assert change.streams.append("trace/drained", ["f"]) == 2
         assert change.values.put("intent/gone", "again", ABSENT) == 2
     assert whole(opening("space/one"))[:2] == ([("feed/refs", {}), ("read/x", "tip")], {})
-    assert store.take_over("space/one") == store.take_over("space") == other.take_over("space/two") == 0
+    assert store.merge_clone_state("space/one") == store.merge_clone_state("space") == other.merge_clone_state("space/two") == 0
     with psycopg.connect(postgres_address) as admin:
         left = admin.execute("SELECT key FROM clia_values WHERE space = 'space/one' ORDER BY key").fetchall()
     assert left == [("feed/refs",), ("read/x",)]
@@ -162,15 +160,15 @@ def test_a_second_clone_brings_what_is_not_in_the_way_and_its_feed_gives_way(ope
             change.values.delete("intent/scout")
     put(second, hook__chat=1, live__other__1={"end": 0})
     append(second, "trace/other", "x")
-    opening("space", "space/one").take_over("space/one")
+    opening("space", "space/one").merge_clone_state("space/one")
     shared = opening("space", "space/two")
-    assert shared.take_over("space/two") > 0
+    assert shared.merge_clone_state("space/two") > 0
     names = [key for key, _ in shared.scan("")]
     assert names == ["feed/epoch", "forge/secret", "live/other/1", "once/k"]  # a place in another feed would mean nothing
     with shared.writing() as change:
         assert [len(change.streams.read(name)) for name in (FEED, "federation/refused/peer", "trace/other")] == [1, 1, 1]
         assert change.values.put("intent/scout", 1, ABSENT) == 2
-    assert shared.take_over("space/two") == 0
+    assert shared.merge_clone_state("space/two") == 0
 
 
 def test_a_name_that_both_hold_is_a_refusal_that_changes_nothing(opening: Opening) -> None:
@@ -182,7 +180,7 @@ def test_a_name_that_both_hold_is_a_refusal_that_changes_nothing(opening: Openin
     append(shared, FEED, "theirs")
     before = whole(old), whole(opening("space", "space/two"))
     with pytest.raises(Conflict) as caught:
-        shared.take_over("space/one")
+        shared.merge_clone_state("space/one")
     assert caught.value.code == "state-in-the-way"
     assert caught.value.fields == {"keys": ["live/scout/1", "trace/scout", "zz"], "count": 3, "kept": "space/one"}
     assert (whole(old), whole(opening("space", "space/two"))) == before
@@ -191,7 +189,7 @@ def test_a_name_that_both_hold_is_a_refusal_that_changes_nothing(opening: Openin
         change.values.delete("zz")
     with old.writing() as change:
         change.streams.forget("trace/scout", 9)
-    assert shared.take_over("space/one") > 0
+    assert shared.merge_clone_state("space/one") > 0
     with shared.writing() as change:
         assert change.streams.read("trace/scout") == [(1, "theirs")]
         assert change.values.get("live/scout/1") == ({"end": 2}, 2)  # no version comes twice
@@ -204,7 +202,7 @@ def test_who_still_writes_under_the_old_key_is_waited_for_and_brought_along(open
     put(old, intent__a=1)
     taken: list[int] = []
     with psycopg.connect(postgres_address, autocommit=True) as admin, old.writing() as change:
-        other = threading.Thread(target=lambda: taken.append(shared.take_over("space/one")))
+        other = threading.Thread(target=lambda: taken.append(shared.merge_clone_state("space/one")))
         other.start()
         while other.is_alive() and admin.execute(waiting).fetchone() == (0,):
             pass
@@ -218,7 +216,7 @@ def test_who_works_on_under_the_old_key_is_refused_and_nothing_is_written(openin
     old, other, shared = opening("space/one"), opening("space/two"), opening("space", "space/one")
     append(old, "trace/scout", "before")
     assert other.scan("") == []
-    shared.take_over("space/one")
+    shared.merge_clone_state("space/one")
     calls: list[Callable[[], object]] = [
         lambda: append(old, "trace/scout", "lost"),
         lambda: put(old, read__x=1),
@@ -228,9 +226,9 @@ def test_who_works_on_under_the_old_key_is_refused_and_nothing_is_written(openin
     ]
     for call in calls:
         assert refused("store-moved", call).hints == ("a program that was at work before must be started again",)
-    assert shared.take_over("space/one") == 0  # nothing has come that could be in the way
+    assert shared.merge_clone_state("space/one") == 0  # nothing has come that could be in the way
     append(other, "trace/other", "its own")  # of another clone, which has no hub yet
-    shared.take_over("space/two")  # also where there was nothing, somebody may be at work
+    shared.merge_clone_state("space/two")  # also where there was nothing, somebody may be at work
     refused("store-moved", lambda: append(other, "trace/other", "lost"))
     with shared.reading() as view:
         assert [view.streams.read(f"trace/{name}") for name in ("scout", "other")] == [[(1, "before")], [(1, "its own")]]
@@ -238,11 +236,11 @@ def test_who_works_on_under_the_old_key_is_refused_and_nothing_is_written(openin
 
 def test_a_key_that_holds_nothing_is_left_behind_all_the_same(opening: Opening) -> None:
     old, shared = opening("space/one"), opening("space", "space/one")
-    assert (old.scan(""), shared.take_over("space/one")) == ([], 0)
+    assert (old.scan(""), shared.merge_clone_state("space/one")) == ([], 0)
     refused("store-moved", lambda: put(old, intent__a=1))
     late = opening("space/one")  # the clone has left its hub, and begins anew
     put(late, intent__a=1)
-    assert shared.take_over("space/one") == 1
+    assert shared.merge_clone_state("space/one") == 1
     refused("store-moved", lambda: put(late, intent__b=1))
     refused("store-moved", lambda: put(old, intent__b=1))
 
@@ -251,7 +249,7 @@ def test_a_store_that_was_opened_before_and_not_used_yet_is_refused_too(opening:
     hub: list[str] = []
     with closing(PostgresStore(postgres_address, "space/one", stays=lambda: not hub)) as old:
         hub.append("set")
-        opening("space", "space/one").take_over("space/one")
+        opening("space", "space/one").merge_clone_state("space/one")
         refused("store-moved", lambda: put(old, intent__a=1))
     assert opening("space/one").scan("") == []
 
@@ -276,10 +274,10 @@ def test_writers_that_race_with_the_take_over_are_brought_along_or_refused(openi
     for thread in threads:
         thread.start()
     begun.wait()
-    shared.take_over("space/one")
+    shared.merge_clone_state("space/one")
     for thread in threads:
         thread.join()
-    assert shared.take_over("space/one") == 0
+    assert shared.merge_clone_state("space/one") == 0
     with shared.reading() as view:
         kept = [[int(entry.body) for entry in view.streams.read(f"trace/{number}")] for number in range(len(stores))]
     assert kept == written
@@ -343,7 +341,7 @@ def test_names_of_a_clones_own_are_an_index_and_an_index_has_no_others(tmp_path:
     answers = asked(pair.hearer)
     pair.hearer.close()
     before = stored(path)
-    assert {name for name in OWN if any(key.startswith(name) for _, key in before)} == {
+    assert {name for name in CLONE_KEYS if any(key.startswith(name) for _, key in before)} == {
         "behaviours/",
         "feed/refs",
         "gate/",
@@ -353,7 +351,7 @@ def test_names_of_a_clones_own_are_an_index_and_an_index_has_no_others(tmp_path:
     with closing(sqlite3.connect(path)) as direct, direct:
         for table in INDEXES:
             direct.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
-        for name in OWN:
+        for name in CLONE_KEYS:
             direct.execute("DELETE FROM clia_values WHERE key BETWEEN ? AND ? || char(1114111)", (name, name))
     with closing(clia.open(pair.place("hearer"), settings=pair.settings())) as space:
         assert asked(space) == answers
@@ -361,12 +359,12 @@ def test_names_of_a_clones_own_are_an_index_and_an_index_has_no_others(tmp_path:
         assert asked(space) == answers
     after = stored(path)
     assert after.keys() == before.keys()
-    kept = {key for key in before if not key[1].startswith(OWN)}
+    kept = {key for key in before if not key[1].startswith(CLONE_KEYS)}
     assert {key: after[key] for key in kept} == {key: before[key] for key in kept}
 
     os.rename(path, f"{path}.lost")
     with closing(clia.open(pair.place("hearer"), settings=pair.settings())) as space:
         asked(space)
         space.rebuild()
-    made = {name for _, name in stored(path) if not name.startswith(OWN)}
-    assert not made, "whatever questions alone write is made of a clone's refs: it belongs to ports.store.OWN"
+    made = {name for _, name in stored(path) if not name.startswith(CLONE_KEYS)}
+    assert not made, "whatever questions alone write is made of a clone's refs: it belongs to ports.store.CLONE_KEYS"

@@ -14,8 +14,7 @@ import psycopg
 import pytest
 
 from clia.errors import Conflict, InvalidInput, NotFound, StoreError
-from clia.store.gate_interface import Facts, GrantFact, Question
-from clia.store.interface import ABSENT, Edge, Store
+from clia.store.interface import ABSENT, Edge, GateFacts, GateQuestion, GrantFact, Store
 from clia.store.postgres_store import PostgresStore
 from clia.store.rules import NAME_BYTES
 from clia.store.sqlite_store import SqliteStore
@@ -47,8 +46,8 @@ HOSTILE = [
 TABLES = ["clia_entries", "clia_values"]
 KIND = "sub-agent-of"
 GRANT = GrantFact("g1", "peer", "commit", "spawn")
-FACTS = Facts((GRANT,), ("peer",), (("bug", "finding"), ("finding", "commit")))
-ASKED = Question("peer", "finding", "spawn", 100)
+FACTS = GateFacts((GRANT,), ("peer",), (("bug", "finding"), ("finding", "commit")))
+ASKED = GateQuestion("peer", "finding", "spawn", 100)
 
 
 class Database(NamedTuple):
@@ -283,8 +282,9 @@ def test_a_name_that_not_every_database_keeps_is_refused_by_all(store: Store, na
             lambda: change.edges.retract(name, []), lambda: change.edges.retract("c", ["o", name]), lambda: change.edges.drop(name),
             lambda: change.edges.targets(name, "k"), lambda: change.edges.sources("a", name),
             lambda: change.edges.reachable(name, "k"), lambda: change.edges.origins("a", "k", name),
-            lambda: change.edges.standing(name), lambda: change.gate.load(Facts((GRANT, GRANT._replace(type=name)))),
-            lambda: change.gate.load(Facts(trusted=("peer", name))), lambda: change.gate.load(Facts(parents=(("a", name),))),
+            lambda: change.edges.standing(name), lambda: change.gate.load(GateFacts((GRANT, GRANT._replace(type=name)))),
+            lambda: change.gate.load(GateFacts(trusted=("peer", name))),
+            lambda: change.gate.load(GateFacts(parents=(("a", name),))),
             lambda: change.gate.allowing(ASKED._replace(trigger=name)),
         ):  # fmt: skip
             with pytest.raises(InvalidInput) as caught:
@@ -294,7 +294,7 @@ def test_a_name_that_not_every_database_keeps_is_refused_by_all(store: Store, na
         assert change.edges.standing() == [edge]
         change.gate.load(FACTS)
         with pytest.raises(InvalidInput):
-            change.gate.load(Facts(trusted=(name,)))
+            change.gate.load(GateFacts(trusted=(name,)))
         assert change.gate.allowing(ASKED) == ["g1"]
         assert change.streams.names("") == []
         assert change.values.scan("") == []
@@ -309,8 +309,8 @@ def test_names_may_be_as_long_as_promised_in_every_place(store: Store) -> None:
         assert change.edges.reachable(name, name) == [name]
         assert change.streams.names(name) == change.streams.names("") == [name]
         assert change.values.scan(LAST) == [(name, 1)]
-        change.gate.load(Facts((GrantFact(name, name, name, name),), (name,), ((name, name),)))
-        assert change.gate.allowing(Question(name, name, name, 1)) == [name]
+        change.gate.load(GateFacts((GrantFact(name, name, name, name),), (name,), ((name, name),)))
+        assert change.gate.allowing(GateQuestion(name, name, name, 1)) == [name]
 
 
 def test_hostile_names_are_only_names(store: Store) -> None:
@@ -320,7 +320,7 @@ def test_hostile_names_are_only_names(store: Store) -> None:
             change.streams.append(name, [number])
             change.edges.add([Edge(name, KIND, f"to {name}", "o", "c")])
         grants = [GrantFact(f"by {name}", name, f"to {name}", name) for name in HOSTILE]
-        change.gate.load(Facts(tuple(grants), tuple(HOSTILE), tuple((name, f"to {name}") for name in HOSTILE)))
+        change.gate.load(GateFacts(tuple(grants), tuple(HOSTILE), tuple((name, f"to {name}") for name in HOSTILE)))
     with store.reading() as view:
         assert view.values.scan("") == sorted((name, number) for number, name in enumerate(HOSTILE))
         assert view.streams.names("") == sorted(HOSTILE)
@@ -328,7 +328,7 @@ def test_hostile_names_are_only_names(store: Store) -> None:
             assert view.values.get(name) == (number, 1)
             assert view.streams.read(name) == [(1, number)]
             assert view.edges.targets(name, KIND) == [f"to {name}"]
-            assert view.gate.allowing(Question(name, name, name, 1)) == [f"by {name}"]
+            assert view.gate.allowing(GateQuestion(name, name, name, 1)) == [f"by {name}"]
 
 
 def test_a_prefix_is_taken_as_it_stands(store: Store) -> None:
@@ -379,7 +379,7 @@ def test_an_exception_in_the_block_undoes_all_of_it(store: Store, exception: typ
         change.values.put("gone", "back")
         change.edges.clear()
         change.edges.add([Edge("x", KIND, "y", "o3", "c")])
-        change.gate.load(Facts())
+        change.gate.load(GateFacts())
         assert change.gate.allowing(ASKED) == []
         raise exception
     assert everything(store) == before
@@ -446,7 +446,7 @@ def test_writing_while_reading_is_refused_and_changes_nothing(store: Store) -> N
             lambda: view.values.put("k", "x"), lambda: view.values.delete("k"), lambda: view.edges.add([Edge(*"abcde")]),
             lambda: view.streams.append("s", [], expected=9), lambda: view.values.put("\0", object()), lambda: view.edges.add([]),
             lambda: view.edges.retract("c", ["o1"]), lambda: view.edges.drop("c"), view.edges.clear,
-            lambda: view.gate.load(Facts()),
+            lambda: view.gate.load(GateFacts()),
         ):  # fmt: skip
             with pytest.raises(StoreError) as caught:
                 attempt()
@@ -650,7 +650,7 @@ def test_spaces_in_one_database_know_nothing_of_each_other(database: Database) -
         change.edges.drop("c")
         change.edges.drop("r")
         change.edges.clear()
-        whole = Facts((GRANT._replace(cid="g2"),), ("peer",), (("bug", "finding"), ("finding", "commit")))
+        whole = GateFacts((GRANT._replace(cid="g2"),), ("peer",), (("bug", "finding"), ("finding", "commit")))
         for less in ({"grants": ()}, {"trusted": ()}, {"parents": whole.parents[:1]}, {"parents": whole.parents[1:]}):
             change.gate.load(whole._replace(**less))  # what is missing here is there in the other space
             assert change.gate.allowing(ASKED._replace(type="bug")) == [], less
@@ -685,7 +685,7 @@ def test_the_gate_lets_in_what_a_grant_names_and_nothing_else(store: Store) -> N
     parents = (*FACTS.parents, ("commit", "thing"), ("finding", "commit"))
     with store.writing() as change:
         assert change.gate.allowing(ASKED) == []
-        change.gate.load(Facts(grants, ("peer", "third", "peer"), parents))
+        change.gate.load(GateFacts(grants, ("peer", "third", "peer"), parents))
         assert change.gate.allowing(ASKED._replace(type="bug")) == ["narrow", "wide"]  # a subtype of a subtype
         assert change.gate.allowing(ASKED._replace(type="commit")) == ["wide"]
         assert change.gate.allowing(ASKED._replace(type="commit", trigger="merge")) == ["run"]
@@ -715,7 +715,7 @@ def test_loading_the_gate_replaces_every_fact(store: Store) -> None:
 def test_types_that_go_round_in_a_circle_end_and_each_is_every_other(store: Store) -> None:
     parents = (("a", "b"), ("b", "c"), ("c", "a"), ("x", "x"), ("y", "a"))
     with store.writing() as change:
-        change.gate.load(Facts((GRANT._replace(type="b"), GRANT._replace(cid="g2", type="x")), ("peer",), parents))
+        change.gate.load(GateFacts((GRANT._replace(type="b"), GRANT._replace(cid="g2", type="x")), ("peer",), parents))
         found = {type_: change.gate.allowing(ASKED._replace(type=type_)) for type_ in "abcxyz"}
     assert found == {"a": ["g1"], "b": ["g1"], "c": ["g1"], "x": ["g2"], "y": ["g1"], "z": []}
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia as library
-from clia.workers.setup import Wishes, open_worker
+from clia.workers.setup import WorkerOverrides, open_worker
 from support import clia, git, program
 from support.captured import agent_of, check_once, common_dir, new_space, put, recorded, rehearse, take_in, waiting
 from support.disks import small_disk
@@ -165,7 +165,7 @@ def library_fields() -> list[str]:
 
 def test_a_worker_takes_in_what_hooks_put_down(root: Path) -> None:
     told = rehearse(root, [*TURN, *END])
-    with open_worker(str(root), settings(), Wishes(), lambda _: None, environment={}):
+    with open_worker(str(root), settings(), WorkerOverrides(), lambda _: None, environment={}):
         assert waiting(root) == []
     check_once(root, told)
 

@@ -12,7 +12,8 @@ from clia.errors import AlreadyExists, BackendError, CliaError, Conflict, Invali
 from clia.facade.config import Config, Llm, ProgramRule
 from clia.http_client import HttpClient
 from clia.programs.output import TracedOutput
-from clia.workers.effects import command, commit, llm, merge, session, spawn, timer
+from clia.workers.effects import command, llm
+from clia.workers.effects.builtin import commit, merge, session, spawn, timer
 from support import git
 from support.effects import Reply, asked, completion, context_for, fake_agent, made_space, model_server, tools_for
 from support.fake_secrets import FAKES
@@ -45,7 +46,8 @@ class Desk:
         )
 
     def call(self, effect: Any, payload: Any, **more: Any) -> Any:
-        return effect.handle(self.context(effect.__name__.rpartition(".")[2], payload, **more), payload)
+        handle = effect if callable(effect) else effect.handle
+        return handle(self.context(effect.__name__.rpartition(".")[2], payload, **more), payload)
 
     def commits(self, agent: str = "scout") -> list[str]:
         return [each.cid for each in self.space.session_log(agent)]

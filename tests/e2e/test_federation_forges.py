@@ -266,7 +266,7 @@ def test_an_answer_that_nobody_reads_or_that_takes_too_long_ends_with_all_it_sta
     with closing_connection(host) as connection:
         connection.request("GET", path, headers={"authorization": f"Bearer {visited.token()}"})
         assert b"hello" in connection.getresponse().read(40)
-    eventually(lambda: not any(map(_is_there, said.read_text().split())))
+    eventually(lambda: not any(map(_clear_outage, said.read_text().split())))
     monkeypatch.setattr(fetching._Run, "seconds", property(lambda _: 0.5, lambda *_: None), raising=False)
 
     def is_cut() -> bool:
@@ -280,11 +280,11 @@ def test_an_answer_that_nobody_reads_or_that_takes_too_long_ends_with_all_it_sta
             return True
 
     eventually(is_cut)
-    eventually(lambda: not any(map(_is_there, said.read_text().split())))
+    eventually(lambda: not any(map(_clear_outage, said.read_text().split())))
     assert len(said.read_text().split()) == 4
 
 
-def _is_there(pid: str) -> bool:
+def _clear_outage(pid: str) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import clia
 from clia.client import RemoteSpace
-from clia.workers.fleet import ALIVE, KEPT, SILENT
+from clia.workers.fleet import ALIVE, SHOWN_SECONDS, SILENT
 from support import clia as run_clia
 from support import program
 from support.forge_server import PERSON, ForgeProcess, eventually, made_place
@@ -62,7 +62,7 @@ def test_a_worker_shows_goes_when_it_is_stopped_and_is_silent_when_it_is_killed(
         with opened(place.root, ahead=60) as later:
             assert [(each.name, each.state) for each in later.fleet().workers] == [("killed", SILENT)]
             assert later.fleet().forges == ()
-        with opened(place.root, ahead=KEPT + 60) as later:
+        with opened(place.root, ahead=SHOWN_SECONDS + 60) as later:
             assert later.fleet().workers == ()
     finally:
         for each in (stopped, killed):

@@ -10,10 +10,10 @@ import pytest
 from playwright.sync_api import expect
 
 import clia
-from clia.store.queue_interface import Task
+from clia.store.interface import Task
 from clia.users.service import users_of
 from clia.workers.fleet import WORKER, Underway
-from clia.workers.heartbeats import About, Beats
+from clia.workers.heartbeats import HeartbeatWriter, ProcessInfo
 from support import forge_scene
 from support.browser import PHONE, Person, assert_accessible, assert_fits, chromium, picture, visited, with_axe
 from support.fleet import beat, put
@@ -258,7 +258,7 @@ def test_the_fleet_is_looked_at_again_though_no_event_tells_of_it(gallery: Galle
     workers = page.get_by_role("region", name="Workers")
     expect(workers).to_contain_text("north-4711-a1b2c3")
     with clia.open(gallery.shop, settings=clia.Settings(durable=False, person=forge_scene.PERSON)) as space:
-        Beats(space, About(WORKER, "newcomer")).beat()
+        HeartbeatWriter(space, ProcessInfo(WORKER, "newcomer")).beat()
     page.clock.run_for(8000)
     expect(workers).to_contain_text("newcomer")
     assert page.evaluate("window.still_here")

@@ -88,7 +88,7 @@ def meet(ada: Here, bea: Here, hub: Hub) -> None:
     git("worktree", "add", "--quiet", str(tree), "agents/scout", cwd=bea.root)
     _, left, why, hint, *_ = rows(bea("hub", "sync", code=1))
     assert left == f"branch-checked-out {HEAD} -"
-    reason = f"the agent 'scout' has moved at the hub, and its branch is checked out in {tree}"
+    reason = f"agent 'scout' has moved at the hub, but its branch is checked out in {tree}"
     assert why == f"{HEAD}: {reason}"
     assert hint == f"hint: switch {tree} to another branch than agents/scout, then sync again"
     assert bea.json("hub", "sync", code=1)["synced"] == [{"ref": HEAD, "what": "branch-checked-out", "cid": None, "reason": reason}]
@@ -186,7 +186,7 @@ def test_where_machines_share_a_store_it_is_told_whose_work_is_elsewhere_and_a_p
     ada("spawn", "tailor", "--title", "Sew", "--empty")
     with away(hub):
         missing = bea.refused("log", "tailor", code=2)
-        assert (missing["code"], missing["hints"]) == ("agent-not-here", ["wait until the hub is back"])
+        assert (missing["code"], missing["hints"]) == ("agent-not-here", ["wait until the hub is reachable"])
     bea("hub", "sync")
     text, flow = tmp_path / "one.txt", tmp_path / "go2.py"
     text.write_text("one")

@@ -13,7 +13,7 @@ import pytest
 
 import clia
 from clia.errors import StoreError
-from clia.store.gate_interface import Facts
+from clia.store.interface import GateFacts
 from clia.store.postgres_store import PostgresStore
 from clia.store.procrastinate_jobs import Jobs
 from support import postgres
@@ -102,7 +102,7 @@ def test_who_may_not_make_tables_is_told_which_right_is_missing_and_who_can_go_f
 
         def load() -> None:
             with store.writing() as change:
-                change.gate.load(Facts((), ("peer",), ()))
+                change.gate.load(GateFacts((), ("peer",), ()))
 
         assert "may not make" in refused("store-denied", load).message
 

@@ -115,8 +115,8 @@ def test_a_collector_that_does_not_want_them_ends_it_with_1(inside: Inside) -> N
         none = inside.run("--otlp", collector.address, "--header", f"authorization={MARK}", code=1)
     assert some.err == "the collector rejected 3 of them: spans of \\u{1b}[31mlast year\n"
     assert none.err.splitlines() == [
-        f"error: collector-refused: {collector.address}/v1/traces: it answers 403: no such team",
-        "  hint: say who you are: --header, or OTEL_EXPORTER_OTLP_HEADERS",
+        f"error: collector-refused: {collector.address}/v1/traces: HTTP 403: no such team",
+        "  hint: authenticate with --header or OTEL_EXPORTER_OTLP_HEADERS",
     ]
     assert inside.run("--otlp", collector.address, "--since", "2100-01-01").out == "there is nothing to send\n"
 

@@ -12,8 +12,8 @@ import pytest
 import clia
 from clia.errors import BackendError, InvalidInput, StoreError
 from clia.facade.config import Config, Llm
-from clia.store.claims import StoreQueue
-from clia.store.queue_interface import Task
+from clia.store.interface import Task
+from clia.store.store_queue import StoreQueue
 from clia.workers.effects import Effects
 from support import git
 from support.effects import QUICK, completion, echo, in_background, made_space, model_server, tools_for, utc, worker_for
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from clia.store.queue_interface import Claim
+    from clia.store.interface import Claim
     from clia.workers.effects.context import Context
-    from clia.workers.worker import Status, Worker
+    from clia.workers.worker import Worker, WorkerStatus
 
 ONE = """
 def main(input):
@@ -61,7 +61,7 @@ class Place:
     def worker(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> Worker:
         return worker_for(self.space, self.root, handlers, **more)
 
-    def work(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> Status:
+    def work(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> WorkerStatus:
         return self.worker(handlers, **more).run(until_idle=True)
 
 
@@ -93,7 +93,7 @@ def test_a_handler_learns_what_it_needs_to_know(place: Place) -> None:
         context.trace("seen")
         context.progress("half\nway")
 
-    seen: list[Status] = []
+    seen: list[WorkerStatus] = []
     place.work({"look": look}, config=Config(worker=QUICK, effects={"look": {"depth": 3}}), tell=seen.append)
     request = known["request"]
     assert known == {
@@ -313,7 +313,7 @@ def test_too_many_handlers_that_hang_stop_the_worker_from_starting_more(place: P
 
     options = QUICK._replace(attempts=9, timeout_seconds=0.05, concurrency=1, grace_seconds=0.1)
 
-    def stop_when_full(status: Status) -> None:
+    def stop_when_full(status: WorkerStatus) -> None:
         if status.trouble:
             said.append(status.trouble)
             worker.stop()
@@ -555,7 +555,7 @@ class Away(StoreQueue):
 @pytest.mark.parametrize("unsure", [False, True])
 def test_while_the_store_is_away_the_worker_waits_and_says_so(place: Place, unsure: bool) -> None:
     place.ask("echo", 5)
-    told: list[Status] = []
+    told: list[WorkerStatus] = []
     queue = Away(place.space._core.store, 3, unsure=unsure)
     seen = place.work({"echo": echo}, queue=queue, tell=told.append)
     assert place.result() == 5
@@ -734,7 +734,7 @@ def point(name: str, value: str = "support.effects:as_it_is") -> EntryPoint:
 
 
 def test_effects_of_other_packages_are_loaded_when_they_are_needed() -> None:
-    made = Effects(Config(), {}, entry_points=[point("mine"), point("module", "clia.workers.effects.timer")])
+    made = Effects(Config(), {}, entry_points=[point("mine"), point("module", "clia.workers.effects.llm")])
     assert made["mine"](None, 5) == 5  # type: ignore[arg-type]  # it looks at no context
     assert made["module"].__name__ == "handle"
 
@@ -753,7 +753,7 @@ def test_a_kind_has_one_handler_and_people_and_built_in_kinds_are_not_taken() ->
     assert "a" not in made
     assert "human" not in made
     assert "another package" in made.problems["a"]
-    assert made["timer"].__module__ == "clia.workers.effects.timer"
+    assert made["timer"].__module__ == "clia.workers.effects.builtin"
     assert any(key.startswith("timer: x:y") for key in made.problems)
 
 

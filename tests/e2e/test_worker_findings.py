@@ -17,10 +17,10 @@ from clia.facade.config import Config, Llm, ProgramRule
 from clia.http_client import HttpClient
 from clia.programs.output import TracedOutput
 from clia.redaction.secrets import START
-from clia.store.claims import StoreQueue
-from clia.store.queue_interface import Task
-from clia.workers.effects import Effects, command, llm, session
-from clia.workers.tools import make_tools
+from clia.store.interface import Task
+from clia.store.store_queue import StoreQueue
+from clia.workers.effects import Effects, builtin, command, llm
+from clia.workers.setup import make_tools
 from support import git
 from support.effects import (
     QUICK,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from clia.store.queue_interface import Claim, Waiting
+    from clia.store.interface import Claim, Waiting
     from clia.workers.effects.context import Context, Tools
-    from clia.workers.worker import Status, Worker
+    from clia.workers.worker import Worker, WorkerStatus
 
 ONE = """
 def main(input):
@@ -81,7 +81,7 @@ class Place:
     def worker(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> Worker:
         return worker_for(self.space, self.root, handlers, **more)
 
-    def work(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> Status:
+    def work(self, handlers: Mapping[str, Any] | None = None, **more: Any) -> WorkerStatus:
         return self.worker(handlers, **more).run(until_idle=True)
 
     def queue(self) -> StoreQueue:
@@ -333,7 +333,7 @@ def test_a_clock_that_is_set_forward_ends_no_attempt_and_starts_none_twice(place
                 kept.set()
             return found
 
-    looks: list[Status] = []
+    looks: list[WorkerStatus] = []
 
     def slow(context: Context, payload: Any) -> str:
         tried.append(context.attempt)
@@ -479,7 +479,7 @@ def test_of_sessions_that_wait_for_one_another_one_is_told_and_all_end(place: Pl
     assert "b waits for c" in place.result(told)["failed"]
     assert "c waits for a" in place.result(told)["failed"]
     assert seen.last is not None
-    assert "none of them would ever end" in seen.last
+    assert "the sessions wait for each other" in seen.last
 
 
 def test_a_session_that_was_started_again_meanwhile_is_waited_for(place: Place) -> None:
@@ -488,7 +488,7 @@ def test_a_session_that_was_started_again_meanwhile_is_waited_for(place: Place) 
     place.ask("echo", 1, "helper")
     context = context_for(place.space, asked("session", {"agent": "helper"}), Config(), tools_for(place.root))
     with pytest.raises(Conflict) as caught:  # which is tried again
-        session.handle(context, {"agent": "helper"})
+        builtin.session(context, {"agent": "helper"})
     assert caught.value.code == "session-live"
 
 
@@ -629,7 +629,7 @@ def hours_later(queue: Silent) -> Callable[[], float]:
 def test_a_store_that_does_not_answer_is_named_while_it_is_waited_for_and_not_after(place: Place) -> None:
     place.ask("echo", 5)
     queue = Silent(place.space._core.store)
-    told: list[Status] = []
+    told: list[WorkerStatus] = []
     tools = tools_for(place.root)._replace(monotonic=hours_later(queue))
     seen = place.work({"echo": echo}, queue=queue, tools=tools, tell=told.append, wait=soon)
     assert [each.trouble for each in told if each.trouble] == ["the store does not answer"]  # once
@@ -667,9 +667,9 @@ def test_a_silence_that_ends_while_it_is_noticed_is_not_told(place: Place) -> No
     place.ask("echo", 5)
     queue = Silent(place.space._core.store)
     through = threading.Event()
-    told: list[Status] = []
+    told: list[WorkerStatus] = []
 
-    def tell(status: Status) -> None:
+    def tell(status: WorkerStatus) -> None:
         told.append(status)
         if status.answered:
             through.set()
@@ -695,7 +695,7 @@ def test_what_is_told_last_is_how_it_stands(place: Place) -> None:
     newer = threading.Event()
     overtaken: list[bool] = []
 
-    def tell(status: Status) -> None:
+    def tell(status: WorkerStatus) -> None:
         if status.trouble is None:
             newer.set()
             return

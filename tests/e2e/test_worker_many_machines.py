@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from clia.facade.config import Config
 from clia.store.procrastinate_queue import ProcrastinateQueue
-from clia.workers.wakeups import waking
+from clia.workers.setup import wake_on_notifications
 from support.effects import QUICK, echo, in_background, made_space, worker_for
 from support.space_driver import postgres_url
 from support.worker_driver import Place, check_answered_once, start
@@ -15,7 +15,7 @@ from support.worker_driver import Place, check_answered_once, start
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.workers.worker import Status
+    from clia.workers.worker import WorkerStatus
 
 ONE = "def main(input):\n    return request('echo', input)\n"
 PATIENCE = 60.0
@@ -37,14 +37,14 @@ def test_a_worker_that_sleeps_is_woken_by_the_request(tmp_path: Path, postgres_a
     queue = ProcrastinateQueue(space._core.store, postgres_address, space.id)
     idle, answered = threading.Event(), threading.Event()
 
-    def tell(status: Status) -> None:
+    def tell(status: WorkerStatus) -> None:
         idle.set()
         if status.answered:
             answered.set()
 
     config = Config(worker=QUICK._replace(poll_seconds=3600.0))
     worker = worker_for(space, tmp_path / "space", {"echo": echo}, config, queue=queue, tell=tell)
-    with waking(space, queue, worker.wake):
+    with wake_on_notifications(space, queue, worker.wake):
         thread = in_background(worker)
         try:
             assert idle.wait(PATIENCE)

@@ -14,7 +14,7 @@ import clia as library
 from clia.forge import server
 from clia.forge.api.idempotency import Once
 from clia.forge.server import open_forge
-from clia.store.feed_interface import FEED
+from clia.store.interface import FEED
 from clia.users.service import User, UserInfo, Users, users_of
 from support.forge_server import PATIENCE, PERSON, Api, ForgeProcess, Place, eventually, made_place
 from support.own_postgres import own_server
@@ -124,7 +124,7 @@ def test_a_key_whose_request_died_in_between_is_never_used_for_a_second_change(t
         assert api("POST", path, body, Idempotency_Key="k-2", content_type="application/json").status == 200
 
 
-class Meeting(Users):
+class HubSync(Users):
     """Users that two forges look at together: neither goes on before the other has looked."""
 
     met: Barrier
@@ -147,7 +147,7 @@ def test_two_forges_that_start_together_make_one_admin(tmp_path: Path, kind: str
         forge = open_forge([str(root)], QUICK)
         try:
             core = forge.sites["repo"].space._core
-            forge.users = Meeting(core.store, core.clock, lambda: f"secret-{number}")
+            forge.users = HubSync(core.store, core.clock, lambda: f"secret-{number}")
             forge.users.met = met
             served = server._said(forge, "http://forge", None)
             return served.user, served.link

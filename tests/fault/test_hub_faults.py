@@ -75,7 +75,7 @@ def test_a_push_that_nobody_answered_is_settled_by_reading_the_hub(tmp_path: Pat
         kill_next_push(hub, landed=landed)
         assert one.refs.move_together([(HEAD, None, first), (RECORD, None, first)], "test")
         assert at_hub(hub) == {HEAD: first, RECORD: first} == {name: one.refs.get(name) for name in (HEAD, RECORD)}
-        assert not one.ledger.refs
+        assert not one.unpublished.refs
 
 
 def test_a_push_that_landed_unanswered_and_was_built_upon_is_no_lost_race(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_push_that_landed_unanswered_and_was_built_upon_is_no_lost_race(tmp_pa
         there = at_hub(hub)[HEAD]
         assert git("rev-parse", f"{there}^", cwd=hub.repository).strip() == first
         assert one.refs.get(HEAD) in (first, there)
-        assert not one.ledger.refs
+        assert not one.unpublished.refs
 
 
 @pytest.mark.parametrize("lock", [f"{HEAD}.lock", "packed-refs.lock"])
@@ -103,7 +103,7 @@ def test_a_hub_where_somebody_else_is_in_the_middle_of_a_push_is_tried_again(tmp
         hook.chmod(0o755)
         one.refs.move(HEAD, first, None, "test")
         assert at_hub(hub) == {}
-        assert not one.ledger.refs
+        assert not one.unpublished.refs
 
 
 def test_all_locks_that_a_killed_fetch_has_left_are_broken_at_once(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_all_locks_that_a_killed_fetch_has_left_are_broken_at_once(tmp_path: Pat
             each.parent.mkdir(parents=True, exist_ok=True)
             each.touch()
         assert two.hub.fetch()
-        assert {ref for ref, _ in two.hub.known_under("refs/heads/agents/")} == set(heads)
+        assert {ref for ref, _ in two.hub.tracked_under("refs/heads/agents/")} == set(heads)
 
 
 def test_a_way_that_breaks_in_the_middle_of_a_push_is_tried_again(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_way_that_breaks_in_the_middle_of_a_push_is_tried_again(tmp_path: Path
         one.refs.move(HEAD, None, cid, "test")
         assert proxy.met.is_set()
         assert at_hub(hub) == {HEAD: cid}
-        assert not one.ledger.refs
+        assert not one.unpublished.refs
 
 
 def test_a_way_that_keeps_breaking_leaves_the_hub_as_it_was(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_a_way_that_keeps_breaking_leaves_the_hub_as_it_was(tmp_path: Path) -> N
         proxy.cut_request(LARGE // 2)
         one.refs.move(HEAD, None, cid, "test")
         assert proxy.met.is_set()
-        assert (one.refs.get(HEAD), one.ledger.refs) == (cid, {HEAD})
+        assert (one.refs.get(HEAD), one.unpublished.refs) == (cid, {HEAD})
         assert at_hub(hub) == {}
         git("fsck", "--strict", cwd=hub.repository)
         assert one.hub is not None
-        assert one.hub.away() is not None
+        assert one.hub.outage() is not None
 
 
 def test_an_answer_that_is_lost_on_the_way_is_read_again(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_an_answer_that_is_lost_on_the_way_is_read_again(tmp_path: Path) -> None
         one.refs.move(HEAD, None, first, "test")
         assert proxy.met.is_set()
         assert one.refs.get(HEAD) == at_hub(hub)[HEAD] == first
-        assert not one.ledger.refs
+        assert not one.unpublished.refs
 
 
 @pytest.mark.parametrize("fault", ["refused", "silent", "wrong password", "not there"])
@@ -168,16 +168,16 @@ def test_a_hub_that_cannot_be_reached_holds_nobody_up(tmp_path: Path, fault: str
         assert one.hub is not None
         with failing(proxy, hub, fault):
             one.refs.move(HEAD, None, first, "test")
-            assert one.ledger.refs == {HEAD}
-            found = one.hub.away()
+            assert one.unpublished.refs == {HEAD}
+            found = one.hub.outage()
             assert found is not None
             assert found.reason
-            assert password not in f"{found} {one.hub.address()} {one.hub.gone().to_json()}"
-            assert not one.hub.fetch(insist=True)
-            assert fault != "silent" or "in time" in one.hub.gone().message  # and not when the other side has had enough
+            assert password not in f"{found} {one.hub.address()} {one.hub.unreachable().to_json()}"
+            assert not one.hub.fetch(retry_now=True)
+            assert fault != "silent" or "in time" in one.hub.unreachable().message  # and not when the other side has had enough
         if fault != "wrong password":
-            assert one.hub.fetch(insist=True)
-            assert one.hub.away() is None
+            assert one.hub.fetch(retry_now=True)
+            assert one.hub.outage() is None
         assert at_hub(hub) == {}
 
 
@@ -210,7 +210,7 @@ def test_a_ref_that_moved_at_the_hub_is_never_forced(tmp_path: Path, moved: str)
         assert caught.value.fields["actual"] == theirs
         assert at_hub(hub).get(HEAD) == theirs
         assert one.refs.get(HEAD) == (theirs if moved == "on" else second)  # what is ours stays, until somebody decides
-        assert not one.ledger.refs
+        assert not one.unpublished.refs
 
 
 def test_a_server_of_the_first_protocol_is_a_hub_too(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_a_server_that_cannot_write_for_a_while_is_worked_without(tmp_path: Path
         work(one, "scout", "alone")
         assert (owed(one), at_hub(hub)[HEADS + "scout"]) == (["scout"], before)
         error = refused("hub-away", one.hub_sync)
-        assert "cannot take anything now: unable to write" in error.message
+        assert "cannot accept pushes now: unable to write" in error.message
         one.start("scout", "commits")
         run(one, tmp_path / "one")
         full.unlink()

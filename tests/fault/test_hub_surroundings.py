@@ -13,11 +13,10 @@ import pytest
 import clia
 from clia.errors import StaleRef
 from clia.hub import remote as git_hub
-from clia.hub.periodic_sync import kept_in_step
+from clia.hub.periodic_sync import periodic_sync
 from clia.space.feed import Looking
-from clia.store.feed_interface import FEED
 from clia.store.file_locks import FileLocks
-from clia.store.lock_interface import OF_ONE_CLONE
+from clia.store.interface import CLONE_LOCKS, FEED
 from clia.store.postgres_locks import PostgresLocks
 from support import git
 from support.crashes import assert_killed
@@ -267,7 +266,7 @@ def test_no_password_is_kept_with_the_reason_why_the_hub_is_away(tmp_path: Path,
 def test_a_hub_that_is_away_is_not_asked_again_before_a_while_has_passed(
     tmp_path: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(git_hub, "AGAIN_SECONDS", 3600.0)
+    monkeypatch.setattr(git_hub, "BACKOFF_SECONDS", 3600.0)
     environment, notes = fake_git(tmp_path / "bin")
     machine(tmp_path / "one", hub).close()
     with opened(tmp_path / "one", environment=environment) as one:
@@ -314,7 +313,7 @@ def test_a_clone_is_kept_in_step_after_a_failure_and_once_more_at_the_end(tmp_pa
 
     with machine(tmp_path / "one", hub) as one:
         one.spawn("scout", BRIEFING)
-        with kept_in_step(one, 1.0, wait):
+        with periodic_sync(one, 1.0, wait):
             waits.get(timeout=PATIENCE)
             with away(hub):
                 made = work(one, "scout", "first")
@@ -331,7 +330,7 @@ def test_a_clone_is_kept_in_step_after_a_failure_and_once_more_at_the_end(tmp_pa
 
 def test_trying_a_lock_about_one_clone_asks_no_server(tmp_path: Path) -> None:
     locks = PostgresLocks("postgresql://127.0.0.1:1/nowhere", "space", FileLocks(str(tmp_path)))
-    for name in OF_ONE_CLONE:
+    for name in CLONE_LOCKS:
         with locks.attempt(name) as ours:
             assert ours
 
@@ -351,7 +350,7 @@ def test_an_agent_that_another_machine_archived_is_restored_without_a_sync(
         with away(hub):  # whoever knows of it says what is the matter
             refused("work-elsewhere" if shared else "no-such-agent", lambda: two.restore("scout"))
             refused("no-such-agent", lambda: two.restore("nobody"))
-        two._meeting._hub._is_there()  # type: ignore[union-attr]  # and not only after a while
+        two._hub_sync._hub._clear_outage()  # type: ignore[union-attr]  # and not only after a while
         two.restore("scout")
         assert (two.head("scout"), two.agents(archived=True)) == (head, [])
         assert HEADS + "scout" in at_hub(hub)

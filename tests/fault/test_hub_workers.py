@@ -10,7 +10,7 @@ import pytest
 
 import clia
 from clia.facade.config import Config
-from clia.hub import ledger
+from clia.hub import unpublished
 from support import git
 from support.effects import worker_for
 from support.git_hubs import Hub, away
@@ -99,7 +99,9 @@ def test_an_answer_that_cannot_be_given_here_is_given_when_the_hub_is_back(tmp_p
         gone: list[Path] = []
         found = run(two, tmp_path / "two", step)
         assert (found.given_up, found.answered) == (0, 0)
-        assert [(each.attempts, "has not seen" in str(each.error)) for each in two.running.queue.waiting()] == [(0, True)]
+        assert [(each.attempts, "does not have the last work" in str(each.error)) for each in two.running.queue.waiting()] == [
+            (0, True)
+        ]
         gone[0].rename(hub.repository)
         two.hub_sync()
         assert run(two, tmp_path / "two", step, to_the_end=True).answered == 1
@@ -129,7 +131,7 @@ def test_of_many_agents_the_same_ones_are_left_to_others(
         with away(hub):
             refused("agent-not-here", lambda: two.head("unseen"))
             assert two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
-            monkeypatch.setattr(ledger, "_MANY", 1)
+            monkeypatch.setattr(unpublished, "_SCAN_FROM", 1)
             assert two.elsewhere(["seen", "unseen", "nobody"]) == {"unseen"}
 
 
@@ -282,7 +284,7 @@ def test_whoever_has_all_that_the_hub_has_may_work_while_it_is_away(
             git("update-ref", HEADS + "scout", more_at_hub(hub, "scout"), cwd=hub.repository)
             two.hub_sync()
         elif how == "never done":
-            two._meeting.ledger.expect([(TRACES + "scout", None, "1" * 40)])  # type: ignore[union-attr]
+            two._hub_sync.unpublished.announce([(TRACES + "scout", None, "1" * 40)])  # type: ignore[union-attr]
             work(two, "scout", "more")
         else:
             way.unlink()
@@ -298,17 +300,17 @@ def test_what_others_do_while_a_machine_syncs_is_not_forgotten(
     """What it has read is behind by then; with the hub away, work on from there would be a fork."""
     with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
         one.spawn("scout", BRIEFING)
-        meeting = two._meeting
-        assert meeting is not None
-        read = meeting._hub.fetch
+        hub_sync = two._hub_sync
+        assert hub_sync is not None
+        read = hub_sync._hub.fetch
 
-        def fetch(agent: str | None = None, *, insist: bool = False) -> bool:
-            found = read(agent, insist=insist)
+        def fetch(agent: str | None = None, *, retry_now: bool = False) -> bool:
+            found = read(agent, retry_now=retry_now)
             work(one, "scout", "meanwhile")
             return found
 
         with monkeypatch.context() as patched:
-            patched.setattr(meeting._hub, "fetch", fetch)
+            patched.setattr(hub_sync._hub, "fetch", fetch)
             two.hub_sync()
         with away(hub):
             refused("work-elsewhere", lambda: work(two, "scout", "more"))
@@ -321,8 +323,8 @@ def test_a_definition_that_never_came_is_not_waited_for(tmp_path: Path, hub: Hub
         begin(one, "scout")
         one.register_type("probe", "finding")
         two.hub_sync()
-        assert two._meeting is not None
-        two._meeting.ledger.expect([(chain, None, "1" * 40)])  # as a process leaves it that dies before its push
+        assert two._hub_sync is not None
+        two._hub_sync.unpublished.announce([(chain, None, "1" * 40)])  # as a process leaves it that dies before its push
         two.hub_sync()
         with away(hub):
             refused("unknown-kind", lambda: two.commit("scout", "nothing", changes={"a": b"1"}))

@@ -17,12 +17,12 @@ import pytest
 
 from clia.facade import wiring
 from clia.facade.config import Config
+from clia.store.interface import Task
 from clia.store.postgres_server import lock_number
-from clia.store.queue_interface import Task
 from clia.users.service import users_of
 from clia.workers.fleet import WORKER
-from clia.workers.heartbeats import About, Beats
-from clia.workers.tools import make_tools
+from clia.workers.heartbeats import HeartbeatWriter, ProcessInfo
+from clia.workers.setup import make_tools
 from support import git
 from support.effects import QUICK, in_background, worker_for
 from support.forge_server import Api, ForgeProcess, eventually
@@ -207,7 +207,7 @@ def test_machines_whose_clocks_are_two_hours_apart_go_by_one_clock(
             answers.commit(agent, "finding", changes={"a.txt": b"1"})
         check_leases(machines, ahead, behind)
         for number, space in enumerate((ahead, behind)):
-            Beats(space, About(WORKER, f"w{number}")).beat()
+            HeartbeatWriter(space, ProcessInfo(WORKER, f"w{number}")).beat()
         off = {each.name: each.clock_off for each in behind.fleet().workers}
         behind.hub_sync()
     assert off == {"w0": pytest.approx(HOUR, abs=PATIENCE), "w1": pytest.approx(-HOUR, abs=PATIENCE)}

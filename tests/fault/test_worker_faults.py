@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clia.workers.effects.context import Context
-    from clia.workers.worker import Status, Worker
+    from clia.workers.worker import Worker, WorkerStatus
     from support.own_postgres import Server
 
 
@@ -112,7 +112,7 @@ class Outage:
             assert self.noticed.wait(60)
         return payload * 10
 
-    def tell(self, status: Status) -> None:
+    def tell(self, status: WorkerStatus) -> None:
         (self.noticed.set if status.trouble else self.noticed.clear)()
 
     def answer_all(self) -> bool:

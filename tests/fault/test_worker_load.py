@@ -7,7 +7,7 @@ import threading
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
-from clia.store.claims import StoreQueue
+from clia.store.store_queue import StoreQueue
 from support.space_driver import postgres_url
 from support.worker_driver import Place, check_answered_once, start
 

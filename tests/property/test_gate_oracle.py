@@ -10,7 +10,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from clia.store.gate_interface import Facts, GrantFact, Question
+from clia.store.interface import GateFacts, GateQuestion, GrantFact
 from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
 from clia.testing.memory_store import MemoryStore
@@ -41,10 +41,10 @@ class World(NamedTuple):
     parents: list[tuple[int, int]]
     now: int
 
-    def facts(self) -> Facts:
+    def facts(self) -> GateFacts:
         """Numbers as names; some of them sort otherwise than their numbers."""
         grants = (GrantFact(f"g{n}", f"p{p}", f"t{t}", f"r{r}", x, e) for n, (p, t, r, x, e) in enumerate(self.grants))
-        return Facts(
+        return GateFacts(
             tuple(grants), tuple(f"p{p}" for p in self.trusted), tuple((f"t{one}", f"t{other}") for one, other in self.parents)
         )
 
@@ -87,7 +87,7 @@ def decided(store: Store, world: World) -> dict[Asked, list[str]]:
     found = {}
     with store.reading() as view:
         for peer, type_, trigger, execute in product(PEERS, TYPES, TRIGGERS, (False, True)):
-            cids = view.gate.allowing(Question(f"p{peer}", f"t{type_}", f"r{trigger}", world.now, execute))
+            cids = view.gate.allowing(GateQuestion(f"p{peer}", f"t{type_}", f"r{trigger}", world.now, execute))
             if cids:
                 found[peer, type_, trigger, execute] = cids
     return found

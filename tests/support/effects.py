@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import clia
 from clia.facade.config import Config, ProgramRule, WorkerOptions
 from clia.sessions.model import Request
-from clia.store.claims import StoreQueue
+from clia.store.store_queue import StoreQueue
 from clia.workers.effects import Effects
 from clia.workers.effects.context import Context, Tools
-from clia.workers.tools import make_tools
-from clia.workers.worker import Parts, Worker
+from clia.workers.setup import make_tools
+from clia.workers.worker import Worker, WorkerDependencies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ def worker_for(
     tools = more.pop("tools", None) or tools_for(root)
     effects = Effects(chosen, tools.environment, others=handlers)
     queue = more.pop("queue", None) or StoreQueue(space._core.store)
-    return Worker(Parts(space, effects, queue, tools, chosen, more.pop("name", "w1"), **more))
+    return Worker(WorkerDependencies(space, effects, queue, tools, chosen, more.pop("name", "w1"), **more))
 
 
 class Asked(NamedTuple):

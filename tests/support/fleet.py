@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from clia.workers.fleet import FLEET, WORKER, Beat
+from clia.workers.fleet import FLEET, WORKER, Heartbeat
 
 if TYPE_CHECKING:
     import clia
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 NOW = 1_800_000_000.0
 
 
-def beat(name: str = "w1", **more: Any) -> Beat:
+def beat(name: str = "w1", **more: Any) -> Heartbeat:
     """What a worker says that just beat."""
-    row = Beat(f"id-{name}", WORKER, name, "north", "c1", 7, "0.1.0", NOW - 60, NOW, NOW, 5.0, 12, ["echo"], 4)
+    row = Heartbeat(f"id-{name}", WORKER, name, "north", "c1", 7, "0.1.0", NOW - 60, NOW, NOW, 5.0, 12, ["echo"], 4)
     return row._replace(**more)
 
 
-def put(space: clia.Space, *rows: Beat) -> None:
+def put(space: clia.Space, *rows: Heartbeat) -> None:
     with space._core.store.writing() as change:
         for number, row in enumerate(rows):
             made = row._asdict() | {"running": [list(each) for each in row.running]}

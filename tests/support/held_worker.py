@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from clia.facade.config import Config
-from clia.hub.periodic_sync import kept_in_step
+from clia.hub.periodic_sync import periodic_sync
 from support.effects import worker_for
 from support.machines import OPTIONS, Machines
 
@@ -60,7 +60,7 @@ def work(machines: Machines, machine: str, name: str) -> None:
             never.wait(0.02)
         return payload * 10
 
-    with machines.open(machine) as space, closing(space.running.queue) as queue, kept_in_step(space, 0.5):
+    with machines.open(machine) as space, closing(space.running.queue) as queue, periodic_sync(space, 0.5):
         worker = worker_for(space, machines.root(machine), {"step": step}, Config(worker=OPTIONS), queue=queue, name=name)
         status = worker.run(until_idle=True)
     machines.paper.note("ended", name, str(status.answered), str(status.gone), str(status.given_up))

@@ -10,9 +10,10 @@ from clia.git.libgit2 import GitHandle
 from clia.git.objects import GitObjects
 from clia.git.records import Stamp
 from clia.git.refs import GitRefs
-from clia.hub.interface import BRANCHES
+from clia.hub.records import BRANCHES
 from clia.hub.refs import HubRefs
-from clia.hub.remote import RemoteHub, Where
+from clia.hub.remote import RemoteHub, RemoteHubOptions
+from clia.hub.unpublished import UnpublishedWork
 from support import git
 from support.space_driver import settings
 
@@ -27,20 +28,20 @@ BY = Stamp("Tess", "tess@example.org", 1_777_000_000)
 SECONDS = 20.0
 
 
-class Owing:
-    """A ledger in memory: the refs that were moved here alone."""
+class RecordedWork(UnpublishedWork):
+    """Unpublished work in memory: the refs that were moved only here."""
 
     def __init__(self) -> None:
         self.refs: set[str] = set()
 
-    def owes(self, ref: str) -> bool:
+    def has(self, ref: str) -> bool:
         return ref in self.refs
 
-    def owe(self, ref: str) -> None:
+    def record(self, ref: str) -> None:
         self.refs.add(ref)
 
-    def expect(self, moves: object) -> None:
-        """Nobody else has this ledger."""
+    def announce(self, moves: object) -> None:
+        """No other machine reads it."""
 
 
 class Clone(NamedTuple):
@@ -49,7 +50,7 @@ class Clone(NamedTuple):
     root: Path
     objects: GitObjects
     refs: Refs
-    ledger: Owing
+    unpublished: RecordedWork
     hub: RemoteHub | None = None
 
     def commit(self, text: str, *parents: str) -> str:
@@ -66,7 +67,7 @@ class _Parts(NamedTuple):
 def alone(root: Path) -> Clone:
     """On a repository that nobody shares but its own processes."""
     parts = _parts(root)
-    return Clone(root, parts.objects, parts.refs, Owing())
+    return Clone(root, parts.objects, parts.refs, RecordedWork())
 
 
 def sharing(root: Path, hub: Hub, heads: str = BRANCHES, seconds: float = SECONDS) -> Clone:
@@ -74,10 +75,12 @@ def sharing(root: Path, hub: Hub, heads: str = BRANCHES, seconds: float = SECOND
     parts = _parts(root, hub.environment)
     if not git("remote", cwd=root):
         git("remote", "add", "hub", hub.url, cwd=root)
-    remote = RemoteHub(parts.handle, parts.command, parts.refs, Where("hub", heads, seconds, str(root / ".git/hub-away")))
-    ledger = Owing()
-    refs = HubRefs(remote, GitGraph(parts.handle, parts.objects), ledger, lambda _: None)
-    return Clone(root, parts.objects, refs, ledger, remote)
+    remote = RemoteHub(
+        parts.handle, parts.command, parts.refs, RemoteHubOptions("hub", heads, seconds, str(root / ".git/hub-away"))
+    )
+    unpublished = RecordedWork()
+    refs = HubRefs(remote, GitGraph(parts.handle, parts.objects), unpublished, lambda _: None)
+    return Clone(root, parts.objects, refs, unpublished, remote)
 
 
 def _parts(root: Path, more: Mapping[str, str] | None = None) -> _Parts:

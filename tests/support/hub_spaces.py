@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from clia.workers.effects.context import Context
-    from clia.workers.worker import Status
+    from clia.workers.worker import WorkerStatus
     from support.git_hubs import Hub
 
 HEADS, RECORDS, TRACES = "refs/heads/agents/", "refs/clia/agents/", "refs/notes/clia/trace/"
@@ -68,7 +68,9 @@ def more_at_hub(hub: Hub, agent: str) -> str:
     return git("commit-tree", "-p", head, "-m", "by hand", f"{head}^{{tree}}", cwd=hub.repository).strip()
 
 
-def run(space: clia.Space, root: Path, step: Callable[[Context, Any], Any] | None = None, *, to_the_end: bool = False) -> Status:
+def run(
+    space: clia.Space, root: Path, step: Callable[[Context, Any], Any] | None = None, *, to_the_end: bool = False
+) -> WorkerStatus:
     """A worker with the effects that are built in, which looks once or until nothing is left; what happened."""
     handlers = {} if step is None else {"step": step}
     worker = worker_for(space, root, handlers, Config(worker=ONCE), queue=space.running.queue)

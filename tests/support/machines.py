@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
 from clia.facade.config import Config
-from clia.hub.periodic_sync import kept_in_step
+from clia.hub.periodic_sync import periodic_sync
 from support.effects import QUICK, worker_for
 from support.git_hubs import bare
 from support.space_driver import BRIEFING, Paper, settings
@@ -99,7 +99,7 @@ def work(machines: Machines, machine: str, name: str) -> None:
         return payload * 10
 
     config = Config(worker=OPTIONS)
-    with machines.open(machine) as space, closing(space.running.queue) as queue, kept_in_step(space, 0.5):
+    with machines.open(machine) as space, closing(space.running.queue) as queue, periodic_sync(space, 0.5):
         worker_for(space, machines.root(machine), {"step": step}, config, queue=queue, name=name).run(until_idle=True)
 
 

@@ -9,8 +9,7 @@ from clia.store.procrastinate_queue import ProcrastinateQueue
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from clia.store.interface import Store
-    from clia.store.queue_interface import Claim, Task
+    from clia.store.interface import Claim, Store, Task
 
 
 def age(address: str, seconds: float) -> None:

@@ -25,7 +25,7 @@ from clia.sessions import records
 from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
 from clia.space.events import read_events
-from clia.store.feed_interface import FEED
+from clia.store.interface import FEED
 from clia.values import refs as names
 from clia.values.typed_objects import parse
 from support import git, postgres

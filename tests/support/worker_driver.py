@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import clia
 from clia.facade.config import Config
-from clia.store.claims import StoreQueue
 from clia.store.procrastinate_queue import ProcrastinateQueue
+from clia.store.store_queue import StoreQueue
 from support.crashes import kill_self
 from support.effects import QUICK, fake_agent, worker_for
 from support.space_driver import BRIEFING, Paper, settings
 
 if TYPE_CHECKING:
-    from clia.store.queue_interface import Queue
+    from clia.store.interface import Queue
     from clia.workers.effects.context import Context
 
 CHAIN = """

@@ -9,8 +9,7 @@ from __future__ import annotations
 from clia.api.records import MAYBE_STRING
 from clia.api.shapes import COUNT, FLAG, STRING, TEXT, Listed, Mapped, Optional, Record
 from clia.api.verbs import ADMIN, GET, POST, VIEWER, Verb, body
-from clia.hub.ledger import Elsewhere
-from clia.hub.records import Fork, HubStatus, Synced
+from clia.hub.records import Elsewhere, Fork, HubStatus, Synced
 
 _TUPLE = Listed(STRING, tuple)
 _FORK = Record(Fork, agent=STRING, base=MAYBE_STRING, ours=STRING, theirs=STRING, ahead=COUNT, behind=COUNT)

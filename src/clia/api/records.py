@@ -62,8 +62,7 @@ from clia.space.model import (
     UpToDate,
 )
 from clia.space.purging import Purged
-from clia.store.interface import Edge
-from clia.store.queue_interface import Task, Waiting
+from clia.store.interface import Edge, Task, Waiting
 from clia.values.typed_objects import Briefing, ConsoleTrace, as_object, as_typed
 
 TYPE_CHECKING = False

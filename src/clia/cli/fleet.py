@@ -10,7 +10,7 @@ from clia.cli.output import emit_json, one_line, write
 from clia.cli.space.common import add_space, space_of
 from clia.space.adoption import title_of
 from clia.space.model import as_json
-from clia.workers.fleet import ALIVE, NO_PROCESS, OFF
+from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE, NO_PROCESS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _hub(hub: HubStanding | None) -> str:
 
 
 def _clock(off: float) -> str:
-    return "" if abs(off) <= OFF else f"{span(abs(off))} {'ahead' if off > 0 else 'behind'}"
+    return "" if abs(off) <= CLOCK_TOLERANCE else f"{span(abs(off))} {'ahead' if off > 0 else 'behind'}"
 
 
 def _show_processes(workers: Sequence[Process]) -> None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from clia.errors import Conflict, InvalidInput, NotFound, StaleRef, TransportError
-from clia.hub.interface import APART, BRANCHES
+from clia.hub.records import BRANCHES, PUBLISHED_REFS
 from clia.space.adoption import NEW, Adopted
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 HUB, HUB_HEADS, HUB_ADDRESS, HUB_SECONDS = "clia.hub", "clia.hubHeads", "clia.hubAddress", 60
 """Settings of git: which remote is the hub, where it keeps agents' heads, and where it was seen last. So many seconds an exchange
 with it may take."""
-NOTEBOOK = "hub-away.json"
+OUTAGE_FILE = "hub-away.json"
 """Beside the store: since when the hub is away."""
 _REMOTE = "hub"
 _SECRET = re.compile(r"^\w[\w+.-]*://[^/@]*:[^@]*@|[?&][^=&]*(?:token|password|secret|key)[^=&]*=", re.IGNORECASE)
@@ -73,8 +73,8 @@ def reach(git: Git, wish: HubWish) -> Reached:
     _check_is_another(git, remote)
     git.handle.repo.config[HUB] = remote
     hub = _hub(git)
-    if not hub.fetch(insist=True) or not hub.read(MARK):
-        raise hub.gone()
+    if not hub.fetch(retry_now=True) or not hub.read(MARK):
+        raise hub.unreachable()
     return Reached(_same_space(git, remote), before)
 
 
@@ -84,10 +84,10 @@ def settle(git: Git, wish: HubWish, space: str, by: Stamp) -> str:
     config = git.handle.repo.config
     config[HUB_HEADS] = _agreed(git, _hub(git), wish.heads, by)
     hub = _hub(git)
-    if not hub.fetch(insist=True):
-        raise hub.gone()
+    if not hub.fetch(retry_now=True):
+        raise hub.unreachable()
     config[HUB_ADDRESS] = hub.address()
-    there = hub.known(names.SPACE) or _offered(hub, space)
+    there = hub.tracked(names.SPACE) or _offered(hub, space)
     ours = git.refs.get(names.SPACE)
     if ours not in (None, there):
         raise _other_space(ours, there)
@@ -134,7 +134,7 @@ def keep_mark(git: Git, hub: RemoteHub, named: str | None) -> None:
     recognize(git, hub, named)
     ours = git.refs.get(names.tracking(hub.remote, MARK))
     if ours is not None and hub.mark() is None:
-        hub.give_mark(ours)
+        hub.push_mark(ours)
         recognize(git, hub, named)  # another machine may have been quicker
     if git.setting(HUB_ADDRESS) != hub.address():
         git.handle.repo.config[HUB_ADDRESS] = hub.address()
@@ -158,8 +158,8 @@ def agree_on_store(git: Git, store: str | None, by: Stamp, *, anew: bool) -> str
     hub, before = _hub(git), mark_of(git)
     with _put_back_on_failure(git):
         if not hub.read(MARK):
-            raise hub.gone()
-        mark = hub.known(MARK)
+            raise hub.unreachable()
+        mark = hub.tracked(MARK)
         known = _read(git, mark) if mark else before or Mark(str(uuid4()), git.setting(HUB_HEADS) or BRANCHES)
         while mark is None or (known.store != store and (known.store is None or anew)):
             mark = _marked(git, hub, mark, known._replace(store=store), by)  # another machine may have said something else
@@ -169,7 +169,7 @@ def agree_on_store(git: Git, store: str | None, by: Stamp, *, anew: bool) -> str
 
 def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
     """Where the hub keeps agents' heads: what it says itself, for all machines; said now where nobody has."""
-    mark = hub.known(MARK)
+    mark = hub.tracked(MARK)
     if mark is None:
         mark = _marked(git, hub, None, Mark(str(uuid4()), wished or BRANCHES), by)
     known = _read(git, mark)
@@ -177,7 +177,7 @@ def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
     if wished in (None, heads):
         return heads
     git.handle.repo.config[HUB_HEADS] = heads
-    if not _hub(git).fetch(insist=True) or _hub(git).known_under(names.HEADS):
+    if not _hub(git).fetch(retry_now=True) or _hub(git).tracked_under(names.HEADS):
         raise Conflict(
             f"the hub keeps agents' heads as {heads}, and has some",
             code="other-heads",
@@ -208,7 +208,7 @@ def _read(git: Git, mark: str) -> Mark:
         name, heads, store = made["id"], made["heads"], made.get("store")
     except (ValueError, KeyError, TypeError):
         name, heads, store = None, None, None
-    if not isinstance(name, str) or heads not in (BRANCHES, APART):
+    if not isinstance(name, str) or heads not in (BRANCHES, PUBLISHED_REFS):
         raise InvalidInput(f"{MARK} at the hub cannot be read", code="invalid-hub", fields={"ref": MARK})
     return Mark(name, str(heads), store if isinstance(store, str) else None)
 
@@ -233,9 +233,11 @@ def _offered(hub: RemoteHub, space: str) -> str:
 
 def check(wish: HubWish) -> None:
     """``InvalidInput`` where a wish cannot be one, whatever is there."""
-    if wish.heads not in (None, BRANCHES, APART):
+    if wish.heads not in (None, BRANCHES, PUBLISHED_REFS):
         raise InvalidInput(
-            f"agents' heads are kept as {BRANCHES} or {APART}, not {wish.heads!r}", code="invalid-heads", fields={"field": "heads"}
+            f"agents' heads are kept as {BRANCHES} or {PUBLISHED_REFS}, not {wish.heads!r}",
+            code="invalid-heads",
+            fields={"field": "heads"},
         )
     if not wish.address or wish.address.startswith("-") or not wish.address.isprintable():
         raise InvalidInput(f"{wish.address!r} is no address of a hub", code="invalid-hub", fields={"field": "hub"})
@@ -263,7 +265,7 @@ def kept_on_failure(git: Git) -> Iterator[None]:
 @contextmanager
 def _put_back_on_failure(git: Git) -> Iterator[None]:
     """The repository's own settings, which space it is, what is known of remotes, and whether the hub is away."""
-    files = [os.path.join(git.handle.common_dir, *each) for each in (("config",), ("clia", NOTEBOOK))]
+    files = [os.path.join(git.handle.common_dir, *each) for each in (("config",), ("clia", OUTAGE_FILE))]
     contents, known = [_content(path) for path in files], _known(git)
     try:
         yield

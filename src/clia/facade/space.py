@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from clia.federation.service import FederationResources
     from clia.git.records import Checkout, FileChange, Pushed
     from clia.git.workbench import GitWorkbench
-    from clia.hub.meeting import Meeting
+    from clia.hub.sync import HubSync
     from clia.sessions.service import Running
     from clia.space.adoption import Adopted
     from clia.space.checks import Report
@@ -80,7 +80,7 @@ class Parts(NamedTuple):
     place: str  # where lineage is asked who an agent is
     running: Running  # what sessions need
     abroad: FederationResources  # what federation needs
-    meeting: Meeting | None = None  # the hub, where there is one
+    meeting: HubSync | None = None  # the hub, where there is one
     close: Callable[[], None] = lambda: None  # lets go of what is neither the store nor a run
 
 
@@ -90,8 +90,8 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
     def __init__(self, core: Core, parts: Parts) -> None:
         self._core = core
         self._place = parts.place
-        self._meeting, self._close = parts.meeting, parts.close
-        self._envelope = envelope = Envelope(core, parts.workbench, parts.meeting.meet if parts.meeting else None)
+        self._hub_sync, self._close = parts.hub_sync, parts.close
+        self._envelope = envelope = Envelope(core, parts.workbench, parts.hub_sync.sync_agent if parts.hub_sync else None)
         self._registry = Registry(core, envelope)
         self._checkpoints = checkpoints = Checkpoints(core)
         self._agents = Agents(core, envelope, checkpoints)
@@ -111,9 +111,9 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         self._chains = BehaviourChains(core, envelope)
         self._set_up_sessions(checkpoints, parts.running)
         self._set_up_federation(parts.abroad)
-        if parts.meeting is not None:
-            parts.meeting.continues = self._keys.continues
-            parts.meeting.hold, parts.meeting.whole = envelope.held, envelope.at_work
+        if parts.hub_sync is not None:
+            parts.hub_sync.continues_keys = self._keys.continues
+            parts.hub_sync.hold, parts.hub_sync.hold_recovered = envelope.held, envelope.at_work
         envelope.recover_all()
 
     @property

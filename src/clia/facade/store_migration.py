@@ -18,7 +18,7 @@ from clia.hub.clone_ids import clone_id
 from clia.sessions.records import LIVE
 from clia.space.core import FOREIGN
 from clia.space.traces import stream
-from clia.store.interface import OWN
+from clia.store.interface import CLONE_KEYS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _FILE, _USERS, _TRACES = "space.db", "user/", stream("")
 _OF_PROCESSES = ("claim/", "fleet/", "queue/")  # who lives says so anew
 # These say what no clone can read from its refs again.
 _TOLD = ("feed/refs", FOREIGN, "sweep/")
-_MADE_ANEW = tuple(each for each in OWN if each not in _TOLD)
+_MADE_ANEW = tuple(each for each in CLONE_KEYS if each not in _TOLD)
 
 
 class Moved(NamedTuple):
@@ -71,7 +71,7 @@ def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:
     ):
         moved = _carry(old, new, without, settings.reached or _nothing)
         git.handle.repo.config[STORE] = settings.store
-        new.has_settled()
+        new.confirm_import()
     return moved
 
 
@@ -94,8 +94,8 @@ def _carry(old: SqliteStore, new: PostgresStore, without: tuple[str, ...], reach
     with old.reading() as view:
         traces = sum(len(view.streams.read(each)) for each in view.streams.names(_TRACES))
         moved = Moved(len(view.values.scan(LIVE)), traces, len(view.values.scan(_USERS)))
-    with old.leaving(without) as rows:
-        new.take_in(rows)
+    with old.exporting(without) as rows:
+        new.import_store(rows)
         reached("store-copied")
     reached("store-shut")
     return moved

@@ -15,7 +15,7 @@ from clia.facade.joining import (
     HUB,
     HUB_HEADS,
     HUB_SECONDS,
-    NOTEBOOK,
+    OUTAGE_FILE,
     agree_on_store,
     check_heads,
     keep_mark,
@@ -36,17 +36,17 @@ from clia.git.objects import GitObjects
 from clia.git.records import Stamp, TransferLimits
 from clia.git.refs import GitRefs
 from clia.git.workbench import GitWorkbench
-from clia.hub.clone_ids import clone_among_others, clone_id
-from clia.hub.interface import APART, BRANCHES
-from clia.hub.ledger import StoreLedger
-from clia.hub.meeting import Meeting
+from clia.hub.clone_ids import clone_id, unique_clone_id
+from clia.hub.records import BRANCHES, PUBLISHED_REFS
+from clia.hub.sync import HubSync
+from clia.hub.unpublished import UnpublishedWork
 from clia.redaction import secrets
 from clia.sessions.replay import Shelf
 from clia.sessions.service import Running
 from clia.space.core import Cleaner, Core
 from clia.space.traces import ENTRY_MAX
-from clia.store.claims import StoreQueue
 from clia.store.file_locks import FileLocks
+from clia.store.store_queue import StoreQueue
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ if TYPE_CHECKING:
     from clia.facade.joining import HubWish, Mark
     from clia.facade.settings import Settings
     from clia.hub.remote import RemoteHub
-    from clia.store.interface import Store
-    from clia.store.lock_interface import Locks
-    from clia.store.queue_interface import Queue
+    from clia.store.interface import Locks, Queue, Store
     from clia.values.clock import Clock
 
 
@@ -135,9 +133,9 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
         reached=settings.reached or _nowhere,
         clone=state.clone,
     )
-    hub, meeting = hub_of(git), None
+    hub, hub_sync = hub_of(git), None
     if hub is not None:
-        core, meeting = _met(git, hub, core)
+        core, hub_sync = _met(git, hub, core)
     chunks = _redact_chunk if settings.redact else _keep_chunk
     entry_max = settings.entry_max or _number(git, "clia.traceEntryMax") or ENTRY_MAX
     config = read_config(_config_path(git, settings), required=settings.config is not None)
@@ -145,7 +143,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
     where = (home, _address(git, settings), config.flows)
     workplace = os.path.join(home, "work")
     running = Running(_Lazily(config.flows), _SHELF, where, state.queue, _seed, config, workplace, core.clock)
-    parts = Parts(git.workbench, chunks, entry_max, place, running, _abroad(git, home, config), meeting, state.close)
+    parts = Parts(git.workbench, chunks, entry_max, place, running, _abroad(git, home, config), hub_sync, state.close)
     return Space(core, parts)
 
 
@@ -154,7 +152,7 @@ def hub_of(git: Git) -> RemoteHub | None:
     remote = git.setting(HUB)
     if remote is None:
         return None
-    from clia.hub.remote import RemoteHub, Where
+    from clia.hub.remote import RemoteHub, RemoteHubOptions
 
     if git.setting(f"remote.{remote}.url") is None:
         raise NotFound(
@@ -164,36 +162,36 @@ def hub_of(git: Git) -> RemoteHub | None:
             fields={"remote": remote},
         )
     heads = git.setting(HUB_HEADS) or BRANCHES
-    if heads not in (BRANCHES, APART):
-        message = f"the setting {HUB_HEADS} must be {BRANCHES} or {APART}, not {heads!r}"
+    if heads not in (BRANCHES, PUBLISHED_REFS):
+        message = f"the setting {HUB_HEADS} must be {BRANCHES} or {PUBLISHED_REFS}, not {heads!r}"
         raise InvalidInput(message, code="invalid-setting", fields={"field": HUB_HEADS})
     seconds = _number(git, "clia.hubSeconds") or HUB_SECONDS
-    where = Where(remote, heads, float(seconds), os.path.join(git.handle.common_dir, "clia", NOTEBOOK))
-    return RemoteHub(git.handle, git.command, git.refs, where)
+    options = RemoteHubOptions(remote, heads, float(seconds), os.path.join(git.handle.common_dir, "clia", OUTAGE_FILE))
+    return RemoteHub(git.handle, git.command, git.refs, options)
 
 
-def _met(git: Git, hub: RemoteHub, alone: Core) -> tuple[Core, Meeting]:
+def _met(git: Git, hub: RemoteHub, alone: Core) -> tuple[Core, HubSync]:
     """The space over refs that the hub shares, and what keeps the two in step."""
     from clia.hub.refs import HubRefs
 
     check_heads(git)
     if alone.clone is not None:
         _check_is_the_store(git, alone.store)
-    ledger = StoreLedger(alone.store, clone_id(git.handle.common_dir), alone.clock, shared=alone.clone is not None)
-    refs = HubRefs(hub, git.graph, ledger, alone.reached)
-    meeting: Meeting | None = None
+    unpublished = UnpublishedWork(alone.store, clone_id(git.handle.common_dir), alone.clock, shared=alone.clone is not None)
+    refs = HubRefs(hub, git.graph, unpublished, alone.reached)
+    hub_sync: HubSync | None = None
     notes = GitNotes(git.handle, git.objects, refs, git.graph)
     core = alone._replace(
         refs=refs,
         notes=notes,
-        seek=lambda name: meeting.seek(name) if meeting else None,
-        fresh=lambda name: meeting.refresh(name) if meeting else None,
-        catch_up=lambda: meeting is not None and meeting.catch_up(),
+        seek=lambda name: hub_sync.seek(name) if hub_sync else None,
+        fresh=lambda name: hub_sync.refresh(name) if hub_sync else None,
+        catch_up=lambda: hub_sync is not None and hub_sync.catch_up(),
     )
-    meeting = Meeting(core, alone, hub, ledger)
-    meeting.recognize = lambda: recognize(git, hub)
-    meeting.keep_mark = lambda: keep_mark(git, hub, None if alone.clone is None else _hub_of_store(alone.store))
-    return core, meeting
+    hub_sync = HubSync(core, alone, hub, unpublished)
+    hub_sync.check_hub = lambda: recognize(git, hub)
+    hub_sync.ensure_mark = lambda: keep_mark(git, hub, None if alone.clone is None else _hub_of_store(alone.store))
+    return core, hub_sync
 
 
 def _abroad(git: Git, home: str, config: Config) -> FederationResources:
@@ -269,7 +267,7 @@ def _state(git: Git, space_id: str, settings: Settings) -> _State:
         clone = clone_id(git.handle.common_dir)
         store = PostgresStore(where, f"{space_id}/{clone}", stays=lambda: git.setting(HUB) is None)
         return _State(store, locks, StoreQueue(store))
-    state = _shared_state(where, space_id, clone_among_others(git.handle.common_dir, locks), locks)
+    state = _shared_state(where, space_id, unique_clone_id(git.handle.common_dir, locks), locks)
     return state if settings.clock is not None else state._replace(clock=StoreClock(state.store, clock_of(settings)))
 
 
@@ -353,7 +351,7 @@ def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = Fal
         name = _name_of(store)
         if agree_on_store(git, name, by, anew=anew) != name:
             raise _other_store()
-        store.take_over(own)
+        store.merge_clone_state(own)
     finally:
         store.close()
 

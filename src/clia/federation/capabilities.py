@@ -16,7 +16,7 @@ from clia.git.records import FILE, TreeEntry
 from clia.space.adoption import CAPABILITIES_LOCK
 from clia.space.events import read_events, revoked_by
 from clia.space.model import EVENT
-from clia.store.gate_interface import Facts, GrantFact, Question
+from clia.store.interface import GateFacts, GateQuestion, GrantFact
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import check_count, check_flag, check_text, compose
@@ -155,7 +155,7 @@ class Capabilities:
 
     def allowed(self, space: str, type_: str, trigger: str, *, execute: bool = False) -> bool:
         """Whether the gate lets something in, as the refs are now."""
-        return bool(self._allowing(Question(space, type_, trigger, self._core.now(), execute)))
+        return bool(self._allowing(GateQuestion(space, type_, trigger, self._core.now(), execute)))
 
     def asking(self, peer: PinnedPeer) -> Callable[[str, str], bool]:
         """The gate for many questions about one peer: each answer holds while no ref that it rests on moves, for a second."""
@@ -190,7 +190,7 @@ class Capabilities:
                 fields={"peer": peer, "behaviour": behaviour},
             )
 
-    def _allowing(self, question: Question) -> list[str]:
+    def _allowing(self, question: GateQuestion) -> list[str]:
         store = self._core.store
         with store.reading() as view:
             if self.is_compiled(view):
@@ -217,21 +217,21 @@ class Capabilities:
         peers = [list(each) for each in refs.under(names.PEERS)]
         return [refs.get(names.CAPABILITIES), refs.get(names.TYPES), peers]
 
-    def facts(self) -> Facts:
+    def facts(self) -> GateFacts:
         """Everything that the gate decides by."""
         grants = (GrantFact(each.cid, each.space, each.type, each.trigger, each.execute, each.expires) for each in self.all())
         trusted = sorted(each.space for each in self._peers.all() if each.trusted)
         known = self._registry.types().known().items()
         # Chains may hold what plain git put there: a name that is none decides nothing.
         parents = ((name, parent) for name, parent in known if is_type_name(name) and is_type_name(parent) and parent is not None)
-        return Facts(tuple(grants), tuple(trusted), tuple(parents))
+        return GateFacts(tuple(grants), tuple(trusted), tuple(parents))
 
     def explain(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> Explained:
         """Which grant, trust and subtype allow something, or what is missing."""
         self._check(GrantRequest(peer, type_, trigger, execute), known_type=False)
         pinned = self._peers.get(peer)
         now = self._core.now()
-        allowing = self._allowing(Question(pinned.space, type_, trigger, now, execute))
+        allowing = self._allowing(GateQuestion(pinned.space, type_, trigger, now, execute))
         path = self._path(type_)
         near = [each for each in self.all() if each.space == pinned.space and each.trigger == trigger and each.type in path]
         missing = (

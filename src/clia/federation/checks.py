@@ -15,7 +15,7 @@ from clia.federation.claim_checks import ClaimChecker
 from clia.federation.statements import TOKEN_TYPE, TRIGGERS, claim_of, digest, read_statement, tracked_ref
 from clia.space.checks import Finding
 from clia.space.events import event_of
-from clia.store.gate_interface import Question
+from clia.store.interface import GateQuestion
 from clia.values import refs as names
 from clia.values.commit_messages import parse
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from clia.federation.statements import Statement
     from clia.git.records import Commit
     from clia.space.core import Core
-    from clia.store.gate_interface import Facts
+    from clia.store.interface import GateFacts
 
 _RESTORE_HINT = "an earlier one is in its history: git update-ref {} COMMIT"
 _CUT_OFF_CODES = frozenset(("no-genesis", "missing-object"))
@@ -229,16 +229,16 @@ class _FederationCheckRun:
             self._found("gate-differs", f"{message}; clia rebuild makes it anew", names.CAPABILITIES)
 
 
-def _questions(facts: Facts, now: int) -> Iterator[Question]:
+def _questions(facts: GateFacts, now: int) -> Iterator[GateQuestion]:
     types = sorted({*(each.type for each in facts.grants), *(each for pair in facts.parents for each in pair)})
     for peer in sorted({*facts.trusted, *(each.peer for each in facts.grants)}):
         for trigger in TRIGGERS:
             for type_ in types:
-                yield Question(peer, type_, trigger, now)
-                yield Question(peer, type_, trigger, now, execute=True)
+                yield GateQuestion(peer, type_, trigger, now)
+                yield GateQuestion(peer, type_, trigger, now, execute=True)
 
 
-def _allowing(facts: Facts, question: Question) -> list[str]:
+def _allowing(facts: GateFacts, question: GateQuestion) -> list[str]:
     """What the gate has to answer, by its rules."""
     above: Mapping[str, str] = dict(facts.parents)
     wider = [question.type]

@@ -41,8 +41,8 @@ from clia.forge.api.idempotency import Once
 from clia.forge.auth import identify, require
 from clia.forge.pages.common import forge_of
 from clia.space.feed import KEPT, Looking, oldest, trim
-from clia.store.feed_interface import FEED
-from clia.store.notifications import bell_of
+from clia.store.interface import FEED
+from clia.store.notifications import notifier_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.forge.forge import Forge, Site
     from clia.space.core import Core
-    from clia.store.feed_interface import Bell
+    from clia.store.interface import FeedNotifier
 
 EPOCH = "feed/epoch"
 
@@ -68,7 +68,7 @@ class FeedEntry(NamedTuple):
 class Feed:
     """Made by ``feed_of``. Threads may share it, but only one may wait."""
 
-    def __init__(self, core: Core, bell: Bell) -> None:
+    def __init__(self, core: Core, bell: FeedNotifier) -> None:
         self._store = core.store
         self._bell = bell
         self._looking = Looking(core)
@@ -124,7 +124,7 @@ class Feed:
 def feed_of(space: Space) -> Feed:
     """The feed of an open space; to be closed before it."""
     core = space._core  # noqa: SLF001  # the space's other face: what a watcher needs is no verb of it
-    return Feed(core, bell_of(core.store))
+    return Feed(core, notifier_for(core.store))
 
 
 def _check(number: int, field: str, least: int) -> int:

@@ -24,10 +24,10 @@ from clia.forge.app import create_app
 from clia.forge.federation import AT as FEDERATION
 from clia.forge.forge import forge_of
 from clia.forge.webhooks import Webhooks
-from clia.hub.periodic_sync import kept_in_step
+from clia.hub.periodic_sync import periodic_sync
 from clia.users.service import ADMIN
 from clia.workers.fleet import FORGE
-from clia.workers.heartbeats import About, beating
+from clia.workers.heartbeats import ProcessInfo, heartbeat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -189,11 +189,11 @@ def _beating(forge: Forge, bound: socket.socket) -> Iterator[None]:
     """The fleet of each space is told that it is served, by the address that no other forge of this machine has; and each space
     is kept in step with its hub."""
     host, port = bound.getsockname()[:2]
-    about = About(FORGE, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    about = ProcessInfo(FORGE, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     with ExitStack() as stack:
         for site in forge.sites.values():
-            stack.enter_context(beating(site.space, about))
-            stack.enter_context(kept_in_step(site.space, site.space.running.config.worker.hub_seconds))
+            stack.enter_context(heartbeat(site.space, about))
+            stack.enter_context(periodic_sync(site.space, site.space.running.config.worker.hub_seconds))
         yield
 
 

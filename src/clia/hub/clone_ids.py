@@ -1,8 +1,8 @@
-"""What tells one clone of a space from another.
+"""Clone ids.
 
-Invariant: an id is made once for a clone, and machines that share a store never go by the same one. A clone that was copied with
-all its files, as an image of a machine is, has the id of the clone that it was copied from; where a store is shared it gets one of
-its own. Where nothing is shared the id stays: what the clone keeps on a server is found by it.
+Invariant: an id is created once per clone, and machines that share a store have different ids. A clone that was copied with
+all its files (a machine image, say) has the id of its original; it gets a new one if it shares a store. Without a shared
+store the id stays, because what the clone keeps on a server is found by it.
 """
 
 from __future__ import annotations
@@ -16,57 +16,57 @@ from clia.identities.files import WritableLocalFiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.store.lock_interface import Locks
+    from clia.store.interface import Locks
 
 _LOCK = "@clone"
-_MOST = 64
+_MAX_BYTES = 64
 
 
 def clone_id(common_dir: str) -> str:
-    """The id of the clone; made once."""
+    """Return the id of the clone; create it if missing."""
     path = os.path.join(common_dir, "clia", "clone")
     files = WritableLocalFiles()
-    found = files.read(path, _MOST)
-    if found is None:
+    content = files.read(path, _MAX_BYTES)
+    if content is None:
         files.make_directory(os.path.dirname(path))
         clone = str(uuid4())
-        with suppress(AlreadyExists):  # another process was quicker
+        with suppress(AlreadyExists):  # created by another process
             files.create(path, clone.encode("ascii"))
-            files.replace(f"{path}-place", f"{clone} {_place(common_dir)}".encode("ascii"))
-        found = files.read(path, _MOST)
-    return (found or b"").decode("ascii")
+            files.replace(f"{path}-place", f"{clone} {_inode(common_dir)}".encode("ascii"))
+        content = files.read(path, _MAX_BYTES)
+    return (content or b"").decode("ascii")
 
 
-def clone_among_others(common_dir: str, locks: Locks) -> str:
-    """The id of a clone that shares its store: another one than that of the clone it was copied from."""
+def unique_clone_id(common_dir: str, locks: Locks) -> str:
+    """Return the id of a clone that shares its store; a copied clone gets a new id."""
     clone = clone_id(common_dir)
-    if _said(common_dir) == (clone, _place(common_dir)):
+    if _recorded_inode(common_dir) == (clone, _inode(common_dir)):
         return clone
     try:
         with locks.hold(_LOCK):
-            return _settled(common_dir)
+            return _settle(common_dir)
     except FileError:
-        return clone  # nothing can be written here, so nothing of it gets to others
+        return clone  # read-only: nothing of it reaches others
 
 
-def _settled(common_dir: str) -> str:
-    """Under the lock. An id is written before its place: whoever dies in between leaves a place of no id, which means nothing."""
-    files, folder = WritableLocalFiles(), os.path.join(common_dir, "clia")
-    clone, place, said = clone_id(common_dir), _place(common_dir), _said(common_dir)
-    if said is not None and said[0] == clone and said[1] != place:
+def _settle(common_dir: str) -> str:
+    """Replace the id of a copied clone. Requires the lock. The id is written before the inode: a crash between is harmless."""
+    files, directory = WritableLocalFiles(), os.path.join(common_dir, "clia")
+    clone, inode, recorded = clone_id(common_dir), _inode(common_dir), _recorded_inode(common_dir)
+    if recorded is not None and recorded[0] == clone and recorded[1] != inode:
         clone = str(uuid4())
-        files.replace(os.path.join(folder, "clone"), clone.encode("ascii"))
-    files.replace(os.path.join(folder, "clone-place"), f"{clone} {place}".encode("ascii"))
+        files.replace(os.path.join(directory, "clone"), clone.encode("ascii"))
+    files.replace(os.path.join(directory, "clone-place"), f"{clone} {inode}".encode("ascii"))
     return clone
 
 
-def _place(common_dir: str) -> str:
-    """What a move keeps and a copy changes."""
+def _inode(common_dir: str) -> str:
+    """The inode of the directory: unchanged by a move, different in a copy."""
     return str(os.stat(os.path.join(common_dir, "clia")).st_ino)
 
 
-def _said(common_dir: str) -> tuple[str, str] | None:
-    """Of which id the place was written down, and which it is."""
-    found = WritableLocalFiles().read(os.path.join(common_dir, "clia", "clone-place"), _MOST)
-    words = (found or b"").decode("ascii", "replace").split()
+def _recorded_inode(common_dir: str) -> tuple[str, str] | None:
+    """Return the recorded clone id and its inode."""
+    content = WritableLocalFiles().read(os.path.join(common_dir, "clia", "clone-place"), _MAX_BYTES)
+    words = (content or b"").decode("ascii", "replace").split()
     return (words[0], words[1]) if len(words) == 2 else None

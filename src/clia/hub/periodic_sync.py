@@ -1,7 +1,6 @@
-"""Keeping a clone and its hub in step while something long runs in it.
+"""Periodic sync with the hub while a worker or forge runs.
 
-Invariant: what the hub has is taken over, and what is owed is published, soon after that is possible. Nothing that goes wrong on
-the way ends it: the next turn tries again, and ``clia hub status`` tells why.
+Invariant: a failed sync never ends the loop; the next one retries, and ``clia hub status`` shows the reason.
 """
 
 from __future__ import annotations
@@ -17,33 +16,32 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
 
-
-_GRACE = 10.0  # whoever stops does not wait for a hub that is silent
+_GRACE_SECONDS = 10.0  # a process that stops does not wait longer for a silent hub
 
 
 @contextmanager
-def kept_in_step(
-    space: Space, seconds: float, wait: Callable[[threading.Event, float], bool] = threading.Event.wait
+def periodic_sync(
+    space: Space, interval: float, wait: Callable[[threading.Event, float], bool] = threading.Event.wait
 ) -> Iterator[None]:
-    """Meanwhile a thread of its own brings the space and its hub together, every so many seconds; nothing where there is no hub."""
+    """Sync the space with its hub every ``interval`` seconds while the block runs. No effect without a hub."""
     if not space.has_hub:
         yield
         return
-    fine = threading.Event()  # whether the hub was there the last time
+    succeeded = threading.Event()  # the last sync
 
-    def go_on(over: threading.Event) -> None:
-        while not wait(over, seconds):
+    def run(stop: threading.Event) -> None:
+        while not wait(stop, interval):
             sync()
 
     def sync() -> None:
-        fine.clear()
-        with suppress(Exception):  # whatever it is, the next turn tries again
+        succeeded.clear()
+        with suppress(Exception):  # the next sync retries
             space.hub_sync()
-            fine.set()
+            succeeded.set()
 
     try:
-        with background_thread("clia-hub", go_on, _GRACE):
+        with background_thread("clia-hub", run, _GRACE_SECONDS):
             yield
     finally:
-        if fine.is_set():
-            sync()  # what is owed goes before we do
+        if succeeded.is_set():
+            sync()  # publish the last work

@@ -1,38 +1,53 @@
-"""How a clone and its hub stand to each other, and what became of their refs: as values."""
+"""Records of the hub: its status, the result of a sync, forks and outages."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from clia.hub.ledger import Elsewhere
-
+Move = tuple[str, str | None, str | None]
+"""A ref, its expected value and its new value; None: absent."""
+BRANCHES, PUBLISHED_REFS = "branches", "published"
+"""Where the hub keeps agents' heads: as branches, or outside of them, so that a forge does not offer pull requests."""
 PUBLISHED, FORK, REMOVED, ELSEWHERE, UNREADABLE = "published", "fork", "gone", "elsewhere", "unreadable"
 
 
-class Synced(NamedTuple):
-    """What became of a ref: ``new``, ``ahead``, ``united`` or ``gone`` here, ``published`` or ``gone`` there; or left.
+class Outage(NamedTuple):
+    """The hub is unreachable."""
 
-    What is left is a ``fork``, ``purged``, ``unreadable``, ``elsewhere`` (another machine owes it), or has the code of what is in
-    the way: ``hub-refused`` (the server does not allow it), ``branch-checked-out``.
+    since: float  # seconds since the epoch
+    reason: str
+
+
+class Elsewhere(NamedTuple):
+    """Work that another machine has not published yet."""
+
+    agent: str
+    clone: str
+    since: str
+
+
+class Synced(NamedTuple):
+    """The result of a sync for one ref: ``new``, ``ahead``, ``united`` or ``gone`` here, ``published`` or ``gone`` at the hub.
+
+    A ref that was left alone is a ``fork``, ``purged``, ``unreadable`` or ``elsewhere`` (another machine has unpublished
+    work), or has an error code: ``hub-refused`` (the server does not allow it), ``branch-checked-out``.
     """
 
     ref: str
     what: str
     cid: str | None
-    reason: str = ""  # what is in the way, in words: the server's own, where it refuses
+    reason: str = ""  # why it was left alone; the server's message if it refused
 
 
 class Fork(NamedTuple):
-    """An agent that went on here and at the hub."""
+    """An agent with different new commits here and at the hub."""
 
     agent: str
-    base: str | None  # the last commit that both have
+    base: str | None  # the last common commit
     ours: str
     theirs: str
-    ahead: int  # commits that only we have
-    behind: int  # commits that only the hub has
+    ahead: int  # commits only here
+    behind: int  # commits only at the hub
 
 
 class HubStatus(NamedTuple):
@@ -44,7 +59,7 @@ class HubStatus(NamedTuple):
     away_since: str | None
     away_reason: str | None
     refs: int  # shared refs here
-    owed: tuple[str, ...]  # refs that the hub has not as they are here
-    behind: tuple[str, ...]  # refs that are newer at the hub, as far as it was read
+    owed: tuple[str, ...]  # refs not published yet
+    behind: tuple[str, ...]  # refs that were newer at the hub when it was last fetched
     forks: tuple[Fork, ...]
     elsewhere: tuple[Elsewhere, ...]

@@ -1,8 +1,8 @@
 """Refs that several machines share through a hub.
 
-Invariant: what this clone reads are its own refs. A shared ref moves at the hub first, by compare and swap, and then here;
-whoever lost the race has the winner's value afterwards, where that goes on from its own. While the hub is away, or this clone
-owes it something, refs move here alone, and the ledger says so before they do.
+Invariant: reads use the refs of this clone. A shared ref moves at the hub first, by compare-and-swap, and then here; after a
+lost race this clone has the winner's value if it is a descendant. While the hub is unreachable, or this clone has unpublished
+work, refs move only here, after that was recorded.
 """
 
 from __future__ import annotations
@@ -19,98 +19,99 @@ if TYPE_CHECKING:
 
     from clia.git.graph import GitGraph
     from clia.git.refs import GitRefs
-    from clia.hub.interface import Ledger, Move
+    from clia.hub.records import Move
     from clia.hub.remote import RemoteHub
+    from clia.hub.unpublished import UnpublishedWork
 
 
 class HubRefs:
-    """``Refs`` over those of one clone and a hub. ``reached`` is told when the hub has moved and this clone has not."""
+    """``Refs`` of one clone and its hub. ``reached`` is called when the hub has moved and this clone has not."""
 
     shared = True
 
-    def __init__(self, hub: RemoteHub, graph: GitGraph, ledger: Ledger, reached: Callable[[str], None]) -> None:
-        self._here: GitRefs = hub.here
+    def __init__(self, hub: RemoteHub, graph: GitGraph, unpublished: UnpublishedWork, reached: Callable[[str], None]) -> None:
+        self._local: GitRefs = hub.local_refs
         self._hub = hub
         self._graph = graph
-        self._ledger = ledger
+        self._unpublished = unpublished
         self._reached = reached
-        self.get, self.under, self.look = self._here.get, self._here.under, self._here.look
-        self.followed_by, self.busy = self._here.followed_by, self._here.busy
-        self.forget_past = self._here.forget_past
+        self.get, self.under, self.look = self._local.get, self._local.under, self._local.look
+        self.followed_by, self.busy = self._local.followed_by, self._local.busy
+        self.forget_past = self._local.forget_past
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
         if not names.is_shared(name):
-            self._here.move(name, old, new, why)
+            self._local.move(name, old, new, why)
         elif not self.move_together([(name, old, new)], why):
-            self._ledger.owe(name)
-            self._here.move(name, old, new, why)
+            self._unpublished.record(name)
+            self._local.move(name, old, new, why)
 
     def move_together(self, moves: Sequence[Move], why: str) -> bool:
         if not all(names.is_shared(ref) for ref, _, _ in moves):
             return False
         for ref, old, new in moves:
-            self._here.check(ref, old, new)
-            actual = self._here.get(ref)
+            self._local.check(ref, old, new)
+            actual = self._local.get(ref)
             if actual != old:
                 raise stale(ref, old, actual)
-        self._ledger.expect(moves)
-        if not self._is_in_step(moves):
-            return self._alone(moves)
+        self._unpublished.announce(moves)
+        if not self._matches_hub(moves):
+            return self._leave_unpublished(moves)
         try:
             self._hub.send(moves)
         except TransportError:
-            return self._alone(moves)
+            return self._leave_unpublished(moves)
         except StaleRef:
             for ref, _, _ in moves:
                 self._catch_up(ref)
-            self._take_back([(ref, None, self._hub.known(ref)) for ref, _, _ in moves])
+            self._withdraw([(ref, None, self._hub.tracked(ref)) for ref, _, _ in moves])
             raise
-        except CliaError:  # the hub does not want it
-            self._take_back([(ref, new, old) for ref, old, new in moves])
+        except CliaError:  # refused by the hub
+            self._withdraw([(ref, new, old) for ref, old, new in moves])
             raise
         self._reached("hub-moved")
         for ref, old, new in moves:
-            self._move_here(ref, old, new, why)
+            self._move_local(ref, old, new, why)
         return True
 
-    def _alone(self, moves: Sequence[Move]) -> bool:
-        """They are to be made here, each by itself, and all of them are owed: the hub may be back before the last one."""
+    def _leave_unpublished(self, moves: Sequence[Move]) -> bool:
+        """Record all moves at once: the hub may be reachable again before the caller has made the last one."""
         for ref, _, _ in moves:
-            self._ledger.owe(ref)
+            self._unpublished.record(ref)
         return False
 
     def told(self, name: str, cid: str) -> bool:
-        return names.is_shared(name) and self._hub.known(name) == cid
+        return names.is_shared(name) and self._hub.tracked(name) == cid
 
-    def _take_back(self, moves: Sequence[Move]) -> None:
-        """What was said of the refs was not done; where that cannot be said now, others only look once more than needed."""
+    def _withdraw(self, moves: Sequence[Move]) -> None:
+        """Undo an announcement. If that fails, other machines fetch once more than needed."""
         with suppress(StoreError):
-            self._ledger.expect(moves)
+            self._unpublished.announce(moves)
 
-    def _is_in_step(self, moves: Sequence[Move]) -> bool:
-        """Whether the hub has what is here. Where it has not, what is owed goes first; ``StaleRef`` where the hub has more."""
-        if any(self._ledger.owes(ref) for ref, _, _ in moves):
+    def _matches_hub(self, moves: Sequence[Move]) -> bool:
+        """Whether the hub has the old values. False if unpublished work comes first; ``StaleRef`` if the hub is ahead."""
+        if any(self._unpublished.has(ref) for ref, _, _ in moves):
             return False
-        doubtful = [(ref, old) for ref, old, _ in moves if self._hub.known(ref) != old]
+        doubtful = [(ref, old) for ref, old, _ in moves if self._hub.tracked(ref) != old]
         if not doubtful:
             return True
         if not self._hub.read(*(ref for ref, _ in doubtful)):
             return False
         for ref, old in doubtful:
             self._catch_up(ref)
-            actual = self._here.get(ref)
+            actual = self._local.get(ref)
             if actual != old:
                 raise stale(ref, old, actual)
-        return all(self._hub.known(ref) == old for ref, old in doubtful)
+        return all(self._hub.tracked(ref) == old for ref, old in doubtful)
 
-    def _move_here(self, ref: str, old: str | None, new: str | None, why: str) -> None:
-        with suppress(StaleRef):  # another process of this clone has read the hub meanwhile, and followed it
-            self._here.move(ref, old, new, why)
+    def _move_local(self, ref: str, old: str | None, new: str | None, why: str) -> None:
+        with suppress(StaleRef):  # another process of this clone has already followed the hub
+            self._local.move(ref, old, new, why)
 
     def _catch_up(self, ref: str) -> None:
-        """Follows the hub, where it goes on from what is here and no worktree of people would be left behind."""
-        ours, theirs = self._here.get(ref), self._hub.known(ref)
-        if theirs is None or ours == theirs or self._here.followed_by(ref) is not None:
+        """Fast-forward to the hub, unless a user's worktree has the branch checked out."""
+        ours, theirs = self._local.get(ref), self._hub.tracked(ref)
+        if theirs is None or ours == theirs or self._local.followed_by(ref) is not None:
             return
         if ours is None or self._graph.descends(theirs, ours):
-            self._move_here(ref, ours, theirs, "clia: follow the hub")
+            self._move_local(ref, ours, theirs, "clia: follow the hub")

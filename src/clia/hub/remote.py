@@ -1,8 +1,8 @@
-"""The hub, reached by stock git.
+"""The hub as a git remote, accessed by the git command.
 
-Invariant: a push carries the expected value of every ref, so that the server compares and swaps; what it answered is believed
-only where it said that all went well. Otherwise the hub is read again, and what stands there counts. A hub that does not answer
-in time is away; it is asked again after a while. No password of an address shows anywhere.
+Invariant: a push carries the expected value of every ref, so the server compares and swaps. Only a fully successful push is
+trusted; otherwise the hub is fetched and its refs count. A hub that does not answer in time is unreachable and is not
+contacted again for a while. Credentials in an address are never shown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clia.git.command import run_limited
 from clia.git.quarantine import without_credentials
 from clia.git.records import TransferLimits
 from clia.git.refs import LockFile, stale
-from clia.hub.interface import APART, Away
+from clia.hub.records import PUBLISHED_REFS, Outage
 from clia.values import refs as names
 
 TYPE_CHECKING = False
@@ -31,277 +31,292 @@ if TYPE_CHECKING:
     from clia.git.command import GitCommand, GitResult
     from clia.git.libgit2 import GitHandle
     from clia.git.refs import GitRefs
-    from clia.hub.interface import Move
+    from clia.hub.records import Move
 
-AGAIN_SECONDS = 5.0
-"""For so long a hub that was away is not asked again, unless somebody insists."""
-_ANY_SIZE = 1 << 50  # what is ours goes out and comes in, however large
-_ALL_SECONDS = 3600.0
-_AT_ONCE = 300  # refs that one push takes
+BACKOFF_SECONDS = 5.0
+"""An unreachable hub is not contacted again for this long."""
+_NO_LIMIT = 1 << 50
+_FULL_SECONDS = 3600.0
+_BATCH = 300  # refs per push
 _TRIES = 6
-_LOCKED_SECONDS = 5.0  # a lock here that is older than a second was left by a process that died, and is broken
-_PAUSE = 0.05
+_LOCKED_SECONDS = 5.0  # wait for locks of other processes; stale ones are broken
+_PAUSE_SECONDS = 0.05
 _FETCH = (
     *("fetch", "--no-tags", "--prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head", "--atomic"),
     *("--quiet", "--refmap="),
 )
 _PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--no-progress")
-# What people have set up for their own pushes is not for these.
+# Ignore the user's configuration for pushes.
 _PLAIN = ("-c", "push.gpgSign=false", "-c", "push.pushOption=", "-c", "push.followTags=false")
 _FORBIDDEN = re.compile(r"returned error: 40[13]|authentication failed|access denied|permission denied|denied to ", re.IGNORECASE)
 _REFUSED = re.compile(r"^!\t[^\t]*\t(.*)$", re.MULTILINE)
-# Others were at it at the same time: git's own words for it, here and at the server.
+# Git's messages for a concurrent update, here or at the server.
 _CONTENDED = re.compile(
     r"cannot lock ref|unable to create .*\.lock|failed to update ref|reference already exists|stale info|incorrect old value"
     r"|atomic transaction failed",
     re.IGNORECASE,
 )
-# The server would have taken it, and could not: its disk is full, or may only be read. It says the same where it did not want it.
-_FAILED = re.compile(r"unable to (?:create temporary|write|migrate)|no space left|read-only file system", re.IGNORECASE)
+# The server failed (disk full or read-only) rather than refused.
+_SERVER_FAILED = re.compile(r"unable to (?:create temporary|write|migrate)|no space left|read-only file system", re.IGNORECASE)
 _UNPACKED = "unpacker error"
-_SPEAKER = re.compile(r"^(?:remote: |fatal: |error: )+")
+_PREFIX = re.compile(r"^(?:remote: |fatal: |error: )+")
 _LOCK = re.compile(r"unable to create '[^']+/refs/clia-tracking/[^']+\.lock'", re.IGNORECASE)
-_SHARED_BY_ALL = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS)
+_SHARED_CHAINS = (names.SPACE, names.TYPES, names.OBJECTS, names.KEYS, names.CAPABILITIES, names.BEHAVIOURS)
 
 
-class Where(NamedTuple):
-    """Which hub it is, and how long it may take."""
+class RemoteHubOptions(NamedTuple):
+    """Which remote is the hub, and how to use it."""
 
     remote: str
     heads: str
-    seconds: float
-    notebook: str  # the file that says since when the hub is away
+    seconds: float  # timeout of one exchange
+    outage_file: str
 
 
 class RemoteHub:
-    """``Hub`` that is a remote of one repository."""
+    """The hub of a repository.
 
-    def __init__(self, handle: GitHandle, command: GitCommand, refs: GitRefs, where: Where) -> None:
-        self.here = refs
-        self.remote, self.heads = where.remote, where.heads
+    Refs move by compare-and-swap, several atomically, never by force. What was fetched last is kept in tracking refs.
+    """
+
+    def __init__(self, handle: GitHandle, command: GitCommand, refs: GitRefs, options: RemoteHubOptions) -> None:
+        self.local_refs = refs
+        self.remote, self.heads = options.remote, options.heads
         self._handle = handle
         self._command = command
-        self._seconds = where.seconds
-        self._notebook = where.notebook
+        self._seconds = options.seconds
+        self._outage_file = options.outage_file
 
     def address(self) -> str:
         config, key = self._handle.repo.config, f"remote.{self.remote}.url"
         return without_credentials((config[key] if key in config else None) or self.remote)  # noqa: SIM401  # it has no get
 
-    # What is known of it
+    # Tracking refs and outages
 
-    def known(self, ref: str) -> str | None:
-        return self.here.get(names.tracking(self.remote, ref))
+    def tracked(self, ref: str) -> str | None:
+        """Return the value of a shared ref at the last fetch."""
+        return self.local_refs.get(names.tracking(self.remote, ref))
 
-    def known_under(self, prefix: str) -> list[tuple[str, str]]:
+    def tracked_under(self, prefix: str) -> list[tuple[str, str]]:
         below = names.tracking(self.remote, prefix)
-        found = ((prefix + ref.removeprefix(below), cid) for ref, cid in self.here.under(below))
-        return [(ref, cid) for ref, cid in found if names.is_shared(ref)]
+        refs = ((prefix + ref.removeprefix(below), cid) for ref, cid in self.local_refs.under(below))
+        return [(ref, cid) for ref, cid in refs if names.is_shared(ref)]
 
-    def known_all(self) -> dict[str, str]:
-        return dict(each for _, source in names.KINDS for each in self.known_under(source))
+    def all_tracked(self) -> dict[str, str]:
+        return dict(item for _, source in names.KINDS for item in self.tracked_under(source))
 
-    def away(self) -> Away | None:
-        note = self._note()
-        return None if note is None else Away(note[0], note[2])
+    def outage(self) -> Outage | None:
+        """Return the outage if the last contact failed."""
+        note = self._read_outage()
+        return None if note is None else Outage(note[0], note[2])
 
-    def _note(self) -> tuple[float, float, str] | None:
-        """Since when the hub is away, when it was tried last, and why."""
+    def _read_outage(self) -> tuple[float, float, str] | None:
+        """Return since when the hub is unreachable, when it was last tried, and why."""
         try:
-            with open(self._notebook, encoding="utf-8") as file:
-                made = json.load(file)
-            return float(made["since"]), float(made["tried"]), str(made["reason"])
+            with open(self._outage_file, encoding="utf-8") as file:
+                outage = json.load(file)
+            return float(outage["since"]), float(outage["tried"]), str(outage["reason"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def _is_away(self, reason: str) -> None:
-        now, before = time.time(), self._note()
+    def _record_outage(self, reason: str) -> None:
+        now, before = time.time(), self._read_outage()
         note = {"since": before[0] if before else now, "tried": now, "reason": without_credentials(reason)[:500]}
-        folder = os.path.dirname(self._notebook)
-        with suppress(OSError):  # then everyone tries for themselves
-            os.makedirs(folder, exist_ok=True)
-            handle, draft = tempfile.mkstemp(dir=folder, prefix="hub-away.")
+        directory = os.path.dirname(self._outage_file)
+        with suppress(OSError):  # then every process tries by itself
+            os.makedirs(directory, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=directory, prefix="hub-away.")
             with open(handle, "w", encoding="utf-8") as file:
                 json.dump(note, file)
-            os.replace(draft, self._notebook)
+            os.replace(temporary, self._outage_file)
 
-    def _is_there(self) -> None:
+    def _clear_outage(self) -> None:
         with suppress(OSError):
-            os.unlink(self._notebook)
+            os.unlink(self._outage_file)
 
-    def rests(self) -> bool:
-        note = self._note()
-        return note is not None and 0 <= time.time() - note[1] < AGAIN_SECONDS  # clocks are set, too
+    def in_backoff(self) -> bool:
+        """Whether the hub was unreachable a moment ago and is not contacted yet."""
+        note = self._read_outage()
+        return note is not None and 0 <= time.time() - note[1] < BACKOFF_SECONDS  # negative: the clock was set back
 
-    # Reading it
+    # Fetch
 
-    def fetch(self, agent: str | None = None, *, insist: bool = False) -> bool:
-        if not insist and self.rests():
+    def fetch(self, agent: str | None = None, *, retry_now: bool = False) -> bool:
+        """Fetch one agent and the shared chains, or everything; False if the hub is unreachable.
+
+        ``retry_now``: contact the hub even during a backoff.
+        """
+        if not retry_now and self.in_backoff():
             return False
-        # A hub that says nothing at all is found out by a small question: all of it may take long.
+        # Detect a silent hub with a small fetch first: a full fetch has a long timeout.
         if agent is None and not self._fetch(self._rules([names.SPACE]), self._seconds):
             return False
         rules = self._rules_of_all() if agent is None else self._rules(self._prefixes(agent))
         rules.append(self._mark_rule())
-        return self._fetch(rules, _ALL_SECONDS if agent is None else self._seconds)
+        return self._fetch(rules, _FULL_SECONDS if agent is None else self._seconds)
 
     def _fetch(self, rules: Sequence[str], seconds: float) -> bool:
         locks: dict[str, LockFile] = {}
         until = time.monotonic() + _LOCKED_SECONDS
-        ran = self._git(seconds, *_FETCH, "--", self.remote, *rules)
-        while ran.code and not ran.late and _CONTENDED.search(ran.err) and time.monotonic() < until:
-            for path in self._locks() if _LOCK.search(ran.err) else ():
+        result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
+        while result.code and not result.late and _CONTENDED.search(result.err) and time.monotonic() < until:
+            for path in self._tracking_locks() if _LOCK.search(result.err) else ():
                 locks.setdefault(path, LockFile(path)).break_if_stale()
-            _wait_a_little()
-            ran = self._git(seconds, *_FETCH, "--", self.remote, *rules)
-        if ran.code == 0 and not ran.late:
-            self._is_there()
+            _pause()
+            result = self._git(seconds, *_FETCH, "--", self.remote, *rules)
+        if result.code == 0 and not result.late:
+            self._clear_outage()
             return True
-        self._is_away(_reason(ran))
+        self._record_outage(_reason(result))
         return False
 
-    def _locks(self) -> list[str]:
-        """All locks on what is known of the hub. A fetch that was killed leaves one for each ref, git tells the first."""
+    def _tracking_locks(self) -> list[str]:
+        """Return the lock files of tracking refs. A killed fetch leaves one per ref; git names only the first."""
         top = os.path.join(self._handle.common_dir, f"{names.TRACKING}{self.remote}")
-        found = (os.path.join(folder, each) for folder, _, files in os.walk(top) for each in files)
-        return [each for each in found if each.endswith(".lock")]
+        return [os.path.join(directory, name) for directory, _, files in os.walk(top) for name in files if name.endswith(".lock")]
 
-    def _there(self, ref: str) -> str:
-        """What a ref is called at the hub."""
-        return names.PUBLISHED + ref.removeprefix(names.HEADS) if self.heads == APART and ref.startswith(names.HEADS) else ref
+    def _hub_name(self, ref: str) -> str:
+        """Return the name of a ref at the hub."""
+        if self.heads == PUBLISHED_REFS and ref.startswith(names.HEADS):
+            return names.PUBLISHED + ref.removeprefix(names.HEADS)
+        return ref
 
     def _prefixes(self, agent: str) -> list[str]:
-        return [*names.of_agent(agent), *_SHARED_BY_ALL]
+        return [*names.of_agent(agent), *_SHARED_CHAINS]
 
     def _rules(self, prefixes: Sequence[str]) -> list[str]:
-        # With a star each: git fails where a ref that is named in full does not exist. Others that begin alike come along.
-        return [f"+{self._there(each)}*:{names.tracking(self.remote, each)}*" for each in prefixes]
+        # Patterns: git fails if a ref named in full is missing. Refs with the same prefix are fetched too.
+        return [f"+{self._hub_name(prefix)}*:{names.tracking(self.remote, prefix)}*" for prefix in prefixes]
 
     def _rules_of_all(self) -> list[str]:
-        # Not refs/clia as a whole: what is about peers is nobody else's, and the heads that stand apart have their own rule.
-        prefixes = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS, *_SHARED_BY_ALL)
+        # Not all of refs/clia: refs about peers are private, and published heads have their own rule.
+        prefixes = (names.RECORDS, names.EVENTS, names.ARCHIVE, names.TRACES, names.SESSIONS, names.HEADS, *_SHARED_CHAINS)
         return self._rules(prefixes)
 
     def _mark_rule(self) -> str:
-        # Not to where it is tracked: a hub that was made anew has none, and what this clone has joined must not be forgotten.
+        # Not a tracking ref: a recreated hub has no mark, and the mark this clone joined must be kept.
         return f"+{names.HUB_MARK}*:{names.seen_mark(self.remote)}*"
 
     def mark(self) -> str | None:
-        """What marked the hub when all of it, or all of an agent, was read last."""
-        return self.here.get(names.seen_mark(self.remote))
+        """Return the mark of the hub at the last fetch."""
+        return self.local_refs.get(names.seen_mark(self.remote))
 
     def read(self, *refs: str) -> bool:
-        """Reads what the hub has at some refs; whether it could be reached."""
-        return not self.rests() and self._fetch(self._rules(refs), self._seconds)
+        """Fetch some refs; False if the hub is unreachable or in backoff."""
+        return not self.in_backoff() and self._fetch(self._rules(refs), self._seconds)
 
     def probe(self, commit: str) -> None:
-        """``Denied`` where the hub does not let us write to every place that we need, ``GitError`` (hub-unfit) where it cannot keep
-        our objects, or does not show what was written. What it takes goes away again."""
-        places = ("refs/clia/probe", f"{names.NOTES}probe")
-        # Asked once for all: where a server hides one of the places, git moves the others although all belong together.
-        ran = self._git(self._seconds, *_PUSH, "--", self.remote, *(f"+{commit}:{place}" for place in places))
-        refusal = _refusal(ran)
-        seen = self._git(self._seconds, "ls-remote", "--quiet", "--", self.remote, *places)
-        self._git(self._seconds, *_PUSH, "--", self.remote, *(f":{place}" for place in places))
-        if "hash algorithm" in ran.err:
-            raise self._unfit(
-                "keeps objects of another kind than this repository: SHA-256, say", "git init --bare --object-format=sha1"
-            )
+        """Check with temporary refs that the hub can be used.
+
+        ``Denied`` if it does not allow a write, ``GitError`` (hub-unfit) if it cannot store our objects or hides our refs.
+        """
+        probes = ("refs/clia/probe", f"{names.NOTES}probe")
+        # Listed separately: if a server hides one of the refs, git updates the others despite --atomic.
+        result = self._git(self._seconds, *_PUSH, "--", self.remote, *(f"+{commit}:{probe}" for probe in probes))
+        refusal = _refusal(result)
+        listed = self._git(self._seconds, "ls-remote", "--quiet", "--", self.remote, *probes)
+        self._git(self._seconds, *_PUSH, "--", self.remote, *(f":{probe}" for probe in probes))
+        if "hash algorithm" in result.err:
+            raise self._unfit("uses another object format than this repository", "git init --bare --object-format=sha1")
         if refusal is not None:
             raise self._refused(refusal)
-        if ran.code and _FAILED.search(ran.err):
-            self._is_away(_reason(ran))
-            raise self.gone()
-        shown = seen.out.decode("utf-8", "replace").split()
-        hidden = [place.removesuffix("/probe") for place in places if place not in shown]
-        if ran.code == 0 and seen.code == 0 and hidden:
-            hint = f"ask whoever runs it to show {hidden[0]}: uploadpack.hideRefs and transfer.hideRefs are git's settings for it"
-            raise self._unfit(f"takes what is below {hidden[0]}, and does not show it", hint)
+        if result.code and _SERVER_FAILED.search(result.err):
+            self._record_outage(_reason(result))
+            raise self.unreachable()
+        shown = listed.out.decode("utf-8", "replace").split()
+        hidden = [probe.removesuffix("/probe") for probe in probes if probe not in shown]
+        if result.code == 0 and listed.code == 0 and hidden:
+            hint = f"ask the server's administrator to show {hidden[0]} (uploadpack.hideRefs, transfer.hideRefs)"
+            raise self._unfit(f"accepts refs below {hidden[0]} but hides them", hint)
 
-    def _unfit(self, why: str, hint: str) -> GitError:
-        return GitError(f"the hub {self.address()} {why}", code="hub-unfit", hints=[hint], fields={"remote": self.remote})
+    def _unfit(self, problem: str, hint: str) -> GitError:
+        return GitError(f"the hub {self.address()} {problem}", code="hub-unfit", hints=[hint], fields={"remote": self.remote})
 
-    def give_mark(self, commit: str) -> None:
-        """Marks a hub that has no mark; where another machine is quicker, its mark stays. ``mark`` tells what is there then."""
-        ran = self._push([(names.HUB_MARK, None, commit)], self._seconds)
+    def push_mark(self, commit: str) -> None:
+        """Mark a hub that has no mark. Another machine's mark wins if it was first; ``mark`` returns the result."""
+        result = self._push([(names.HUB_MARK, None, commit)], self._seconds)
         if not self._fetch([self._mark_rule()], self._seconds):
-            raise self.gone()
+            raise self.unreachable()
         if self.mark() is None:
-            refusal = _refusal(ran)
-            raise self.gone() if refusal is None else self._refused(refusal)
+            refusal = _refusal(result)
+            raise self.unreachable() if refusal is None else self._refused(refusal)
 
-    # Moving refs there
+    # Push
 
     def send(self, moves: Sequence[Move], *, patient: bool = False) -> None:
-        if self.rests():
-            raise self.gone()
-        for start in range(0, len(moves), _AT_ONCE):
-            self._send(moves[start : start + _AT_ONCE], _ALL_SECONDS if patient else self._seconds)
+        """Move refs at the hub, all or none (``StaleRef``). ``TransportError`` (hub-away) if it is unreachable.
+
+        ``Denied`` (hub-refused) if the server does not allow it. ``patient``: without the usual timeout.
+        """
+        if self.in_backoff():
+            raise self.unreachable()
+        for start in range(0, len(moves), _BATCH):
+            self._send(moves[start : start + _BATCH], _FULL_SECONDS if patient else self._seconds)
 
     def _send(self, moves: Sequence[Move], seconds: float) -> None:
-        ran = self._push(moves, seconds)
+        result = self._push(moves, seconds)
         for _ in range(_TRIES):
-            if ran.code == 0 and not ran.late:
-                self._is_there()
-                self._learn(moves)
+            if result.code == 0 and not result.late:
+                self._clear_outage()
+                self._update_tracking(moves)
                 return
-            # It may have gone through all the same. The hub knows.
+            # It may have succeeded anyway: ask the hub.
             if not self._fetch(self._rules([ref for ref, _, _ in moves]), self._seconds):
-                raise self.gone()
+                raise self.unreachable()
             if all(self._landed(ref, old, new) for ref, old, new in moves):
                 return
             for ref, old, _ in moves:
-                actual = self.known(ref)
+                actual = self.tracked(ref)
                 if actual != old:
                     raise stale(ref, old, actual)
-            refusal = _refusal(ran)
+            refusal = _refusal(result)
             if refusal is not None:
                 raise self._refused(refusal)
-            _wait_a_little()
-            ran = self._push(moves, seconds)
-        self._is_away(_reason(ran))
-        raise self.gone()
+            _pause()
+            result = self._push(moves, seconds)
+        self._record_outage(_reason(result))
+        raise self.unreachable()
 
     def _landed(self, ref: str, old: str | None, new: str | None) -> bool:
-        """Whether a ref has moved at the hub as was asked; somebody may have gone on from there meanwhile."""
-        there = self.known(ref)
-        if there is None or new is None or there == new:
-            return there == new
-        # What the ref held before says nothing: a move back leads to where every later value comes from.
-        return self._is_past(new, there) and (old is None or not self._is_past(new, old))
+        """Whether a ref has moved at the hub as requested, possibly further since."""
+        actual = self.tracked(ref)
+        if actual is None or new is None or actual == new:
+            return actual == new
+        # After a move back every later value descends from the new one, so ancestry proves nothing then.
+        return self._is_ancestor(new, actual) and (old is None or not self._is_ancestor(new, old))
 
-    def _is_past(self, cid: str, of: str) -> bool:
+    def _is_ancestor(self, cid: str, of: str) -> bool:
         return self._command.attempt("merge-base", "--is-ancestor", cid, of).code == 0
 
     def _push(self, moves: Sequence[Move], seconds: float) -> GitResult:
-        leases = [f"--force-with-lease={self._there(ref)}:{old or ''}" for ref, old, _ in moves]
+        leases = [f"--force-with-lease={self._hub_name(ref)}:{old or ''}" for ref, old, _ in moves]
         plain = ("-c", f"remote.{self.remote}.mirror=false", *_PLAIN)
-        wanted = (f"{new or ''}:{self._there(ref)}" for ref, _, new in moves)
-        return self._git(seconds, *plain, *_PUSH, *leases, "--", self.remote, *wanted)
+        specs = (f"{new or ''}:{self._hub_name(ref)}" for ref, _, new in moves)
+        return self._git(seconds, *plain, *_PUSH, *leases, "--", self.remote, *specs)
 
-    def _learn(self, moves: Sequence[Move]) -> None:
-        """Notes what the hub has now. Where somebody has read it meanwhile, what they read is newer."""
+    def _update_tracking(self, moves: Sequence[Move]) -> None:
+        """Notes what the hub has now. RemoteHubOptions somebody has read it background_thread, what they read is newer."""
         for ref, _, new in moves:
             tracked = names.tracking(self.remote, ref)
-            before = self.here.get(tracked)
+            before = self.local_refs.get(tracked)
             if before != new:
                 with suppress(StaleRef):
-                    self.here.move(tracked, before, new, "clia: hub")
+                    self.local_refs.move(tracked, before, new, "clia: hub")
 
     def _git(self, seconds: float, *words: str) -> GitResult:
-        whole, environment = self._command.whole(*words)
-        where = self._handle.work_dir or self._handle.common_dir
-        return run_limited(whole, environment | self._command.reaching, where, TransferLimits(_ANY_SIZE, seconds))
+        command, environment = self._command.whole(*words)
+        directory = self._handle.work_dir or self._handle.common_dir
+        return run_limited(command, environment | self._command.reaching, directory, TransferLimits(_NO_LIMIT, seconds))
 
-    def gone(self) -> TransportError:
-        """The hub cannot be reached: the error for whoever cannot go on without it."""
-        away = self.away()
-        reason = away.reason if away else "it does not answer"
-        what = "cannot take anything now" if _FAILED.search(reason) else "cannot be reached"
+    def unreachable(self) -> TransportError:
+        """Return the error for a caller that needs the hub."""
+        outage = self.outage()
+        reason = outage.reason if outage else "it does not answer"
+        problem = "cannot accept pushes now" if _SERVER_FAILED.search(reason) else "cannot be reached"
         error = TransportError(
-            f"the hub {self.address()} {what}: {reason}",
+            f"the hub {self.address()} {problem}: {reason}",
             code="hub-away",
-            hints=["work goes on here; clia hub sync publishes it when the hub is back"],
+            hints=["work continues locally; clia hub sync publishes it when the hub is back"],
             fields={"remote": self.remote, "reason": reason},
         )
         error.retryable = True
@@ -309,36 +324,36 @@ class RemoteHub:
 
     def _refused(self, reason: str) -> CliaError:
         if "does not support --atomic" in reason:
-            hints = ["ask whoever runs it for receive.advertiseAtomic, or a git server that has it"]
-            return GitError(f"the hub {self.address()} cannot move refs together: {reason}", code="hub-unfit", hints=hints)
+            hints = ["enable receive.advertiseAtomic on the server, or use another git server"]
+            return GitError(f"the hub {self.address()} does not support atomic pushes: {reason}", code="hub-unfit", hints=hints)
         return Denied(
             f"the hub {self.address()} does not allow this: {reason}",
             code="hub-refused",
-            hints=["ask whoever runs it to allow pushes below refs/clia, refs/notes/clia and refs/heads/agents"],
+            hints=["ask its administrator to allow pushes below refs/clia, refs/notes/clia and refs/heads/agents"],
             fields={"remote": self.remote, "reason": reason},
         )
 
 
-def _refusal(ran: GitResult) -> str | None:
-    """Why the server does not want this; None where it only came at a bad moment, or said nothing."""
-    if "does not support --atomic" in ran.err:
+def _refusal(result: GitResult) -> str | None:
+    """Return why the server refuses a push; None if it did not, or only because of a concurrent update."""
+    if "does not support --atomic" in result.err:
         return "the receiving end does not support --atomic push"
-    said = [each for each in _REFUSED.findall(ran.out.decode("utf-8", "replace")) if "atomic push fail" not in each]
-    if _FAILED.search(ran.err):
-        said = [each for each in said if _UNPACKED not in each]
-    said = [each for each in said if not _CONTENDED.search(each)] or _FORBIDDEN.findall(ran.err)[:1]
-    words = [line.removeprefix("remote: ").strip() for line in ran.err.splitlines() if line.startswith("remote: ")]
-    whole = " ".join([*said[:1], *(f"({each})" for each in words[:3] if each)])
-    return without_credentials(whole) if said else None
+    refusals = [text for text in _REFUSED.findall(result.out.decode("utf-8", "replace")) if "atomic push fail" not in text]
+    if _SERVER_FAILED.search(result.err):
+        refusals = [text for text in refusals if _UNPACKED not in text]
+    refusals = [text for text in refusals if not _CONTENDED.search(text)] or _FORBIDDEN.findall(result.err)[:1]
+    lines = [line.removeprefix("remote: ").strip() for line in result.err.splitlines() if line.startswith("remote: ")]
+    message = " ".join([*refusals[:1], *(f"({line})" for line in lines[:3] if line)])
+    return without_credentials(message) if refusals else None
 
 
-def _reason(ran: GitResult) -> str:
-    if ran.late:
+def _reason(result: GitResult) -> str:
+    if result.late:
         return "it did not answer in time"
-    lines = [line for line in without_credentials(ran.err).splitlines() if line.strip()]
-    return _SPEAKER.sub("", lines[0]).strip() if lines else f"git ended with {ran.code}"
+    lines = [line for line in without_credentials(result.err).splitlines() if line.strip()]
+    return _PREFIX.sub("", lines[0]).strip() if lines else f"git ended with {result.code}"
 
 
-def _wait_a_little() -> None:
-    # Jitter shapes no result; it keeps machines from meeting again and again.
-    time.sleep(_PAUSE * (0.5 + random.random()))  # noqa: S311  # no secret
+def _pause() -> None:
+    # Jitter keeps machines from colliding again.
+    time.sleep(_PAUSE_SECONDS * (0.5 + random.random()))  # noqa: S311  # not a secret

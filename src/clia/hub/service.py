@@ -1,8 +1,4 @@
-"""The verbs of a space that are about its hub.
-
-Invariant: nothing is decided here but the order of things: our line of a fork is an agent of its own before the hub's line takes
-the name.
-"""
+"""The hub verbs of a space."""
 
 from __future__ import annotations
 
@@ -14,8 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from clia.hub.meeting import Meeting
     from clia.hub.records import HubStatus, Synced
+    from clia.hub.sync import HubSync
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -24,77 +20,72 @@ if TYPE_CHECKING:
 
 
 class HubVerbs:
-    """A part of ``Space``."""
+    """A mixin of ``Space``."""
 
     _core: Core
     _envelope: Envelope
     _agents: Agents
-    _meeting: Meeting | None
+    _hub_sync: HubSync | None
 
     @property
     def has_hub(self) -> bool:
         """Whether this clone shares its refs with other machines."""
-        return self._meeting is not None
+        return self._hub_sync is not None
 
     def hub_status(self) -> HubStatus:
-        """How this clone and its hub stand to each other, as far as is known; nothing is asked."""
+        """The status of this clone relative to its hub, as of the last fetch; the hub is not contacted."""
         return self._hub().status()
 
     def hub_sync(
         self, *, forks: Mapping[str, str] | None = None, abandon: Sequence[str] = (), progress: Progress | None = None
     ) -> list[Synced]:
-        """Takes over what the hub has, and publishes what it has not; what became of each ref that differed.
+        """Fetches what the hub has and publishes what it lacks; returns the result for each ref that differed.
 
-        ``forks``: agents that went two ways, and under which new name ours goes on. ``abandon``: agents whose last work is on a
-        machine that does not come back; it is given up.
+        ``forks``: new names for our line of agents that diverged. ``abandon``: agents whose unpublished work is on a machine
+        that will not return; that work is given up.
         """
         hub = self._hub()
-        hub.take_over(abandon)
-        done = hub.sync(progress)
+        hub.abandon(abandon)
+        results = hub.sync(progress)
         for name, new in (forks or {}).items():
-            done = [each for each in done if (each.ref, each.what) != (names.head(name), FORK)]
-            done += self._fork_off(hub, names.check_name(name), names.check_name(new))
-        return done
+            results = [result for result in results if (result.ref, result.what) != (names.head(name), FORK)]
+            results += self._fork_off(hub, names.check_name(name), names.check_name(new))
+        return results
 
     def meet(self, name: str) -> None:
-        """Brings an agent and the hub together, as whoever works on it does first; nothing where there is no hub.
+        """Syncs an agent with the hub, as every verb that works on it does first; no effect without a hub.
 
-        ``Conflict`` where nobody can work on it here: there is a fork, or the last work is elsewhere and the hub is away.
+        ``Conflict`` if nobody can work on it here: it diverged, or its last work is elsewhere and the hub is unreachable.
         """
-        if self._meeting is not None:
+        if self._hub_sync is not None:
             with self._envelope.at_work(names.check_name(name)):
                 pass
 
     def elsewhere(self, agents: Iterable[str] = ()) -> frozenset[str]:
-        """Agents whose last work is on another machine that has not published it: nobody can work on them here.
+        """Agents with unpublished work on another machine: nobody can work on them here.
 
-        Of ``agents``, also those whose last work has not come here before the hub went away.
+        Of ``agents``, also those whose last work was not fetched before the hub became unreachable.
         """
-        return frozenset() if self._meeting is None else self._meeting.elsewhere(agents)
+        return frozenset() if self._hub_sync is None else self._hub_sync.agents_elsewhere(agents)
 
-    def _fork_off(self, hub: Meeting, name: str, new: str) -> list[Synced]:
+    def _fork_off(self, hub: HubSync, name: str, new: str) -> list[Synced]:
+        """Keep our line of a fork as a new agent, then give the name to the hub's line."""
         if new == name:
             raise InvalidInput(
-                f"our line of {name!r} needs a name of its own",
-                code="invalid-name",
-                hints=["one that no agent has"],
-                fields={"name": new},
+                f"our line of {name!r} needs a new name", code="invalid-name", hints=["choose an unused name"], fields={"name": new}
             )
         fork = hub.fork(name)
         if fork is None:
             raise NotFound(
-                f"the agent {name!r} has not gone two ways",
-                code="no-fork",
-                hints=["clia hub status shows forks"],
-                fields={"agent": name},
+                f"agent {name!r} has not diverged", code="no-fork", hints=["clia hub status shows forks"], fields={"agent": name}
             )
-        kept = self._core.refs.get(names.head(new))
-        if kept is None or not self._core.graph.descends(kept, fork.ours):
+        head = self._core.refs.get(names.head(new))
+        if head is None or not self._core.graph.descends(head, fork.ours):
             self._agents.spawn(new, self._agents.briefing_of(name), at=fork.ours)
         with self._envelope.held(name):
-            return hub.yield_to_hub(name)
+            return hub.follow_hub(name)
 
-    def _hub(self) -> Meeting:
-        if self._meeting is None:
+    def _hub(self) -> HubSync:
+        if self._hub_sync is None:
             raise NotFound("this space has no hub", code="no-hub", hints=["clia hub set URL"])
-        return self._meeting
+        return self._hub_sync

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from clia.engine.records import TIMER
 from clia.errors import AlreadyExists, CliaError, Denied, InvalidInput, NotFound, StaleRequest
 from clia.sessions.model import is_human
-from clia.store.queue_interface import Task
+from clia.store.interface import Task
 from clia.values.json_values import CannotCross, crossing
 
 TYPE_CHECKING = False

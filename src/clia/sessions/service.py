@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from clia.space.envelope import Envelope
     from clia.space.history import History
     from clia.space.traces import Traces
-    from clia.store.queue_interface import Queue, Waiting
+    from clia.store.interface import Queue, Waiting
     from clia.values.clock import Clock
 
 

@@ -16,7 +16,7 @@ from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, Row, resumed
 from clia.space.envelope import Append, Intent, RefMove, settle
 from clia.space.events import write_event
 from clia.space.traces import stream as trace_stream
-from clia.store.feed_interface import FEED
+from clia.store.interface import FEED
 from clia.values import refs as names
 from clia.values.clock import timestamp
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from clia.git.objects import GitObjects
     from clia.git.records import Refs, TreeEntry
     from clia.space.model import AgentCommit, Content
-    from clia.store.interface import Store
-    from clia.store.lock_interface import Locks
+    from clia.store.interface import Locks, Store
     from clia.values.clock import Clock
 
 T = TypeVar("T")

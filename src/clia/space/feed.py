@@ -13,8 +13,7 @@ import zlib
 from typing import NamedTuple
 
 from clia.errors import CliaError, Conflict
-from clia.store.feed_interface import FEED
-from clia.store.interface import ABSENT
+from clia.store.interface import ABSENT, FEED
 from clia.values import refs as names
 from clia.values.clock import timestamp
 

@@ -20,8 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clia.store.feed_interface import Bell
-    from clia.store.interface import Store
+    from clia.store.interface import FeedNotifier, Store
     from clia.store.postgres_store import Listener
 
 LOOK_SECONDS = 0.1
@@ -30,12 +29,12 @@ DOUBT_SECONDS = 5.0
 """How often it is looked at where something should ring."""
 
 
-def bell_of(store: Store) -> Bell:
-    return ListeningBell(store) if isinstance(store, PostgresStore) else PollingBell()
+def notifier_for(store: Store) -> FeedNotifier:
+    return PostgresNotifier(store) if isinstance(store, PostgresStore) else PollingNotifier()
 
 
-class PollingBell:
-    """``Bell`` where nobody rings: looks again and again."""
+class PollingNotifier:
+    """``FeedNotifier`` where nobody rings: looks again and again."""
 
     def __init__(self, every: float = LOOK_SECONDS) -> None:
         self._every = every
@@ -56,8 +55,8 @@ class PollingBell:
         self._closed.set()
 
 
-class ListeningBell:
-    """``Bell`` of PostgreSQL: LISTEN on a connection of its own, made anew where it was lost.
+class PostgresNotifier:
+    """``FeedNotifier`` of PostgreSQL: LISTEN on a connection of its own, made anew where it was lost.
 
     ``polls``: whether the feed is looked at also where nothing has rung.
     """

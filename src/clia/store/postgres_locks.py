@@ -14,8 +14,8 @@ import threading
 from contextlib import contextmanager, suppress
 
 from clia.errors import Conflict, StoreError
-from clia.store.lock_interface import OF_ONE_CLONE
-from clia.store.postgres_server import ALIVE, Address, lock_number, modules, never_end, watch
+from clia.store.interface import CLONE_LOCKS
+from clia.store.postgres_server import ALIVE, PostgresAddress, lock_number, modules, never_end, watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from clia.store.lock_interface import Locks
+    from clia.store.interface import Locks
 
 PATIENCE = 300.0
 """Seconds after which a lock that another machine holds is not waited for any longer: what a verb does takes seconds."""
@@ -62,7 +62,7 @@ class PostgresLocks:
     @contextmanager
     def hold(self, name: str, *, shared: bool = False) -> Iterator[None]:
         with self._inner.hold(name, shared=shared):
-            if name in OF_ONE_CLONE:
+            if name in CLONE_LOCKS:
                 yield
                 return
             number = self._number(name)
@@ -75,7 +75,7 @@ class PostgresLocks:
     @contextmanager
     def attempt(self, name: str) -> Iterator[bool]:
         with self._inner.attempt(name) as free:
-            if name in OF_ONE_CLONE or not free:
+            if name in CLONE_LOCKS or not free:
                 yield free
                 return
             number = self._number(name)
@@ -154,7 +154,7 @@ class _Session:
     """One connection, of one thread at a time."""
 
     def __init__(self, dsn: str, seconds: int, patience: float) -> None:
-        self._address = Address(dsn)
+        self._address = PostgresAddress(dsn)
         self._process = os.getpid()
         self.holds = 0
         self.used = False  # it has worked before: that it does not now may be old news

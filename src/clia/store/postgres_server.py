@@ -30,7 +30,7 @@ _MAY_MAKE = "SELECT current_user, current_schema(), has_schema_privilege(current
 _GRANT = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO this role; with a hub also USAGE ON ALL SEQUENCES"
 
 
-class Address:
+class PostgresAddress:
     """What errors say of the database: where it is, and never the password."""
 
     def __init__(self, dsn: str) -> None:

@@ -13,11 +13,10 @@ import os
 import threading
 
 from clia.errors import StoreError
-from clia.store import postgres_import as arrival
-from clia.store import postgres_take_over as taking_over
+from clia.store import postgres_migration as migration
 from clia.store import sql_schema as schema
-from clia.store.feed_interface import FEED
-from clia.store.postgres_server import ALIVE, Address, lock_number, modules, watch
+from clia.store.interface import FEED
+from clia.store.postgres_server import ALIVE, PostgresAddress, lock_number, modules, watch
 from clia.store.rules import check_name, closed
 from clia.store.sql_store import REACHABLE, Connection, SqlStore, reachable, standing
 
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
     import psycopg
     import psycopg_pool
+
+    from clia.store.sqlite_export import SqliteExport
 
 _CONNECTIONS = 16
 # The lock is the first statement: in a stricter isolation the view would be from before it was granted.
@@ -64,12 +65,12 @@ class PostgresStore(SqlStore):
     ) -> None:
         super().__init__(space, own)
         self._stays = stays
-        self._ask_era = taking_over.era(space) if self._spaces.own == space else None  # None: nobody takes it over
+        self._ask_era = migration.era_query(space) if self._spaces.own == space else None  # None: nobody takes it over
         self._era: tuple[int] | None = None  # what that said when the store was opened; None: never
         self._opened = False
         self._dsn = dsn
         self._timeout = timeout
-        self._address = Address(dsn)
+        self._address = PostgresAddress(dsn)
         self._mutex = threading.Lock()
         self._pools: list[tuple[int, psycopg_pool.ConnectionPool]] = []
         self._closed = False
@@ -126,7 +127,7 @@ class PostgresStore(SqlStore):
                 raise
         return Listener(connection, self._address)
 
-    def take_over(self, old: str) -> int:
+    def merge_clone_state(self, old: str) -> int:
         """Brings the live state that was kept under another key under this space's; how many names that were.
 
         What is a clone's own stays where it is. ``Conflict`` (state-in-the-way) where both keys hold a name: nothing is changed.
@@ -136,23 +137,23 @@ class PostgresStore(SqlStore):
             return 0
         with self._connection(writes=True) as guarded:
             guarded.fetch("SELECT pg_advisory_xact_lock(?)", lock_number(old))  # a process that knows only the old key may write
-            sql, words = taking_over.question(old)
-            brought = taking_over.bring(guarded, old, self._space) if guarded.fetch(sql, *words)[0][0] else 0
-            taking_over.next_era(guarded, old)
+            sql, words = migration.has_state(old)
+            brought = migration.merge_clone_state(guarded, old, self._space) if guarded.fetch(sql, *words)[0][0] else 0
+            migration.start_era(guarded, old)
             return brought
 
-    def take_in(self, rows: arrival.Rows) -> None:
+    def import_store(self, export: SqliteExport) -> None:
         """Brings what another store held of this space, in one transaction; what is here already may be there once more.
 
         ``Conflict`` (state-in-the-way) where a name is here with something else: nothing is changed.
         """
         with self._connection(writes=True) as guarded:
-            arrival.take_in(guarded, rows, self._spaces)
+            migration.import_store(guarded, export, self._spaces)
 
-    def has_settled(self) -> None:
+    def confirm_import(self) -> None:
         """The other store was left for good: what was brought is no copy any more."""
         with self.writing() as transaction:
-            transaction.values.delete(arrival.key(self._spaces))
+            transaction.values.delete(migration.copy_mark(self._spaces))
 
     def _rewrite(self) -> str | None:
         with self._address.translated(), self._pool().connection() as connection:
@@ -248,7 +249,7 @@ class PostgresStore(SqlStore):
 class Listener:
     """What hears of appends. For one thread."""
 
-    def __init__(self, connection: psycopg.Connection, address: Address) -> None:
+    def __init__(self, connection: psycopg.Connection, address: PostgresAddress) -> None:
         self._connection = connection
         self._address = address
         self._number = connection.fileno()
@@ -271,7 +272,7 @@ class _PostgresConnection(Connection):
         self,
         pool: psycopg_pool.ConnectionPool,
         connection: psycopg.Connection,
-        address: Address,
+        address: PostgresAddress,
         channel: LiteralString,
         tables: set[str],
     ) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from clia.errors import StoreError
-from clia.store.postgres_server import ALIVE, Address, lock_number, modules
+from clia.store.postgres_server import ALIVE, PostgresAddress, lock_number, modules
 from clia.store.rules import closed
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ SELECT id, extract(epoch FROM clock_timestamp() - last_heartbeat)::float8 AS sec
 """
 
 
-class New(NamedTuple):
+class NewJob(NamedTuple):
     """A job to put in."""
 
     name: str  # of its queue and its locks: nothing else has it
@@ -72,7 +72,7 @@ class _Link(NamedTuple):
     thread: threading.Thread
     connector: PsycopgConnector
     manager: JobManager
-    address: Address
+    address: PostgresAddress
 
 
 class Jobs:
@@ -130,7 +130,7 @@ class Jobs:
 
     # Changes
 
-    def put(self, jobs: Sequence[New]) -> None:
+    def put(self, jobs: Sequence[NewJob]) -> None:
         """Puts jobs in, in this order; none of them where one of the names waits already."""
 
         async def put(link: _Link) -> None:
@@ -295,14 +295,14 @@ class Jobs:
         thread = threading.Thread(target=loop.run_forever, name="clia-queue", daemon=True)
         thread.start()
         asyncio.run_coroutine_threadsafe(connector.open_async(), loop).result()
-        return _Link(os.getpid(), loop, thread, connector, manager.JobManager(connector), Address(self._dsn))
+        return _Link(os.getpid(), loop, thread, connector, manager.JobManager(connector), PostgresAddress(self._dsn))
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection]:
         """A connection for a moment: a pool would try one that is refused again until its time is up."""
         postgres, _ = modules()
         with (
-            Address(self._dsn).translated(),
+            PostgresAddress(self._dsn).translated(),
             postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds()) as connection,
         ):
             connection.isolation_level = postgres.IsolationLevel.READ_COMMITTED
@@ -316,7 +316,7 @@ class Jobs:
         with connection.transaction():
             connection.execute(_TURN, [lock_number("procrastinate schema")])
             if connection.execute(_HAS_TABLES).fetchone() is None:
-                Address(self._dsn).check_may_make(connection)
+                PostgresAddress(self._dsn).check_may_make(connection)
                 connection.execute(SchemaManager.get_schema())
         names = sorted({name for text in queries.values() for name in re.findall(r"\bprocrastinate_[a-z0-9_]+", text)})
         missing = [row[0] for row in connection.execute(_MISSING, [names]).fetchall()]
@@ -329,7 +329,7 @@ class Jobs:
         wanted = re.compile(rf"\b(?:{'|'.join(missing)})\b")
         files = [each for each in sorted(migrations.glob("*.sql")) if wanted.search(each.read_text(encoding="utf-8"))]
         hints = [f"apply: psql -f {each}" for each in files]
-        return Address(self._dsn).error(
+        return PostgresAddress(self._dsn).error(
             f"its tables of procrastinate do not fit procrastinate {version('procrastinate')}: without {', '.join(missing)}",
             code="queue-schema-unfit",
             hints=[*hints, "made by a newer procrastinate: upgrade the package"],
@@ -344,7 +344,7 @@ class NoSlot(Exception):
 
 
 @contextmanager
-def _translated(address: Address) -> Iterator[None]:
+def _translated(address: PostgresAddress) -> Iterator[None]:
     """Errors of procrastinate and of the driver as those of a store."""
     from procrastinate import exceptions
 

@@ -23,8 +23,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from clia.errors import CliaError
-from clia.store.procrastinate_jobs import DOING, Jobs, New, NoSlot
-from clia.store.queue_interface import Claim, Task, Waiting
+from clia.store.interface import Claim, Task, Waiting
+from clia.store.procrastinate_jobs import DOING, Jobs, NewJob, NoSlot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ class ProcrastinateQueue:
         if missing:
             with self._store.writing():
                 there, missing = self._choice(due, now)
-                self._jobs.put([New(self._name(task[:2]), _priority(task.not_before), task._asdict()) for task in missing])
+                self._jobs.put([NewJob(self._name(task[:2]), _priority(task.not_before), task._asdict()) for task in missing])
         return there + [self._name(task[:2]) for task in missing]
 
     def _choice(self, due: dict[Place, Task], now: float) -> tuple[list[str], list[Task]]:

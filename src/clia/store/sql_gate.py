@@ -10,8 +10,8 @@ from clia.store import rules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.store.gate_interface import Facts, Question
-    from clia.store.sql_store import Guarded
+    from clia.store.interface import GateFacts, GateQuestion
+    from clia.store.sql_store import GuardedConnection
 
 # {text} and {packed}: as in ``sql_store``. Made in one transaction: where there is one, there are all.
 _TABLES = (
@@ -48,12 +48,12 @@ ORDER BY g.cid
 class SqlGate:
     """``Gate`` on tables, for one transaction."""
 
-    def __init__(self, connection: Guarded, space: str) -> None:
+    def __init__(self, connection: GuardedConnection, space: str) -> None:
         self._db = connection
         self._space = space
         self._there = False
 
-    def load(self, facts: Facts) -> None:
+    def load(self, facts: GateFacts) -> None:
         self._db.changing()
         space, name = self._space, rules.check_name
         grants = [
@@ -71,7 +71,7 @@ class SqlGate:
         self._db.write_many(_TRUST, trusted)
         self._db.write_many(_SUBTYPE, subtypes)
 
-    def allowing(self, question: Question) -> list[str]:
+    def allowing(self, question: GateQuestion) -> list[str]:
         peer, type_, trigger = map(rules.check_name, question[:3])
         if not self._has_tables():
             return []

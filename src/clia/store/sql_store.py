@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from clia.errors import StoreError
 from clia.store import rules
-from clia.store.interface import ABSENT, ANY_VERSION, OWN, Edge, StreamEntry, Versioned
+from clia.store.interface import ABSENT, ANY_VERSION, CLONE_KEYS, Edge, StreamEntry, Versioned
 from clia.store.sql_gate import SqlGate
 
 TYPE_CHECKING = False
@@ -102,20 +102,20 @@ class Connection(ABC):
         """Ends the transaction and gives the connection back; it is given back also where this raises."""
 
 
-class Spaces(NamedTuple):
+class SpaceKeys(NamedTuple):
     """Under which keys names are kept: the space's, and one for what a clone keeps for itself. Mostly they are one."""
 
     shared: str
     own: str
 
     def of(self, name: str) -> str:
-        return self.own if name.startswith(OWN) else self.shared
+        return self.own if name.startswith(CLONE_KEYS) else self.shared
 
     def under(self, prefix: str) -> str | None:
         """Where all names with a prefix are; None where some are here and some there."""
-        if self.own == self.shared or prefix.startswith(OWN):
+        if self.own == self.shared or prefix.startswith(CLONE_KEYS):
             return self.own
-        return None if any(each.startswith(prefix) for each in OWN) else self.shared
+        return None if any(each.startswith(prefix) for each in CLONE_KEYS) else self.shared
 
 
 class SqlStore(ABC):
@@ -126,7 +126,7 @@ class SqlStore(ABC):
 
     def __init__(self, space: str, own: str | None = None) -> None:
         self._space = rules.check_name(space)
-        self._spaces = Spaces(space, space if own is None else rules.check_name(own))
+        self._spaces = SpaceKeys(space, space if own is None else rules.check_name(own))
         self._thread = threading.local()
 
     @abstractmethod
@@ -154,9 +154,9 @@ class SqlStore(ABC):
             yield SqlTransaction(guarded, self._spaces)
 
     @contextmanager
-    def _connection(self, *, writes: bool) -> Iterator[Guarded]:
+    def _connection(self, *, writes: bool) -> Iterator[GuardedConnection]:
         with self._one_at_a_time():
-            guarded = Guarded(self._begin(writes=writes), writes=writes)
+            guarded = GuardedConnection(self._begin(writes=writes), writes=writes)
             try:
                 yield guarded
             except BaseException:
@@ -199,14 +199,14 @@ class SqlStore(ABC):
 class SqlTransaction:
     """``Transaction`` on tables."""
 
-    def __init__(self, connection: Guarded, spaces: Spaces) -> None:
+    def __init__(self, connection: GuardedConnection, spaces: SpaceKeys) -> None:
         self.streams = _Streams(connection, spaces)
         self.values = _Values(connection, spaces)
         self.edges = _Edges(connection, spaces.own)
         self.gate = SqlGate(connection, spaces.own)
 
 
-class Guarded:
+class GuardedConnection:
     """A connection that refuses what a transaction may not do, and remembers that something failed in it."""
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
@@ -280,7 +280,7 @@ class Guarded:
 
 
 class _Streams:
-    def __init__(self, connection: Guarded, spaces: Spaces) -> None:
+    def __init__(self, connection: GuardedConnection, spaces: SpaceKeys) -> None:
         self._db = connection
         self._spaces = spaces
 
@@ -333,7 +333,7 @@ class _Streams:
 
 
 class _Values:
-    def __init__(self, connection: Guarded, spaces: Spaces) -> None:
+    def __init__(self, connection: GuardedConnection, spaces: SpaceKeys) -> None:
         self._db = connection
         self._spaces = spaces
 
@@ -370,7 +370,7 @@ class _Values:
         return version, text
 
 
-def _under(connection: Guarded, sql: str, spaces: Spaces, prefix: str) -> list[Any]:
+def _under(connection: GuardedConnection, sql: str, spaces: SpaceKeys, prefix: str) -> list[Any]:
     """The rows of all names with a prefix, sorted by name, which comes first in each."""
     where, ends = spaces.under(prefix), rules.prefix_range(prefix)
     if where is not None:
@@ -388,7 +388,7 @@ def _versioned(key: str, version: int, text: str | None) -> Versioned | None:
 
 
 class _Edges:
-    def __init__(self, connection: Guarded, space: str) -> None:
+    def __init__(self, connection: GuardedConnection, space: str) -> None:
         self._db = connection
         self._space = space
 

@@ -1,4 +1,4 @@
-"""Leaving an SQLite store for a store on a server.
+"""SqliteExport an SQLite store for a store on a server.
 
 Invariant: in one transaction of SQLite the tables get other names and the file a mark. So nobody works on with what was left,
 not even a process that has the file open: whoever comes is told where the state went. Every row stays in the file.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from clia.store.sql_store import Guarded
+    from clia.store.sql_store import GuardedConnection
 
 MOVED = 2**31 - 1
 """The ``user_version`` of a file whose state has moved: also code that knows nothing of moving refuses it."""
@@ -32,10 +32,10 @@ _ENTRIES = "SELECT position, body FROM clia_entries WHERE space = ? AND stream =
 _TABLES = r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'clia\_%' ESCAPE '\'"
 
 
-class Leaving(NamedTuple):
+class SqliteExport(NamedTuple):
     """What an SQLite store holds of a space, as rows, but the names that begin with one of ``without``."""
 
-    connection: Guarded
+    connection: GuardedConnection
     space: str
     without: tuple[str, ...]
 
@@ -63,7 +63,7 @@ class Leaving(NamedTuple):
                 after = rows[-1][0]
 
 
-def shut(connection: Guarded) -> None:
+def shut(connection: GuardedConnection) -> None:
     """Nobody works with the store any more, once the transaction has ended."""
     for (name,) in connection.fetch(_TABLES):
         connection.fetch(f"ALTER TABLE {name} RENAME TO moved_{name}")  # our own names

@@ -71,13 +71,13 @@ class SqliteStore(SqlStore):
             self._drop_idle()
 
     @contextmanager
-    def leaving(self, without: tuple[str, ...]) -> Iterator[moving.Leaving]:
+    def exporting(self, without: tuple[str, ...]) -> Iterator[moving.SqliteExport]:
         """Everything with a name that begins with none of ``without``, for a store elsewhere; writers wait meanwhile.
 
         If the block ends well, nobody works with this store any more; else nothing is changed.
         """
         with self._connection(writes=True) as guarded:
-            yield moving.Leaving(guarded, self._space, without)
+            yield moving.SqliteExport(guarded, self._space, without)
             moving.shut(guarded)
 
     def _begin(self, *, writes: bool) -> Connection:

@@ -1,7 +1,7 @@
-"""Exporting what agents did, as spans.
+"""Export of what agents did, as spans.
 
-Invariant: only what git and the store hold is read, nothing is changed, and nothing leaves this machine unless a sender is given.
-Trees are made of whole families, so that a span is the same whichever agents were asked for.
+Invariant: only git and the store are read, nothing is changed, and nothing leaves this machine without a sender. Trees are
+built from whole families of agents, so a span does not depend on which agents were selected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from clia.errors import NoSuchAgent, NotFound, ReplayError, TransportError
 from clia.sessions.runs import Ran, Story, Traced
 from clia.space.relations import SUB_AGENT
-from clia.telemetry.spans import Teller
+from clia.telemetry.spans import SpanBuilder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.sessions.model import Session
     from clia.sessions.records import Resumed
-    from clia.telemetry.records import Attributes, Span, SpanEvent, SpanSender
-    from clia.telemetry.spans import Tree
+    from clia.telemetry.otlp import OtlpSender
+    from clia.telemetry.spans import Attributes, Span, SpanEvent, SpanTree
 
 BATCH_SPANS = 512
 BATCH_WEIGHT = 4 * 1024 * 1024
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2
-_FLAGS = 0x100  # it is known that the parent was in the same process
+_FLAGS = 0x100  # the parent is known to be local
 
 
-class Chosen(NamedTuple):
-    """What to export."""
+class ExportSelection(NamedTuple):
+    """Which agents and times to export."""
 
-    agents: Sequence[str] = ()  # these and their sub-agents; none: all
-    since: int | None = None  # only trees in which something happened at or after this time, in nanoseconds
+    agents: Sequence[str] = ()  # these and their sub-agents; empty: all
+    since: int | None = None  # only trees with something at or after this time, in nanoseconds
     content: bool = False
 
 
-class Exported(NamedTuple):
-    """What was sent, and what the collector did not want of it."""
+class ExportResult(NamedTuple):
+    """How much was sent, and what the collector rejected."""
 
     trees: int
     spans: int
@@ -49,42 +49,42 @@ class Exported(NamedTuple):
     reason: str
 
 
-def trees_of(space: Space, chosen: Chosen, progress: Callable[[int, int], None] | None = None) -> Iterator[Tree]:
-    """Every tree that was asked for, family by family in the order of names."""
-    teller = Teller(space.id, content=chosen.content)
-    families = _families(space, chosen.agents)
+def trees_of(space: Space, selection: ExportSelection, progress: Callable[[int, int], None] | None = None) -> Iterator[SpanTree]:
+    """Yield the selected trees, family by family, sorted by name."""
+    builder = SpanBuilder(space.id, content=selection.content)
+    families = _families(space, selection.agents)
     for number, family in enumerate(families):
-        stories = [each for each in (_story(space, name, family.parents.get(name)) for name in family.members) if each is not None]
-        for tree in teller.trees(stories, family.wanted):
-            if chosen.since is None or tree.end >= chosen.since:
+        stories = [_story(space, name, family.parents.get(name)) for name in family.members]
+        for tree in builder.trees([story for story in stories if story is not None], family.wanted):
+            if selection.since is None or tree.end >= selection.since:
                 yield tree
         if progress is not None:
             progress(number + 1, len(families))
 
 
 def resource_of(space: Space, version: str) -> Attributes:
-    """Who speaks, in every document and request; ``version`` is clia's."""
+    """Return the resource attributes of every document and request; ``version`` is clia's."""
     return {"service.name": "clia", "service.version": version, "clia.space.id": space.id, "clia.version": version}
 
 
-def sender_of(url: str, headers: Mapping[str, str], resource: Attributes, *, seconds: float) -> SpanSender:
-    """What sends spans to a collector; needs the extra ``clia[otlp]``."""
-    from clia.telemetry.otlp import OtlpSender  # OpenTelemetry's packages take half a second
+def sender_of(url: str, headers: Mapping[str, str], resource: Attributes, *, seconds: float) -> OtlpSender:
+    """Return a sender to a collector; needs the extra ``clia[otlp]``."""
+    from clia.telemetry.otlp import OtlpSender  # importing OpenTelemetry takes half a second
 
     return OtlpSender(url, headers, resource, _scope(resource), seconds=seconds)
 
 
 def _scope(resource: Attributes) -> tuple[str, str]:
-    """Who made the spans."""
+    """Return name and version of the instrumentation scope."""
     return "clia", str(resource["clia.version"])
 
 
-def send(sender: SpanSender, trees: Iterable[Tree]) -> Exported:
-    """Sends trees in requests of a size that collectors take; ``TransportError`` says how many spans went before it."""
+def send(sender: OtlpSender, trees: Iterable[SpanTree]) -> ExportResult:
+    """Send trees in batches that collectors accept. A ``TransportError`` says how many spans were sent before it."""
     count = spans = rejected = 0
     reasons: list[str] = []
 
-    def counted() -> Iterator[Tree]:
+    def counted() -> Iterator[SpanTree]:
         nonlocal count
         for tree in trees:
             count += 1
@@ -92,17 +92,17 @@ def send(sender: SpanSender, trees: Iterable[Tree]) -> Exported:
 
     for batch in _batches(counted()):
         try:
-            said = sender.send(batch)
+            response = sender.send(batch)
         except TransportError as err:
             err.fields["sent"] = spans
             raise
         spans += len(batch)
-        rejected += said.rejected
-        reasons += [said.reason] if said.reason and said.reason not in reasons else []
-    return Exported(count, spans, rejected, "; ".join(reasons))
+        rejected += response.rejected
+        reasons += [response.reason] if response.reason and response.reason not in reasons else []
+    return ExportResult(count, spans, rejected, "; ".join(reasons))
 
 
-def _batches(trees: Iterable[Tree]) -> Iterator[list[Span]]:
+def _batches(trees: Iterable[SpanTree]) -> Iterator[list[Span]]:
     batch: list[Span] = []
     weight = 0
     for tree in trees:
@@ -118,8 +118,8 @@ def _batches(trees: Iterable[Tree]) -> Iterator[list[Span]]:
 
 
 def _weight(span: Span) -> int:
-    """About how many bytes a span takes in a request."""
-    return 100 + _length(span.attributes) + sum(50 + _length(each.attributes) for each in span.events)
+    """Return about how many bytes a span takes in a request."""
+    return 100 + _length(span.attributes) + sum(50 + _length(event.attributes) for event in span.events)
 
 
 def _length(attributes: Attributes) -> int:
@@ -130,18 +130,18 @@ def _length(attributes: Attributes) -> int:
 
 
 class _Family(NamedTuple):
-    """Agents that descend from one, parents before children; ``wanted`` are those that were asked for."""
+    """An agent and its descendants, parents first; ``wanted`` are the selected ones."""
 
     members: list[str]
     parents: Mapping[str, str]
     wanted: frozenset[str]
 
 
-def _families(space: Space, asked: Sequence[str]) -> list[_Family]:
+def _families(space: Space, selected: Sequence[str]) -> list[_Family]:
     known = {*space.agents(), *space.agents(archived=True)}
-    for name in asked:
+    for name in selected:
         if name not in known:
-            space.head(name)  # says that there is none
+            space.head(name)  # raises NoSuchAgent
     parents = _parents(space, known)
     below: dict[str, list[str]] = {}
     for name in sorted(parents):
@@ -149,17 +149,19 @@ def _families(space: Space, asked: Sequence[str]) -> list[_Family]:
     found = []
     for first in sorted(known - parents.keys()):
         members = _descendants(first, below)
-        wanted = {each for name in members if not asked or name in asked for each in _descendants(name, below if asked else {})}
+        wanted = {
+            each for name in members if not selected or name in selected for each in _descendants(name, below if selected else {})
+        }
         if wanted:
             found.append(_Family(members, parents, frozenset(wanted)))
     return found
 
 
 def _parents(space: Space, known: set[str]) -> dict[str, str]:
-    """The agent that each one was spawned from. Where names were used again they may make a circle: its first is nobody's."""
+    """Return the parent of each agent. Reused names may form a cycle; it is broken at its first name."""
     parents: dict[str, str] = {}
     for edge in sorted(space.relations()):
-        spawned = edge.kind == SUB_AGENT and edge.source == f"agents/{edge.dst}"  # an edge that is only stated has no moment
+        spawned = edge.kind == SUB_AGENT and edge.source == f"agents/{edge.dst}"  # not one that was only stated
         if spawned and edge.src in known and edge.dst in known:
             parents.setdefault(edge.dst, edge.src)
     for name in sorted(known):
@@ -173,7 +175,7 @@ def _parents(space: Space, known: set[str]) -> dict[str, str]:
 
 
 def _descendants(first: str, below: Mapping[str, Sequence[str]]) -> list[str]:
-    """An agent and all below it, parents before children."""
+    """Return an agent and its descendants, parents first."""
     found = [first]
     for name in found:
         found.extend(below.get(name, ()))
@@ -181,7 +183,7 @@ def _descendants(first: str, below: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _story(space: Space, name: str, parent: str | None) -> Story | None:
-    """What is recorded of an agent; None where it has gone since it was listed."""
+    """Return the history of an agent; None if it was removed since."""
     try:
         commits = tuple(reversed(space.session_log(name)))
         bound = [Traced(entry, each.trace.commit) for each in reversed(space.session_traces(name)) for entry in each.trace.entries]
@@ -190,14 +192,14 @@ def _story(space: Space, name: str, parent: str | None) -> Story | None:
     except NoSuchAgent:
         return None
     story = Story(name, parent, commits, tuple(map(_sound, [*bound, *pending])), sessions)
-    with suppress(NotFound):  # a briefing that another clone has
+    with suppress(NotFound):  # the briefing is in another clone
         briefing = space.briefing_of(name)
         return story._replace(title=briefing.title, meta=briefing.meta if isinstance(briefing.meta, dict) else {})
     return story
 
 
 def _sound(traced: Traced) -> Traced:
-    """Notes may come from anywhere: what is no entry is a text."""
+    """Treat a note that is not an entry as text: notes may come from anywhere."""
     entry: Any = traced.entry
     return traced if isinstance(entry, dict) else traced._replace(entry={"text": str(entry)})
 
@@ -205,7 +207,7 @@ def _sound(traced: Traced) -> Traced:
 def _ran(session: Session) -> Ran:
     forked = session.forked if isinstance(session.forked, dict) else {}
     given: tuple[Resumed, ...] = ()
-    with suppress(ReplayError):  # a journal that cannot be read is for ``doctor`` to tell of
+    with suppress(ReplayError):  # ``clia doctor`` reports an unreadable journal
         given = tuple(session.given())
     return Ran(
         session.id,
@@ -223,19 +225,19 @@ def _ran(session: Session) -> Ran:
 # OTLP/JSON
 
 
-def as_otlp_json(tree: Tree, resource: Attributes) -> str:
-    """A tree as one line, in the form of a collector's files: an ``ExportTraceServiceRequest`` in the JSON of OTLP."""
+def as_otlp_json(tree: SpanTree, resource: Attributes) -> str:
+    """Return a tree as one line of OTLP/JSON: an ``ExportTraceServiceRequest``."""
     name, version = _scope(resource)
-    scope, spans = {"name": name, "version": version}, [_span(each) for each in tree.spans]
-    made = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [{"scope": scope, "spans": spans}]}
-    return json.dumps({"resourceSpans": [made]}, ensure_ascii=False, separators=(",", ":"))
+    scope, spans = {"name": name, "version": version}, [_span(span) for span in tree.spans]
+    document = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [{"scope": scope, "spans": spans}]}
+    return json.dumps({"resourceSpans": [document]}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _span(span: Span) -> dict[str, Any]:
-    made: dict[str, Any] = {"traceId": span.trace, "spanId": span.id}
+    document: dict[str, Any] = {"traceId": span.trace, "spanId": span.id}
     if span.parent is not None:
-        made["parentSpanId"] = span.parent
-    made |= {
+        document["parentSpanId"] = span.parent
+    document |= {
         "flags": _FLAGS,
         "name": span.name,
         "kind": _CLIENT if span.is_client else _INTERNAL,
@@ -244,9 +246,9 @@ def _span(span: Span) -> dict[str, Any]:
         "attributes": _attributes(span.attributes),
     }
     if span.events:
-        made["events"] = [_event(each) for each in span.events]
-    made["status"] = ({"message": span.reason} if span.reason else {}) | {"code": _ERROR} if span.failed else {}
-    return made
+        document["events"] = [_event(event) for event in span.events]
+    document["status"] = ({"message": span.reason} if span.reason else {}) | {"code": _ERROR} if span.failed else {}
+    return document
 
 
 def _event(event: SpanEvent) -> dict[str, Any]:

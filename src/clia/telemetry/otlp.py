@@ -1,8 +1,7 @@
-"""Spans to a collector: OTLP over HTTP, through OpenTelemetry's own exporter.
+"""OTLP over HTTP, using OpenTelemetry's exporter.
 
-Invariant: a request that came back without an error was taken by the collector, but for the spans that it says it rejected. A
-redirect is a refusal: our headers go to nobody else. No header is in an error. OpenTelemetry's packages are loaded by whoever
-sends, and by nobody else.
+Invariant: a request without an error was accepted by the collector, except for the spans it reports as rejected. Redirects
+are refused, so that headers reach nobody else. No error contains a header. OpenTelemetry is imported only to send.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from urllib.parse import urlsplit
 
 from clia.errors import BackendError, InvalidInput, TransportError
 from clia.http_client import TOO_SLOW
-from clia.telemetry.records import Sent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,21 +22,28 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
-    from clia.telemetry.records import Attributes, Span
+    from clia.telemetry.spans import Attributes, Span
 
 TRACES = "/v1/traces"
 _SHOWN = 300
 _HINTS = {
-    401: ["say who you are: --header, or OTEL_EXPORTER_OTLP_HEADERS"],
-    403: ["say who you are: --header, or OTEL_EXPORTER_OTLP_HEADERS"],
-    404: [f"is it a collector? spans go to its {TRACES}, unless the address ends with that"],
-    405: [f"is it a collector? spans go to its {TRACES}, unless the address ends with that"],
+    401: ["authenticate with --header or OTEL_EXPORTER_OTLP_HEADERS"],
+    403: ["authenticate with --header or OTEL_EXPORTER_OTLP_HEADERS"],
+    404: [f"is it a collector? {TRACES} is appended to its address"],
+    405: [f"is it a collector? {TRACES} is appended to its address"],
     413: ["leave out --content, or name some agents"],
 }
 
 
-class Answer(NamedTuple):
-    """How the last attempt ended: a status and a body, or what went wrong before there was one."""
+class SendResult(NamedTuple):
+    """How many spans a collector rejected, and why."""
+
+    rejected: int = 0
+    reason: str = ""
+
+
+class CollectorResponse(NamedTuple):
+    """The response to the last attempt, or the error that prevented one."""
 
     status: int | None = None
     body: bytes = b""
@@ -47,7 +52,7 @@ class Answer(NamedTuple):
 
 
 class OtlpSender:
-    """``SpanSender``. ``scope`` is who made the spans, and its version."""
+    """Sends spans to a collector. ``scope``: name and version of the instrumentation."""
 
     def __init__(
         self, url: str, headers: Mapping[str, str], resource: Attributes, scope: tuple[str, str], *, seconds: float = 10.0
@@ -55,7 +60,7 @@ class OtlpSender:
         self._url = endpoint(url)
         self._where = shown(self._url)
         self._resource, self._scope = dict(resource), scope
-        self._answers: list[Answer] = []
+        self._responses: list[CollectorResponse] = []
         with _needed():
             from opentelemetry.exporter.otlp.proto.http import Compression
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -67,13 +72,14 @@ class OtlpSender:
             session=self._session(),
         )
 
-    def send(self, spans: Sequence[Span]) -> Sent:
+    def send(self, spans: Sequence[Span]) -> SendResult:
+        """Send spans in one request. ``TransportError`` if the collector refuses all of them or does not answer in time."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
-        self._answers.clear()
+        self._responses.clear()
         with _quietly():
             result = self._exporter.export(self._readable(spans))
-        last = self._answers[-1] if self._answers else Answer()
+        last = self._responses[-1] if self._responses else CollectorResponse()
         if result is not SpanExportResult.SUCCESS or last.status is None or not 200 <= last.status < 300:
             raise self._refusal(last)
         return _sent(last)
@@ -83,29 +89,31 @@ class OtlpSender:
             self._exporter.shutdown()
 
     def _session(self) -> Any:
-        """What the exporter speaks through: it tells no more than whether it went well, and we want to know what was answered."""
+        """Return an HTTP session that records responses: the exporter only reports success or failure."""
         from requests import Session
         from requests.adapters import HTTPAdapter
 
-        answers = self._answers
+        responses = self._responses
 
-        class Listening(HTTPAdapter):
+        class RecordingAdapter(HTTPAdapter):
             def send(self, *words: Any, **more: Any) -> Any:
                 try:
                     response = super().send(*words, **more)
-                    answers.append(Answer(response.status_code, response.content, response.headers.get("content-type", "")))
+                    responses.append(
+                        CollectorResponse(response.status_code, response.content, response.headers.get("content-type", ""))
+                    )
                 except Exception as err:
-                    # For an attempt that no time is left for, a timeout of nothing is refused: the one before it says why.
-                    if not (answers and isinstance(err, ValueError)):
-                        answers.append(Answer(error=err))
+                    # An attempt without time left fails with a ValueError; the one before it says why.
+                    if not (responses and isinstance(err, ValueError)):
+                        responses.append(CollectorResponse(error=err))
                     raise
                 return response
 
         session = Session()
         session.max_redirects = 0
-        session.auth = lambda request: request  # else ~/.netrc would take the place of our Authorization
+        session.auth = lambda request: request  # otherwise ~/.netrc would replace our Authorization header
         for scheme in ("http://", "https://"):
-            session.mount(scheme, Listening())
+            session.mount(scheme, RecordingAdapter())
         return session
 
     def _readable(self, spans: Sequence[Span]) -> list[ReadableSpan]:
@@ -116,28 +124,28 @@ class OtlpSender:
 
         resource, scope = Resource(self._resource), InstrumentationScope(*self._scope)
 
-        def context(trace: str, span: str) -> SpanContext:
-            return SpanContext(int(trace, 16), int(span, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+        def context(trace_id: str, span_id: str) -> SpanContext:
+            return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
         return [
             ReadableSpan(
-                each.name,
-                context(each.trace, each.id),
-                None if each.parent is None else context(each.trace, each.parent),
+                span.name,
+                context(span.trace, span.id),
+                None if span.parent is None else context(span.trace, span.parent),
                 resource,
-                each.attributes,
-                [Event(event.name, event.attributes, event.at) for event in each.events],
+                span.attributes,
+                [Event(event.name, event.attributes, event.at) for event in span.events],
                 (),
-                SpanKind.CLIENT if each.is_client else SpanKind.INTERNAL,
-                status=Status(StatusCode.ERROR, each.reason) if each.failed else Status(),
-                start_time=each.start,
-                end_time=each.end,
+                SpanKind.CLIENT if span.is_client else SpanKind.INTERNAL,
+                status=Status(StatusCode.ERROR, span.reason) if span.failed else Status(),
+                start_time=span.start,
+                end_time=span.end,
                 instrumentation_scope=scope,
             )
-            for each in spans
+            for span in spans
         ]
 
-    def _refusal(self, last: Answer) -> TransportError:
+    def _refusal(self, last: CollectorResponse) -> TransportError:
         fields: dict[str, Any] = {"url": self._where}
         if last.status is None:
             error = TransportError(
@@ -148,9 +156,9 @@ class OtlpSender:
             )
             error.retryable = True
             return error
-        said = "redirects are not followed" if 300 <= last.status < 400 else _words(last) or "it says no more"
+        reason = "redirects are not followed" if 300 <= last.status < 400 else _error_text(last) or "no reason given"
         error = TransportError(
-            f"{self._where}: it answers {last.status}: {said}",
+            f"{self._where}: HTTP {last.status}: {reason}",
             code="collector-refused",
             hints=_HINTS.get(last.status, []),
             fields=fields | {"status": last.status},
@@ -160,7 +168,7 @@ class OtlpSender:
 
 
 def endpoint(url: str) -> str:
-    """Where spans go: a collector's address with the path for them, unless it is there."""
+    """Return the address for spans: the collector's, with the standard path appended unless present."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -169,14 +177,14 @@ def endpoint(url: str) -> str:
     if not sound or not url.isascii() or not url.isprintable() or " " in url:
         raise _no_address("must be http:// or https:// with a host")
     if parts.username is not None or parts.password is not None:
-        raise _no_address("holds a name or password: give it as a header")
+        raise _no_address("must not hold credentials: send them as a header")
     path = parts.path.rstrip("/")
     path = path if path.endswith(TRACES) else path + TRACES
     return parts._replace(path=path, fragment="").geturl()
 
 
 def shown(url: str) -> str:
-    """An address without what may be a secret in it."""
+    """Return an address without its query, which may hold a secret."""
     return urlsplit(url)._replace(query="").geturl()
 
 
@@ -192,15 +200,15 @@ def _needed() -> Iterator[None]:
         yield
     except ImportError:
         raise BackendError(
-            "sending spans needs OpenTelemetry's exporter",
+            "sending spans requires OpenTelemetry's exporter",
             code="otlp-extra-missing",
-            hints=["pip install 'clia[otlp]'", "--json writes the same spans without it"],
+            hints=["pip install 'clia[otlp]'", "or write the same spans with --json"],
         ) from None
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """The exporter logs what it cannot return; we have heard it ourselves, and say it once."""
+    """Silence the exporter's log: the error is raised."""
     logger, silence = logging.getLogger("opentelemetry"), logging.NullHandler()
     before = logger.propagate
     logger.propagate = False
@@ -212,30 +220,30 @@ def _quietly() -> Iterator[None]:
         logger.propagate = before
 
 
-def _sent(answer: Answer) -> Sent:
-    """What a collector says to spans that it took: it may have left some out. A body that cannot be read says nothing."""
+def _sent(answer: CollectorResponse) -> SendResult:
+    """Return the partial success of an accepted request. An unreadable body counts as full success."""
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # it brings no types
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
     if "json" in answer.kind:
         return _sent_json(answer.body)
     try:
-        said = ExportTraceServiceResponse.FromString(answer.body).partial_success
+        partial = ExportTraceServiceResponse.FromString(answer.body).partial_success
     except DecodeError:
-        return Sent()
-    return Sent(max(said.rejected_spans, 0), _one_line(said.error_message))
+        return SendResult()
+    return SendResult(max(partial.rejected_spans, 0), _one_line(partial.error_message))
 
 
-def _sent_json(body: bytes) -> Sent:
+def _sent_json(body: bytes) -> SendResult:
     try:
-        said = json.loads(body)["partialSuccess"]
-        return Sent(max(int(said.get("rejectedSpans", 0)), 0), _one_line(str(said.get("errorMessage", ""))))
+        partial = json.loads(body)["partialSuccess"]
+        return SendResult(max(int(partial.get("rejectedSpans", 0)), 0), _one_line(str(partial.get("errorMessage", ""))))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return Sent()
+        return SendResult()
 
 
-def _words(answer: Answer) -> str:
-    """Why a collector refuses: the message of a Status, or the text itself."""
+def _error_text(answer: CollectorResponse) -> str:
+    """Return a collector's error message: from a Status, or the body itself."""
     from google.protobuf.message import DecodeError
     from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]  # it brings no types
 
@@ -252,15 +260,15 @@ def _one_line(text: str) -> str:
 
 
 def _why(error: BaseException | None) -> str:
-    """The reason at the bottom of what requests and urllib3 wrapped around it."""
+    """Return the innermost reason of an error of requests and urllib3."""
     from requests.exceptions import SSLError, Timeout
 
     if isinstance(error, Timeout):
         return TOO_SLOW
-    seen = error
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.strerror and not isinstance(error, SSLError):
-            return seen.strerror
-        inner = getattr(seen, "reason", None) or (seen.args[0] if seen.args else None)
-        seen = inner if isinstance(inner, BaseException) else seen.__cause__ or seen.__context__
+    cause = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror and not isinstance(error, SSLError):
+            return cause.strerror
+        inner = getattr(cause, "reason", None) or (cause.args[0] if cause.args else None)
+        cause = inner if isinstance(inner, BaseException) else cause.__cause__ or cause.__context__
     return _one_line(str(error)) if error is not None else TOO_SLOW

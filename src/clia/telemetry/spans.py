@@ -1,41 +1,106 @@
-"""Trees of spans: what agents did, as collectors of traces want it told.
+"""Span trees: what agents did, as OpenTelemetry spans.
 
-One tree for each session of an agent, and one for the agent itself, outside its sessions. A sub-agent's runs hang below the run
-of its parent in which it was spawned. Names are those of OpenTelemetry's conventions for generative AI where they have one, else
-``clia.*``.
+There is one tree per session of an agent, and one for the agent outside its sessions. A sub-agent's runs are below the run of
+its parent that spawned it. Attribute names follow OpenTelemetry's conventions for generative AI, else ``clia.*``.
 
-Invariant: every entry of a trace is in exactly one span, as an event or as an end of a tool call; every span but a tree's first
-lies below another and within its time; the same story makes the same spans. Without ``content`` no text that an agent, a person
-or a tool wrote is in any of them: only kinds, names, ids and lengths.
+Invariant: every trace entry is in exactly one span, as an event or as an end of a tool call. Every span but the root is within
+its parent's time. Ids derive from what a span is about, so the same history yields the same spans. Without ``content``, no text
+written by an agent, a person or a tool is exported: only kinds, names, ids and lengths.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter, deque
 from typing import NamedTuple
 
 from clia.sessions.model import DIVERGED, FAILED
 from clia.sessions.runs import ITSELF, LAST, SESSION, runs_of
-from clia.telemetry.records import Span, SpanEvent
-from clia.telemetry.span_parts import FAILURE, NAME_MAX, TOOL_ENDS, answers_in, cut, present, text_of, uses_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping, Sequence
     from typing import Any
 
     from clia.sessions.records import Resumed
     from clia.sessions.runs import Placed, Ran, Runs, Story
     from clia.space.model import AgentCommit
-    from clia.telemetry.span_parts import Answered, Use
 
+    Attributes = Mapping[str, str | int]
+
+CALL, RESULT, FAILURE = "tool-call", "tool-result", "tool-failure"
+TOOL_ENDS = frozenset((CALL, RESULT, FAILURE))
+TEXT_MAX = 8 * 1024
+NAME_MAX = 200
+_WAITS = re.compile(r"([a-z][a-z0-9_-]*) \(([^()\s]+\.\d+)\)")
 _PROVIDERS = {"claude-code": "anthropic", "codex": "openai", "gemini": "gcp.gen_ai"}
 _LLM = "llm"
+_SESSION_FIELDS = {
+    "session": "clia.session.id",
+    "status": "clia.session.status",
+    "request": "clia.request.id",
+    "decision": "clia.request.decision",
+}
 
 
-class Tree(NamedTuple):
-    """The spans of one session and of all that was spawned in it, each run's own before those inside it."""
+class SpanEvent(NamedTuple):
+    """An event of a span."""
+
+    name: str
+    at: int  # nanoseconds since the epoch
+    attributes: Attributes
+
+
+class Span(NamedTuple):
+    """A span. Trace ids have 32 hexadecimal digits, span ids 16; times are nanoseconds since the epoch, ``start <= end``."""
+
+    trace: str
+    id: str
+    parent: str | None
+    name: str
+    start: int
+    end: int
+    attributes: Attributes
+    events: tuple[SpanEvent, ...] = ()
+    failed: bool = False
+    reason: str = ""  # of the failure, if content is exported
+    is_client: bool = False  # it waited for a server
+
+
+class ToolUse(NamedTuple):
+    """A tool call and its end. One of the two may be missing from the trace."""
+
+    key: str
+    call: Placed | None
+    end: Placed | None
+
+    @property
+    def ends(self) -> list[Placed]:
+        return [entry for entry in (self.call, self.end) if entry is not None]
+
+    def field(self, name: str) -> str | None:
+        """Return a text field that either entry may have."""
+        return next((text for text in (text_of(entry.data.get(name)) for entry in self.ends) if text), None)
+
+    @property
+    def outcome(self) -> str:
+        """``result``, ``failure``, or ``unknown`` if no end was traced."""
+        return "unknown" if self.end is None else self.end.kind.removeprefix("tool-")
+
+
+class AnsweredRequest(NamedTuple):
+    """A request of a session and the entry that answers it; ``asked`` and ``kind`` as far as they were traced."""
+
+    id: str
+    entry: Placed
+    asked: int
+    kind: str | None
+
+
+class SpanTree(NamedTuple):
+    """The spans of one session and of everything spawned in it; parents first."""
 
     agent: str
     session: str
@@ -43,11 +108,11 @@ class Tree(NamedTuple):
 
     @property
     def end(self) -> int:
-        return max(each.end for each in self.spans)
+        return max(span.end for span in self.spans)
 
 
-class Run(NamedTuple):
-    """Where a span is: a session of an agent, or the agent itself; ``top`` is the run that the whole tree hangs from."""
+class RunKey(NamedTuple):
+    """A session of an agent, or the agent outside its sessions; ``top`` is the root run of the tree."""
 
     agent: str
     session: str
@@ -55,8 +120,8 @@ class Run(NamedTuple):
     above: tuple[str, str] | None
 
 
-class Grown:
-    """What a run's span holds, and the time that it covers."""
+class RunContent:
+    """Events and child spans of a run, and the time they cover."""
 
     def __init__(self) -> None:
         self.events: list[SpanEvent] = []
@@ -71,63 +136,63 @@ class Grown:
         self.covers(span.start, span.end)
 
 
-class Teller:
-    """Makes the trees of agents that belong together. ``space`` is part of every id."""
+class SpanBuilder:
+    """Builds the span trees of a family of agents. ``space`` is part of every id."""
 
     def __init__(self, space: str, *, content: bool = False) -> None:
         self._space = space
         self._content = content
 
-    def trees(self, stories: Iterable[Story], wanted: Container[str] | None = None) -> list[Tree]:
-        """Of a family, where an agent comes after its parent; only with the spans of some agents, if so wanted."""
+    def trees(self, stories: Iterable[Story], wanted: Container[str] | None = None) -> list[SpanTree]:
+        """Return the trees of a family; ``stories`` lists parents before children. ``wanted``: only spans of these agents."""
         known: dict[str, Runs] = {}
-        runs: dict[tuple[str, str], Run] = {}
-        grown: dict[tuple[str, str], Grown] = {}
+        runs: dict[tuple[str, str], RunKey] = {}
+        contents: dict[tuple[str, str], RunContent] = {}
         for story in stories:
-            found = known[story.agent] = runs_of(story)
-            above = _above(found, known.get(story.parent or ""))
+            history = known[story.agent] = runs_of(story)
+            above = _above(history, known.get(story.parent or ""))
             top = None if above is None else runs[above].top
-            for session in (ITSELF, *found.windows):
+            for session in (ITSELF, *history.windows):
                 key = (story.agent, session)
-                runs[key] = Run(*key, top or key, above)
-            grown |= self._grown(found, {session: runs[story.agent, session] for session in (ITSELF, *found.windows)})
+                runs[key] = RunKey(*key, top or key, above)
+            contents |= self._contents(history, {session: runs[story.agent, session] for session in (ITSELF, *history.windows)})
         for key in reversed(runs):
             above = runs[key].above
-            if above is not None and grown[key].start <= grown[key].end:
-                grown[above].covers(grown[key].start, grown[key].end)
+            if above is not None and contents[key].start <= contents[key].end:
+                contents[above].covers(contents[key].start, contents[key].end)
         spans: dict[tuple[str, str], list[Span]] = {}
         for key, run in runs.items():
-            if grown[key].start <= grown[key].end and (wanted is None or run.agent in wanted):  # else nothing was recorded in it
+            if contents[key].start <= contents[key].end and (wanted is None or run.agent in wanted):  # else nothing was recorded
                 listed = spans.setdefault(run.top, [])
-                listed.append(self._of_run(run, known[run.agent], grown[key]))
-                listed += sorted(grown[key].children, key=lambda each: (each.start, each.end, each.id))
-        return [Tree(*top, tuple(listed)) for top, listed in spans.items()]
+                listed.append(self._of_run(run, known[run.agent], contents[key]))
+                listed += sorted(contents[key].children, key=lambda span: (span.start, span.end, span.id))
+        return [SpanTree(*top, tuple(listed)) for top, listed in spans.items()]
 
-    def _grown(self, found: Runs, runs: Mapping[str, Run]) -> dict[tuple[str, str], Grown]:
-        """What is in each run of an agent."""
-        made = {session: Grown() for session in runs}
-        places = {commit.cid: session for session, _, commit in found.commits}
+    def _contents(self, history: Runs, runs: Mapping[str, RunKey]) -> dict[tuple[str, str], RunContent]:
+        """Return the content of each run of an agent."""
+        contents = {session: RunContent() for session in runs}
+        runs_by_commit = {commit.cid: session for session, _, commit in history.commits}
         bound: dict[tuple[str, str | None], list[Placed]] = {}
-        for entry in found.entries:
-            made[entry.run].covers(entry.at, entry.at)
-            commit = entry.commit if places.get(entry.commit or "") == entry.run else None
-            bound.setdefault((entry.run, commit), []).append(entry)
-        for session, at, each in found.commits:
-            made[session].add(self._commit(runs[session], at, each, bound.get((session, each.cid), [])))
-        for use in uses_of(found.entries):
-            made[use.ends[0].run].add(self._tool(runs[use.ends[0].run], use))
-        for answered in answers_in(found.entries):
-            made[answered.entry.run].add(self._request(runs[answered.entry.run], found, answered))
-        for session, grown in made.items():
-            grown.events = self._events(bound.get((session, None), []))
-            window = found.windows.get(session)
+        for entry in history.entries:
+            contents[entry.run].covers(entry.at, entry.at)
+            cid = entry.commit if runs_by_commit.get(entry.commit or "") == entry.run else None
+            bound.setdefault((entry.run, cid), []).append(entry)
+        for session, at, commit in history.commits:
+            contents[session].add(self._commit(runs[session], at, commit, bound.get((session, commit.cid), [])))
+        for use in uses_of(history.entries):
+            contents[use.ends[0].run].add(self._tool(runs[use.ends[0].run], use))
+        for answered in answers_in(history.entries):
+            contents[answered.entry.run].add(self._request(runs[answered.entry.run], history, answered))
+        for session, content in contents.items():
+            content.events = self._events(bound.get((session, None), []))
+            window = history.windows.get(session)
             if window is not None:
-                grown.covers(window.start, window.start if window.end == LAST else window.end)
-        return {(found.story.agent, session): each for session, each in made.items()}
+                content.covers(window.start, window.start if window.end == LAST else window.end)
+        return {(history.story.agent, session): content for session, content in contents.items()}
 
     # Ids
 
-    def _trace(self, run: Run) -> str:
+    def _trace(self, run: RunKey) -> str:
         return self._hash("trace", *run.top)[:32]
 
     def _id(self, agent: str, session: str, *words: str) -> str:
@@ -136,44 +201,44 @@ class Teller:
     def _hash(self, *words: str) -> str:
         return hashlib.sha256(json.dumps([self._space, *words]).encode("ascii")).hexdigest()
 
-    def _inside(self, run: Run, key: tuple[str, str], name: str, times: Iterable[int], made: Mapping[str, Any]) -> Span:
-        """A span right below a run's own."""
+    def _inside(self, run: RunKey, key: tuple[str, str], name: str, times: Iterable[int], attributes: Mapping[str, Any]) -> Span:
+        """Return a child span of a run."""
         start, *later = sorted(times)
         ids = self._trace(run), self._id(run.agent, run.session, *key), self._id(run.agent, run.session)
-        return Span(*ids, name, start, later[-1] if later else start, present(made))
+        return Span(*ids, name, start, later[-1] if later else start, present(attributes))
 
     # Spans
 
-    def _of_run(self, run: Run, found: Runs, grown: Grown) -> Span:
-        window = found.windows.get(run.session)
+    def _of_run(self, run: RunKey, history: Runs, contents: RunContent) -> Span:
+        window = history.windows.get(run.session)
         ran = None if window is None else window.ran
-        made = self._about(run, found, ran)
+        attributes = self._about(run, history, ran)
         failed = ran is not None and ran.status in (FAILED, DIVERGED)
         span = Span(
             self._trace(run),
             self._id(run.agent, run.session),
             None if run.above is None else self._id(*run.above),
             f"invoke_agent {run.agent}",
-            grown.start,
-            grown.end,
-            present(made),
-            tuple(grown.events),
+            contents.start,
+            contents.end,
+            present(attributes),
+            tuple(contents.events),
         )
         if ran is None or not failed:
             return span
         why = cut(ran.reason) if self._content else ""
         return span._replace(failed=True, reason=why, attributes={**span.attributes, "error.type": ran.status})
 
-    def _about(self, run: Run, found: Runs, ran: Ran | None) -> dict[str, str | None]:
-        story = found.story
+    def _about(self, run: RunKey, history: Runs, ran: Ran | None) -> dict[str, str | None]:
+        story = history.story
         tool, conversation, model = (text_of(story.meta.get(name)) for name in ("tool", "session", "model"))
-        behaviours = [commit.behaviour for session, _, commit in found.commits if session == run.session and commit.behaviour]
-        made = {
+        behaviours = [commit.behaviour for session, _, commit in history.commits if session == run.session and commit.behaviour]
+        attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": run.agent,
             "gen_ai.agent.id": f"{self._space}/{run.agent}",
             "gen_ai.agent.version": behaviours[-1] if behaviours else None,
-            "gen_ai.agent.description": self._told(story.title),
+            "gen_ai.agent.description": self._content_text(story.title),
             "gen_ai.conversation.id": conversation,
             "gen_ai.provider.name": _PROVIDERS.get(tool or ""),
             "gen_ai.request.model": model,
@@ -181,108 +246,102 @@ class Teller:
             "clia.agent.tool": tool,
         }
         if ran is not None:
-            made |= {
-                "gen_ai.agent.version": ran.flow_cid or made["gen_ai.agent.version"],
+            attributes |= {
+                "gen_ai.agent.version": ran.flow_cid or attributes["gen_ai.agent.version"],
                 "gen_ai.conversation.id": f"{self._space}/{run.agent}/{ran.id}",
                 "clia.session.id": ran.id,
                 "clia.session.status": ran.status,
                 "clia.session.flow": ran.flow,
                 "clia.session.forked_from": ran.forked,
             }
-        return made
+        return attributes
 
-    def _commit(self, run: Run, at: int, commit: AgentCommit, entries: list[Placed]) -> Span:
-        """From the first thing traced for it up to the commit, with what was traced as its events."""
-        made = {
+    def _commit(self, run: RunKey, at: int, commit: AgentCommit, entries: list[Placed]) -> Span:
+        """Return the span of a commit: from its first trace entry to the commit, with the entries as events."""
+        attributes = {
             "clia.commit.id": commit.cid,
             "clia.commit.kind": commit.kind,
             "clia.commit.briefing": commit.briefing,
             "clia.commit.behaviour": commit.behaviour,
             "clia.commit.merged": commit.merged,
-            "clia.commit.message": self._told(commit.message),
+            "clia.commit.message": self._content_text(commit.message),
             "clia.request.id": commit.request,
-            "clia.request.by": self._told(commit.by or ""),
+            "clia.request.by": self._content_text(commit.by or ""),
         }
         name = f"clia.commit {cut(commit.kind or '', NAME_MAX)}"
-        span = self._inside(run, ("commit", commit.cid), name, [at, *(each.at for each in entries)], made)
+        span = self._inside(run, ("commit", commit.cid), name, [at, *(entry.at for entry in entries)], attributes)
         return span._replace(events=tuple(self._events(entries)))
 
-    def _tool(self, run: Run, use: Use) -> Span:
-        tool = use.said("tool")
-        made: dict[str, Any] = {
+    def _tool(self, run: RunKey, use: ToolUse) -> Span:
+        tool = use.field("tool")
+        attributes: dict[str, Any] = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": tool,
-            "gen_ai.tool.call.id": use.said("id"),
+            "gen_ai.tool.call.id": use.field("id"),
             "gen_ai.agent.name": run.agent,
             "clia.tool.outcome": use.outcome,
         }
         if use.call is not None:
-            made["clia.tool.call.length"] = len(use.call.text)
-            made["gen_ai.tool.call.arguments"] = self._told(_as_json(use.call.data.get("input", use.call.text)))
+            attributes["clia.tool.call.length"] = len(use.call.text)
+            attributes["gen_ai.tool.call.arguments"] = self._content_text(_as_json(use.call.data.get("input", use.call.text)))
         if use.end is not None:
-            made["clia.tool.result.length"] = len(use.end.text)
-            made["gen_ai.tool.call.result"] = self._told(use.end.text)
-            made["clia.commit.id"] = use.end.commit
+            attributes["clia.tool.result.length"] = len(use.end.text)
+            attributes["gen_ai.tool.call.result"] = self._content_text(use.end.text)
+            attributes["clia.commit.id"] = use.end.commit
         failed = use.end is not None and use.end.kind == FAILURE
         if failed:
-            made["error.type"] = FAILURE
-        span = self._inside(run, ("tool", use.key), f"execute_tool {tool or ''}".strip(), [each.at for each in use.ends], made)
+            attributes["error.type"] = FAILURE
+        span = self._inside(
+            run, ("tool", use.key), f"execute_tool {tool or ''}".strip(), [entry.at for entry in use.ends], attributes
+        )
         return span._replace(failed=failed)
 
-    def _request(self, run: Run, found: Runs, answered: Answered) -> Span:
-        """How long a session waited for an answer; a language model's answer also says what it took."""
+    def _request(self, run: RunKey, history: Runs, answered: AnsweredRequest) -> Span:
+        """Return the span of a request, from question to answer; LLM answers include token usage."""
         session, _, call = answered.id.rpartition(".")
-        window = found.windows.get(session)
-        given = None if window is None else next((each for each in window.ran.given if str(each.call) == call), None)
-        made: dict[str, Any] = {
+        window = history.windows.get(session)
+        answer = None if window is None else next((resumed for resumed in window.ran.given if str(resumed.call) == call), None)
+        attributes: dict[str, Any] = {
             "clia.request.id": answered.id,
             "clia.request.kind": answered.kind,
             "clia.request.decision": text_of(answered.entry.data.get("decision")),
-            "clia.request.by": self._told((given and given.by) or ""),
+            "clia.request.by": self._content_text((answer and answer.by) or ""),
         }
-        name, failed = f"clia.request {answered.kind or ''}".strip(), given is not None and given.error is not None
-        usage = _usage(given) if answered.kind == _LLM else {}
+        name, failed = f"clia.request {answered.kind or ''}".strip(), answer is not None and answer.error is not None
+        usage = _usage(answer) if answered.kind == _LLM else {}
         if usage:
             name = f"chat {usage['gen_ai.response.model']}"
         if failed:
-            made["error.type"] = "given-up"
-        span = self._inside(run, ("request", answered.id), name, (answered.asked, answered.entry.at), made | usage)
+            attributes["error.type"] = "given-up"
+        span = self._inside(run, ("request", answered.id), name, (answered.asked, answered.entry.at), attributes | usage)
         return span._replace(failed=failed, is_client=bool(usage))
 
     def _events(self, entries: Iterable[Placed]) -> list[SpanEvent]:
-        return [self._event(each) for each in entries if each.kind not in TOOL_ENDS]
+        return [self._event(entry) for entry in entries if entry.kind not in TOOL_ENDS]
 
     def _event(self, entry: Placed) -> SpanEvent:
-        made: dict[str, Any] = {
+        attributes: dict[str, Any] = {
             "clia.entry.kind": entry.kind,
             "clia.entry.length": len(entry.text),
             "clia.entry.redacted": entry.redacted or None,
-            "clia.entry.text": self._told(entry.text),
-            "clia.entry.data": self._told(_as_json(entry.data)) if entry.data else None,
+            "clia.entry.text": self._content_text(entry.text),
+            "clia.entry.data": self._content_text(_as_json(entry.data)) if entry.data else None,
         }
         if entry.kind == SESSION:
             for field in ("session", "status", "request", "decision"):
-                made[_SESSION_FIELDS[field]] = text_of(entry.data.get(field))
-        return SpanEvent(f"clia.trace {cut(entry.kind, NAME_MAX)}".strip(), entry.at, present(made))
+                attributes[_SESSION_FIELDS[field]] = text_of(entry.data.get(field))
+        return SpanEvent(f"clia.trace {cut(entry.kind, NAME_MAX)}".strip(), entry.at, present(attributes))
 
-    def _told(self, text: str) -> str | None:
-        """What somebody wrote, where that is asked for; cut to a length that collectors take."""
+    def _content_text(self, text: str) -> str | None:
+        """Return a text, truncated for collectors, if content is exported."""
         return cut(text) if self._content else None
 
 
-_SESSION_FIELDS = {
-    "session": "clia.session.id",
-    "status": "clia.session.status",
-    "request": "clia.request.id",
-    "decision": "clia.request.decision",
-}
-
-
-def _above(found: Runs, parent: Runs | None) -> tuple[str, str] | None:
-    """The run of its parent that an agent was spawned in."""
+def _above(history: Runs, parent: Runs | None) -> tuple[str, str] | None:
+    """Return the parent's run that spawned an agent."""
     if parent is None:
         return None
-    born = found.born()
+    born = history.born()
     return parent.story.agent, ITSELF if born is None else parent.at(born)
 
 
@@ -290,15 +349,83 @@ def _as_json(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
 
 
-def _usage(given: Resumed | None) -> dict[str, Any]:
-    """Model and tokens, as an ``llm`` request is answered with."""
-    value = given.value if given is not None and isinstance(given.value, dict) else {}
+def _usage(answer: Resumed | None) -> dict[str, Any]:
+    """Return model and token counts of an ``llm`` answer."""
+    value = answer.value if answer is not None and isinstance(answer.value, dict) else {}
     model, usage = text_of(value.get("model")), value.get("usage")
     if model is None:
         return {}
     tokens = usage if isinstance(usage, dict) else {}
-    made: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.response.model": model}
+    attributes: dict[str, Any] = {"gen_ai.operation.name": "chat", "gen_ai.response.model": model}
     for field, name in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
         count = tokens.get(field)
-        made[f"gen_ai.usage.{name}"] = count if type(count) is int and 0 <= count < 2**63 else None
-    return made
+        attributes[f"gen_ai.usage.{name}"] = count if type(count) is int and 0 <= count < 2**63 else None
+    return attributes
+
+
+def uses_of(entries: Iterable[Placed]) -> list[ToolUse]:
+    """Return every tool use, in order of start. Ends match calls by id; without one, the tool's oldest open call."""
+    pairs: list[list[Placed | None]] = []
+    waiting: dict[tuple[str, str | None], deque[int]] = {}
+    for entry in entries:
+        if entry.kind not in TOOL_ENDS:
+            continue
+        call_id, tool = text_of(entry.data.get("id")), text_of(entry.data.get("tool"))
+        mark = ("id", call_id) if call_id else ("tool", tool)
+        open_calls = waiting.setdefault(mark, deque())
+        if entry.kind == CALL:
+            open_calls.append(len(pairs))
+            pairs.append([entry, None])
+        elif open_calls and mark != ("tool", None):
+            pairs[open_calls.popleft()][1] = entry
+        else:
+            pairs.append([None, entry])
+    return _keyed(pairs)
+
+
+def _keyed(pairs: Sequence[Sequence[Placed | None]]) -> list[ToolUse]:
+    """Key each use by the tool's call id, which does not depend on which end was traced first."""
+    counts: Counter[str] = Counter()
+    uses = []
+    for call, end in pairs:
+        use = ToolUse("", call, end)
+        call_id = use.field("id")
+        key = f"id:{call_id}" if call_id else use.ends[0].identity
+        counts[key] += 1
+        uses.append(use._replace(key=f"{key}#{counts[key]}"))
+    return uses
+
+
+def answers_in(entries: Iterable[Placed]) -> list[AnsweredRequest]:
+    """Return the answered requests. A session entry ends with the list of requests it waits for."""
+    asked: dict[str, tuple[int, str]] = {}
+    answers: dict[str, AnsweredRequest] = {}
+    for entry in entries:
+        if entry.kind != SESSION:
+            continue
+        request = text_of(entry.data.get("request"))
+        if request is not None and request not in answers:
+            at, kind = asked.get(request, (entry.at, None))
+            answers[request] = AnsweredRequest(request, entry, min(at, entry.at), kind)
+        _, waits, listed = entry.text.rpartition("; waits for ")
+        for kind, name in _WAITS.findall(listed) if waits else ():
+            asked.setdefault(name, (entry.at, kind))
+    return list(answers.values())
+
+
+def text_of(value: object) -> str | None:
+    """Return a short text; None for anything else."""
+    return cut(value, NAME_MAX) if isinstance(value, str) and value else None
+
+
+def cut(text: str, limit: int = TEXT_MAX) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def present(attributes: Mapping[str, Any]) -> dict[str, str | int]:
+    """Drop empty attributes and make texts valid Unicode, as collectors require."""
+    return {
+        key: value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+        for key, value in attributes.items()
+        if value is not None and value != ""
+    }

@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 from clia.errors import InvalidInput
 from clia.store import rules
-from clia.store.gate_interface import Facts
-from clia.store.interface import ABSENT, ANY_VERSION, Edge, StreamEntry, Versioned
+from clia.store.interface import ABSENT, ANY_VERSION, Edge, GateFacts, StreamEntry, Versioned
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from clia.store.gate_interface import Question
+    from clia.store.interface import GateQuestion
 
 
 class _State(NamedTuple):
@@ -31,7 +30,7 @@ class _State(NamedTuple):
     values: dict[str, tuple[int, str | None]]  # the last version; the text, or None where it was deleted
     edges: set[Edge]
     retractions: set[tuple[str, str]]  # source, origin
-    facts: list[Facts]  # one: what the gate was given last
+    facts: list[GateFacts]  # one: what the gate was given last
 
     def copy(self) -> _State:
         return _State(dict(self.streams), dict(self.values), set(self.edges), set(self.retractions), list(self.facts))
@@ -41,7 +40,7 @@ class MemoryStore:
     """``Store`` in memory. Threads may share it."""
 
     def __init__(self) -> None:
-        self._state = _State({}, {}, set(), set(), [Facts()])
+        self._state = _State({}, {}, set(), set(), [GateFacts()])
         self._writer = threading.Lock()
         self._thread = threading.local()
         self._closed = False
@@ -249,13 +248,13 @@ class _Gate:
     def __init__(self, guard: _Guard) -> None:
         self._guard = guard
 
-    def load(self, facts: Facts) -> None:
+    def load(self, facts: GateFacts) -> None:
         state = self._guard.changed
         for names in (*(grant[:4] for grant in facts.grants), facts.trusted, *facts.parents):
             _check_names(*names)
         state.facts[:] = [facts]
 
-    def allowing(self, question: Question) -> list[str]:
+    def allowing(self, question: GateQuestion) -> list[str]:
         (facts,) = self._guard.looked_at.facts
         _check_names(*question[:3])
         if question.peer not in facts.trusted:

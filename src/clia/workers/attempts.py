@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.sessions.handover import Outcome, Patience
-    from clia.store.queue_interface import Claim, Queue
+    from clia.store.interface import Claim, Queue
     from clia.workers.effects.context import Context
 
 T = TypeVar("T")

@@ -1,15 +1,14 @@
-"""The fleet: which machines work on a space, what each of their processes does, who has what until when, and what waits.
+"""The fleet: machines, processes, leases and the queue of a space.
 
-Invariant: looking changes nothing. Whether a process lives is told by its beats alone, and never by the clock of its machine: a
-beat is dated by the one clock of the store that all share, and who looks again and again goes by whether the beats go on. Every
-moment in an answer is by the store's clock.
+Invariant: reading the fleet changes nothing. Liveness depends on heartbeats only, never on the clock of a machine: heartbeats
+carry the time of the shared store, and a repeated reader checks whether the count goes on. All times are the store's.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.hub.ledger import OWED
+from clia.hub.unpublished import UNPUBLISHED
 from clia.sessions import handover as hand_over
 from clia.sessions.model import is_for_people
 from clia.space.adoption import owner_of
@@ -22,42 +21,41 @@ if TYPE_CHECKING:
 
     from clia.sessions.model import Request
     from clia.space.core import Core
-    from clia.store.interface import Store
-    from clia.store.queue_interface import Task, Waiting
+    from clia.store.interface import Store, Task, Waiting
 
 FLEET = "fleet/"
 WORKER, FORGE = "worker", "forge"
 ALIVE, SILENT, NO_PROCESS = "alive", "silent", "no-process"
-EVERY = 5.0
-"""Seconds between two beats of a process."""
-MISSED = 3
-"""After so many beats that did not come a process counts as silent."""
-KEPT = 3600.0
-"""Seconds for which one that is silent is still shown."""
-OFF = 5.0
-"""A machine whose clock differs by more seconds than this is shown as such."""
+HEARTBEAT_INTERVAL = 5.0
+"""Seconds between heartbeats."""
+MISSED_BEATS = 3
+"""A process is silent after this many missed heartbeats."""
+SHOWN_SECONDS = 3600.0
+"""How long a silent process is shown."""
+CLOCK_TOLERANCE = 5.0
+"""A clock that differs by more seconds than this is reported."""
 
 
 class Underway(NamedTuple):
-    """One attempt that a worker is at."""
+    """An attempt that a worker is running."""
 
     agent: str
     request: str
     kind: str
     attempt: int
-    since: float  # when a beat first told of it
+    since: float  # time of the first heartbeat that reported it
 
 
 class HubStanding(NamedTuple):
-    """How a machine stands with the hub."""
+    """The hub status of a machine."""
 
-    owed: tuple[str, ...]  # what has its last work on this machine alone: agents by name, what all share by its ref
-    away_since: float | None  # since when it has not reached the hub
-    forks: tuple[str, ...]  # agents whose line here and at the hub went apart
+    owed: tuple[str, ...]  # agents (by name) and shared refs with unpublished work on this machine
+    away_since: float | None  # when the hub became unreachable
+    forks: tuple[str, ...]  # agents whose history diverged from the hub
 
 
 class Process(NamedTuple):
-    """A worker or a forge that has said that it lives."""
+    """A worker or forge with a heartbeat."""
 
     kind: str
     name: str
@@ -67,10 +65,10 @@ class Process(NamedTuple):
     version: str
     started_at: float
     seen_at: float
-    age: float  # seconds since its last beat
+    age: float  # seconds since the last heartbeat
     state: str  # alive, silent
-    clock_off: float  # by how many seconds the clock of its machine is ahead
-    kinds: tuple[str, ...]  # what it answers
+    clock_off: float  # seconds its machine's clock is ahead
+    kinds: tuple[str, ...]  # request kinds it handles
     concurrency: int
     answered: int
     retried: int
@@ -80,20 +78,20 @@ class Process(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A clone of the repository on some machine. ``machine`` is "" where no worker or forge of it was heard of lately."""
+    """A clone of the repository. ``machine`` is "" if none of its workers or forges sent a heartbeat lately."""
 
     machine: str
     clone: str
-    state: str  # alive, silent, no-process: only commands are run there, as far as is known
-    workers: int  # that live
-    forges: int
+    state: str  # alive, silent, no-process (only commands run there, as far as is known)
+    workers: int  # alive
+    forges: int  # alive
     running: int  # attempts
     clock_off: float
     hub: HubStanding | None
 
 
 class Lease(NamedTuple):
-    """A request that some worker has; where that is not heard of any more, another takes it when the lease has run out."""
+    """A request held by a worker. If the worker is silent, another one takes it when the lease expires."""
 
     agent: str
     request: str
@@ -102,33 +100,33 @@ class Lease(NamedTuple):
     worker: str
     holder: str  # alive, silent, unknown
     until: float
-    left: float  # seconds; below zero where it ran out
+    left: float  # seconds; negative if expired
 
 
 class Depth(NamedTuple):
-    """The requests of one kind that a worker could answer."""
+    """The number of waiting requests of one kind."""
 
     kind: str
-    due: int  # nobody has them, and they can be tried now
-    held: int  # a worker has them
-    later: int  # their time has not come: timers, attempts that failed, sessions that are waited for
-    elsewhere: int  # left to the machine that has their agent's last work, and has not published it
-    workers: int  # that live and answer the kind
+    due: int  # free, can be attempted now
+    held: int  # held by a worker
+    later: int  # not due yet: timers, retries, live sessions they wait for
+    elsewhere: int  # left to the machine that has the agent's unpublished work
+    workers: int  # live workers that handle the kind
 
 
 class Oldest(NamedTuple):
-    """The request that has waited longest."""
+    """The request that has waited longest of its sort."""
 
     agent: str
     request: str
     kind: str
     since: float
     age: float
-    elsewhere: bool = False  # it is left to another machine, which has its agent's last work
+    elsewhere: bool = False  # left to the machine that has the agent's unpublished work
 
 
 class Fleet(NamedTuple):
-    """Who works on a space, and on what, at one moment."""
+    """A snapshot of who works on a space, and on what."""
 
     at: float
     machines: tuple[Machine, ...]
@@ -136,15 +134,15 @@ class Fleet(NamedTuple):
     forges: tuple[Process, ...]
     leases: tuple[Lease, ...]
     queue: tuple[Depth, ...]
-    questions: int  # requests that wait for people
-    people: Oldest | None  # the oldest of those
-    work: Oldest | None  # the oldest that a worker could answer
+    questions: int  # requests to people
+    people: Oldest | None  # the oldest of them
+    work: Oldest | None  # the oldest that a worker can handle
 
 
-class Beat(NamedTuple):
-    """What a process says of itself, as it is kept."""
+class Heartbeat(NamedTuple):
+    """The stored heartbeat of a process."""
 
-    id: str  # another one for each process
+    id: str  # unique per process
     kind: str
     name: str
     machine: str
@@ -152,8 +150,8 @@ class Beat(NamedTuple):
     pid: int
     version: str
     started_at: float
-    seen_at: float  # by the clock of the store
-    clock: float  # by its own, at that moment
+    seen_at: float  # by the store's clock
+    clock: float  # by its own clock, at the same moment
     every: float
     beats: int
     kinds: Sequence[str] = ()
@@ -164,208 +162,214 @@ class Beat(NamedTuple):
     running: Sequence[Underway] = ()
     trouble: str | None = None
     away_since: float | None = None
-    forks: Sequence[str] | None = None  # None: it has no hub
+    forks: Sequence[str] | None = None  # None: no hub
 
     @property
-    def patience(self) -> float:
-        return MISSED * self.every
+    def timeout(self) -> float:
+        """Seconds without a heartbeat after which the process is silent."""
+        return MISSED_BEATS * self.every
 
-    def is_over(self, now: float) -> bool:
-        """Whether it was silent for so long that nobody needs to be told any more, or dates from a clock that was wrong."""
-        return abs(now - self.seen_at) > KEPT
+    def is_expired(self, now: float) -> bool:
+        """Whether it was silent too long to be shown, or has a time from a wrong clock."""
+        return abs(now - self.seen_at) > SHOWN_SECONDS
 
 
-def as_beat(value: Any) -> Beat | None:
-    """What is kept of a process; None for what is damaged, or what another version keeps otherwise."""
-    known = {name: value[name] for name in Beat._fields if name in value} if isinstance(value, dict) else {}
+def parse_heartbeat(value: Any) -> Heartbeat | None:
+    """Parse a stored heartbeat; None if it is damaged or from an incompatible version."""
+    fields = {name: value[name] for name in Heartbeat._fields if name in value} if isinstance(value, dict) else {}
     try:
-        made = Beat(**known)
-        numbers = [getattr(made, name) for name in ("started_at", "seen_at", "clock", "every")]
-        counts = [getattr(made, name) for name in ("pid", "beats", "concurrency", "answered", "retried", "given_up")]
-        texts = [getattr(made, name) for name in ("id", "kind", "name", "machine", "clone", "version")]
-        lists = [*made.kinds, *(made.forks or ())]
-        running = [_underway(*each) for each in made.running]
+        row = Heartbeat(**fields)
+        running = [_underway(*attempt) for attempt in row.running]
+        lists = [*row.kinds, *(row.forks or ())]
     except (TypeError, ValueError):
         return None
-    sound = all(type(each) in (int, float) for each in numbers) and all(type(each) is int and each >= 0 for each in counts)
-    sound = sound and all(isinstance(each, str) for each in (*texts, *lists, made.trouble or ""))
-    sound = sound and type(made.away_since) in (int, float, type(None)) and made.kind in (WORKER, FORGE) and made.every > 0
-    return made._replace(running=running) if sound else None
+    numbers = (row.started_at, row.seen_at, row.clock, row.every)
+    counts = (row.pid, row.beats, row.concurrency, row.answered, row.retried, row.given_up)
+    texts = (row.id, row.kind, row.name, row.machine, row.clone, row.version, *lists, row.trouble or "")
+    valid = (
+        all(type(number) in (int, float) for number in numbers)
+        and all(type(count) is int and count >= 0 for count in counts)
+        and all(isinstance(text, str) for text in texts)
+        and type(row.away_since) in (int, float, type(None))
+        and row.kind in (WORKER, FORGE)
+        and row.every > 0
+    )
+    return row._replace(running=running) if valid else None
 
 
 def _underway(agent: object, request: object, kind: object, attempt: Any, since: Any) -> Underway:
     return Underway(str(agent), str(request), str(kind), int(attempt), float(since))
 
 
-class _Seen(NamedTuple):
-    """What one who looks has seen of a process, by a clock that nobody sets."""
+class _Observation(NamedTuple):
+    """What a reader observed of a process, by its monotonic clock."""
 
     beats: int
-    before: float | None  # when another number of beats was last seen
-    first: float  # when this number was first seen
+    before: float | None  # when a different count was last observed
+    first: float  # when this count was first observed
     last: float
 
 
-class Watch:
-    """Remembers what was seen at the last look, so that the next can tell whether beats go on."""
+class LivenessMonitor:
+    """Remembers the last reading, so that the next can tell whether heartbeats go on."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._seen: Mapping[str, _Seen] = {}
+        self._observed: Mapping[str, _Observation] = {}
 
-    def judged(self, beats: Iterable[Beat], now: float) -> list[tuple[Beat, str, float]]:
-        """Each with whether it lives, and the seconds since its last beat; ``now`` is by the store's clock."""
-        at, before = self._monotonic(), self._seen
-        found = [(each, _looked(each, before.get(each.id), at)) for each in beats]
-        self._seen = {each.id: seen for each, seen in found}  # of two threads that look at once, one is remembered
-        return [(each, *_judged(each, seen, at, now)) for each, seen in found]
-
-
-def _looked(beat: Beat, seen: _Seen | None, at: float) -> _Seen:
-    if seen is None:
-        return _Seen(beat.beats, None, at, at)
-    return seen._replace(last=at) if seen.beats == beat.beats else _Seen(beat.beats, seen.last, at, at)
+    def assess(self, heartbeats: Iterable[Heartbeat], now: float) -> list[tuple[Heartbeat, str, float]]:
+        """Return each with its state and the seconds since it was sent; ``now`` is by the store's clock."""
+        at, before = self._monotonic(), self._observed
+        observed = [(row, _observe(row, before.get(row.id), at)) for row in heartbeats]
+        self._observed = {row.id: observation for row, observation in observed}  # concurrent readers: the last one wins
+        return [(row, *_state(row, observation, at, now)) for row, observation in observed]
 
 
-def _judged(beat: Beat, seen: _Seen, at: float, now: float) -> tuple[str, float]:
-    """What was seen of it bounds the age of its last beat on both sides; what lies between, the store's clock decides.
+def _observe(row: Heartbeat, before: _Observation | None, at: float) -> _Observation:
+    if before is None:
+        return _Observation(row.beats, None, at, at)
+    return before._replace(last=at) if before.beats == row.beats else _Observation(row.beats, before.last, at, at)
 
-    A beat out of the future of that clock, which was set back then, is as good as none: one that lives comes again at once.
+
+def _state(row: Heartbeat, observation: _Observation, at: float, now: float) -> tuple[str, float]:
+    """Return state and age. Observations bound the age; between the bounds the store's clock decides.
+
+    A heartbeat from the future (the store's clock was set back) does not count; a live process sends a new one soon.
     """
-    least, by_clock = at - seen.first, abs(now - beat.seen_at)
-    most = None if seen.before is None else at - seen.before
-    if least > beat.patience:
+    least, by_clock = at - observation.first, abs(now - row.seen_at)
+    most = None if observation.before is None else at - observation.before
+    if least > row.timeout:
         return SILENT, max(least, by_clock)
-    if most is not None and most <= beat.patience:
+    if most is not None and most <= row.timeout:
         return ALIVE, least
-    return (ALIVE if by_clock <= beat.patience else SILENT), max(least, by_clock)
+    return (ALIVE if by_clock <= row.timeout else SILENT), max(least, by_clock)
 
 
-class Work(NamedTuple):
-    """What waits, as those tell it who know."""
+class Workload(NamedTuple):
+    """What waits to be done."""
 
     requests: Sequence[Request]
-    tried: Sequence[Waiting] = ()  # what workers have or had of them
-    elsewhere: frozenset[str] = frozenset()  # agents that are left to another machine
+    attempted: Sequence[Waiting] = ()
+    elsewhere: frozenset[str] = frozenset()  # agents left to another machine
 
 
-def look(core: Core, watch: Watch, work: Work) -> Fleet:
-    """The fleet as it is now."""
+def read_fleet(core: Core, monitor: LivenessMonitor, work: Workload) -> Fleet:
+    """Return the current fleet."""
     now = time_of(core.store, core.clock)
-    kept = [beat for _, value in core.store.scan(FLEET) if (beat := as_beat(value)) is not None and not beat.is_over(now)]
-    processes = sorted(_process(*each) for each in watch.judged(kept, now))
-    return _fleet(now, processes, _machines(processes, kept, owed_by_clone(core.store)), work)
+    rows = [row for _, value in core.store.scan(FLEET) if (row := parse_heartbeat(value)) is not None and not row.is_expired(now)]
+    processes = sorted(_process(*assessed) for assessed in monitor.assess(rows, now))
+    return _fleet(now, processes, _machines(processes, rows, unpublished_by_clone(core.store)), work)
 
 
-def _process(beat: Beat, state: str, age: float) -> Process:
+def _process(row: Heartbeat, state: str, age: float) -> Process:
     names = ("kind", "name", "machine", "clone", "pid", "version", "started_at", "seen_at")
-    made = {name: getattr(beat, name) for name in (*names, "concurrency", "answered", "retried", "given_up", "trouble")}
-    off = round(beat.clock - beat.seen_at, 3)
-    return Process(**made, age=round(age, 3), state=state, clock_off=off, kinds=tuple(beat.kinds), running=tuple(beat.running))
+    fields = {name: getattr(row, name) for name in (*names, "concurrency", "answered", "retried", "given_up", "trouble")}
+    off = round(row.clock - row.seen_at, 3)
+    return Process(**fields, age=round(age, 3), state=state, clock_off=off, kinds=tuple(row.kinds), running=tuple(row.running))
 
 
-def owed_by_clone(store: Store) -> dict[str, tuple[str, ...]]:
-    """What each clone has yet to publish, as the ledger of the hub says."""
-    found: dict[str, tuple[str, ...]] = {}
-    for key, value in store.scan(OWED):
+def unpublished_by_clone(store: Store) -> dict[str, tuple[str, ...]]:
+    """Return what each clone has not published to the hub yet."""
+    owners: dict[str, tuple[str, ...]] = {}
+    for key, value in store.scan(UNPUBLISHED):
         clone = str(value.get("clone", "")) if isinstance(value, dict) else ""
-        found[clone] = (*found.get(clone, ()), owner_of(key.removeprefix(OWED)))
-    return found
+        owners[clone] = (*owners.get(clone, ()), owner_of(key.removeprefix(UNPUBLISHED)))
+    return owners
 
 
-def _machines(processes: Sequence[Process], beats: Sequence[Beat], owed: Mapping[str, tuple[str, ...]]) -> list[Machine]:
-    """Those that were heard of, and those of which none was that owe the hub something."""
-    places = sorted({(each.machine, each.clone) for each in processes})
-    unheard = sorted(set(owed) - {clone for _, clone in places})
-    made = []
-    for machine, clone in [*places, *(("", clone) for clone in unheard)]:
-        mine = [each for each in processes if (each.machine, each.clone) == (machine, clone)]
-        alive = [each for each in mine if each.state == ALIVE]
-        latest = max(mine, key=lambda each: (each.state == ALIVE, each.seen_at), default=None)
-        made.append(
+def _machines(processes: Sequence[Process], rows: Sequence[Heartbeat], unpublished: Mapping[str, tuple[str, ...]]) -> list[Machine]:
+    """Return the machines with heartbeats, and those without that have unpublished work."""
+    clones = sorted({(process.machine, process.clone) for process in processes})
+    unheard = sorted(set(unpublished) - {clone for _, clone in clones})
+    machines = []
+    for machine, clone in [*clones, *(("", clone) for clone in unheard)]:
+        own = [process for process in processes if (process.machine, process.clone) == (machine, clone)]
+        alive = [process for process in own if process.state == ALIVE]
+        latest = max(own, key=lambda process: (process.state == ALIVE, process.seen_at), default=None)
+        machines.append(
             Machine(
                 machine,
                 clone,
-                ALIVE if alive else SILENT if mine else NO_PROCESS,
-                sum(each.kind == WORKER for each in alive),
-                sum(each.kind == FORGE for each in alive),
-                sum(len(each.running) for each in alive),
+                ALIVE if alive else SILENT if own else NO_PROCESS,
+                sum(process.kind == WORKER for process in alive),
+                sum(process.kind == FORGE for process in alive),
+                sum(len(process.running) for process in alive),
                 latest.clock_off if latest is not None else 0.0,
-                _hub([each for each in beats if (each.machine, each.clone) == (machine, clone)], owed.get(clone)),
+                _hub([row for row in rows if (row.machine, row.clone) == (machine, clone)], unpublished.get(clone)),
             )
         )
-    return made
+    return machines
 
 
-def _hub(beats: Sequence[Beat], owed: tuple[str, ...] | None) -> HubStanding | None:
-    """As its last beat says; what it owes is known without it."""
-    latest = max((each for each in beats if each.forks is not None), key=lambda each: each.seen_at, default=None)
+def _hub(rows: Sequence[Heartbeat], unpublished: tuple[str, ...] | None) -> HubStanding | None:
+    """Return the hub status of the last heartbeat; unpublished work is known without one."""
+    latest = max((row for row in rows if row.forks is not None), key=lambda row: row.seen_at, default=None)
     if latest is None:
-        return None if owed is None else HubStanding(owed, None, ())
-    return HubStanding(owed or (), latest.away_since, tuple(latest.forks or ()))
+        return None if unpublished is None else HubStanding(unpublished, None, ())
+    return HubStanding(unpublished or (), latest.away_since, tuple(latest.forks or ()))
 
 
-def _fleet(now: float, processes: Sequence[Process], machines: Sequence[Machine], work: Work) -> Fleet:
-    workers = [each for each in processes if each.kind == WORKER]
-    people = [each for each in work.requests if is_for_people(each)]
-    tasks = {(each.agent, each.request): each for each in _tasks(work.requests, now)}
-    held = [each for each in work.tried if each.worker is not None and each.until is not None]
-    ready = [each for each in tasks.values() if each.not_before <= now]
-    first = min(ready, key=lambda each: each.not_before, default=None)
+def _fleet(now: float, processes: Sequence[Process], machines: Sequence[Machine], work: Workload) -> Fleet:
+    workers = [process for process in processes if process.kind == WORKER]
+    questions = [request for request in work.requests if is_for_people(request)]
+    tasks = {(task.agent, task.request): task for task in _tasks(work.requests, now)}
+    held = [state for state in work.attempted if state.worker is not None and state.until is not None]
+    ready = [task for task in tasks.values() if task.not_before <= now]
+    first = min(ready, key=lambda task: task.not_before, default=None)
+    oldest_question = oldest_task = None
+    if questions:
+        oldest_question = _oldest(questions[0].agent, questions[0].id, questions[0].kind, hand_over.due(questions[0], now), now)
+    if first is not None:
+        oldest_task = _oldest(first.agent, first.request, first.kind, first.not_before, now)
+        oldest_task = oldest_task._replace(elsewhere=first.agent in work.elsewhere)
     return Fleet(
         now,
         tuple(machines),
         tuple(workers),
-        tuple(each for each in processes if each.kind == FORGE),
-        tuple(sorted((_lease(each, workers, now) for each in held), key=lambda each: each.until)),
+        tuple(process for process in processes if process.kind == FORGE),
+        tuple(sorted((_lease(state, workers, now) for state in held), key=lambda lease: lease.until)),
         tuple(_depths(work, tasks, workers, now)),
-        len(people),
-        _oldest(people[0], hand_over.due(people[0], now), now) if people else None,
-        None
-        if first is None
-        else Oldest(
-            *(first.agent, first.request, first.kind, first.not_before),
-            round(now - first.not_before, 3),
-            first.agent in work.elsewhere,
-        ),
+        len(questions),
+        oldest_question,
+        oldest_task,
     )
 
 
-def _oldest(request: Request, since: float, now: float) -> Oldest:
-    return Oldest(request.agent, request.id, request.kind, since, round(now - since, 3))
+def _oldest(agent: str, request: str, kind: str, since: float, now: float) -> Oldest:
+    return Oldest(agent, request, kind, since, round(now - since, 3))
 
 
 def _tasks(requests: Sequence[Request], now: float) -> list[Task]:
-    """What workers could answer, whatever kinds there are workers for."""
-    kinds = {each.kind for each in requests if not is_for_people(each)}
-    live = {each.agent for each in requests if not each.session.startswith("ask-")}
+    """Return what workers could handle, whether or not a worker for the kind runs."""
+    kinds = {request.kind for request in requests if not is_for_people(request)}
+    live = {request.agent for request in requests if not request.session.startswith("ask-")}
     return hand_over.tasks(requests, kinds, live.__contains__, now)
 
 
-def _lease(tried: Waiting, workers: Iterable[Process], now: float) -> Lease:
-    until, worker = tried.until or 0.0, tried.worker or ""
-    states = [each.state for each in workers if each.name == worker]
+def _lease(state: Waiting, workers: Iterable[Process], now: float) -> Lease:
+    until, worker = state.until or 0.0, state.worker or ""
+    states = [process.state for process in workers if process.name == worker]
     holder = ALIVE if ALIVE in states else SILENT if states else "unknown"
-    task = tried.task
-    return Lease(task.agent, task.request, task.kind, tried.attempts, worker, holder, until, round(until - now, 3))
+    task = state.task
+    return Lease(task.agent, task.request, task.kind, state.attempts, worker, holder, until, round(until - now, 3))
 
 
-def _depths(work: Work, tasks: Mapping[tuple[str, str], Task], workers: Iterable[Process], now: float) -> list[Depth]:
-    known = {(each.task.agent, each.task.request): each for each in work.tried}
-    found: dict[str, Depth] = {}
-    for each in work.requests:
-        if is_for_people(each):
+def _depths(work: Workload, tasks: Mapping[tuple[str, str], Task], workers: Iterable[Process], now: float) -> list[Depth]:
+    attempted = {(state.task.agent, state.task.request): state for state in work.attempted}
+    depths: dict[str, Depth] = {}
+    for request in work.requests:
+        if is_for_people(request):
             continue
-        place = (each.agent, each.id)
-        had, task, tried = found.get(each.kind, Depth(each.kind, 0, 0, 0, 0, 0)), tasks.get(place), known.get(place)
-        if tried is not None and tried.worker is not None and (tried.until or 0.0) > now:
-            had = had._replace(held=had.held + 1)
-        elif each.agent in work.elsewhere:
-            had = had._replace(elsewhere=had.elsewhere + 1)
-        elif task is not None and max(task.not_before, (tried.next_at if tried is not None else None) or 0.0) <= now:
-            had = had._replace(due=had.due + 1)
+        key = (request.agent, request.id)
+        depth, task, state = depths.get(request.kind, Depth(request.kind, 0, 0, 0, 0, 0)), tasks.get(key), attempted.get(key)
+        if state is not None and state.worker is not None and (state.until or 0.0) > now:
+            depth = depth._replace(held=depth.held + 1)
+        elif request.agent in work.elsewhere:
+            depth = depth._replace(elsewhere=depth.elsewhere + 1)
+        elif task is not None and max(task.not_before, (state.next_at if state is not None else None) or 0.0) <= now:
+            depth = depth._replace(due=depth.due + 1)
         else:
-            had = had._replace(later=had.later + 1)
-        found[each.kind] = had
-    alive = [each.kinds for each in workers if each.state == ALIVE]
-    return [found[kind]._replace(workers=sum(kind in kinds for kinds in alive)) for kind in sorted(found)]
+            depth = depth._replace(later=depth.later + 1)
+        depths[request.kind] = depth
+    alive = [process.kinds for process in workers if process.state == ALIVE]
+    return [depths[kind]._replace(workers=sum(kind in kinds for kinds in alive)) for kind in sorted(depths)]

@@ -1,7 +1,4 @@
-"""The verb of a space that is about its fleet.
-
-Invariant: nothing is decided here, and whoever does not ask for the fleet does not pay for it when a program starts.
-"""
+"""The fleet verb of a space."""
 
 from __future__ import annotations
 
@@ -9,27 +6,27 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.hub.meeting import Meeting
+    from clia.hub.sync import HubSync
     from clia.sessions.lifecycle import Lifecycle
     from clia.sessions.service import Running
     from clia.space.core import Core
-    from clia.workers.fleet import Fleet, Watch
+    from clia.workers.fleet import Fleet, LivenessMonitor
 
 
 class FleetVerbs:
-    """A small part of ``Space``."""
+    """A mixin of ``Space``."""
 
     _core: Core
     _running: Running
     _lifecycle: Lifecycle
-    _meeting: Meeting | None
-    _watch: Watch | None = None
+    _hub_sync: HubSync | None
+    _monitor: LivenessMonitor | None = None
 
     def fleet(self) -> Fleet:
-        """Which machines and workers work on the space, who has what until when, and what waits and since when."""
-        from clia.workers.fleet import Watch, Work, look  # its records take milliseconds to make
+        """Which machines and workers work on the space, who holds which request until when, and what waits since when."""
+        from clia.workers.fleet import LivenessMonitor, Workload, read_fleet  # its records take milliseconds to build
 
-        self._watch = self._watch or Watch(time.monotonic)
+        self._monitor = self._monitor or LivenessMonitor(time.monotonic)
         pending = self._lifecycle.pending(None)
-        elsewhere = frozenset() if self._meeting is None else self._meeting.elsewhere(each.agent for each in pending)
-        return look(self._core, self._watch, Work(pending, self._running.queue.waiting(), elsewhere))
+        elsewhere = frozenset() if self._hub_sync is None else self._hub_sync.agents_elsewhere(each.agent for each in pending)
+        return read_fleet(self._core, self._monitor, Workload(pending, self._running.queue.waiting(), elsewhere))

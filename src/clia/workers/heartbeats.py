@@ -1,8 +1,7 @@
-"""How a process says that it lives: a row in the store that the fleet shares, written anew every few seconds.
+"""Process heartbeats.
 
-Invariant: a row belongs to the process that wrote it until it is taken away at a clean stop, or was silent for an hour. There is
-a fixed number of places for rows, because a deleted value leaves a row behind for ever. A store that is away or busy stops
-nobody: the next beat tries again, and a process that stops waits for its last one a moment and no more.
+Workers and forges write a heartbeat row to the shared store every few seconds; `clia fleet` reads them. A failed write is
+retried at the next beat and never stops the process. Rows are reused (at most 256), because deleting a key leaves a tombstone.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from clia.errors import CliaError
 from clia.hub.clone_ids import clone_id
 from clia.store.clock import own_clock, time_of
 from clia.values.background import background_thread
-from clia.workers.fleet import EVERY, FLEET, Beat, Underway, as_beat, owed_by_clone
-from clia.workers.hub_inspection import meeting_of
+from clia.workers.fleet import FLEET, HEARTBEAT_INTERVAL, Heartbeat, Underway, parse_heartbeat, unpublished_by_clone
+from clia.workers.hub_inspection import hub_sync_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,14 +27,15 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.store.interface import Transaction
-    from clia.workers.worker import Status
+    from clia.workers.worker import WorkerStatus
 
-PLACES = 256
-_LISTED, _TEXT = 50, 300  # how much a row holds of what can be long
+MAX_ROWS = 256
+_MAX_ITEMS = 50  # of a list in a row
+_MAX_TEXT = 300
 
 
-class About(NamedTuple):
-    """What a process says of itself once and for all."""
+class ProcessInfo(NamedTuple):
+    """What does not change while the process runs."""
 
     kind: str
     name: str
@@ -44,122 +44,133 @@ class About(NamedTuple):
 
 
 @contextmanager
-def beating(space: Space, about: About, status: Callable[[], Status] | None = None, every: float = EVERY) -> Iterator[None]:
-    """Meanwhile the fleet is told that this process lives and what it does."""
-    beats = Beats(space, about, status, every)
+def heartbeat(
+    space: Space,
+    process: ProcessInfo,
+    status: Callable[[], WorkerStatus] | None = None,
+    interval: float = HEARTBEAT_INTERVAL,
+) -> Iterator[None]:
+    """Send heartbeats for this process while the block runs."""
+    writer = HeartbeatWriter(space, process, status, interval)
 
-    def go_on(over: threading.Event) -> None:
+    def run(stop: threading.Event) -> None:
         while True:
-            with suppress(CliaError):  # the store is away: the next beat tries again
-                beats.beat()
-            if over.wait(every):
+            with suppress(CliaError):  # retried at the next beat
+                writer.beat()
+            if stop.wait(interval):
                 break
-        with suppress(CliaError):  # then it is shown as silent for a while
-            beats.leave()
+        with suppress(CliaError):  # the row is shown as silent until it expires
+            writer.leave()
 
-    with background_thread("clia-fleet", go_on, EVERY):
+    with background_thread("clia-fleet", run, HEARTBEAT_INTERVAL):
         yield
 
 
-class Beats:
-    """The row of one process. For one thread."""
+class HeartbeatWriter:
+    """Writes the heartbeat row of one process. Not thread-safe."""
 
-    def __init__(self, space: Space, about: About, status: Callable[[], Status] | None = None, every: float = EVERY) -> None:
-        core = space._core  # noqa: SLF001  # the fleet's rows are no verb of a space
+    def __init__(
+        self,
+        space: Space,
+        process: ProcessInfo,
+        status: Callable[[], WorkerStatus] | None = None,
+        interval: float = HEARTBEAT_INTERVAL,
+    ) -> None:
+        core = space._core  # noqa: SLF001  # no public verb
         self._store, self._clock = core.store, own_clock(core.clock)
-        self._meeting = meeting_of(space)
+        self._hub_sync = hub_sync_of(space)
         self._status = status
         self._key: str | None = None
-        self._apart: set[str] | None = None  # agents that may have gone two ways
+        self._fork_candidates: set[str] | None = None
         self._since: dict[tuple[str, str, int], float] = {}
         clone = clone_id(os.path.dirname(os.path.dirname(space.running.workplace)))
-        name, kinds = about.name[:_TEXT], about.kinds[:_LISTED]
-        machine = socket.gethostname()
-        own = (token_hex(8), about.kind, name, machine, clone, os.getpid(), _version())
-        self._row = Beat(*own, 0.0, 0.0, 0.0, every, 0, kinds, about.concurrency)
+        name, kinds = process.name[:_MAX_TEXT], process.kinds[:_MAX_ITEMS]
+        identity = (token_hex(8), process.kind, name, socket.gethostname(), clone, os.getpid(), _version())
+        self._row = Heartbeat(*identity, 0.0, 0.0, 0.0, interval, 0, kinds, process.concurrency)
 
     def beat(self) -> None:
-        """Says that the process lives, and what it does."""
+        """Write the row."""
         now = time_of(self._store, self._clock)
         row = self._row._replace(seen_at=now, clock=self._clock().timestamp(), beats=self._row.beats + 1)
         self._row = self._with_status(row if row.started_at else row._replace(started_at=now), now)
-        with suppress(CliaError):  # a repository that cannot be read is no reason to look dead
+        with suppress(CliaError):  # an unreadable repository must not make the process look dead
             self._row = self._with_hub(self._row)
-        with self._store.writing() as change:
-            key = self._key if self._is_mine(change) else self._place(change, now)
+        with self._store.writing() as transaction:
+            key = self._key if self._owns_row(transaction) else self._allocate(transaction, now)
             if key is not None:
-                change.values.put(key, _kept(self._row))
+                transaction.values.put(key, _as_json(self._row))
         self._key = key
 
     def leave(self) -> None:
-        """Takes the row away."""
-        with self._store.writing() as change:
-            if self._key is not None and self._is_mine(change):
-                change.values.delete(self._key)
+        """Delete the row."""
+        with self._store.writing() as transaction:
+            if self._key is not None and self._owns_row(transaction):
+                transaction.values.delete(self._key)
 
-    def _with_status(self, row: Beat, now: float) -> Beat:
+    def _with_status(self, row: Heartbeat, now: float) -> Heartbeat:
         if self._status is None:
             return row
-        said = self._status()
-        doing = {(each.agent, each.request, each.attempt): each for each in said.running[:_LISTED]}
-        self._since = {place: self._since.get(place, now) for place in doing}
-        running = [Underway(each.agent, each.request, each.kind, each.attempt, self._since[place]) for place, each in doing.items()]
-        row = row._replace(answered=said.answered, retried=said.retried, given_up=said.given_up)
-        return row._replace(running=running, trouble=None if said.trouble is None else said.trouble[:_TEXT])
+        status = self._status()
+        attempts = {(item.agent, item.request, item.attempt): item for item in status.running[:_MAX_ITEMS]}
+        self._since = {key: self._since.get(key, now) for key in attempts}
+        running = [Underway(item.agent, item.request, item.kind, item.attempt, self._since[key]) for key, item in attempts.items()]
+        row = row._replace(answered=status.answered, retried=status.retried, given_up=status.given_up)
+        return row._replace(running=running, trouble=None if status.trouble is None else status.trouble[:_MAX_TEXT])
 
-    def _with_hub(self, row: Beat) -> Beat:
-        """How this clone stands with its hub, as far as is known: nothing is asked.
+    def _with_hub(self, row: Heartbeat) -> Heartbeat:
+        """Add the hub status, without contacting the hub.
 
-        All refs are looked at once; then what was apart or owed before, or is owed now: nothing else can have gone two ways.
+        Only the first beat checks every ref for forks; later ones check agents that had a fork or have unpublished work.
         """
-        meeting = self._meeting
-        if meeting is None:
+        hub_sync = self._hub_sync
+        if hub_sync is None:
             return row
-        if self._apart is None:
-            self._apart = {each.agent for each in meeting.status().forks}
-        away = meeting.away()
-        since = None if away is None else row.seen_at - (row.clock - away.since)  # by the store's clock
-        owed = set(owed_by_clone(self._store).get(row.clone, ())[:_LISTED])
-        forks = sorted(name for name in self._apart | owed if meeting.fork(name) is not None)[:_LISTED]
-        self._apart = owed.union(forks)
+        if self._fork_candidates is None:
+            self._fork_candidates = {fork.agent for fork in hub_sync.status().forks}
+        outage = hub_sync.outage()
+        since = None if outage is None else row.seen_at - (row.clock - outage.since)  # by the store's clock
+        unpublished = set(unpublished_by_clone(self._store).get(row.clone, ())[:_MAX_ITEMS])
+        candidates = self._fork_candidates | unpublished
+        forks = sorted(name for name in candidates if hub_sync.fork(name) is not None)[:_MAX_ITEMS]
+        self._fork_candidates = unpublished.union(forks)
         return row._replace(away_since=since, forks=forks)
 
-    def _is_mine(self, view: Transaction) -> bool:
-        """Whether the row is still this process's: one that slept for an hour may find somebody else's there."""
-        found = None if self._key is None else view.values.get(self._key)
-        held = None if found is None else as_beat(found.value)
-        return held is not None and held.id == self._row.id
+    def _owns_row(self, view: Transaction) -> bool:
+        """Whether the row is still this process's: after an hour of sleep another process may have reused it."""
+        stored = None if self._key is None else view.values.get(self._key)
+        row = None if stored is None else parse_heartbeat(stored.value)
+        return row is not None and row.id == self._row.id
 
-    def _place(self, change: Transaction, now: float) -> str | None:
-        """A place for the row: that of the process that was called alike, else one that is free, else the longest silent's.
+    def _allocate(self, transaction: Transaction, now: float) -> str | None:
+        """Return a key for the row: a free one, else the one silent longest; None if all belong to live processes.
 
-        On the way rows that are over are taken away. None where all places are taken by processes that live.
+        Deletes expired rows and the row of the process that this one replaces.
         """
-        held: dict[str, Beat] = {}
-        for key, value in change.values.scan(FLEET):
-            row = as_beat(value)
-            if row is None or row.is_over(now) or self._is_successor(row):
-                change.values.delete(key)
+        rows: dict[str, Heartbeat] = {}
+        for key, value in transaction.values.scan(FLEET):
+            row = parse_heartbeat(value)
+            if row is None or row.is_expired(now) or self._replaces(row):
+                transaction.values.delete(key)
             else:
-                held[key] = row
-        free = next((key for number in range(PLACES) if (key := f"{FLEET}{number:03d}") not in held), None)
+                rows[key] = row
+        free = next((key for number in range(MAX_ROWS) if (key := f"{FLEET}{number:03d}") not in rows), None)
         if free is not None:
             return free
-        key, last = min(held.items(), key=lambda each: each[1].seen_at)
-        return key if now - last.seen_at > last.patience else None
+        key, oldest = min(rows.items(), key=lambda item: item[1].seen_at)
+        return key if now - oldest.seen_at > oldest.timeout else None
 
-    def _is_successor(self, row: Beat) -> bool:
-        """Whether this process was started in the place of the one that has a row: no two that live are called alike."""
-        mine = self._row
-        return (row.kind, row.name, row.machine, row.clone) == (mine.kind, mine.name, mine.machine, mine.clone)
+    def _replaces(self, row: Heartbeat) -> bool:
+        """Whether this process was started in place of the row's: names of live processes are unique."""
+        own = self._row
+        return (row.kind, row.name, row.machine, row.clone) == (own.kind, own.name, own.machine, own.clone)
 
 
 def _version() -> str:
     try:
         return version("clia")
-    except PackageNotFoundError:  # run from its sources
+    except PackageNotFoundError:  # run from a source tree
         return ""
 
 
-def _kept(row: Beat) -> dict[str, object]:
-    return {**row._asdict(), "kinds": list(row.kinds), "running": [list(each) for each in row.running]}
+def _as_json(row: Heartbeat) -> dict[str, object]:
+    return {**row._asdict(), "kinds": list(row.kinds), "running": [list(attempt) for attempt in row.running]}

@@ -14,8 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.hub.meeting import Meeting
     from clia.hub.remote import RemoteHub
+    from clia.hub.sync import HubSync
     from clia.workers.fleet import Fleet, HubStanding
 
 LEAST_GIT = (2, 31)
@@ -26,7 +26,7 @@ def ask_hub(path: str | os.PathLike[str], settings: Settings) -> None:
     """Reads all that the hub of the space at or above a path has; one that cannot be reached is noted as away."""
     hub = _hub_at(path, settings)
     if hub is not None:
-        hub.fetch(insist=True)
+        hub.fetch(retry_now=True)
 
 
 def address_at(path: str | os.PathLike[str], settings: Settings) -> str | None:
@@ -46,27 +46,27 @@ def _hub_at(path: str | os.PathLike[str], settings: Settings) -> RemoteHub | Non
     return None if root is None else hub_of(connect(root, settings))
 
 
-def meeting_of(space: Space) -> Meeting | None:
+def hub_sync_of(space: Space) -> HubSync | None:
     """What keeps a space and its hub in step; its verbs tell of every ref, and looking at that many takes long."""
-    return space._meeting  # noqa: SLF001  # the space's other face
+    return space._hub_sync  # noqa: SLF001  # the space's other face
 
 
 def address_of(space: Space) -> str | None:
     """Where the hub of a space is, without any password; None where there is none."""
-    meeting = meeting_of(space)
-    return None if meeting is None else meeting.address()
+    hub_sync = hub_sync_of(space)
+    return None if hub_sync is None else hub_sync.address()
 
 
 def is_away(space: Space) -> bool:
     """Whether the hub could not be reached when somebody tried last."""
-    meeting = meeting_of(space)
-    return meeting is not None and meeting.away() is not None
+    hub_sync = hub_sync_of(space)
+    return hub_sync is not None and hub_sync.outage() is not None
 
 
 def left_owing(space: Space) -> bool:
     """Whether what was done through this object is not at the hub, because that is away."""
-    meeting = meeting_of(space)
-    return meeting is not None and meeting.ledger.has_owed and meeting.away() is not None
+    hub_sync = hub_sync_of(space)
+    return hub_sync is not None and hub_sync.unpublished.recorded_any and hub_sync.outage() is not None
 
 
 def worktree_of(space: Space, ref: str) -> str | None:
@@ -76,13 +76,13 @@ def worktree_of(space: Space, ref: str) -> str | None:
 
 def standing_of(space: Space, fleet: Fleet) -> HubStanding | None:
     """How this clone stands with its hub; what has forked is as its forge or worker said last."""
-    from clia.workers.fleet import HubStanding, owed_by_clone
+    from clia.workers.fleet import HubStanding, unpublished_by_clone
 
-    meeting = meeting_of(space)
-    if meeting is None:
+    hub_sync = hub_sync_of(space)
+    if hub_sync is None:
         return None
-    clone, away = meeting.ledger.clone, meeting.away()
-    owed = owed_by_clone(space._core.store).get(clone, ())  # noqa: SLF001  # the ledger's rows are no verb of a space
+    clone, away = hub_sync.unpublished.clone, hub_sync.outage()
+    owed = unpublished_by_clone(space._core.store).get(clone, ())  # noqa: SLF001  # the ledger's rows are no verb of a space
     forks = {name for each in fleet.machines if each.clone == clone and each.hub is not None for name in each.hub.forks}
     return HubStanding(owed, None if away is None else away.since, tuple(sorted(forks)))
 

@@ -1,44 +1,53 @@
-"""A worker over the space at a path: where the worker's parts come together.
-
-Invariant: the worker works on the store of the space itself, with the configuration that the space was opened with.
-"""
+"""Assembly of a worker: configuration, tools, heartbeats, periodic sync, hook ingestion and wake-ups."""
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
+import time
 from contextlib import closing, contextmanager, suppress
+from secrets import token_hex
 from typing import NamedTuple
 
 from clia.capture.ingest import has_events, ingest
 from clia.errors import CliaError, InvalidInput
 from clia.facade.opening import open_space
-from clia.hub.periodic_sync import kept_in_step
+from clia.hub.periodic_sync import periodic_sync
+from clia.redaction import secrets
+from clia.store.interface import FEED
+from clia.store.notifications import PostgresNotifier, notifier_for
 from clia.values.background import background_thread
 from clia.workers.effects import Effects, installed
+from clia.workers.effects.context import Cleaning, Tools
 from clia.workers.fleet import WORKER
-from clia.workers.heartbeats import About, beating
-from clia.workers.tools import make_tools, new_name
-from clia.workers.wakeups import waking
-from clia.workers.worker import Parts, Worker
+from clia.workers.heartbeats import ProcessInfo, heartbeat
+from clia.workers.worker import Worker, WorkerDependencies
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator, Mapping
 
     from clia.facade.config import Config
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.workers.worker import Status
+    from clia.redaction.secrets import RedactionState
+    from clia.store.interface import FeedNotifier, Queue, Store
+    from clia.values.clock import Clock
+    from clia.workers.worker import WorkerStatus
+
+_INGEST_INTERVAL = 2.0
+_LISTEN_SECONDS = 30.0
+_RETRY_SECONDS = 1.0  # after an error
+_WAKE_INTERVAL = 0.05  # between two wake-ups
+_JOIN_SECONDS = 3.0  # a thread may be blocked by a database that does not answer
 
 
-_INGEST_EVERY = 2.0
+class WorkerOverrides(NamedTuple):
+    """Settings of one worker; None: as the operator's configuration says."""
 
-
-class Wishes(NamedTuple):
-    """What whoever starts a worker may decide; None: as the operator's configuration says."""
-
-    name: str | None = None  # another one for each worker
-    kinds: frozenset[str] | None = None  # only these
+    name: str | None = None  # unique
+    kinds: frozenset[str] | None = None  # handle only these
     concurrency: int | None = None
 
 
@@ -46,68 +55,160 @@ class Wishes(NamedTuple):
 def open_worker(
     path: str,
     settings: Settings,
-    wishes: Wishes,
-    tell: Callable[[Status], None],
+    overrides: WorkerOverrides,
+    tell: Callable[[WorkerStatus], None],
     *,
     environment: Mapping[str, str],
 ) -> Iterator[Worker]:
-    """A worker over the space at or above a path; the space is closed with it."""
-    if wishes.name is not None and (not wishes.name.strip() or not wishes.name.isprintable()):
-        raise InvalidInput("a worker's name is a word or a few, in one line", code="invalid-name", fields={"field": "name"})
+    """Open a worker on the space at or above a path; the space is closed with it."""
+    if overrides.name is not None and (not overrides.name.strip() or not overrides.name.isprintable()):
+        raise InvalidInput("a worker name must be one line of printable text", code="invalid-name", fields={"field": "name"})
     with open_space(path, settings=settings) as space:
         running = space.running
-        config = _wished(running.config, wishes)
+        config = _overridden(running.config, overrides)
         effects = Effects(config, environment, entry_points=installed())
-        _check_kinds(wishes, effects)
+        _check_kinds(overrides, effects)
         tools = make_tools(running.clock, environment, running.workplace, redact=settings.redact)
-        name = wishes.name or new_name()
-        worker = Worker(Parts(space, effects, running.queue, tools, config, name, tell, kinds=wishes.kinds))
-        kinds = tuple(each for each in effects if wishes.kinds is None or each in wishes.kinds)
-        about = About(WORKER, name, kinds, config.worker.concurrency)
+        name = overrides.name or new_name()
+        worker = Worker(WorkerDependencies(space, effects, running.queue, tools, config, name, tell, kinds=overrides.kinds))
+        kinds = tuple(kind for kind in effects if overrides.kinds is None or kind in overrides.kinds)
+        process = ProcessInfo(WORKER, name, kinds, config.worker.concurrency)
         with (
             closing(running.queue),
-            _ingesting(space, settings, environment),
-            beating(space, about, worker.status),
-            kept_in_step(space, config.worker.hub_seconds),
-            waking(space, running.queue, worker.wake),
+            _background_ingest(space, settings, environment),
+            heartbeat(space, process, worker.status),
+            periodic_sync(space, config.worker.hub_seconds),
+            wake_on_notifications(space, running.queue, worker.wake),
         ):
             yield worker
 
 
-@contextmanager
-def _ingesting(space: Space, settings: Settings, environment: Mapping[str, str]) -> Iterator[None]:
-    """Meanwhile what hooks put down is recorded, once at the start and then as it comes."""
+def _overridden(config: Config, overrides: WorkerOverrides) -> Config:
+    if overrides.concurrency is None:
+        return config
+    return config._replace(worker=config.worker._replace(concurrency=overrides.concurrency))
 
-    def go_on(over: threading.Event) -> None:
-        while not over.wait(_INGEST_EVERY):
+
+def _check_kinds(overrides: WorkerOverrides, effects: Effects) -> None:
+    """Refuse a mistyped kind: the worker would wait forever."""
+    for kind in sorted(overrides.kinds or ()):
+        if kind not in effects:
+            problem = effects.problems.get(kind, "no effect handles it")
+            raise InvalidInput(
+                f"cannot handle requests of kind {kind!r}: {problem}",
+                code="unknown-effect",
+                hints=[f"handled here: {', '.join(effects)}"],
+                fields={"kind": kind, "handled": list(effects)},
+            )
+
+
+@contextmanager
+def _background_ingest(space: Space, settings: Settings, environment: Mapping[str, str]) -> Iterator[None]:
+    """Ingest spooled hook events once now, and periodically while the block runs."""
+
+    def run(stop: threading.Event) -> None:
+        while not stop.wait(_INGEST_INTERVAL):
             _ingest(space, settings, environment)
 
     _ingest(space, settings, environment)
-    with background_thread("clia-ingest", go_on):
+    with background_thread("clia-ingest", run):
         yield
 
 
 def _ingest(space: Space, settings: Settings, environment: Mapping[str, str]) -> None:
-    """Where it fails, everything stays in the spool, and doctor says why."""
+    """Ingest spooled events. On failure they stay in the spool and ``clia doctor`` reports why."""
     with suppress(CliaError):
         if has_events(space, environment):
             ingest(space, settings, environment, wait=False)
 
 
-def _wished(config: Config, wishes: Wishes) -> Config:
-    if wishes.concurrency is None:
-        return config
-    return config._replace(worker=config.worker._replace(concurrency=wishes.concurrency))
+# Tools
 
 
-def _check_kinds(wishes: Wishes, effects: Effects) -> None:
-    """A kind that was mistyped would only make the worker wait for ever."""
-    for kind in sorted(wishes.kinds or ()):
-        if kind not in effects:
-            why = effects.problems.get(kind, "nothing handles it")
-            raise InvalidInput(
-                f"requests of the kind {kind!r} cannot be answered here: {why}",
-                code="unknown-effect",
-                hints=[f"handled here: {', '.join(effects)}"],
-                fields={"kind": kind, "handled": list(effects)},
-            )
+def make_tools(clock: Clock, environment: Mapping[str, str], workplace: str, *, redact: bool = True) -> Tools:
+    """Return the real tools; worktrees go below ``workplace``."""
+    from clia.http_client import HttpClient
+    from clia.programs.runner import ProgramRunner
+
+    cleaning = Cleaning(lambda text: secrets.redact(text).text, _clean_chunk) if redact else Cleaning(str, _keep_chunk)
+    return Tools(clock, time.monotonic, environment, HttpClient(), ProgramRunner(), workplace, cleaning)
+
+
+def _clean_chunk(text: str, state: RedactionState) -> tuple[str, RedactionState]:
+    clean, after = secrets.redact_chunk(text, state)
+    return clean.text, after
+
+
+def _keep_chunk(text: str, state: RedactionState) -> tuple[str, RedactionState]:
+    return text, state
+
+
+def new_name() -> str:
+    """Return a unique worker name: host, process and a random suffix."""
+    return f"{socket.gethostname()}-{os.getpid()}-{token_hex(3)}"
+
+
+# Wake-ups
+
+
+@contextmanager
+def wake_on_notifications(space: Space, queue: Queue, wake: Callable[[], None]) -> Iterator[None]:
+    """Call ``wake``, at most every 50 ms, when the feed or the queue has news while the block runs.
+
+    Does nothing if the store sends no notifications. The worker polls anyway, so a lost notification only delays it.
+    """
+    store = space._core.store  # noqa: SLF001  # no public verb
+    notifier = notifier_for(store)
+    if not isinstance(notifier, PostgresNotifier):
+        notifier.close()
+        yield
+        return
+    stop, notified = threading.Event(), threading.Event()
+    threads = [
+        threading.Thread(target=_watch_feed, args=(store, notifier, notified, stop), name="clia-feed", daemon=True),
+        threading.Thread(target=_watch_queue, args=(queue, notified, stop), name="clia-queue-watch", daemon=True),
+        threading.Thread(target=_forward_wakes, args=(wake, notified, stop), name="clia-wake", daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        notified.set()
+        notifier.close()
+        for thread in threads:
+            thread.join(_JOIN_SECONDS)
+
+
+def _watch_feed(store: Store, notifier: FeedNotifier, notified: threading.Event, stop: threading.Event) -> None:
+    last_end: int | None = None
+    while not stop.is_set():
+        try:
+            end = _feed_end(store)
+            if end != last_end:  # lower after the store was lost: that is news as well
+                notified.set()
+            last_end = end
+            notifier.wait(lambda: _feed_end(store) > end, _LISTEN_SECONDS)  # noqa: B023  # called in this iteration
+        except CliaError:
+            stop.wait(_RETRY_SECONDS)
+
+
+def _feed_end(store: Store) -> int:
+    with store.reading() as view:
+        return view.streams.end(FEED)
+
+
+def _watch_queue(queue: Queue, notified: threading.Event, stop: threading.Event) -> None:
+    while not stop.is_set():
+        with suppress(CliaError):  # the database is unavailable
+            queue.watch(notified.set)
+            return
+        stop.wait(_RETRY_SECONDS)
+
+
+def _forward_wakes(wake: Callable[[], None], notified: threading.Event, stop: threading.Event) -> None:
+    while notified.wait() and not stop.is_set():
+        notified.clear()
+        wake()
+        stop.wait(_WAKE_INTERVAL)

@@ -19,7 +19,7 @@ from clia.sessions import handover as hand_over
 from clia.sessions.handover import Gone, Patience, Resume
 from clia.values.background import retry_while_unavailable
 from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, Desk, End
-from clia.workers.effects import ALONE, llm
+from clia.workers.effects import EXCLUSIVE, llm
 from clia.workers.effects.context import Context, Tools, is_away
 
 TYPE_CHECKING = False
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.sessions.handover import Outcome, Retry
     from clia.sessions.model import Request
-    from clia.store.queue_interface import Claim, Queue, Task
+    from clia.store.interface import Claim, Queue, Task
     from clia.workers.effects import Effects
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ _SILENCE = 2.0  # a store that does not answer for so many seconds is said to be
 _HANGING_MAX = 4  # threads that are left to themselves, for each that may work
 
 
-class Doing(NamedTuple):
+class RunningAttempt(NamedTuple):
     """One attempt that runs now."""
 
     agent: str
@@ -50,10 +50,10 @@ class Doing(NamedTuple):
     said: str  # what its handler last said of its progress
 
 
-class Status(NamedTuple):
+class WorkerStatus(NamedTuple):
     """What a worker does, and has done since it was started."""
 
-    running: tuple[Doing, ...] = ()
+    running: tuple[RunningAttempt, ...] = ()
     waiting: int = 0  # tasks that nobody here works on
     next_at: float | None = None  # when the next of them can be tried, in seconds since the epoch
     answered: int = 0
@@ -67,7 +67,7 @@ class Status(NamedTuple):
     adopted: tuple[str, ...] = ()  # versions of behaviours that a policy of the operator's made current, each with its name
 
 
-class Parts(NamedTuple):
+class WorkerDependencies(NamedTuple):
     """What a worker works with."""
 
     space: Space
@@ -76,7 +76,7 @@ class Parts(NamedTuple):
     tools: Tools
     config: Config
     name: str  # another one for each worker
-    tell: Callable[[Status], None] = lambda _: None
+    tell: Callable[[WorkerStatus], None] = lambda _: None
     wait: Callable[[threading.Event, float], bool] = threading.Event.wait
     reached: Callable[[str], None] = lambda _: None
     kinds: frozenset[str] | None = None  # only these
@@ -85,7 +85,7 @@ class Parts(NamedTuple):
 class Worker:
     """``run`` works in the calling thread until it is told to ``stop``, from any other thread."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: WorkerDependencies) -> None:
         self._parts = parts
         self._options: WorkerOptions = parts.config.worker
         self._patience = Patience(self._options.attempts, self._options.backoff_seconds, self._options.backoff_max_seconds)
@@ -97,7 +97,7 @@ class Worker:
         self._running: dict[tuple[str, str], Attempt] = {}
         self._hanging: list[Attempt] = []
         self._counts = dict.fromkeys((ANSWERED, RETRIED, GIVEN_UP, GONE, DROPPED), 0)
-        self._seen = Status()
+        self._seen = WorkerStatus()
         self._requests: dict[tuple[str, str], Request] = {}
         self._forgot_at = -math.inf
         self._asked_at: float | None = None  # since when an answer of the store is waited for
@@ -110,7 +110,7 @@ class Worker:
         (self._halted if self._stopping.is_set() else self._stopping).set()
         self._wake.set()
 
-    def run(self, *, once: bool = False, until_idle: bool = False) -> Status:
+    def run(self, *, once: bool = False, until_idle: bool = False) -> WorkerStatus:
         """Works until told to stop. ``once``: until all that is due at the start was tried. ``until_idle``: until nothing is
         left that this worker could answer, now or later."""
         beating = threading.Event()
@@ -132,7 +132,7 @@ class Worker:
                 each.join()
         return self.status()
 
-    def status(self) -> Status:
+    def status(self) -> WorkerStatus:
         with self._mutex:
             running = tuple(_doing(each) for each in self._running.values())
             self._hanging = [each for each in self._hanging if each.thread is not None and each.thread.is_alive()]
@@ -176,7 +176,7 @@ class Worker:
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 continue
             pause = self._options.poll_seconds
-            self._say(Status(waiting=len(left), next_at=next_at, trouble=self._overloaded()))
+            self._say(WorkerStatus(waiting=len(left), next_at=next_at, trouble=self._overloaded()))
             if over:
                 return
             self._parts.wait(self._wake, self._until(next_at))
@@ -244,8 +244,8 @@ class Worker:
     def _open(self, tasks: Sequence[Task]) -> list[Task]:
         """Without those that must wait for another attempt of this worker."""
         with self._mutex:
-            held = {each.claim.task.agent for each in self._running.values() if each.claim.task.kind in ALONE}
-        return [each for each in tasks if each.kind not in ALONE or each.agent not in held]
+            held = {each.claim.task.agent for each in self._running.values() if each.claim.task.kind in EXCLUSIVE}
+        return [each for each in tasks if each.kind not in EXCLUSIVE or each.agent not in held]
 
     def _take(self, tasks: Sequence[Task]) -> set[Task]:
         """Starts as many attempts as there is room for; which."""
@@ -468,7 +468,7 @@ class Worker:
             times.append(next_at - self._now())
         return max(_SHORTEST_PAUSE, min(times))
 
-    def _say(self, seen: Status) -> None:
+    def _say(self, seen: WorkerStatus) -> None:
         self._seen = seen
         self._show()
 
@@ -482,6 +482,6 @@ class Worker:
         return tools.cleaning.text(llm.hide(text, llm.key_of(self._parts.config, tools.environment)))
 
 
-def _doing(attempt: Attempt) -> Doing:
+def _doing(attempt: Attempt) -> RunningAttempt:
     task = attempt.claim.task
-    return Doing(task.agent, task.request, task.kind, attempt.claim.attempt, attempt.said)
+    return RunningAttempt(task.agent, task.request, task.kind, attempt.claim.attempt, attempt.said)

@@ -15,7 +15,7 @@ from clia.facade.config import Config
 from clia.mcp.calls import Caller, Place
 from clia.mcp.server import server_of
 from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour
-from clia.workers.effects import spawn
+from clia.workers.effects import builtin
 from support import git
 from support.effects import asked, context_for, tools_for
 from support.federation import Pair, plumbed
@@ -102,10 +102,10 @@ def test_a_worker_spawns_nobody_for_a_flow_that_may_not_run(scene: Scene) -> Non
     given = {"name": "child", "briefing": {"title": "Dig"}}
     context = context_for(scene.space, asked("spawn", {}, "mine"), Config(), tools_for(scene.pair.root))
     for text, code in scene.flows.values():
-        refused(code, partial(spawn.handle, context, given | {"flow": text}))
+        refused(code, partial(builtin.spawn, context, given | {"flow": text}))
     prompt, _ = scene.prompts["proposed"]
     with_prompt = given | {"briefing": {"title": "Dig", "behaviour": prompt}}
-    refused("invalid-payload", partial(spawn.handle, context, with_prompt))
+    refused("invalid-payload", partial(builtin.spawn, context, with_prompt))
     assert scene.refs() == before
 
 

@@ -12,7 +12,7 @@ from clia.cli.sessions.common import cut, labelled
 from clia.errors import InvalidInput
 from clia.sessions import model as questions
 from clia.sessions.model import Request
-from clia.workers.worker import Doing, Status
+from clia.workers.worker import RunningAttempt, WorkerStatus
 
 
 def asked(payload: Any, kind: str = "human", tag: str | None = None) -> Request:
@@ -209,13 +209,15 @@ def test_the_caret_stands_below_the_character_that_a_problem_names(line: str, co
 
 # What a worker tells
 
-BUSY = Status(running=(Doing("scout", "1.1", "llm", 1, "thinking"), Doing("lead", "2.1", "timer", 3, "")), waiting=2)
+BUSY = WorkerStatus(
+    running=(RunningAttempt("scout", "1.1", "llm", 1, "thinking"), RunningAttempt("lead", "2.1", "timer", 3, "")), waiting=2
+)
 
 
 def test_the_status_line_says_what_is_done_what_waits_and_what_came_of_it() -> None:
     line = worker.status_line(BUSY._replace(answered=4, given_up=1, hanging=1))
     assert line == "scout 1.1 llm: thinking; lead 2.1 timer, attempt 3, 2 waiting, 1 hanging  (4 answered, 1 given up)"
-    assert worker.status_line(Status()) == "nothing to do  (nothing answered)"
+    assert worker.status_line(WorkerStatus()) == "nothing to do  (nothing answered)"
     assert worker.status_line(BUSY._replace(trouble="the store is away")) == "waiting: the store is away"
 
 

@@ -13,7 +13,7 @@ import pytest
 import clia
 from clia.cli.main import main
 from clia.forge.events import feed_of
-from clia.store.gate_interface import Facts, GrantFact
+from clia.store.interface import GateFacts, GrantFact
 from support import git
 from support.federation import Pair, codes, plumbed
 from support.spaces import BRIEFING, refused, texts
@@ -102,7 +102,7 @@ def test_verify_finds_capabilities_whose_files_or_compiled_facts_differ(pair: Pa
     with hearer._core.store.writing() as transaction:
         facts = hearer._capabilities.facts()
         more = GrantFact("0" * 40, pair.owner.id, "decision", "merge")
-        transaction.gate.load(Facts((*facts.grants, more), facts.trusted, facts.parents))
+        transaction.gate.load(GateFacts((*facts.grants, more), facts.trusted, facts.parents))
     assert found(hearer) == {("gate-differs", CAPABILITIES)}
     hearer.rebuild()
     assert hearer.allowed("ay", "finding", "head-move")

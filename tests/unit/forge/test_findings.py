@@ -32,7 +32,7 @@ from clia.forge.webhooks import ROW, Webhooks, deliveries
 from clia.http_client import HttpResponse
 from clia.sessions.answers import is_large
 from clia.space.feed import KEPT
-from clia.store.feed_interface import FEED
+from clia.store.interface import FEED
 from support.forge import BASE, OpenForge, open_forge
 from support.forge_server import PATIENCE, PERSON, QUESTION, Api, Place, made_place
 from support.remote import running

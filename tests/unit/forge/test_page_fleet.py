@@ -13,7 +13,7 @@ from clia.facade.config import ForgeOptions
 from clia.forge import metrics
 from clia.forge.app import create_app
 from clia.forge.forge import forge_of
-from clia.store.queue_interface import Task
+from clia.store.interface import Task
 from clia.workers.fleet import FORGE, Underway
 from support import git
 from support.fleet import beat, put

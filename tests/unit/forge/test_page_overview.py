@@ -9,7 +9,7 @@ import pytest
 
 import clia
 from clia.forge.pages import overview
-from clia.store.queue_interface import Task
+from clia.store.interface import Task
 from support.forge import ATTACK, assert_harmless, open_forge
 from support.session_flows import QUESTION
 from support.spaces import BRIEFING

@@ -23,7 +23,7 @@ from clia.errors import (
 from clia.sessions import handover as hand_over
 from clia.sessions.handover import GiveUp, Gone, Patience, Resume, Retry
 from clia.sessions.model import Request
-from clia.store.queue_interface import Task
+from clia.store.interface import Task
 
 SINCE = "2026-05-01T12:00:00Z"
 AT = 1777636800.0

@@ -13,7 +13,7 @@ from clia.errors import StoreError
 from clia.forge.events import feed_of
 from clia.git.records import RefScan
 from clia.space.feed import BUCKET, SEEN, _agent_event
-from clia.store.notifications import PollingBell
+from clia.store.notifications import PollingNotifier
 from support.session_spaces import root_of
 from support.spaces import BRIEFING, refused, settings
 
@@ -135,18 +135,18 @@ class Away:
 
 def test_who_waits_outlasts_a_store_that_comes_back() -> None:
     away = Away(3)
-    with closing(PollingBell(every=0)) as bell:
+    with closing(PollingNotifier(every=0)) as bell:
         assert bell.wait(away.has_more, 30) is True
     assert not away.left
 
 
 def test_who_waits_hears_of_a_store_that_does_not_come_back() -> None:
-    with closing(PollingBell(every=0)) as bell:
+    with closing(PollingNotifier(every=0)) as bell:
         refused("store-unavailable", lambda: bell.wait(Away(1, retryable=False).has_more, 30))
 
 
 def test_a_bell_that_is_closed_while_someone_looks_ends_the_waiting() -> None:
-    bell = PollingBell()
+    bell = PollingNotifier()
     looks = threading.Semaphore(0)
 
     def has_more() -> bool:

@@ -17,7 +17,7 @@ from clia.testing.memory_store import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OWN = datetime(2026, 5, 1, 12, tzinfo=UTC)
+CLONE_KEYS = datetime(2026, 5, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 WAIT = 60.0
 
@@ -36,7 +36,7 @@ class Server:
         self.before()
         if self.away:
             raise StoreError("away")
-        return (OWN + HOUR).timestamp()
+        return (CLONE_KEYS + HOUR).timestamp()
 
     def monotonic(self) -> float:
         return self.passed
@@ -51,30 +51,30 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def clock() -> StoreClock:
-    return StoreClock(MemoryStore(), lambda: OWN)
+    return StoreClock(MemoryStore(), lambda: CLONE_KEYS)
 
 
 def test_the_server_is_asked_once_a_minute(server: Server) -> None:
     told = clock()
     for passed, asked in ((0, 1), (30, 1), (59, 1), (61, 2), (120, 2), (122, 3)):
         server.passed = passed
-        assert (told(), server.asked) == (OWN + HOUR, asked)
+        assert (told(), server.asked) == (CLONE_KEYS + HOUR, asked)
 
 
 def test_while_the_server_is_away_the_clock_goes_on_as_far_off_as_it_was(server: Server) -> None:
     told = clock()
-    assert told() == OWN + HOUR
+    assert told() == CLONE_KEYS + HOUR
     server.away, server.passed = True, 100.0
-    assert [told(), told()] == [OWN + HOUR] * 2
+    assert [told(), told()] == [CLONE_KEYS + HOUR] * 2
     assert server.asked == 2
 
 
 def test_a_server_that_was_away_at_the_start_is_asked_again_soon(server: Server) -> None:
     told = clock()
     server.away = True
-    assert told() == OWN
+    assert told() == CLONE_KEYS
     server.away, server.passed = False, 5.0
-    assert told() == OWN + HOUR
+    assert told() == CLONE_KEYS + HOUR
 
 
 def test_no_thread_is_told_the_machines_own_time_while_another_asks_for_the_first_time(server: Server) -> None:
@@ -93,14 +93,14 @@ def test_no_thread_is_told_the_machines_own_time_while_another_asks_for_the_firs
     go.set()
     for each in threads:
         each.join(WAIT)
-    assert (found, server.asked) == ([OWN + HOUR] * 4, 1)
+    assert (found, server.asked) == ([CLONE_KEYS + HOUR] * 4, 1)
 
 
 def test_who_is_asked_may_look_at_the_clock(server: Server) -> None:
     told = clock()
     server.before = told
-    assert (told(), server.asked) == (OWN + HOUR, 1)
+    assert (told(), server.asked) == (CLONE_KEYS + HOUR, 1)
 
 
 def test_a_store_of_one_machine_has_its_clock() -> None:
-    assert clock()() == OWN
+    assert clock()() == CLONE_KEYS

@@ -18,11 +18,9 @@ from clia.git.records import Stamp
 from clia.sessions.runs import Ran, Story, Traced, nanoseconds
 from clia.space.model import AgentCommit
 from clia.store.interface import Edge
-from clia.telemetry.export import Chosen, Exported, _parents, as_otlp_json, resource_of, send, sender_of, trees_of
+from clia.telemetry.export import ExportResult, ExportSelection, _parents, as_otlp_json, resource_of, send, sender_of, trees_of
 from clia.telemetry.otlp import OtlpSender, _quietly
-from clia.telemetry.records import Span
-from clia.telemetry.span_parts import TOOL_ENDS
-from clia.telemetry.spans import Teller, Tree
+from clia.telemetry.spans import TOOL_ENDS, Span, SpanBuilder, SpanTree
 from support.otlp_collector import Collector, Reply, collecting, partly
 from support.spaces import refused
 from support.telemetry_scene import MARK, TOOL_SESSION, scene
@@ -48,22 +46,22 @@ def collector() -> Iterator[Collector]:
         yield made
 
 
-def by_root(trees: Sequence[Tree]) -> dict[tuple[str, str], Tree]:
+def by_root(trees: Sequence[SpanTree]) -> dict[tuple[str, str], SpanTree]:
     return {(each.agent, each.session): each for each in trees}
 
 
-def outline(tree: Tree) -> list[tuple[str, str]]:
+def outline(tree: SpanTree) -> list[tuple[str, str]]:
     """Each span's name below the name of its parent."""
     names = {each.id: each.name for each in tree.spans}
     return sorted((names.get(each.parent or "", ""), each.name) for each in tree.spans)
 
 
-def named(tree: Tree, name: str) -> Span:
+def named(tree: SpanTree, name: str) -> Span:
     (found,) = [each for each in tree.spans if each.name == name]
     return found
 
 
-def check_tree(tree: Tree) -> None:
+def check_tree(tree: SpanTree) -> None:
     """One connected tree: one root, every other span below one that comes before it and covers it, with its events in it."""
     known: dict[str, Span] = {}
     for span in tree.spans:
@@ -84,7 +82,7 @@ def check_tree(tree: Tree) -> None:
 
 
 def test_one_tree_for_each_session_and_one_for_the_agent_itself_with_sub_agents_below(space: clia.Space) -> None:
-    trees = by_root(list(trees_of(space, Chosen())))
+    trees = by_root(list(trees_of(space, ExportSelection())))
     assert {key: outline(tree) for key, tree in trees.items()} == {
         ("lead", ""): [
             ("", "invoke_agent lead"),
@@ -123,7 +121,7 @@ def test_one_tree_for_each_session_and_one_for_the_agent_itself_with_sub_agents_
 
 
 def test_a_run_says_who_what_and_how_it_ended_in_the_words_of_the_conventions(space: clia.Space) -> None:
-    trees = by_root(list(trees_of(space, Chosen())))
+    trees = by_root(list(trees_of(space, ExportSelection())))
     assert trees["scout", ""].spans[0].attributes == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "scout",
@@ -148,12 +146,12 @@ def test_a_run_says_who_what_and_how_it_ended_in_the_words_of_the_conventions(sp
     assert (first.failed, second.failed, second.attributes["error.type"], second.reason) == (False, True, "failed", "")
     (forked,) = [each for each in trees["lead", ""].spans if each.attributes.get("clia.session.forked_from") == "lead/1"]
     assert forked.start > second.end  # though its flow believes that it began when the first one did
-    (told,) = [each for each in trees_of(space, Chosen(["lead"], content=True)) if each.session == "2"]
+    (told,) = [each for each in trees_of(space, ExportSelection(["lead"], content=True)) if each.session == "2"]
     assert MARK in told.spans[0].reason
 
 
 def test_the_two_ends_of_a_tool_call_make_one_span(space: clia.Space) -> None:
-    tree = by_root(list(trees_of(space, Chosen(["scout"], content=True))))["scout", ""]
+    tree = by_root(list(trees_of(space, ExportSelection(["scout"], content=True))))["scout", ""]
     whole, half, late = (named(tree, f"execute_tool {name}") for name in ("Bash", "Read", "Edit"))
     bound = named(tree, "clia.commit finding")
     assert whole.end > whole.start
@@ -178,7 +176,7 @@ def test_the_two_ends_of_a_tool_call_make_one_span(space: clia.Space) -> None:
 
 
 def test_a_request_lasts_from_asking_to_answer_and_a_model_says_what_it_took(space: clia.Space) -> None:
-    trees = by_root(list(trees_of(space, Chosen(["lead"]))))
+    trees = by_root(list(trees_of(space, ExportSelection(["lead"]))))
     asked, chat = (named(trees["lead", "1"], name) for name in ("clia.request human", "chat m-1"))
     decision = named(trees["lead", "1"], "clia.commit decision")
     assert asked.end > asked.start
@@ -202,7 +200,8 @@ def test_a_request_lasts_from_asking_to_answer_and_a_model_says_what_it_took(spa
 def test_no_text_that_somebody_wrote_is_exported_unless_asked_for(space: clia.Space) -> None:
     resource = resource_of(space, "1.0")
     plain, told = (
-        "\n".join(as_otlp_json(tree, resource) for tree in trees_of(space, Chosen(content=content))) for content in (False, True)
+        "\n".join(as_otlp_json(tree, resource) for tree in trees_of(space, ExportSelection(content=content)))
+        for content in (False, True)
     )
     assert MARK not in plain
     assert "Tess" not in plain
@@ -210,20 +209,20 @@ def test_no_text_that_somebody_wrote_is_exported_unless_asked_for(space: clia.Sp
 
 
 def test_the_spans_of_an_agent_are_the_same_whoever_else_is_exported(space: clia.Space) -> None:
-    whole = {span.id: span for tree in trees_of(space, Chosen()) for span in tree.spans}
-    (part,) = trees_of(space, Chosen(["helper"]))
+    whole = {span.id: span for tree in trees_of(space, ExportSelection()) for span in tree.spans}
+    (part,) = trees_of(space, ExportSelection(["helper"]))
     assert {each.name.split()[-1] for each in part.spans} == {"helper", "spawn", "test", "Write"}
     assert [whole[each.id] for each in part.spans] == list(part.spans)
     assert part.spans[0].parent in whole
-    assert list(trees_of(space, Chosen(["helper", "scout"]))) == list(trees_of(space, Chosen(["scout"])))
-    refused("no-such-agent", lambda: list(trees_of(space, Chosen(["nobody"]))))
+    assert list(trees_of(space, ExportSelection(["helper", "scout"]))) == list(trees_of(space, ExportSelection(["scout"])))
+    refused("no-such-agent", lambda: list(trees_of(space, ExportSelection(["nobody"]))))
 
 
 def test_since_leaves_out_trees_in_which_nothing_happened_any_more(space: clia.Space) -> None:
-    trees = list(trees_of(space, Chosen()))
+    trees = list(trees_of(space, ExportSelection()))
     newest = max(each.end for each in trees)
-    assert list(trees_of(space, Chosen(since=newest))) == [each for each in trees if each.end == newest]
-    assert list(trees_of(space, Chosen(since=newest + 1))) == []
+    assert list(trees_of(space, ExportSelection(since=newest))) == [each for each in trees if each.end == newest]
+    assert list(trees_of(space, ExportSelection(since=newest + 1))) == []
 
 
 def test_names_that_were_used_again_may_make_a_circle_and_hide_nobody() -> None:
@@ -249,7 +248,7 @@ def test_what_only_a_trace_still_knows_of_a_session_has_a_tree_too() -> None:
     started, printed = entry(1, "session", session="7", status="suspended"), entry(1, "flow")
     ended = entry(5, "session", session="7", status="finished")
     entries = [entry(0, "note"), printed, started, entry(2, "note"), ended, entry(9, "note")]
-    trees = by_root(Teller(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))]))
+    trees = by_root(SpanBuilder(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))]))
     kinds = {session: [each.name for each in tree.spans[0].events] for (_, session), tree in trees.items()}
     assert kinds["7"] == ["clia.trace flow", "clia.trace session", "clia.trace note", "clia.trace session"]
     assert kinds[""] == ["clia.trace note", "clia.trace note"]
@@ -263,7 +262,7 @@ def test_a_question_beside_a_session_is_told_of_in_it() -> None:
         entry(8, "session", "session ask-1 resumed; finished", session="ask-1", status="finished", request="ask-1.0"),
         entry(9, "session", "told of twice", session="ask-1", status="finished", request="ask-1.0"),
     ]
-    trees = by_root(Teller(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))]))
+    trees = by_root(SpanBuilder(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))]))
     assert list(trees) == [("a", "1")]
     waited = named(trees["a", "1"], "clia.request human")
     assert waited.end - waited.start == 6 * 10**9
@@ -275,7 +274,7 @@ def test_a_commit_is_of_the_session_that_it_answered_or_whose_flow_it_carries() 
     two = Ran("2", "suspended", "2026-05-01T00:02:00Z", None, "g", "flow-2")
     more: list[dict[str, Any]] = [{"request": "1.0", "behaviour": "flow-2"}, {"behaviour": "flow-1"}, {"behaviour": "flow-2"}, {}]
     commits = tuple(commit(number, STARTS + 120, **each) for number, each in enumerate(more))
-    trees = by_root(Teller(SPACE).trees([Story("a", commits=commits, sessions=(one, two))]))
+    trees = by_root(SpanBuilder(SPACE).trees([Story("a", commits=commits, sessions=(one, two))]))
     found = {
         session: [int(str(each.attributes["clia.commit.id"]), 16) for each in tree.spans[1:]]
         for (_, session), tree in trees.items()
@@ -286,7 +285,7 @@ def test_a_commit_is_of_the_session_that_it_answered_or_whose_flow_it_carries() 
 def test_times_that_cannot_be_are_made_the_best_of() -> None:
     entries = ({"at": "whenever", "kind": "note", "text": "x"}, {"kind": "note"}, {"at": "9999-12-31T00:00:00Z", "kind": "note"})
     story = Story("a", commits=(commit(1, -5, "spawn"), commit(2, 2**62)), traced=tuple(map(Traced, entries)))
-    (tree,) = Teller(SPACE).trees([story])
+    (tree,) = SpanBuilder(SPACE).trees([story])
     check_tree(tree)
     assert (tree.spans[0].start, tree.spans[0].end) == (0, 2**63 - 1)
     assert nanoseconds("2026-05-01T00:00:00.5+02:00") == int(datetime(2026, 4, 30, 22, tzinfo=UTC).timestamp()) * 10**9 + 5 * 10**8
@@ -296,7 +295,7 @@ def test_times_that_cannot_be_are_made_the_best_of() -> None:
 def test_tool_calls_without_an_id_end_in_the_order_they_began() -> None:
     entries = [entry(1, "tool-call", tool="R"), entry(2, "tool-call", tool="R"), entry(3, "tool-call")]
     entries += [entry(5, "tool-result", tool="R"), entry(9, "tool-failure", tool="R"), entry(9, "tool-result")]
-    (tree,) = Teller(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))])
+    (tree,) = SpanBuilder(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))])
     lengths = [((each.end - each.start) // 10**9, each.attributes["clia.tool.outcome"]) for each in tree.spans[1:]]
     assert sorted(lengths) == [(0, "result"), (0, "unknown"), (4, "result"), (7, "failure")]
 
@@ -304,7 +303,7 @@ def test_tool_calls_without_an_id_end_in_the_order_they_began() -> None:
 def test_an_entry_that_comes_in_before_others_changes_no_id() -> None:
     late = [entry(5, "tool-call", tool="R"), entry(7, "tool-call", tool="W", id="t9"), {"key": "k1"} | entry(8, "tool-result")]
     ids = [
-        {each.id for each in Teller(SPACE).trees([Story("a", traced=tuple(Traced(dict(each)) for each in entries))])[0].spans}
+        {each.id for each in SpanBuilder(SPACE).trees([Story("a", traced=tuple(Traced(dict(each)) for each in entries))])[0].spans}
         for entries in (late, [entry(1, "tool-call", tool="R"), *late])
     ]
     assert ids[0] < ids[1]
@@ -346,7 +345,7 @@ def families(draw: st.DrawFn) -> list[Story]:
 @given(families())
 @settings(max_examples=40)
 def test_every_entry_is_told_once_in_connected_trees_that_are_always_the_same(stories: list[Story]) -> None:
-    trees = Teller(SPACE).trees(stories)
+    trees = SpanBuilder(SPACE).trees(stories)
     for tree in trees:
         check_tree(tree)
     spans = [span for tree in trees for span in tree.spans]
@@ -357,14 +356,14 @@ def test_every_entry_is_told_once_in_connected_trees_that_are_always_the_same(st
     assert told == Counter({kind: count for kind, count in kinds.items() if kind not in TOOL_ENDS})
     assert ends == sum(kinds[kind] for kind in TOOL_ENDS)
     assert sum("clia.commit.kind" in span.attributes for span in spans) == sum(len(story.commits) for story in stories)
-    assert Teller(SPACE).trees(stories) == trees
-    assert {span.id for tree in Teller("other").trees(stories) for span in tree.spans}.isdisjoint(span.id for span in spans)
+    assert SpanBuilder(SPACE).trees(stories) == trees
+    assert {span.id for tree in SpanBuilder("other").trees(stories) for span in tree.spans}.isdisjoint(span.id for span in spans)
 
 
 # The sender
 
 
-def sending(collector: Collector, trees: list[Tree], **headers: str) -> Exported:
+def sending(collector: Collector, trees: list[SpanTree], **headers: str) -> ExportResult:
     sender = sender_of(collector.address, headers, {"clia.version": "1.0"}, seconds=5)
     try:
         return send(sender, trees)
@@ -372,13 +371,13 @@ def sending(collector: Collector, trees: list[Tree], **headers: str) -> Exported
         sender.close()
 
 
-def many(count: int, text: str = "") -> list[Tree]:
+def many(count: int, text: str = "") -> list[SpanTree]:
     spans = tuple(Span("1" * 32, f"{number:016x}", None, "x", 1, 2, {"a": text}) for number in range(1, count + 1))
-    return [Tree("a", "", spans)]
+    return [SpanTree("a", "", spans)]
 
 
 def test_many_spans_go_in_several_requests_of_bounded_size(collector: Collector) -> None:
-    assert sending(collector, many(1000)) == Exported(1, 1000, 0, "")
+    assert sending(collector, many(1000)) == ExportResult(1, 1000, 0, "")
     assert [len(each.spans) for each in collector.got] == [512, 488]
     collector.got.clear()
     assert sending(collector, many(2, "é" * 1_100_000)).spans == 2
@@ -387,10 +386,10 @@ def test_many_spans_go_in_several_requests_of_bounded_size(collector: Collector)
 
 def test_what_a_collector_rejects_is_counted_with_its_reasons(collector: Collector) -> None:
     collector.replies = [partly(2, "too old"), partly(1, "too old")]
-    assert sending(collector, many(600)) == Exported(1, 600, 3, "too old")
+    assert sending(collector, many(600)) == ExportResult(1, 600, 3, "too old")
     said = {"partialSuccess": {"rejectedSpans": "4", "errorMessage": "no\nroom"}}
     collector.replies = [Reply(body=json.dumps(said).encode(), headers={"Content-Type": "application/json"})]
-    assert sending(collector, many(5)) == Exported(1, 5, 4, "no room")
+    assert sending(collector, many(5)) == ExportResult(1, 5, 4, "no room")
     collector.replies = [Reply(body=b"\xff fine"), Reply(body=b"[]", headers={"Content-Type": "application/json"})]
     assert [sending(collector, many(1)).rejected for _ in range(2)] == [0, 0]
 
@@ -398,7 +397,7 @@ def test_what_a_collector_rejects_is_counted_with_its_reasons(collector: Collect
 def test_a_refusal_says_why_and_how_far_it_came_and_no_header(collector: Collector) -> None:
     collector.replies = [Reply(), Reply(401, b"who\nare you?", {"Content-Type": "text/plain"})]
     error = refused("collector-refused", lambda: sending(collector, many(600), authorization=f"Bearer {MARK}"))
-    assert error.message == f"{collector.address}/v1/traces: it answers 401: who are you?"
+    assert error.message == f"{collector.address}/v1/traces: HTTP 401: who are you?"
     assert error.fields == {"url": f"{collector.address}/v1/traces", "status": 401, "sent": 512}
     assert collector.got[0].headers["authorization"] == f"Bearer {MARK}"
     assert MARK not in json.dumps(error.to_json())
@@ -446,4 +445,4 @@ def test_an_attempt_that_no_time_is_left_for_does_not_hide_why_the_one_before_fa
         for seconds, error in ((1, NobodyThere), (0, ValueError)):
             with pytest.raises(error):
                 session.post("http://127.0.0.1:9/v1/traces", timeout=seconds)
-    assert [type(each.error) for each in sender._answers] == [NobodyThere]
+    assert [type(each.error) for each in sender._responses] == [NobodyThere]

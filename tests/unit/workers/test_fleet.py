@@ -11,11 +11,22 @@ import pytest
 
 import clia
 from clia.errors import StoreError
-from clia.store.queue_interface import Task
+from clia.store.interface import Task
 from clia.workers import heartbeats as beats
-from clia.workers.fleet import ALIVE, EVERY, FLEET, FORGE, KEPT, NO_PROCESS, SILENT, WORKER, Underway, Watch
-from clia.workers.heartbeats import About, Beats, beating
-from clia.workers.worker import Doing, Status
+from clia.workers.fleet import (
+    ALIVE,
+    FLEET,
+    FORGE,
+    HEARTBEAT_INTERVAL,
+    NO_PROCESS,
+    SHOWN_SECONDS,
+    SILENT,
+    WORKER,
+    LivenessMonitor,
+    Underway,
+)
+from clia.workers.heartbeats import HeartbeatWriter, ProcessInfo, heartbeat
+from clia.workers.worker import RunningAttempt, WorkerStatus
 from support import git
 from support.fleet import NOW, beat, put
 from support.session_flows import QUESTION
@@ -58,33 +69,39 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.mark.parametrize(
     ("seen_at", "state"),
-    [(NOW, ALIVE), (NOW - 3 * EVERY, ALIVE), (NOW - 3 * EVERY - 0.1, SILENT), (NOW + 2, ALIVE), (NOW + 600, SILENT)],
+    [
+        (NOW, ALIVE),
+        (NOW - 3 * HEARTBEAT_INTERVAL, ALIVE),
+        (NOW - 3 * HEARTBEAT_INTERVAL - 0.1, SILENT),
+        (NOW + 2, ALIVE),
+        (NOW + 600, SILENT),
+    ],
     ids=["just now", "three beats ago", "more", "a moment ahead", "from before the clock was set back"],
 )
 def test_at_the_first_look_the_clock_of_the_store_tells_who_lives(seen_at: float, state: str) -> None:
-    ((_, found, _),) = Watch(lambda: 0.0).judged([beat(seen_at=seen_at)], NOW)
+    ((_, found, _),) = LivenessMonitor(lambda: 0.0).assess([beat(seen_at=seen_at)], NOW)
     assert found == state
 
 
 def test_who_looks_again_goes_by_the_beats_and_not_by_any_clock() -> None:
     """The clock of the store is an hour off all the time: one that beats lives, one that does not is silent all the same."""
     passed = [0.0]
-    watch, wrong = Watch(lambda: passed[0]), NOW + 3000
+    watch, wrong = LivenessMonitor(lambda: passed[0]), NOW + 3000
     lives, dies = beat("lives", seen_at=NOW), beat("dies", seen_at=wrong)
-    assert [state for _, state, _ in watch.judged([lives, dies], wrong)] == [SILENT, ALIVE], "nothing else is known yet"
+    assert [state for _, state, _ in watch.assess([lives, dies], wrong)] == [SILENT, ALIVE], "nothing else is known yet"
     for wanted in (ALIVE, ALIVE, ALIVE, SILENT):
-        passed[0] += EVERY
+        passed[0] += HEARTBEAT_INTERVAL
         lives = lives._replace(beats=lives.beats + 1)
-        assert [state for _, state, _ in watch.judged([lives, dies], wrong)] == [ALIVE, wanted]
+        assert [state for _, state, _ in watch.assess([lives, dies], wrong)] == [ALIVE, wanted]
 
 
 def test_beats_that_went_on_long_ago_prove_nothing() -> None:
     """Between two looks an hour apart it beat, and died: what was seen is too old, and the store's clock tells."""
     passed = [0.0]
-    watch = Watch(lambda: passed[0])
-    watch.judged([beat()], NOW)
+    watch = LivenessMonitor(lambda: passed[0])
+    watch.assess([beat()], NOW)
     passed[0] = 1000.0
-    ((_, state, age),) = watch.judged([beat(beats=100, seen_at=NOW + 500)], NOW + 1000)
+    ((_, state, age),) = watch.assess([beat(beats=100, seen_at=NOW + 500)], NOW + 1000)
     assert (state, age) == (SILENT, 500.0)
 
 
@@ -92,12 +109,12 @@ def test_beats_that_went_on_long_ago_prove_nothing() -> None:
 
 
 def test_a_process_says_what_it_does_and_takes_its_row_away_when_it_stops(place: Place) -> None:
-    status = [Status()]
-    worker = Beats(place.space, About(WORKER, "w1", ("echo", "llm"), 4), lambda: status[0])
+    status = [WorkerStatus()]
+    worker = HeartbeatWriter(place.space, ProcessInfo(WORKER, "w1", ("echo", "llm"), 4), lambda: status[0])
     worker.beat()
     place.clock.at += 5
-    doing = Doing("scout", "1.1", "echo", 2, "")
-    status[0] = Status(running=(doing,), answered=3, retried=2, given_up=1, trouble="the store does not answer")
+    doing = RunningAttempt("scout", "1.1", "echo", 2, "")
+    status[0] = WorkerStatus(running=(doing,), answered=3, retried=2, given_up=1, trouble="the store does not answer")
     worker.beat()
     (found,) = place.space.fleet().workers
     assert (found.name, found.kinds, found.concurrency, found.state, found.age) == ("w1", ("echo", "llm"), 4, ALIVE, 0.0)
@@ -115,24 +132,24 @@ def test_a_process_says_what_it_does_and_takes_its_row_away_when_it_stops(place:
 
 
 def test_rows_of_the_dead_go_away_and_their_places_are_used_again(place: Place) -> None:
-    Beats(place.space, About(WORKER, "dead")).beat()
+    HeartbeatWriter(place.space, ProcessInfo(WORKER, "dead")).beat()
     place.clock.at += 60
     (found,) = place.space.fleet().workers
     assert (found.state, found.age) == (SILENT, 60.0)
     assert place.space.fleet().machines[0].workers == 0
-    Beats(place.space, About(WORKER, "dead")).beat()
+    HeartbeatWriter(place.space, ProcessInfo(WORKER, "dead")).beat()
     (found,) = place.space.fleet().workers
     assert (found.state, place.keys()) == (ALIVE, ["fleet/000"]), "who is started anew under a name takes the row over"
-    place.clock.at += KEPT + 1
+    place.clock.at += SHOWN_SECONDS + 1
     assert place.space.fleet().workers == ()
-    Beats(place.space, About(FORGE, "127.0.0.1:8337")).beat()
+    HeartbeatWriter(place.space, ProcessInfo(FORGE, "127.0.0.1:8337")).beat()
     assert place.keys() == ["fleet/000"]
     assert [each.name for each in place.space.fleet().forges] == ["127.0.0.1:8337"]
 
 
 def test_there_is_room_for_so_many_and_the_longest_silent_gives_way(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beats, "PLACES", 2)
-    first, second, third = (Beats(place.space, About(WORKER, name)) for name in ("w1", "w2", "w3"))
+    monkeypatch.setattr(beats, "MAX_ROWS", 2)
+    first, second, third = (HeartbeatWriter(place.space, ProcessInfo(WORKER, name)) for name in ("w1", "w2", "w3"))
     first.beat()
     place.clock.at += 1
     second.beat()
@@ -158,10 +175,10 @@ def test_what_is_damaged_or_of_another_version_is_left_out(place: Place) -> None
 
 
 def test_a_store_that_is_away_stops_nobody_and_the_next_beat_is_seen(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = Beats.beat
+    real = HeartbeatWriter.beat
     failed: list[int] = []
 
-    def once_away(self: Beats) -> None:
+    def once_away(self: HeartbeatWriter) -> None:
         if not failed:
             failed.append(1)
             raise StoreError("away")
@@ -169,8 +186,8 @@ def test_a_store_that_is_away_stops_nobody_and_the_next_beat_is_seen(place: Plac
         done.set()
 
     done = threading.Event()
-    monkeypatch.setattr(Beats, "beat", once_away)
-    with beating(place.space, About(WORKER, "w1"), every=0.01):
+    monkeypatch.setattr(HeartbeatWriter, "beat", once_away)
+    with heartbeat(place.space, ProcessInfo(WORKER, "w1"), interval=0.01):
         assert done.wait(60)
         assert [each.name for each in place.space.fleet().workers] == ["w1"]
     assert place.space.fleet().workers == ()
@@ -187,7 +204,7 @@ def test_machines_that_share_a_store_see_each_other_whatever_their_clocks_say(tm
                 durable=False, person=("Tess", "tess@example.org"), clock=Clock(right + off), store=postgres_url(postgres_address)
             )
             spaces.append(stack.enter_context(clia.init(tmp_path / name, settings=settings, hub=str(tmp_path / "hub.git"))))
-            Beats(spaces[-1], About(WORKER, name)).beat()
+            HeartbeatWriter(spaces[-1], ProcessInfo(WORKER, name)).beat()
         for space in spaces:
             found = space.fleet()
             assert [(each.name, each.state) for each in found.workers] == [("one", ALIVE), ("two", ALIVE)]
@@ -219,7 +236,7 @@ def test_a_beat_tells_how_its_clone_stands_with_a_real_hub(tmp_path: Path) -> No
     git("init", "--quiet", "--bare", str(hub), cwd=tmp_path)
     settings = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=now)
     with clia.init(tmp_path / "one", settings=settings, hub=str(hub)) as one:
-        beats = Beats(one, About(WORKER, "w1"))
+        beats = HeartbeatWriter(one, ProcessInfo(WORKER, "w1"))
 
         def standing() -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
             beats.beat()
@@ -241,7 +258,7 @@ def test_a_beat_tells_how_its_clone_stands_with_a_real_hub(tmp_path: Path) -> No
         git("update-ref", "refs/heads/agents/scout", theirs, base, cwd=hub)
         assert any(each.what == "fork" for each in one.hub_sync())
         assert standing()[::2] == (False, ("scout",))
-        beats = Beats(one, About(WORKER, "w1"))
+        beats = HeartbeatWriter(one, ProcessInfo(WORKER, "w1"))
         assert standing()[::2] == (False, ("scout",)), "also to one that was started since"
 
 

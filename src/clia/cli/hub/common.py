@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Sequence
 
-    from clia.hub.ledger import Elsewhere
-    from clia.hub.records import Fork, HubStatus
+    from clia.hub.records import Elsewhere, Fork, HubStatus
 
 HEADS = {"branches": "as branches", "published": "apart from branches"}
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from clia.sessions.answers import Rule
     from clia.sessions.model import Request, Session
-    from clia.store.queue_interface import Waiting
+    from clia.store.interface import Waiting
 
 STYLES = {
     RUNNING: "cyan",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from clia.sessions.answers import Rule
     from clia.sessions.model import Request
-    from clia.store.queue_interface import Waiting
+    from clia.store.interface import Waiting
 
 _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"))
 

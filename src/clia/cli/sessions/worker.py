@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator
 
-    from clia.workers.worker import Doing, Status, Worker
+    from clia.workers.worker import RunningAttempt, Worker, WorkerStatus
 
-    Tell = Callable[[Status], None]
+    Tell = Callable[[WorkerStatus], None]
 
 _COUNTS = ("answered", "retried", "given_up", "gone")
 
@@ -45,9 +45,9 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.workers.setup import Wishes, open_worker  # a hundred milliseconds, with the effects
+    from clia.workers.setup import WorkerOverrides, open_worker  # a hundred milliseconds, with the effects
 
-    wishes = Wishes(args.name, _kinds(args), args.concurrency)
+    wishes = WorkerOverrides(args.name, _kinds(args), args.concurrency)
     with _telling(args) as tell, open_worker(args.path, settings_of(args), wishes, tell, environment=os.environ) as worker:
         with stopped_by_signals(worker):
             last = worker.run(once=args.once, until_idle=args.until_idle)
@@ -100,12 +100,12 @@ def _telling(args: argparse.Namespace) -> Iterator[Tell]:
         yield _changes(news)
 
 
-def _changes(told: Callable[[Status | None, Status], list[str]]) -> Tell:
+def _changes(told: Callable[[WorkerStatus | None, WorkerStatus], list[str]]) -> Tell:
     """Writes a line for whatever is new; several threads may tell at once. A reader that went away does not stop the work."""
     mutex = threading.Lock()
-    last: Status | None = None
+    last: WorkerStatus | None = None
 
-    def tell(status: Status) -> None:
+    def tell(status: WorkerStatus) -> None:
         nonlocal last
         with mutex, suppress(BrokenPipeError):
             before, last = last, status
@@ -115,12 +115,12 @@ def _changes(told: Callable[[Status | None, Status], list[str]]) -> Tell:
     return tell
 
 
-def _json_line(status: Status) -> list[str]:
+def _json_line(status: WorkerStatus) -> list[str]:
     problems = [{"kind": kind, "why": why} for kind, why in status.problems]
     return [json.dumps(as_json(status) | {"problems": problems}, ensure_ascii=False)]
 
 
-def news(before: Status | None, now: Status) -> list[str]:
+def news(before: WorkerStatus | None, now: WorkerStatus) -> list[str]:
     """What to tell that was not told before, a line each."""
     lines = [] if before is not None and before.problems == now.problems else [f"{kind}: {why}" for kind, why in now.problems]
     known = {each[:4] for each in before.running} if before is not None else set()
@@ -135,7 +135,7 @@ def news(before: Status | None, now: Status) -> list[str]:
     return [one_line(line) for line in lines]
 
 
-def status_line(status: Status) -> str:
+def status_line(status: WorkerStatus) -> str:
     """What the worker does, in one line."""
     if status.trouble:
         return f"waiting: {status.trouble}"
@@ -147,12 +147,12 @@ def status_line(status: Status) -> str:
     return f"{doing}{waiting}{hanging}  ({counts(status)}{adopted}){last}"
 
 
-def _doing(each: Doing) -> str:
+def _doing(each: RunningAttempt) -> str:
     again = f", attempt {each.attempt}" if each.attempt > 1 else ""
     return f"{each.agent} {each.request} {each.kind}{again}"
 
 
-def counts(status: Status) -> str:
+def counts(status: WorkerStatus) -> str:
     """What came of the attempts so far."""
     said = [f"{getattr(status, name)} {name.replace('_', ' ')}" for name in _COUNTS if getattr(status, name)]
     return ", ".join(said) or "nothing answered"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from clia.facade.space import Space
-    from clia.telemetry.export import Chosen, Exported
+    from clia.telemetry.export import ExportResult, ExportSelection
 
 _VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -54,13 +54,13 @@ def run(args: argparse.Namespace) -> int:
     since = None if args.since is None else _since(args.since)
     headers = _headers(args.header)
     with space_of(args) as space:
-        from clia.telemetry.export import Chosen
+        from clia.telemetry.export import ExportSelection
 
-        chosen = Chosen(args.agents, since, args.content)
+        chosen = ExportSelection(args.agents, since, args.content)
         return _print(space, chosen) if args.otlp is None else _send(space, chosen, args, headers)
 
 
-def _print(space: Space, chosen: Chosen) -> int:
+def _print(space: Space, chosen: ExportSelection) -> int:
     from clia.telemetry.export import as_otlp_json, resource_of, trees_of
 
     resource = resource_of(space, __version__)
@@ -69,7 +69,7 @@ def _print(space: Space, chosen: Chosen) -> int:
     return 0
 
 
-def _send(space: Space, chosen: Chosen, args: argparse.Namespace, headers: dict[str, str]) -> int:
+def _send(space: Space, chosen: ExportSelection, args: argparse.Namespace, headers: dict[str, str]) -> int:
     from clia.telemetry.export import resource_of, send, sender_of, trees_of
 
     sender = sender_of(args.otlp, headers, resource_of(space, __version__), seconds=args.timeout)
@@ -84,7 +84,7 @@ def _send(space: Space, chosen: Chosen, args: argparse.Namespace, headers: dict[
     return _report(done)
 
 
-def _report(done: Exported) -> int:
+def _report(done: ExportResult) -> int:
     if not done.spans:
         write("there is nothing to send\n")
         return 0

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from clia.forge.pages.common import Posted, Visit
     from clia.forge.rendering.forms import Form
     from clia.sessions.model import Decision, Request
-    from clia.store.queue_interface import Waiting
+    from clia.store.interface import Waiting
 
 PAGE = 50
 """Questions on one page."""

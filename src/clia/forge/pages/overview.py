@@ -39,7 +39,7 @@ from clia.forge.rendering import texts
 from clia.sessions.model import is_for_people, question_of
 from clia.space.adoption import title_of
 from clia.values.typed_objects import Briefing
-from clia.workers.fleet import ALIVE, EVERY, OFF
+from clia.workers.fleet import ALIVE, CLOCK_TOLERANCE, HEARTBEAT_INTERVAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from clia.forge.pages.common import Posted, Visit
     from clia.sessions.model import Request, Session
     from clia.space.model import AgentCommit, Spawned
-    from clia.store.queue_interface import Waiting
+    from clia.store.interface import Waiting
 
 PAGE = 200
 """Agents on one page."""
@@ -253,7 +253,7 @@ def _session(space: Space, name: str) -> Session | None:
 
 ROWS = 200
 """Leases and kinds on the page."""
-_SECONDS = max(2, round(EVERY))
+_SECONDS = max(2, round(HEARTBEAT_INTERVAL))
 
 
 @page
@@ -266,7 +266,7 @@ def _fleet(visit: Visit) -> Response:
         alive=sum(each.state == ALIVE for each in found.workers),
         unanswered=[each.kind for each in found.queue if each.due and not each.workers],
         most=ROWS,
-        off=OFF,
+        off=CLOCK_TOLERANCE,
         every=_SECONDS,
         span=lambda seconds: texts.ago(0, max(seconds, 0)),
         due=sum(each.due for each in found.queue),

@@ -1,7 +1,7 @@
-"""Which effects there are: the built-in ones, and those that other packages bring.
+"""The effects a worker can run: built-in ones and those of other packages (entry points ``clia.effects``).
 
-Invariant: nothing is loaded before a request of its kind is answered. An effect that cannot be used is named with the
-reason, its requests wait, and every other effect works.
+Invariant: a handler is loaded when the first request of its kind is handled. An effect that cannot be used is reported in
+``problems``; its requests wait and every other effect works.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
 GROUP = "clia.effects"
 BUILT_IN = ("command", "commit", "llm", "merge", "session", "spawn", "timer")
-ALONE = frozenset(("command",))
-"""Kinds of which an agent has one at a time: they share its worktree."""
+_OWN_MODULES = ("command", "llm")  # each with ``handle`` and ``seconds``; the others are functions of ``builtin``
+EXCLUSIVE = frozenset(("command",))
+"""Kinds that run one at a time per agent: they share its worktree."""
 
 
 class Effects(Mapping[str, "Handler"]):
-    """The handlers by kind of request. ``problems`` says what cannot be used, and why."""
+    """Handlers by request kind. ``problems`` says which kinds cannot be used, and why."""
 
     def __init__(
         self,
@@ -40,99 +41,101 @@ class Effects(Mapping[str, "Handler"]):
         entry_points: Iterable[EntryPoint] = (),
     ) -> None:
         self._config = config
-        self._found: dict[str, Handler | EntryPoint | str] = {kind: f"{__name__}.{kind}" for kind in BUILT_IN}
-        self._loaded: dict[str, Any] = {}
+        self._sources: dict[str, Handler | EntryPoint | str] = {kind: _module_of(kind) for kind in BUILT_IN}
+        self._loaded: dict[str, Handler] = {}
         self.problems: dict[str, str] = {}
         for point in entry_points:
             self._add(point)
-        self._found.update(others or {})
+        self._sources.update(others or {})
         self._check_configured(environment)
 
     def _add(self, point: EntryPoint) -> None:
-        """A kind has one handler; of two that claim it neither is taken, and a built-in one stays."""
-        kind, who = point.name, f"{point.value} ({point.dist.name if point.dist else 'unknown package'})"
+        """Add an entry point. If two packages claim a kind, neither is used; built-in kinds cannot be replaced."""
+        kind, package = point.name, f"{point.value} ({point.dist.name if point.dist else 'unknown package'})"
         if kind in BUILT_IN:
-            self.problems[f"{kind}: {who}"] = "the kind is built in, and this one is not used"
+            self.problems[f"{kind}: {package}"] = "ignored: the kind is built in"
         elif is_human(kind):
-            self.problems[kind] = f"{who}: a question to people has no handler"
-        elif kind in self._found or kind in self.problems:
-            self._found.pop(kind, None)
-            self.problems[kind] = f"{who} and another package both handle it"
+            self.problems[kind] = f"{package}: questions to people cannot have a handler"
+        elif kind in self._sources or kind in self.problems:
+            self._sources.pop(kind, None)
+            self.problems[kind] = f"{package} and another package both handle it"
         else:
-            self._found[kind] = point
+            self._sources[kind] = point
 
     def _check_configured(self, environment: Mapping[str, str]) -> None:
-        from clia.workers.effects import llm  # light, and the only one that may have nothing to work with
+        from clia.workers.effects import llm  # light, and the only one that needs configuration
 
-        why = llm.problem(self._config, environment)
-        if why is not None and self._found["llm"] == f"{__name__}.llm":
-            self.drop("llm", why)
-        for kind in sorted(self._config.effects.keys() - self._found.keys() - self.problems.keys()):
-            self.problems[kind] = f"[effects.{kind}] is configured, and nothing handles that kind"
+        problem = llm.problem(self._config, environment)
+        if problem is not None and self._sources["llm"] == _module_of("llm"):
+            self.drop("llm", problem)
+        for kind in sorted(self._config.effects.keys() - self._sources.keys() - self.problems.keys()):
+            self.problems[kind] = f"[effects.{kind}] is configured, but no package handles that kind"
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._found))
+        return iter(sorted(self._sources))
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._sources)
 
     def __contains__(self, kind: object) -> bool:
-        return kind in self._found
+        return kind in self._sources
 
     def __getitem__(self, kind: str) -> Handler:
-        found = self._found[kind]
-        if callable(found):
-            return found
-        handle: Handler = self._module(kind).handle if isinstance(found, str) else self._entry(kind, found)
-        return handle
+        source = self._sources[kind]
+        if callable(source):
+            return source
+        if kind not in self._loaded:
+            if isinstance(source, str):
+                self._loaded[kind] = getattr(import_module(source), "handle" if kind in _OWN_MODULES else kind)
+            else:
+                self._loaded[kind] = _load(kind, source)
+        return self._loaded[kind]
 
-    def drop(self, kind: str, why: str) -> None:
-        """From now on requests of a kind wait."""
-        # Whoever goes through the old ones in another thread is not disturbed.
-        self._found = {each: found for each, found in self._found.items() if each != kind}
-        self.problems = {**self.problems, kind: why}
+    def drop(self, kind: str, problem: str) -> None:
+        """Stop handling a kind; its requests wait."""
+        # New dicts: another thread may be iterating over the old ones.
+        self._sources = {other: source for other, source in self._sources.items() if other != kind}
+        self.problems = {**self.problems, kind: problem}
 
     def seconds(self, kind: str, payload: Any) -> float | None:
-        """How long one attempt may take; None: its handler sees to that."""
-        said = self._config.effects.get(kind, {}).get("timeout_seconds")
-        if said is not None:
-            return float(said)
-        own = getattr(self._module(kind), "seconds", None) if isinstance(self._found.get(kind), str) else None
+        """Return the time limit of one attempt; None if the handler enforces its own."""
+        configured = self._config.effects.get(kind, {}).get("timeout_seconds")
+        if configured is not None:
+            return float(configured)
+        source = self._sources.get(kind)
+        own = getattr(import_module(source), "seconds", None) if isinstance(source, str) else None
         return self._config.worker.timeout_seconds if own is None else own(self._config, payload)
 
     def options(self, kind: str) -> Mapping[str, Any]:
         return self._config.effects.get(kind, {})
 
-    def _module(self, kind: str) -> Any:
-        if kind not in self._loaded:
-            self._loaded[kind] = import_module(str(self._found[kind]))
-        return self._loaded[kind]
-
-    def _entry(self, kind: str, point: EntryPoint) -> Handler:
-        if kind not in self._loaded:
-            try:
-                made = point.load()
-            except (Exception, SystemExit) as err:  # another's module: it may raise anything
-                raise _broken(kind, point, describe(err)) from err
-            handle = made if callable(made) else getattr(made, "handle", None)
-            if not callable(handle):
-                raise _broken(kind, point, "it is no function handle(context, payload), nor a module with one")
-            self._loaded[kind] = handle
-        loaded: Handler = self._loaded[kind]
-        return loaded
-
 
 def installed() -> Iterable[EntryPoint]:
-    """The entry points of every installed package."""
+    """Return the entry points of every installed package."""
     from importlib.metadata import entry_points  # 20 ms, and only workers need it
 
-    return sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value))
+    return sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value))
+
+
+def _module_of(kind: str) -> str:
+    return f"{__name__}.{kind if kind in _OWN_MODULES else 'builtin'}"
+
+
+def _load(kind: str, point: EntryPoint) -> Handler:
+    try:
+        target = point.load()
+    except (Exception, SystemExit) as err:  # third-party code may raise anything
+        raise _broken(kind, point, describe(err)) from err
+    handler: Handler | None = target if callable(target) else getattr(target, "handle", None)
+    if not callable(handler):
+        raise _broken(kind, point, "expected a function handle(context, payload) or a module with one")
+    return handler
 
 
 def _broken(kind: str, point: EntryPoint, reason: str) -> InvalidInput:
     return InvalidInput(
-        f"the effect {kind!r} ({point.value}) cannot be loaded: {reason}",
+        f"cannot load the effect {kind!r} ({point.value}): {reason}",
         code="broken-effect",
-        hints=["repair or remove the package that brings it"],
+        hints=["repair or remove the package that provides it"],
         fields={"kind": kind, "entry_point": point.value, "reason": reason},
     )

@@ -19,7 +19,7 @@ from clia.programs.output import TracedOutput
 from clia.programs.runner import CANCELLED, TIMED_OUT, ProgramCommand
 from clia.programs.worktree import SEEN, ProgramWorktree
 from clia.values.commit_messages import check_text
-from clia.workers.effects.payloads import Payload
+from clia.workers.effects.context import Payload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

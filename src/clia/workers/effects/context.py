@@ -1,7 +1,7 @@
-"""What a handler is given: the request, the space, and ways to say how it goes.
+"""The context of a handler: the request, the space, and how to report progress.
 
-Invariant: a handler may be called more than once for one request, also while an earlier call still hangs; ``key`` is the
-same each time, so that what must happen once can be known again. ``cancelled`` is set when nobody waits for it any more.
+Invariant: a handler may be called several times for one request, even while an earlier call hangs. ``key`` is the same each
+time, so that effects can be made idempotent. ``cancelled`` is set when the answer is no longer needed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.errors import BackendError, CliaError, StaleRef
+from clia.errors import BackendError, CliaError, InvalidInput, StaleRef
 from clia.values.background import retry_while_unavailable
 
 TYPE_CHECKING = False
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 
     Handler = Callable[["Context", Any], Any]
 
-_FIRST_LOOK = 32
-_LOOKS = 4
+_FIRST_LIMIT = 32
+_COMMIT_TRIES = 4
 
 
 class Cleaning(NamedTuple):
-    """How secrets are taken out of what is recorded; as they are where the operator said so."""
+    """Functions that remove secrets from what is recorded; they change nothing if redaction is off."""
 
     text: Callable[[str], str]
-    chunk: Callable[[str, RedactionState], tuple[str, RedactionState]]  # of a stream, with what the last one left for it
+    chunk: Callable[[str, RedactionState], tuple[str, RedactionState]]  # one chunk of a stream, with the state after the last one
 
 
 class Tools(NamedTuple):
-    """Through what effects reach the world."""
+    """What effects reach the outside world with."""
 
     clock: Clock
-    monotonic: Callable[[], float]  # seconds on a clock that is never set: for what passes within this process
+    monotonic: Callable[[], float]  # for durations within this process
     environment: Mapping[str, str]
     http: HttpClient
     programs: ProgramRunner
-    workplace: str  # the directory for worktrees
+    workplace: str  # directory for worktrees
     cleaning: Cleaning
 
 
@@ -57,7 +57,7 @@ class Context(NamedTuple):
 
     space: Space
     request: Request
-    attempt: int  # from 1
+    attempt: int  # starts at 1
     config: Config
     options: Mapping[str, Any]  # the operator's table for this kind: [effects.KIND]
     tools: Tools
@@ -74,49 +74,102 @@ class Context(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The same for every attempt at this request, and for no other request anywhere."""
+        """An idempotency key: the same for every attempt at this request, unique among requests."""
         return f"{self.space.id}/{self.agent}/{self.request.id}"
 
     def trace(self, text: str, kind: str = "console", data: Mapping[str, Any] | None = None) -> None:
-        """Adds to the agent's trace. A store that is away for a moment is waited for."""
-        said = {"request": self.request.id, **(data or {})}
-        retry_while_unavailable(lambda: self.space.trace(self.agent, kind, text, data=said), self.cancelled)
+        """Append to the agent's trace. Retries while the store is unavailable."""
+        entry_data = {"request": self.request.id, **(data or {})}
+        retry_while_unavailable(lambda: self.space.trace(self.agent, kind, text, data=entry_data), self.cancelled)
 
     def progress(self, text: str) -> None:
-        """Shows a line to whoever looks at the worker; nothing is kept."""
+        """Show a line in the worker's status. It is not recorded."""
         self.tell(" ".join(text.split())[:200])
 
     def mark(self) -> dict[str, str]:
-        """What a commit made for this request carries. A request's number comes again where a store was lost; its time not."""
+        """The metadata of a commit made for this request.
+
+        Includes the time: request ids may repeat after a store was lost.
+        """
         return {"request": self.request.id, "asked": self.request.since}
 
-    def once(self, make: Callable[[str], str]) -> str:
-        """The commit for this request: that of an earlier attempt, else the one that is made on the head that was looked at.
+    def once(self, commit_on: Callable[[str], str]) -> str:
+        """Return the commit for this request: an earlier attempt's, or a new one made by ``commit_on(head)``.
 
-        Somebody may work on the agent meanwhile, and an earlier attempt may come to its end late: then it is looked at again.
+        Looks again if the head moved: another worker or a late earlier attempt may have committed.
         """
-        for _ in range(_LOOKS):
+        for _ in range(_COMMIT_TRIES):
             head = self.space.head(self.agent)
             earlier = self.marked()
             if earlier is not None:
                 return earlier.cid
             with suppress(StaleRef):
-                return make(head)
-        return make(self.space.head(self.agent))
+                return commit_on(head)
+        return commit_on(self.space.head(self.agent))
 
     def marked(self) -> AgentCommit | None:
-        """The commit that an earlier attempt made for this request."""
-        looked, limit = 0, _FIRST_LOOK
+        """Return the commit that an earlier attempt made for this request."""
+        checked, limit = 0, _FIRST_LIMIT
         while True:
-            found = self.space.log(self.agent, own=True, limit=limit)
-            for commit in found[looked:]:
+            commits = self.space.log(self.agent, own=True, limit=limit)
+            for commit in commits[checked:]:
                 if self.mark().items() <= commit.meta.items():
                     return commit
-            if len(found) < limit:
+            if len(commits) < limit:
                 return None
-            looked, limit = limit, limit * 8
+            checked, limit = limit, limit * 8
 
 
 def is_away(error: CliaError) -> bool:
-    """Whether a store is away, or was lost just then: the same again may work."""
+    """Whether the store is unavailable or failed just now, so that a retry may succeed."""
     return isinstance(error, BackendError) and (error.retryable or error.code == "store-unsure")
+
+
+class Payload:
+    """The object that a request carries. Unknown or mistyped fields are refused by name."""
+
+    def __init__(self, kind: str, payload: Any, *fields: str) -> None:
+        self._kind = kind
+        if not isinstance(payload, dict):
+            raise self.refusal("payload", "must be an object")
+        self._values = payload
+        for key in payload:
+            if fields and key not in fields:
+                raise self.refusal(key, f"is unknown; expected {', '.join(fields)}")
+
+    def refusal(self, field: str, problem: str) -> InvalidInput:
+        return InvalidInput(f"{self._kind}: {field} {problem}", code="invalid-payload", fields={"kind": self._kind, "field": field})
+
+    def has(self, field: str) -> bool:
+        return self._values.get(field) is not None
+
+    def text(self, field: str, default: str | None = None) -> str:
+        value = self._values.get(field)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, str) or not (value or default is not None):
+            raise self.refusal(field, "is required and must be a string" if default is None else "must be a string")
+        return value
+
+    def texts(self, field: str) -> list[str]:
+        value = self._values.get(field)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
+            raise self.refusal(field, "must be a list of strings")
+        return value
+
+    def truth(self, field: str, default: bool) -> bool:
+        value = self._values.get(field, default)
+        if not isinstance(value, bool):
+            raise self.refusal(field, "must be true or false")
+        return value
+
+    def object(self, field: str) -> Mapping[str, Any]:
+        value = self._values.get(field)
+        if not isinstance(value, dict):
+            raise self.refusal(field, "is required and must be an object")
+        return value
+
+    def value(self, field: str) -> Any:
+        return self._values.get(field)

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from clia.errors import InvalidInput, NotAllowed, TransportError
-from clia.workers.effects.payloads import Payload
+from clia.workers.effects.context import Payload
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

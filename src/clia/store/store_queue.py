@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from clia.store.queue_interface import Claim, Task, Waiting
+from clia.store.interface import Claim, Task, Waiting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

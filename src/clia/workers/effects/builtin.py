@@ -1,0 +1,154 @@
+"""Built-in effects on agents and sessions: ``commit``, ``merge``, ``spawn``, ``session`` and ``timer``.
+
+Invariant: an effect that is attempted several times takes effect once.
+"""
+
+from __future__ import annotations
+
+from clia.errors import AlreadyExists, Conflict, NotFound
+from clia.sessions.handover import circles, timer_due
+from clia.space.model import Conflicts, Merged
+from clia.values.clock import timestamp
+from clia.values.typed_objects import Briefing
+from clia.workers.effects.context import Payload
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from clia.errors import CliaError
+    from clia.workers.effects.context import Context
+
+_SPAWN_FIELDS = ("name", "briefing", "from", "slug", "flow", "input")
+
+
+def commit(context: Context, value: Any) -> dict[str, str]:
+    """Commit files of the agent: ``{"kind": …, "changes": {PATH: TEXT or null}, "message": …}``."""
+    payload = Payload("commit", value, "kind", "changes", "message")
+    changes: dict[str, bytes | None] = {}
+    for path, text in payload.object("changes").items():
+        if text is not None and not isinstance(text, str):
+            raise payload.refusal(f"changes[{path!r}]", "must be a string, or null to delete the file")
+        changes[path] = None if text is None else text.encode("utf-8")
+    kind, message = payload.text("kind", "finding"), payload.text("message", "")
+
+    def commit_on(head: str) -> str:
+        mark = context.mark()
+        return context.space.commit_with_trace(context.agent, kind, changes=changes, message=message, meta=mark, base=head)
+
+    return {"commit": context.once(commit_on)}
+
+
+def merge(context: Context, value: Any) -> dict[str, Any]:
+    """Merge another agent's work: ``{"from": NAME, "message": …}``. Conflicts are an answer; nothing is committed then."""
+    payload = Payload("merge", value, "from", "message")
+    other, message = payload.text("from"), payload.text("message", "")
+    earlier = context.marked()
+    if earlier is not None:
+        return {"merged": earlier.cid}
+    result = context.space.merge(context.agent, other, message=message, meta=context.mark())
+    if isinstance(result, Merged):
+        return {"merged": result.cid}
+    if isinstance(result, Conflicts):
+        return {"conflicts": [conflict.path for conflict in result.paths]}
+    return {"up_to_date": result.head}
+
+
+def timer(context: Context, value: Any) -> dict[str, str]:
+    """Answer when the time is up: ``{"seconds": 5}`` or ``{"until": "2026-05-01T12:00:00Z"}``.
+
+    The queue does not hand it out before its time, so no worker waits for it.
+    """
+    del value  # the request has it
+    timer_due(context.request)
+    return {"at": timestamp(context.tools.clock())}
+
+
+def session(context: Context, value: Any) -> dict[str, Any]:
+    """Return how another agent's session ended: ``{"agent": NAME}``; with ``"wait": false``, its current state.
+
+    The request becomes a task when that session ends, so no worker waits for it. Two sessions that wait for each other
+    are refused. A failed or cancelled session is an answer, not an error.
+    """
+    payload = Payload("session", value, "agent", "wait")
+    agent, waits = payload.text("agent"), payload.truth("wait", True)
+    if agent == context.agent and waits:
+        raise payload.refusal("agent", "cannot be the agent itself: it would wait forever")
+    other = context.space.session(agent)
+    if waits and other.live:
+        raise _still_live(context, payload, agent)
+    answer = {"agent": agent, "session": other.id, "status": other.status, "result": other.result}
+    return answer if other.failure is None else {**answer, "error": str(other.failure.get("message", ""))}
+
+
+def _still_live(context: Context, payload: Payload, agent: str) -> CliaError:
+    """Return the error for a cycle, or for a session that started after the request became a task."""
+    circle = circles(context.space.pending()).get((context.agent, context.request.id))
+    if circle is None:
+        return Conflict(f"session: the session of {agent!r} is still live", code="session-live", fields={"agent": agent})
+    cycle = ", ".join(f"{one} waits for {other}" for one, other in zip(circle, (*circle[1:], circle[0]), strict=True))
+    return payload.refusal("agent", f"cannot be waited for: the sessions wait for each other ({cycle})")
+
+
+def spawn(context: Context, value: Any) -> dict[str, Any]:
+    """Spawn a sub-agent, and start its session if a flow is named.
+
+    ``{"name": …, "briefing": {"title": …, "text": …}, "from": true | false | AGENT, "slug": …, "flow": …, "input": …}``.
+    ``from``: start with the agent's files (default), with another agent's, or (``false``) with none.
+    """
+    payload = Payload("spawn", value, *_SPAWN_FIELDS)
+    name = payload.text("name")
+    inner = Payload("spawn: briefing", payload.object("briefing"), "title", "text")
+    briefing = Briefing(inner.text("title"), inner.text("text", ""), meta=_spawn_mark(context))
+    flow = payload.text("flow") if payload.has("flow") else None
+    if payload.has("input") and flow is None:
+        raise payload.refusal("input", "needs a flow")
+    if flow is not None and not _spawned_earlier(context, name):
+        context.space.flow(flow)  # check before creating an agent that could not run it
+        context.space._tracking.runnable(flow)  # noqa: SLF001  # no public verb checks this without starting it
+    try:
+        _spawn(context, payload, name, briefing)
+    except AlreadyExists:
+        if not _spawned_earlier(context, name):
+            raise
+    answer = {"agent": name, "genesis": context.space.genesis(name)}
+    return answer if flow is None else {**answer, "session": _first_session(context, name, flow, payload.value("input"))}
+
+
+def _spawn_mark(context: Context) -> dict[str, str]:
+    """The mark of a commit, with the full key: the briefing belongs to another agent."""
+    return {**context.mark(), "request": context.key}
+
+
+def _spawn(context: Context, payload: Payload, name: str, briefing: Briefing) -> None:
+    slug = payload.text("slug") if payload.has("slug") else None
+    source = payload.value("from")
+    space = context.space
+    if source is None or source is True:
+        space.spawn_from(name, briefing, context.agent, slug=slug)
+    elif source is False:
+        space.spawn(name, briefing, slug=slug)
+    else:
+        space.spawn_at(name, briefing, space.head(payload.text("from")), context.agent, slug=slug)
+
+
+def _spawned_earlier(context: Context, name: str) -> bool:
+    """Whether an earlier attempt at this request spawned the agent."""
+    try:
+        meta = context.space.briefing_of(name).meta or {}
+    except NotFound:
+        return False
+    return _spawn_mark(context).items() <= meta.items()
+
+
+def _first_session(context: Context, name: str, flow: str, value: Any) -> str:
+    """Return the agent's first session; start it unless an earlier attempt did."""
+    sessions = context.space.sessions(name)
+    if sessions:
+        return min(sessions, key=lambda session: (len(session.id), session.id)).id
+    try:
+        return context.space.start(name, flow, value).id
+    except Conflict as err:
+        if err.code != "session-live":
+            raise
+        return context.space.session(name).id
