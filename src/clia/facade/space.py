@@ -80,7 +80,7 @@ class Parts(NamedTuple):
     place: str  # where lineage is asked who an agent is
     running: Running  # what sessions need
     abroad: FederationResources  # what federation needs
-    meeting: HubSync | None = None  # the hub, where there is one
+    hub_sync: HubSync | None = None  # the hub, where there is one
     close: Callable[[], None] = lambda: None  # lets go of what is neither the store nor a run
 
 
