@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import closing
 from functools import cache
 
-from clia.engine.monty import MontyEngine
 from clia.errors import AlreadyExists, InvalidFlow, InvalidInput, NoSuchObject, NotFound
 from clia.sessions.model import Flow
 from clia.space.behaviour_chains import ADOPT, DEFINE, Change, read_behaviour
@@ -208,10 +207,9 @@ def check_new_name(name: str) -> None:
         raise AlreadyExists("the flow 'ask' is built in", hints=["choose another name"], fields={"flow": name})
 
 
-# Checking a flow where there is no space: in an editor, before a commit, in CI.
-
-
 def check_flow(source: str, *, types: bool = True) -> list[Problem]:
-    """What cannot work in a flow, in its own lines; nothing is run."""
+    """Check a flow's source without a space, as in an editor or in CI. The flow is not run."""
+    from clia.engine.monty import MontyEngine  # loads slowly
+
     with closing(MontyEngine()) as engine:
         return check_source(engine, source, types=types)
