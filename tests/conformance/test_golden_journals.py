@@ -17,7 +17,7 @@ import pytest
 from clia.engine.monty import MontyEngine
 from clia.errors import Nondeterminism
 from clia.sessions import records
-from clia.sessions.replay import Replay, Shelf
+from clia.sessions.replay import KeptRuns, Replay
 from clia.sessions.transitions import failure_json
 from clia.testing.memory_store import MemoryStore
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
@@ -72,7 +72,7 @@ def engine() -> Iterator[MontyEngine]:
 
 
 def replay(engine: MontyEngine, found: Golden) -> Replay:
-    return Replay(engine, MemoryStore(), lambda _: found.source, Shelf(), "here")
+    return Replay(engine, MemoryStore(), lambda _: found.source, KeptRuns(), "here")
 
 
 def check_turn(turn: Turn, found: Golden, count: int) -> None:

@@ -158,9 +158,9 @@ def test_what_the_command_says(root: Path) -> None:
 
 
 def library_fields() -> list[str]:
-    from clia.capture.recording import Done
+    from clia.capture.recording import IngestCounts
 
-    return list(Done._fields)
+    return list(IngestCounts._fields)
 
 
 def test_a_worker_takes_in_what_hooks_put_down(root: Path) -> None:

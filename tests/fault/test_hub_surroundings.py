@@ -14,7 +14,7 @@ import clia
 from clia.errors import StaleRef
 from clia.hub import remote as git_hub
 from clia.hub.periodic_sync import periodic_sync
-from clia.space.feed import Looking
+from clia.space.feed import RefWatcher
 from clia.store.file_locks import FileLocks
 from clia.store.interface import CLONE_LOCKS, FEED
 from clia.store.postgres_locks import PostgresLocks
@@ -287,7 +287,7 @@ def test_a_hub_that_is_away_is_not_asked_again_before_a_while_has_passed(
 
 def test_a_clone_that_lags_tells_nothing_old(tmp_path: Path, hub: Hub, store: str) -> None:
     with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
-        here, there = Looking(one._core), Looking(two._core)
+        here, there = RefWatcher(one._core), RefWatcher(two._core)
         for each in (here, there):
             each.look()
         one.spawn("scout", BRIEFING)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clia.capture import claude_code
-from clia.capture.events import PROMPT, SAID, Event, digest, small
+from clia.capture.events import PROMPT, SAID, ToolEvent, digest, small
 from clia.capture.transcripts import TranscriptCursor, hook_key, read_events
 
 _TEXTS = st.sampled_from(["Done.", " Done. ", "go on", "I look.", "[Request interrupted by user]", "ä\n\nb"])
@@ -39,7 +39,7 @@ def test_read_in_pieces_it_says_what_it_says_read_at_once(lines: list[bytes], cu
     """Wherever the file happened to end when it was looked at, also in the middle of a line."""
     data = b"".join(lines)
     at_once = read_events(data, TranscriptCursor(), claude_code.from_line)
-    events: tuple[Event, ...] = ()
+    events: tuple[ToolEvent, ...] = ()
     cursor, unreadable = TranscriptCursor(), 0
     for end in [*sorted(min(cut, len(data)) for cut in cuts), len(data)]:
         reading = read_events(data[cursor.offset : end], cursor, claude_code.from_line)
@@ -75,7 +75,7 @@ def test_what_a_hook_says_was_said_last_is_what_the_transcript_says_or_will_say(
     """The transcript may not have the last lines yet when the hook comes: in the end each text counts once."""
     lines = [_line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {}) for text in texts]
     there = read_events(b"".join(lines[: max(0, len(lines) - lag)]), TranscriptCursor(), claude_code.from_line)
-    told = Event(SAID, texts[-1], counted=f"say:{digest(texts[-1])}")
+    told = ToolEvent(SAID, texts[-1], counted=f"say:{digest(texts[-1])}")
     key = hook_key(told, there.cursor.counts, "record")
     whole = {each.key for each in read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).events}
     assert key in whole
@@ -86,8 +86,8 @@ def test_what_a_hook_gives_as_one_text_and_the_transcript_in_parts_counts_once()
     lines = [_line("assistant", [{"type": "text", "text": text}], "2026-11-15T10:00:00.000Z", {}) for text in ("One.", "Two.")]
     counts = read_events(b"".join(lines), TranscriptCursor(), claude_code.from_line).cursor.counts
     for text in ("One.\n\nTwo.", "One.\nTwo.", "One.Two."):
-        assert hook_key(Event(SAID, text, counted=f"say:{digest(text)}"), counts, "r") is None
-    assert hook_key(Event(SAID, "Two.", counted=f"say:{digest('Two.')}"), counts, "r") is not None
+        assert hook_key(ToolEvent(SAID, text, counted=f"say:{digest(text)}"), counts, "r") is None
+    assert hook_key(ToolEvent(SAID, "Two.", counted=f"say:{digest('Two.')}"), counts, "r") is not None
 
 
 def test_the_parts_of_a_message_are_one_text_also_where_they_are_read_one_by_one() -> None:
@@ -99,7 +99,7 @@ def test_the_parts_of_a_message_are_one_text_also_where_they_are_read_one_by_one
         cursor = read_events(line, cursor, claude_code.from_line).cursor
         if number == 2:
             joined = "\n\n".join(texts[:3])
-            assert hook_key(Event(SAID, joined, counted=f"say:{digest(joined)}"), cursor.counts, "r") is None
+            assert hook_key(ToolEvent(SAID, joined, counted=f"say:{digest(joined)}"), cursor.counts, "r") is None
     assert len(cursor.texts) < 10
 
 

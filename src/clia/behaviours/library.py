@@ -25,7 +25,7 @@ from clia.behaviours.model import (
 )
 from clia.errors import Ambiguous, CliaError, Conflict, InvalidInput, NoSuchObject, NotFound, StaleRef
 from clia.sessions.flows import SOURCE_MAX, check_new_name
-from clia.space.behaviour_chains import ADOPT, DEFINE, PROPOSE, RETIRE, Change, State, read_behaviour
+from clia.space.behaviour_chains import ADOPT, DEFINE, PROPOSE, RETIRE, ChainChange, ChainState, read_behaviour
 from clia.space.behaviour_chains import TRIAL as TRIAL_EVENT
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from clia.git.records import Stamp
     from clia.sessions.flows import Flows
-    from clia.space.behaviour_chains import BehaviourChains, Happened
+    from clia.space.behaviour_chains import BehaviourChains, ChainEntry
     from clia.space.core import Core
 
 NOTES_MAX = 16 * 1024
@@ -66,7 +66,7 @@ class AdoptionOrder(NamedTuple):
     said: Mapping[str, Any] = MappingProxyType({})
     by: Stamp | None = None
 
-    def check(self, name: str, now: State) -> None:
+    def check(self, name: str, now: ChainState) -> None:
         """``StaleRef`` where something else is current by now."""
         if self.expect is not None and self.expect != (now.current or NOTHING):
             raise stale_behaviour(name, self.expect, now.current)
@@ -102,7 +102,7 @@ class BehaviourLibrary:
             )
         return found
 
-    def _known(self, name: str, state: State) -> KnownBehaviour | None:
+    def _known(self, name: str, state: ChainState) -> KnownBehaviour | None:
         history = self._history(state.tip) if state.tip else ()
         versions = self._versions(name, state, history)
         if not versions:
@@ -111,16 +111,16 @@ class BehaviourLibrary:
         current = next((each.cid for each in versions if each.state == CURRENT), None)
         return KnownBehaviour(name, versions[0].kind, current, versions, events)
 
-    def _history(self, tip: str) -> tuple[Happened, ...]:
+    def _history(self, tip: str) -> tuple[ChainEntry, ...]:
         """What happened, as far back as this clone can tell."""
-        found: list[Happened] = []
+        found: list[ChainEntry] = []
         with suppress(CliaError):
             for each in self._chains.history(tip):
                 found.append(each)  # what was read before something is missing counts
         return tuple(found)
 
-    def _versions(self, name: str, state: State, history: Sequence[Happened]) -> tuple[BehaviourVersion, ...]:
-        first: dict[str, Happened] = {}
+    def _versions(self, name: str, state: ChainState, history: Sequence[ChainEntry]) -> tuple[BehaviourVersion, ...]:
+        first: dict[str, ChainEntry] = {}
         evidence: dict[str, list[str]] = {}
         before: dict[str, str | None] = {}
         last: dict[str, str] = {}
@@ -226,7 +226,7 @@ class BehaviourLibrary:
         text = core.clean.text(why, "why")
         put: list[str] = []
 
-        def decide(now: State) -> Change | None:
+        def decide(now: ChainState) -> ChainChange | None:
             self._check_kind(name, now, made.kind)
             there = self._same(now, made, event)
             cid = there or core.objects.blob_id(as_bytes(made.to_object()))
@@ -235,12 +235,12 @@ class BehaviourLibrary:
             if known or (event == DEFINE and now.current == cid):
                 return None
             more = said | ({"parent": made.parent} if made.parent else {})
-            return Change(event, cid, by, text, None if there else as_bytes(made.to_object()), more)
+            return ChainChange(event, cid, by, text, None if there else as_bytes(made.to_object()), more)
 
         self._chains.change(name, decide)
         return self.version(put[0], name)
 
-    def _same(self, now: State, made: Behaviour, event: str) -> str | None:
+    def _same(self, now: ChainState, made: Behaviour, event: str) -> str | None:
         """The version that has this body already. What a person adds has the person's notes, and not those of a proposal."""
         for cid in sorted(now.versions):
             found = self._read(cid)
@@ -250,7 +250,7 @@ class BehaviourLibrary:
                 return cid
         return None
 
-    def _is_new(self, now: State, cid: str, said: dict[str, Any]) -> bool:
+    def _is_new(self, now: ChainState, cid: str, said: dict[str, Any]) -> bool:
         """Whether some evidence was not given before."""
         told = {each for happened in self._history(now.tip or "") if happened.cid == cid for each in happened.evidence}
         return not told.issuperset(said["evidence"])
@@ -265,7 +265,7 @@ class BehaviourLibrary:
         text = self._core.clean.text(order.why, "why")
         made = read_behaviour(self._core.objects, cid)
 
-        def decide(now: State) -> Change | None:
+        def decide(now: ChainState) -> ChainChange | None:
             order.check(name, now)
             if made is not None:
                 self._check_kind(name, now, made.kind)
@@ -273,7 +273,7 @@ class BehaviourLibrary:
                 raise not_adopted(name, cid)
             if now.may_run(cid) and (trial or now.current == cid):
                 return None
-            return Change(TRIAL_EVENT if trial else ADOPT, cid, order.by or self._person(), text, data, order.said)
+            return ChainChange(TRIAL_EVENT if trial else ADOPT, cid, order.by or self._person(), text, data, order.said)
 
         self._chains.change(name, decide)
         return self.version(cid, name)
@@ -282,11 +282,11 @@ class BehaviourLibrary:
         """A version shall run no more. Sessions of it that are under way go on."""
         text = self._core.clean.text(order.why, "why")
 
-        def decide(now: State) -> Change | None:
+        def decide(now: ChainState) -> ChainChange | None:
             order.check(name, now)
             if cid in now.retired and now.current != cid:
                 return None
-            return Change(RETIRE, cid, order.by or self._person(), text, said=order.said)
+            return ChainChange(RETIRE, cid, order.by or self._person(), text, said=order.said)
 
         self._chains.change(name, decide)
         return self.version(cid, name)
@@ -339,10 +339,10 @@ class BehaviourLibrary:
             fields={"field": "kind", "behaviour": name},
         )
 
-    def _kind_in(self, state: State) -> str | None:
+    def _kind_in(self, state: ChainState) -> str | None:
         return next((made.kind for cid in sorted(state.versions) if (made := self._read(cid)) is not None), None)
 
-    def _check_kind(self, name: str, now: State, kind: str) -> None:
+    def _check_kind(self, name: str, now: ChainState, kind: str) -> None:
         known = self._kind_in(now)
         if known not in (None, kind):
             raise Conflict(
@@ -370,7 +370,7 @@ def current_of(known: KnownBehaviour) -> BehaviourVersion:
     )
 
 
-def version_state(state: State, cid: str, *, on_trial: bool) -> str:
+def version_state(state: ChainState, cid: str, *, on_trial: bool) -> str:
     """How a version stands."""
     if cid == state.current and state.may_run(cid):
         return CURRENT

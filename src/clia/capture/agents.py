@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from clia.capture.events import NOTE, Event, digest, time_field
-from clia.capture.service import Captured, row_key
+from clia.capture.events import NOTE, ToolEvent, digest, time_field
+from clia.capture.service import CapturedSession, row_key
 from clia.capture.transcripts import TranscriptCursor, first_lines, read_bytes, restart, sub_transcript
 from clia.errors import Conflict, InvalidInput
 from clia.values.refs import is_name
@@ -21,64 +21,64 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from clia.capture.events import Told
-    from clia.capture.spool_reader import Record
-    from clia.capture.tools import Tool
+    from clia.capture.events import HookReport
+    from clia.capture.spool_reader import SpoolRecord
+    from clia.capture.tools import ToolReader
     from clia.facade.space import Space
 
 
-class Hook(NamedTuple):
+class IncomingEvent(NamedTuple):
     """One event that a hook told, on its way."""
 
-    tool: Tool
-    told: Told
-    record: Record
+    tool: ToolReader
+    told: HookReport
+    record: SpoolRecord
     undisturbed: Callable[[], bool] = lambda: True
     """Whether the directory is still as the event left it: a tool of the session that is called puts an event down first."""
     later: Callable[[], frozenset[str]] = frozenset
     """The files that calls of the session name that came after the event: what they hold now may be another's work."""
 
 
-class Live:
+class SessionState:
     """A session or sub-agent in this pass: what is known of it, and what is to be traced."""
 
-    def __init__(self, tool: Tool, known: Captured) -> None:
+    def __init__(self, tool: ToolReader, known: CapturedSession) -> None:
         self.tool = tool
         self.known = known
-        self.queue: list[tuple[Event, str]] = []  # with the record that told it
-        self.records: list[Record] = []  # to be removed once the queue is recorded
+        self.queue: list[tuple[ToolEvent, str]] = []  # with the record that told it
+        self.records: list[SpoolRecord] = []  # to be removed once the queue is recorded
 
     @property
     def agent(self) -> str:
         return self.known.agent
 
 
-class Lives:
+class SessionStates:
     """The sessions and sub-agents that a pass has to do with."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
         self._captures = space.captures
-        self._lives: dict[str, Live] = {}
+        self._lives: dict[str, SessionState] = {}
         self.spawned = self.spawned_subs = 0
 
-    def all(self) -> list[Live]:
+    def all(self) -> list[SessionState]:
         return list(self._lives.values())
 
-    def session(self, hook: Hook, event: Event) -> Live:
+    def session(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
         told = hook.told
         live = self.known(hook.tool, told.session, "") or self._begin(hook, event)
         if told.transcript and told.transcript != live.known.transcript:
             live.known = moved(live.known, told.transcript)
         return live
 
-    def known(self, tool: Tool, session: str, sub: str) -> Live | None:
+    def known(self, tool: ToolReader, session: str, sub: str) -> SessionState | None:
         key = row_key(tool.name, session, sub)
         if key not in self._lives:
             found = self._captures.get(tool.name, session, sub)
             if found is None or not self._at_work(found.agent):
                 return None
-            self._lives[key] = Live(tool, found)
+            self._lives[key] = SessionState(tool, found)
         return self._lives[key]
 
     def _at_work(self, agent: str) -> bool:
@@ -87,12 +87,12 @@ class Lives:
             self._space.restore(agent)
         return self._captures.is_ours(agent)
 
-    def _enter(self, tool: Tool, known: Captured) -> Live:
+    def _enter(self, tool: ToolReader, known: CapturedSession) -> SessionState:
         self._captures.keep(known)
-        live = self._lives[known.key] = Live(tool, known)
+        live = self._lives[known.key] = SessionState(tool, known)
         return live
 
-    def _begin(self, hook: Hook, event: Event) -> Live:
+    def _begin(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
         """The agent of a session that is new here: its checkout's, the one it is told to be, or one of its own."""
         tool, session = hook.tool, hook.told.session
         place = self._place(hook)
@@ -102,15 +102,15 @@ class Lives:
             name = self._named(tool, session, hook.record.agent)
             if self._captures.is_free(name):
                 self._spawn(name, tool, session, place, forked, event)
-        known = Captured(tool.name, session, "", name, place, started=hook.record.at, last=hook.record.at)
+        known = CapturedSession(tool.name, session, "", name, place, started=hook.record.at, last=hook.record.at)
         known = known._replace(tree=self._captures.tree_of(name), since=since)
         live = self._enter(tool, known)
         if hook.record.agent and not is_name(hook.record.agent):
             text = f"CLIA_AGENT is {hook.record.agent!r}, which is no name of an agent: {name} was taken instead"
-            live.queue.append((Event(NOTE, text, f"no-name:{hook.record.id}", at=hook.record.at), hook.record.id))
+            live.queue.append((ToolEvent(NOTE, text, f"no-name:{hook.record.id}", at=hook.record.at), hook.record.id))
         return live
 
-    def _place(self, hook: Hook) -> str:
+    def _place(self, hook: IncomingEvent) -> str:
         for each in (hook.told.cwd, hook.record.cwd):
             found = self._captures.top_of(each) if each and os.path.isabs(each) else None
             if found is not None:
@@ -131,7 +131,7 @@ class Lives:
             return checkout.agent
         return wanted if is_name(wanted) and self._at_work(wanted) else None
 
-    def _named(self, tool: Tool, session: str, wanted: str) -> str:
+    def _named(self, tool: ToolReader, session: str, wanted: str) -> str:
         own = [f"{tool.prefix}-{_brief(session, size)}" for size in (8, 16)] + [f"{tool.prefix}-{digest(session)}"]
         for name in ([wanted] if is_name(wanted) else []) + own:
             if self._usable(name, tool.name, session):
@@ -141,7 +141,9 @@ class Lives:
     def _usable(self, name: str, tool: str, session: str, sub: str = "") -> bool:
         return self._captures.is_free(name) or self._captures.spawned_for(name, tool, session, sub)
 
-    def _spawn(self, name: str, tool: Tool, session: str, place: str, forked: Captured | None, event: Event) -> None:
+    def _spawn(
+        self, name: str, tool: ToolReader, session: str, place: str, forked: CapturedSession | None, event: ToolEvent
+    ) -> None:
         meta: dict[str, Any] = {key: event.data[key] for key in ("model",) if key in event.data}
         if forked is not None:
             meta["forked"] = forked.session
@@ -155,7 +157,7 @@ class Lives:
             self._space.spawn(name, briefing)
         self.spawned += 1
 
-    def _forked_from(self, hook: Hook) -> tuple[Captured | None, str]:
+    def _forked_from(self, hook: IncomingEvent) -> tuple[CapturedSession | None, str]:
         """The session that a fork's transcript was copied from, and when, where the copied lines do not say that they are."""
         since = ""
         for line in first_lines(hook.told.transcript or "", 1 << 20)[:50]:
@@ -169,7 +171,7 @@ class Lives:
                         return found, since
         return None, since
 
-    def begin_sub(self, session: Live, sub: str, kind: str, hook: Hook | None) -> Live:
+    def begin_sub(self, session: SessionState, sub: str, kind: str, hook: IncomingEvent | None) -> SessionState:
         """A sub-agent, at the head of the agent that started it."""
         tool, known = session.tool, session.known
         kind = "".join(each for each in self._captures.clean(kind) if each.isprintable())[:60]
@@ -189,7 +191,7 @@ class Lives:
             self._space.spawn_from(name, Briefing(f"{kind or 'sub-agent'} of {known.agent}", meta=meta), known.agent)
             self.spawned_subs += 1
         at = hook.record.at if hook is not None else known.last
-        made = Captured(
+        made = CapturedSession(
             tool.name, known.session, sub, name, place, started=at, last=at, transcript=sub_transcript(known.transcript, sub)
         )
         others = [each for each in self.subs(known) if each.open and each.place == place and each.sub != sub]
@@ -200,20 +202,20 @@ class Lives:
                 self._captures.keep(other.known)
         return self._enter(tool, made._replace(tree=self._captures.tree_of(name), shared=bool(others) or hook is None))
 
-    def subs(self, known: Captured) -> list[Captured]:
+    def subs(self, known: CapturedSession) -> list[CapturedSession]:
         """The sub-agents of a session, as this pass knows them."""
         stored = self._captures.subs(known.tool, known.session)
         lives = (self._lives.get(each.key) for each in stored)
         return [live.known if live is not None else each for live, each in zip(lives, stored, strict=True)]
 
 
-def moved(known: Captured, transcript: str) -> Captured:
+def moved(known: CapturedSession, transcript: str) -> CapturedSession:
     """A session whose transcript is another file from now on."""
     cursor = restart(cursor_of(known), read_bytes(transcript, 0, 1 << 20) or b"")
     return known._replace(transcript=transcript, standing=cursor.to_json())
 
 
-def cursor_of(known: Captured) -> TranscriptCursor:
+def cursor_of(known: CapturedSession) -> TranscriptCursor:
     return TranscriptCursor.from_json(known.standing)
 
 

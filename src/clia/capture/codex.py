@@ -15,13 +15,13 @@ from clia.capture.events import (
     RESULT,
     SAID,
     THINKING,
-    Event,
-    Told,
+    HookReport,
+    ToolEvent,
     as_text,
     call_line,
     digest,
     field,
-    known,
+    key_or_digest,
     shortened,
     small,
     time_field,
@@ -37,7 +37,7 @@ NAME = "codex"
 PREFIX = "codex"
 
 
-def from_hook(payload: object) -> Told:
+def from_hook(payload: object) -> HookReport:
     """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
     told = claude_code.from_hook(payload)
     given = payload.get("tool_input") if isinstance(payload, dict) else None
@@ -48,7 +48,7 @@ def from_hook(payload: object) -> Told:
     return told._replace(events=events)
 
 
-def _patched(event: Event, given: object) -> Event:
+def _patched(event: ToolEvent, given: object) -> ToolEvent:
     """Codex writes files by patches, which name them; ``given`` is the call's whole input."""
     if event.what != CALL or event.data.get("tool") != "apply_patch":
         return event
@@ -64,7 +64,7 @@ def _patch_paths(patch: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in found if each))
 
 
-def from_line(line: Mapping[str, Any]) -> list[Event]:
+def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
     """What a line of a rollout tells; nothing where it is not of the conversation."""
     payload = line.get("payload")
     if not isinstance(payload, dict):
@@ -76,38 +76,38 @@ def from_line(line: Mapping[str, Any]) -> list[Event]:
     return [each._replace(at=at) for each in read(payload)]
 
 
-def _user(said: Mapping[str, Any]) -> list[Event]:
+def _user(said: Mapping[str, Any]) -> list[ToolEvent]:
     text = field(said, "message")
-    return [Event(PROMPT, shortened(text), counted=f"prompt:{digest(text)}")] if text.strip() else []
+    return [ToolEvent(PROMPT, shortened(text), counted=f"prompt:{digest(text)}")] if text.strip() else []
 
 
-def _agent(said: Mapping[str, Any]) -> list[Event]:
+def _agent(said: Mapping[str, Any]) -> list[ToolEvent]:
     text = field(said, "message")
-    return [Event(SAID, shortened(text), counted=f"say:{digest(text)}")] if text.strip() else []
+    return [ToolEvent(SAID, shortened(text), counted=f"say:{digest(text)}")] if text.strip() else []
 
 
-def _reasoning(said: Mapping[str, Any]) -> list[Event]:
+def _reasoning(said: Mapping[str, Any]) -> list[ToolEvent]:
     text = field(said, "text")
-    return [Event(THINKING, shortened(text), counted=f"thought:{digest(text)}")] if text.strip() else []
+    return [ToolEvent(THINKING, shortened(text), counted=f"thought:{digest(text)}")] if text.strip() else []
 
 
-def _function_call(said: Mapping[str, Any]) -> list[Event]:
+def _function_call(said: Mapping[str, Any]) -> list[ToolEvent]:
     given: Any = field(said, "arguments") or field(said, "input")
     with suppress(ValueError, RecursionError):  # a patch is no JSON
         given = json.loads(given)
     tool, call = field(said, "name"), field(said, "call_id")
-    key, counted = known("call", call, call_line(tool or "tool", given))
-    made = Event(CALL, call_line(tool or "tool", given), key, counted, {"tool": tool, "id": call, "input": small(given)})
+    key, counted = key_or_digest("call", call, call_line(tool or "tool", given))
+    made = ToolEvent(CALL, call_line(tool or "tool", given), key, counted, {"tool": tool, "id": call, "input": small(given)})
     return [_patched(made, given)]
 
 
-def _function_output(said: Mapping[str, Any]) -> list[Event]:
+def _function_output(said: Mapping[str, Any]) -> list[ToolEvent]:
     text = as_text(said.get("output"))
-    key, counted = known("result", said.get("call_id"), text)
-    return [Event(RESULT, text, key, counted, {"id": field(said, "call_id")})]
+    key, counted = key_or_digest("result", said.get("call_id"), text)
+    return [ToolEvent(RESULT, text, key, counted, {"id": field(said, "call_id")})]
 
 
-_LINES: dict[tuple[str, str], Callable[[Mapping[str, Any]], list[Event]]] = {
+_LINES: dict[tuple[str, str], Callable[[Mapping[str, Any]], list[ToolEvent]]] = {
     ("event_msg", "user_message"): _user,
     ("event_msg", "agent_message"): _agent,
     ("event_msg", "agent_reasoning"): _reasoning,

@@ -47,7 +47,7 @@ _EXACT = 2**53
 _SECRET_MAX = 8 * 1024
 
 
-class Event(NamedTuple):
+class ToolEvent(NamedTuple):
     """One thing that happened. ``key`` None: nothing else tells of it, and the hook's own record is its key."""
 
     what: str
@@ -61,11 +61,11 @@ class Event(NamedTuple):
     message: str = ""  # the tool's id of the message that it is a part of
 
 
-class Told(NamedTuple):
+class HookReport(NamedTuple):
     """What one hook told."""
 
     session: str
-    events: tuple[Event, ...]
+    events: tuple[ToolEvent, ...]
     cwd: str | None = None
     transcript: str | None = None  # the session's own
     sub_transcript: str | None = None  # that of the sub-agent that the events are of
@@ -121,7 +121,7 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def known(prefix: str, given: object, text: str) -> tuple[str | None, str | None]:
+def key_or_digest(prefix: str, given: object, text: str) -> tuple[str | None, str | None]:
     """The key and the counted digest of something that has an id, or else only its text."""
     if isinstance(given, str) and given:
         return f"{prefix}:{given if _ID.fullmatch(given) else digest(given)}", None
@@ -201,15 +201,15 @@ def written(tool: str, given: Any, writers: frozenset[str]) -> tuple[str, ...]:
 # What every tool tells alike
 
 
-def session_end(said: Mapping[str, Any]) -> list[Event]:
-    return [Event(END, field(said, "reason") or "other")]
+def session_end(said: Mapping[str, Any]) -> list[ToolEvent]:
+    return [ToolEvent(END, field(said, "reason") or "other")]
 
 
 _COMMON = ("session_id", "transcript_path", "cwd", "hook_event_name")
 
 
-def unknown_event(said: Mapping[str, Any]) -> list[Event]:
+def unknown_event(said: Mapping[str, Any]) -> list[ToolEvent]:
     """An event of a name that we do not know: a note with all that it says."""
     name = field(said, "hook_event_name")
     rest = {key: each for key, each in said.items() if key not in _COMMON}
-    return [Event(NOTE, name, data={"event": name, "payload": small(rest)})]
+    return [ToolEvent(NOTE, name, data={"event": name, "payload": small(rest)})]

@@ -14,8 +14,8 @@ from clia.capture.events import (
     SAID,
     START,
     TURN_END,
-    Event,
-    Told,
+    HookReport,
+    ToolEvent,
     as_text,
     call_line,
     field,
@@ -39,48 +39,48 @@ PREFIX = "gemini"
 _WRITERS = frozenset(("write_file", "replace", "edit"))
 
 
-def from_hook(payload: object) -> Told:
+def from_hook(payload: object) -> HookReport:
     """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
     said, session, name = session_of(payload)
     at = time_field(said, "timestamp")
     events = tuple(each._replace(at=at) for each in _HOOKS.get(name, unknown_event)(said))
-    return Told(session, events, path_field(said, "cwd"))
+    return HookReport(session, events, path_field(said, "cwd"))
 
 
-def _start(said: Mapping[str, Any]) -> list[Event]:
+def _start(said: Mapping[str, Any]) -> list[ToolEvent]:
     source = field(said, "source") or "startup"
-    return [Event(START, f"session started: {source}", data={"source": source})]
+    return [ToolEvent(START, f"session started: {source}", data={"source": source})]
 
 
-def _prompt(said: Mapping[str, Any]) -> list[Event]:
-    return [Event(PROMPT, shortened(field(said, "prompt")))]
+def _prompt(said: Mapping[str, Any]) -> list[ToolEvent]:
+    return [ToolEvent(PROMPT, shortened(field(said, "prompt")))]
 
 
-def _call(said: Mapping[str, Any]) -> list[Event]:
+def _call(said: Mapping[str, Any]) -> list[ToolEvent]:
     tool, given = field(said, "tool_name"), said.get("tool_input")
     return [
-        Event(
+        ToolEvent(
             CALL, call_line(tool or "tool", given), data={"tool": tool, "input": small(given)}, paths=written(tool, given, _WRITERS)
         )
     ]
 
 
-def _result(said: Mapping[str, Any]) -> list[Event]:
+def _result(said: Mapping[str, Any]) -> list[ToolEvent]:
     given = said.get("tool_response")
     error = given.get("error") if isinstance(given, dict) else None
     data = {"tool": field(said, "tool_name")}
     if not error:
-        return [Event(RESULT, as_text(given), data=data)]
+        return [ToolEvent(RESULT, as_text(given), data=data)]
     message = field(error, "message") if isinstance(error, dict) else ""
-    return [Event(FAILURE, shortened(message) if message else as_text(error), data=data)]
+    return [ToolEvent(FAILURE, shortened(message) if message else as_text(error), data=data)]
 
 
-def _turn_end(said: Mapping[str, Any]) -> list[Event]:
+def _turn_end(said: Mapping[str, Any]) -> list[ToolEvent]:
     text = shortened(field(said, "prompt_response"))
-    return [*([Event(SAID, text)] if text.strip() else []), Event(TURN_END)]
+    return [*([ToolEvent(SAID, text)] if text.strip() else []), ToolEvent(TURN_END)]
 
 
-_HOOKS: dict[str, Callable[[Mapping[str, Any]], list[Event]]] = {
+_HOOKS: dict[str, Callable[[Mapping[str, Any]], list[ToolEvent]]] = {
     "SessionStart": _start,
     "BeforeAgent": _prompt,
     "BeforeTool": _call,
@@ -90,7 +90,7 @@ _HOOKS: dict[str, Callable[[Mapping[str, Any]], list[Event]]] = {
 }
 
 
-def from_line(line: Mapping[str, Any]) -> list[Event]:
+def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
     """Nothing: see the module."""
     del line
     return []

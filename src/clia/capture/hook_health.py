@@ -10,7 +10,7 @@ import json
 import os
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from clia.capture import spool_reader as spool
 from clia.capture.hook_tools import SCOPES, SERVER, TOOLS, USER, common_dir, is_space, placed_in, settings_in, switched_off
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from clia.capture.hook_tools import Placed, Program, Tool
+    from clia.capture.hook_tools import CliaProgram, HookTool, PlacedHook
+    from clia.capture.service import CapturedSession
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 PLUGIN = "plug-in"
@@ -37,18 +38,7 @@ _HEAD = 1 << 16
 _LOOKED_AT = 1000  # of the newest events, for the tool that each is of
 
 
-class Session(Protocol):
-    """A session of a tool that was captured."""
-
-    @property
-    def tool(self) -> str: ...
-    @property
-    def sub(self) -> str: ...  # a sub-agent of that session; empty: the session itself
-    @property
-    def last(self) -> str: ...
-
-
-class Finding(NamedTuple):
+class HookFinding(NamedTuple):
     code: str
     severity: str
     tool: str | None  # None: it is about no one tool
@@ -56,7 +46,7 @@ class Finding(NamedTuple):
     hint: str
 
 
-class Place(NamedTuple):
+class HookPlace(NamedTuple):
     """Where hooks of a tool are installed. ``scope`` may also be a plug-in of Claude Code."""
 
     scope: str
@@ -68,12 +58,12 @@ class Place(NamedTuple):
 
 class ToolHealth(NamedTuple):
     tool: str
-    places: tuple[Place, ...]
+    places: tuple[HookPlace, ...]
     last: str | None  # when something arrived last
     sessions: int  # that were captured
 
 
-class Spool(NamedTuple):
+class SpoolHealth(NamedTuple):
     """What lies in the spools of a repository."""
 
     waiting: int = 0
@@ -84,8 +74,8 @@ class Spool(NamedTuple):
 
 class HooksHealth(NamedTuple):
     tools: tuple[ToolHealth, ...]  # those with hooks installed, or of which something came
-    spool: Spool | None  # None: no space, so there is none
-    findings: tuple[Finding, ...]
+    spool: SpoolHealth | None  # None: no space, so there is none
+    findings: tuple[HookFinding, ...]
 
     @property
     def sound(self) -> bool:
@@ -100,13 +90,13 @@ class HooksHealth(NamedTuple):
         }
 
 
-class Looked(NamedTuple):
+class HookInspection(NamedTuple):
     """From where and with what eyes: what a finding may depend on."""
 
     root: str | None
     common: str | None  # the git directory, where it is a space's
     environment: Mapping[str, str]
-    program: Program
+    program: CliaProgram
     now: datetime
 
 
@@ -114,14 +104,14 @@ def examine(
     path: str,
     *,
     environment: Mapping[str, str],
-    program: Program,
-    captured: Sequence[Session] = (),
+    program: CliaProgram,
+    captured: Sequence[CapturedSession] = (),
     now: datetime | None = None,
 ) -> HooksHealth:
     root = find_repository(path)
     common = common_dir(root) if root is not None and is_space(root) else None
-    looked = Looked(root, common, environment, program, now or clock_of(Settings())())
-    findings: list[Finding] = []
+    looked = HookInspection(root, common, environment, program, now or clock_of(Settings())())
+    findings: list[HookFinding] = []
     arrived = _arrived(looked, captured)
     tools = []
     for tool in TOOLS.values():
@@ -139,7 +129,7 @@ def examine(
     return HooksHealth(tuple(tools), state, tuple(findings))
 
 
-def captured_in(path: str, settings: Settings) -> tuple[Session, ...]:
+def captured_in(path: str, settings: Settings) -> tuple[CapturedSession, ...]:
     """What the space at a path has captured; nothing where it cannot be opened, which is told elsewhere."""
     from clia.facade.opening import open_space  # libgit2 and a store
 
@@ -150,7 +140,7 @@ def captured_in(path: str, settings: Settings) -> tuple[Session, ...]:
         return ()
 
 
-def _places(tool: Tool, looked: Looked, findings: list[Finding]) -> list[Place]:
+def _places(tool: HookTool, looked: HookInspection, findings: list[HookFinding]) -> list[HookPlace]:
     found = []
     seen: set[str] = set()
     for scope in SCOPES:
@@ -163,13 +153,13 @@ def _places(tool: Tool, looked: Looked, findings: list[Finding]) -> list[Place]:
         except CliaError as err:
             if _speaks_of_us(path):  # else it is none of our business
                 hint = f"{tool.title} may read it all the same; clia installs and checks hooks in plain JSON only"
-                findings.append(Finding("unreadable-settings", WARNING, tool.name, err.message, hint))
+                findings.append(HookFinding("unreadable-settings", WARNING, tool.name, err.message, hint))
             continue
         hooks = [each for each in placed_in(settings) if each.hook.tool == tool.name]
         if hooks:
             found.append(_place(tool, scope, path, hooks))
         if tool.name == "claude-code" and _has_plugin(settings):
-            found.append(Place(PLUGIN, path, tuple(tool.events), (), (SERVER,)))
+            found.append(HookPlace(PLUGIN, path, tuple(tool.events), (), (SERVER,)))
     return found
 
 
@@ -180,11 +170,11 @@ def _speaks_of_us(path: str) -> bool:
         return True  # nobody can say
 
 
-def _place(tool: Tool, scope: str, path: str, hooks: Iterable[Placed]) -> Place:
+def _place(tool: HookTool, scope: str, path: str, hooks: Iterable[PlacedHook]) -> HookPlace:
     whole = {each.event for each in hooks if each.matches_all}
     events = tuple(event for event in tool.events if event in whole)
     missing = tuple(event for event in tool.events if event not in whole)
-    return Place(scope, path, events, missing, tuple(dict.fromkeys(each.hook.program for each in hooks)))
+    return HookPlace(scope, path, events, missing, tuple(dict.fromkeys(each.hook.program for each in hooks)))
 
 
 def _has_plugin(settings: Mapping[str, Any]) -> bool:
@@ -193,7 +183,7 @@ def _has_plugin(settings: Mapping[str, Any]) -> bool:
     return isinstance(enabled, dict) and any(on and name.partition("@")[0] == SERVER for name, on in enabled.items())
 
 
-def _arrived(looked: Looked, captured: Sequence[Session]) -> dict[str, datetime]:
+def _arrived(looked: HookInspection, captured: Sequence[CapturedSession]) -> dict[str, datetime]:
     """When the newest event of each tool came: of those captured, and of those that still wait."""
     found: dict[str, datetime] = {}
     times = [(each.tool, each.last) for each in captured if each.last]
@@ -215,46 +205,48 @@ def _waiting_tools(directory: str) -> Iterator[tuple[str, str]]:
             yield header.get("tool", ""), spool.time_of(name)
 
 
-def _tool_findings(tool: Tool, places: Sequence[Place], looked: Looked, last: datetime | None) -> Iterator[Finding]:
+def _tool_findings(
+    tool: HookTool, places: Sequence[HookPlace], looked: HookInspection, last: datetime | None
+) -> Iterator[HookFinding]:
     """Why nothing of a tool may arrive, though hooks are installed."""
     yield from _program_findings(tool, places, looked)
     for off in switched_off(tool, looked.root, looked.environment):
         hint = f"take that out, or {tool.title} runs no hooks"
-        yield Finding("hooks-switched-off", ERROR, tool.name, f"the hooks of {tool.title} are installed, but {off}", hint)
+        yield HookFinding("hooks-switched-off", ERROR, tool.name, f"the hooks of {tool.title} are installed, but {off}", hint)
     for place in places:
         if place.missing:
             message = f"{place.path} runs clia for some events of {tool.title} only; missing: {', '.join(place.missing)}"
             hint = f"clia hook install {tool.name} --scope {place.scope}"
-            yield Finding("events-missing", WARNING, tool.name, message, hint)
+            yield HookFinding("events-missing", WARNING, tool.name, message, hint)
     if len(places) > 1:
         listed = " and ".join(f"{each.path} ({each.scope})" for each in places)
         hint = "take one of them out: clia hook uninstall --scope …, or switch the plug-in off"
-        yield Finding("installed-twice", WARNING, tool.name, f"the hooks of {tool.title} are installed in {listed}", hint)
+        yield HookFinding("installed-twice", WARNING, tool.name, f"the hooks of {tool.title} are installed in {listed}", hint)
     if looked.common is None:
         severity = INFO if all(each.scope in (USER, PLUGIN) for each in places) else WARNING
         message = f"the hooks of {tool.title} are installed, but this is no space: hooks record nothing here"
-        yield Finding("no-space", severity, tool.name, message, "clia init makes the repository a space")
+        yield HookFinding("no-space", severity, tool.name, message, "clia init makes the repository a space")
     else:
         yield from _silence(tool, places, looked, last)
 
 
-def _program_findings(tool: Tool, places: Sequence[Place], looked: Looked) -> Iterator[Finding]:
+def _program_findings(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection) -> Iterator[HookFinding]:
     program = looked.program
     for command in dict.fromkeys(command for place in places for command in place.commands):
         if os.path.isabs(command):
             if not os.access(command, os.X_OK):
                 message = f"the hooks of {tool.title} run {command}, which is not there, or no program"
-                yield Finding("clia-gone", ERROR, tool.name, message, "clia hook install again writes where clia is now")
+                yield HookFinding("clia-gone", ERROR, tool.name, message, "clia hook install again writes where clia is now")
         elif program.found is None:
             message = f"the hooks of {tool.title} run clia, which is not on PATH: no event can arrive"
             hint = f"put the folder of {program.own} on the PATH of whoever starts {tool.title}"
-            yield Finding("clia-not-on-path", ERROR, tool.name, message, hint)
+            yield HookFinding("clia-not-on-path", ERROR, tool.name, message, hint)
         elif not program.is_found:
             message = f"the hooks of {tool.title} run the clia on PATH, which is {program.found}, and not this one, {program.own}"
-            yield Finding("other-clia", WARNING, tool.name, message, "leave one of the two, or put the right one first on PATH")
+            yield HookFinding("other-clia", WARNING, tool.name, message, "leave one of the two, or put the right one first on PATH")
 
 
-def _silence(tool: Tool, places: Sequence[Place], looked: Looked, last: datetime | None) -> Iterator[Finding]:
+def _silence(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection, last: datetime | None) -> Iterator[HookFinding]:
     """Nothing came, ever or of late: an error where we see that the tool was at work all the same."""
     worked = _worked(tool, looked)
     # Where events did come, a tool may be busy with one step for long, and write about it.
@@ -263,22 +255,22 @@ def _silence(tool: Tool, places: Sequence[Place], looked: Looked, last: datetime
         since = "ever" if last is None else f"since {timestamp(last)}"
         message = f"{tool.title} worked here at {timestamp(worked)}, with hooks installed, and no event arrived {since}"
         hint = f"start {tool.title} anew, since it may read its settings at its start; its own /hooks shows what it runs"
-        yield Finding("nothing-arrives", ERROR, tool.name, message, hint)
+        yield HookFinding("nothing-arrives", ERROR, tool.name, message, hint)
     elif last is None:
         message = f"the hooks of {tool.title} are installed, and no event ever arrived here"
         first = {"codex": "start Codex here once, and trust the hooks there: /hooks"}.get(
             tool.name, f"start {tool.title} here once"
         )
-        yield Finding("nothing-arrived", WARNING, tool.name, message, f"{first}; then ask again")
+        yield HookFinding("nothing-arrived", WARNING, tool.name, message, f"{first}; then ask again")
 
 
-def _installed_at(places: Sequence[Place], looked: Looked) -> datetime:
+def _installed_at(places: Sequence[HookPlace], looked: HookInspection) -> datetime:
     """When the settings were written last; of several files the oldest."""
     times = [at for each in places if (at := _written(each.path)) is not None]
     return min(times, default=looked.now)
 
 
-def _worked(tool: Tool, looked: Looked) -> datetime | None:
+def _worked(tool: HookTool, looked: HookInspection) -> datetime | None:
     """When the tool wrote last about work in this directory; only Claude Code names transcripts after it."""
     if tool.name != "claude-code" or looked.root is None:
         return None
@@ -295,8 +287,8 @@ def _written(path: str) -> datetime | None:
         return None
 
 
-def _spool(looked: Looked, *, installed: bool) -> tuple[Spool, list[Finding]]:
-    findings: list[Finding] = []
+def _spool(looked: HookInspection, *, installed: bool) -> tuple[SpoolHealth, list[HookFinding]]:
+    findings: list[HookFinding] = []
     own, *others = spool.spools(looked.common or "", looked.environment)
     waiting = {directory: _names(os.path.join(directory, spool.NEW)) for directory in (own, *others)}
     every = sorted(name for names in waiting.values() for name in names)
@@ -305,26 +297,26 @@ def _spool(looked: Looked, *, installed: bool) -> tuple[Spool, list[Finding]]:
     late = oldest is not None and oldest < timestamp(looked.now - PATIENCE, "milliseconds")
     if late:
         message = f"{_events(len(every))} in the spool, the oldest since {oldest}: nobody ingests"
-        findings.append(Finding("events-wait", WARNING, None, message, "clia ingest, or a clia worker that runs all the time"))
+        findings.append(HookFinding("events-wait", WARNING, None, message, "clia ingest, or a clia worker that runs all the time"))
     rejected = [each for directory in waiting for each in _rejected(directory)]
     if rejected:
         counts = Counter(each.code for each in rejected)
         reasons = ", ".join(f"{code}: {number}" for code, number in sorted(counts.items()))
         message = f"ingest put {_events(len(rejected))} aside ({reasons}); the newest: {rejected[-1].message}"
         hint = f"they are kept in {os.path.join(own, spool.REJECTED)}, each with its reason beside it"
-        findings.append(Finding("events-rejected", WARNING, None, message, hint))
+        findings.append(HookFinding("events-rejected", WARNING, None, message, hint))
     if elsewhere:
         message = f"{_events(elsewhere)} had to be put outside of the repository, into {others[0]}"
-        findings.append(Finding("events-elsewhere", WARNING, None, message, f"make {own} writable; clia ingest reads both"))
+        findings.append(HookFinding("events-elsewhere", WARNING, None, message, f"make {own} writable; clia ingest reads both"))
     findings += _ingest_error([own, *others], late=late)
     if installed and not _writable(own):
         message = f"hooks cannot write to {own}"
         hint = "let whoever starts the tools write there; until then events go to the account's own folder"
-        findings.append(Finding("spool-not-writable", ERROR, None, message, hint))
-    return Spool(len(every), oldest, len(rejected), elsewhere), findings
+        findings.append(HookFinding("spool-not-writable", ERROR, None, message, hint))
+    return SpoolHealth(len(every), oldest, len(rejected), elsewhere), findings
 
 
-def _ingest_error(directories: Sequence[str], *, late: bool) -> Iterator[Finding]:
+def _ingest_error(directories: Sequence[str], *, late: bool) -> Iterator[HookFinding]:
     for directory in directories:
         try:
             said = json.loads(spool.content(os.path.join(directory, spool.LAST_ERROR), _HEAD))
@@ -332,10 +324,12 @@ def _ingest_error(directories: Sequence[str], *, late: bool) -> Iterator[Finding
         except (OSError, CliaError, ValueError, KeyError, TypeError):
             continue
         severity = ERROR if late else WARNING
-        yield Finding("ingest-failed", severity, None, f"clia ingest failed at {at}: {code}: {message}", "clia ingest tries again")
+        yield HookFinding(
+            "ingest-failed", severity, None, f"clia ingest failed at {at}: {code}: {message}", "clia ingest tries again"
+        )
 
 
-def _rejected(directory: str) -> list[spool.Rejected]:
+def _rejected(directory: str) -> list[spool.RejectedEvent]:
     try:
         return spool.rejected(directory)
     except CliaError:

@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from clia.capture.hook_tools import Placed, Program, Tool
+    from clia.capture.hook_tools import CliaProgram, HookTool, PlacedHook
 
 _BOM = b"\xef\xbb\xbf"
 _NEW = "{\n}\n"
 
 
-class Target(NamedTuple):
+class SettingsFile(NamedTuple):
     """Whose settings are meant, and where."""
 
     scope: str
@@ -60,7 +60,7 @@ class Target(NamedTuple):
         return [each.user_folder(self.environment) for each in TOOLS.values()]
 
 
-class Change(NamedTuple):
+class SettingsChange(NamedTuple):
     """What becomes of one file. ``after`` None: it goes, since nothing of anybody else is in it."""
 
     tool: str
@@ -84,11 +84,11 @@ class Change(NamedTuple):
         return "".join(line if line.endswith("\n") else f"{line}\n\\ no newline at the end\n" for line in found)
 
 
-class Plan(NamedTuple):
+class SettingsPlan(NamedTuple):
     """All that will be done, and what people must know or do themselves."""
 
     scope: str
-    changes: tuple[Change, ...]
+    changes: tuple[SettingsChange, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -103,7 +103,7 @@ class Plan(NamedTuple):
         return {"scope": self.scope, "changes": changes, "notes": list(self.notes)}
 
 
-def target(scope: str, path: str, environment: Mapping[str, str]) -> Target:
+def target(scope: str, path: str, environment: Mapping[str, str]) -> SettingsFile:
     """``NotFound`` where the scope is one of a repository and the path lies in none."""
     root = find_repository(path)
     if root is None and scope != USER:
@@ -120,10 +120,10 @@ def target(scope: str, path: str, environment: Mapping[str, str]) -> Target:
             hints=["--scope user installs for every repository of yours"],
             fields={"path": root},
         )
-    return Target(scope, root, environment)
+    return SettingsFile(scope, root, environment)
 
 
-def tools_here(where: Target, on_path: Iterable[str]) -> list[Tool]:
+def tools_here(where: SettingsFile, on_path: Iterable[str]) -> list[HookTool]:
     """The tools that somebody uses here: their folder is there, or their program. Those without the scope are left out."""
     programs = set(on_path)
     found = []
@@ -134,7 +134,7 @@ def tools_here(where: Target, on_path: Iterable[str]) -> list[Tool]:
     return found
 
 
-def install(tools: Sequence[Tool], where: Target, program: Program, *, mcp: bool = False) -> Plan:
+def install(tools: Sequence[HookTool], where: SettingsFile, program: CliaProgram, *, mcp: bool = False) -> SettingsPlan:
     """What makes each event of the tools run ``clia hook``; ``mcp``: and gives them our MCP server."""
     word = program.word(where.scope)
     changes, notes = [], _program_notes(where, program)
@@ -151,10 +151,10 @@ def install(tools: Sequence[Tool], where: Target, program: Program, *, mcp: bool
             changes.append(servers.change())
         elif mcp and tool.name != "gemini":
             notes.append(_server_note(tool, where, word))
-    return Plan(where.scope, tuple(changes), tuple(notes))
+    return SettingsPlan(where.scope, tuple(changes), tuple(notes))
 
 
-def uninstall(tools: Sequence[Tool], where: Target) -> Plan:
+def uninstall(tools: Sequence[HookTool], where: SettingsFile) -> SettingsPlan:
     """What takes out all that ``install`` puts in, in whatever form it stands there by now."""
     changes, notes = [], []
     for tool in tools:
@@ -168,10 +168,10 @@ def uninstall(tools: Sequence[Tool], where: Target) -> Plan:
         if tool.name == "codex" and codex_has_server(config):
             notes.append(f"the MCP server in {config} stays: take [mcp_servers.clia] out of it, or codex mcp remove clia")
         notes += [f"hooks of {tool.title} stay in {each}" for each in _elsewhere(tool, where)]
-    return Plan(where.scope, tuple(changes), tuple(notes))
+    return SettingsPlan(where.scope, tuple(changes), tuple(notes))
 
 
-def apply(plan: Plan) -> None:
+def apply(plan: SettingsPlan) -> None:
     files = WritableLocalFiles()
     todo = [each for each in plan.changes if each.kind != "none"]
     for each in todo:
@@ -190,7 +190,7 @@ def apply(plan: Plan) -> None:
 class _File:
     """One settings file while changes to it are worked out."""
 
-    def __init__(self, tool: Tool, where: Target, path: str) -> None:
+    def __init__(self, tool: HookTool, where: SettingsFile, path: str) -> None:
         files = WritableLocalFiles()
         self.tool, self.path, self.real = tool, path, _real(files, where, path)
         self.before = files.read(self.real, documents.MAX_BYTES)
@@ -227,7 +227,7 @@ class _File:
             self.text = edits.add(self.text, ("hooks",), [group], event)
         self.what.append(event)
 
-    def _serves(self, placed: Placed, word: str) -> bool:
+    def _serves(self, placed: PlacedHook, word: str) -> bool:
         """Whether it already does what we would add. What people changed in it is theirs to change."""
         hook = placed.hook
         return placed.matches_all and hook.tool == self.tool.name and (hook.changed or hook.program == word)
@@ -268,7 +268,7 @@ class _File:
         left = [each.event for each in mine if not each.hook.ours]
         return [f"{self.path}: the hook of {event} runs clia among other commands, and stays" for event in left]
 
-    def _drop(self, hooks: Sequence[Placed], *, keep_event: bool = False) -> None:
+    def _drop(self, hooks: Sequence[PlacedHook], *, keep_event: bool = False) -> None:
         """Removes hooks, and what holds nothing else."""
         for each in reversed(hooks):  # from the end, so that the numbers of those before stay right
             found = self._read()["hooks"]
@@ -300,7 +300,7 @@ class _File:
             fields={"path": self.path, "pointer": pointer},
         )
 
-    def change(self) -> Change:
+    def change(self) -> SettingsChange:
         after: bytes | None = self.text.encode()
         if not self.what:
             after = self.before  # also where it is blank, or not there
@@ -308,10 +308,10 @@ class _File:
             after = None  # nothing of anybody is in it any more
         elif self.before is not None and self.before.startswith(_BOM):
             after = _BOM + self.text.encode()
-        return Change(self.tool.name, self.path, self.real, self.before, after, tuple(self.what))
+        return SettingsChange(self.tool.name, self.path, self.real, self.before, after, tuple(self.what))
 
 
-def _file(tool: Tool, where: Target) -> _File:
+def _file(tool: HookTool, where: SettingsFile) -> _File:
     path = tool.file(where.scope, where.root, where.environment)
     if path is None:
         raise InvalidInput(
@@ -323,12 +323,12 @@ def _file(tool: Tool, where: Target) -> _File:
     return _File(tool, where, path)
 
 
-def _servers(tool: Tool, where: Target) -> _File:
+def _servers(tool: HookTool, where: SettingsFile) -> _File:
     """The file of a project's MCP servers, which Claude Code keeps apart."""
     return _File(tool, where, os.path.join(where.root or "", ".mcp.json"))
 
 
-def _real(files: WritableLocalFiles, where: Target, path: str) -> str:
+def _real(files: WritableLocalFiles, where: SettingsFile, path: str) -> str:
     real = files.real(path)
     if not where.holds(real):
         raise UnsafePath(
@@ -341,7 +341,7 @@ def _real(files: WritableLocalFiles, where: Target, path: str) -> str:
     return real
 
 
-def _check_unchanged(files: WritableLocalFiles, change: Change) -> None:
+def _check_unchanged(files: WritableLocalFiles, change: SettingsChange) -> None:
     if files.read(change.real, documents.MAX_BYTES) != change.before:
         raise Conflict(
             f"{change.path} was changed by somebody else meanwhile; nothing was written to it",
@@ -362,7 +362,7 @@ def _remove(path: str, folder: str | None) -> None:
         raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
 
 
-def _program_notes(where: Target, program: Program) -> list[str]:
+def _program_notes(where: SettingsFile, program: CliaProgram) -> list[str]:
     notes = []
     if where.scope != USER and where.root is not None and not is_space(where.root):
         notes.append(f"{where.root} is no space, and hooks record in a space only: clia init makes it one")
@@ -376,7 +376,7 @@ def _program_notes(where: Target, program: Program) -> list[str]:
     return notes
 
 
-def _tool_notes(tool: Tool, where: Target) -> list[str]:
+def _tool_notes(tool: HookTool, where: SettingsFile) -> list[str]:
     notes = [
         f"{off}: {tool.title} runs no hooks until you change that" for off in switched_off(tool, where.root, where.environment)
     ]
@@ -389,14 +389,14 @@ def _tool_notes(tool: Tool, where: Target) -> list[str]:
     return notes
 
 
-def _elsewhere(tool: Tool, where: Target) -> list[str]:
+def _elsewhere(tool: HookTool, where: SettingsFile) -> list[str]:
     """Settings of other scopes that have hooks of ours too."""
     mine = tool.file(where.scope, where.root, where.environment)
     paths = (tool.file(scope, where.root, where.environment) for scope in SCOPES)
     return [each for each in dict.fromkeys(paths) if each is not None and each != mine and installed_in(each)]
 
 
-def _server_note(tool: Tool, where: Target, word: str) -> str:
+def _server_note(tool: HookTool, where: SettingsFile, word: str) -> str:
     if tool.name == "codex" and where.scope == PROJECT:
         path = os.path.join(where.root or "", tool.folder, "config.toml")
         return f'for the MCP server put into {path}: [mcp_servers.clia] with command = {_toml(word)} and args = ["mcp"]'

@@ -32,7 +32,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
 _SECONDS = 10
 
 
-class Tool(NamedTuple):
+class HookTool(NamedTuple):
     """A program that people run agents with."""
 
     name: str
@@ -77,7 +77,7 @@ def _each(*events: str, unit: int = 1) -> dict[str, int]:
 TOOLS = {
     each.name: each
     for each in (
-        Tool(
+        HookTool(
             "claude-code",
             "Claude Code",
             "2.1.325",
@@ -99,7 +99,7 @@ TOOLS = {
                 "SessionEnd",
             ),
         ),
-        Tool(
+        HookTool(
             "codex",
             "Codex",
             "August 2026",
@@ -121,7 +121,7 @@ TOOLS = {
                 "SessionEnd": 3,  # the longest that Codex allows there
             },
         ),
-        Tool(
+        HookTool(
             "gemini",
             "Gemini CLI",
             "0.61.0",
@@ -145,7 +145,7 @@ TOOLS = {
 }
 
 
-def tool_named(name: str) -> Tool:
+def tool_named(name: str) -> HookTool:
     found = TOOLS.get(name)
     if found is None:
         known = ", ".join(TOOLS)
@@ -153,7 +153,7 @@ def tool_named(name: str) -> Tool:
     return found
 
 
-class Program(NamedTuple):
+class CliaProgram(NamedTuple):
     """The clia that is running, and what the name ``clia`` runs for whoever types it."""
 
     own: str
@@ -168,12 +168,12 @@ class Program(NamedTuple):
         return SERVER if scope == PROJECT or self.is_found else self.own
 
 
-def command_of(tool: Tool, word: str) -> str:
+def command_of(tool: HookTool, word: str) -> str:
     """What a hook runs, for a shell."""
     return f"{shlex.quote(word)} hook {tool.name}"
 
 
-class Hook(NamedTuple):
+class InstalledHook(NamedTuple):
     """A hook that runs ``clia hook``: with what program, for which tool, and whether it does nothing else."""
 
     program: str
@@ -182,7 +182,7 @@ class Hook(NamedTuple):
     ours: bool  # it does nothing but run clia
 
 
-def hook_in(handler: object) -> Hook | None:
+def hook_in(handler: object) -> InstalledHook | None:
     """What a handler of a tool's settings has to do with us; None: nothing."""
     if not isinstance(handler, dict) or handler.get("type", "command") != "command":
         return None
@@ -193,7 +193,7 @@ def hook_in(handler: object) -> Hook | None:
             before, after = words[:at], words[at + 3 :]
             alone = all(_ASSIGNMENT.fullmatch(word) or word == "exec" for word in before)
             ours = alone and after in ([], ["||", "true"], ["||", ":"])
-            return Hook(program, tool, bool(before or after), ours)
+            return InstalledHook(program, tool, bool(before or after), ours)
     return None
 
 
@@ -211,17 +211,17 @@ def _words(handler: Mapping[str, Any]) -> list[str]:
         return []
 
 
-class Placed(NamedTuple):
+class PlacedHook(NamedTuple):
     """A hook of ours, or one that runs clia, and where it stands."""
 
     event: str
     group: int
     item: int
-    hook: Hook
+    hook: InstalledHook
     matches_all: bool
 
 
-def placed_in(settings: Mapping[str, Any]) -> Iterator[Placed]:
+def placed_in(settings: Mapping[str, Any]) -> Iterator[PlacedHook]:
     """Every hook in a tool's settings that runs clia. What has another shape than the tool documents cannot be one."""
     hooks = settings.get("hooks")
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
@@ -231,7 +231,7 @@ def placed_in(settings: Mapping[str, Any]) -> Iterator[Placed]:
                 hook = hook_in(handler)
                 if hook is not None:
                     matches_all = group.get("matcher") in (None, "", "*") and "if" not in handler
-                    yield Placed(event, number, item, hook, matches_all)
+                    yield PlacedHook(event, number, item, hook, matches_all)
 
 
 def runs_server(server: object) -> bool:
@@ -279,7 +279,7 @@ MANAGED = ("/etc/claude-code/managed-settings.json", "/Library/Application Suppo
 """Where whoever looks after a machine decides for Claude Code, on Linux and on macOS."""
 
 
-class Off(NamedTuple):
+class HooksOff(NamedTuple):
     """What switches hooks off, and where it stands."""
 
     path: str
@@ -306,40 +306,42 @@ def codex_has_server(path: str) -> bool:
     return isinstance(servers, dict) and runs_server(servers.get(SERVER))
 
 
-def switched_off(tool: Tool, root: str | None, environment: Mapping[str, str], managed: tuple[str, ...] = MANAGED) -> list[Off]:
+def switched_off(
+    tool: HookTool, root: str | None, environment: Mapping[str, str], managed: tuple[str, ...] = MANAGED
+) -> list[HooksOff]:
     """What keeps the tool from running hooks; empty: nothing that we know of."""
     found = {"claude-code": _claude, "codex": _codex, "gemini": _gemini}[tool.name]
     return [*found(tool, root, environment), *(_managed(managed) if tool.name == "claude-code" else ())]
 
 
-def _claude(tool: Tool, root: str | None, environment: Mapping[str, str]) -> Iterator[Off]:
+def _claude(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[HooksOff]:
     for path, settings in _settings(tool, root, environment):
         if isinstance(settings.get("disableAllHooks"), bool):
             if settings["disableAllHooks"]:
-                yield Off(path, "disableAllHooks: true")
+                yield HooksOff(path, "disableAllHooks: true")
             return
 
 
-def _managed(paths: tuple[str, ...]) -> Iterator[Off]:
+def _managed(paths: tuple[str, ...]) -> Iterator[HooksOff]:
     for path in paths:
         settings = _tolerant(path)
         for key in ("disableAllHooks", "allowManagedHooksOnly"):
             if settings.get(key) is True:
-                yield Off(path, f"{key}: true")
+                yield HooksOff(path, f"{key}: true")
 
 
-def _codex(tool: Tool, root: str | None, environment: Mapping[str, str]) -> Iterator[Off]:
+def _codex(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[HooksOff]:
     folders = [*([os.path.join(root, tool.folder)] if root else []), tool.user_folder(environment)]
     for path in (os.path.join(folder, "config.toml") for folder in folders):
         features = _toml(path).get("features")
         for key in ("hooks", "codex_hooks"):  # the second is its older name
             if isinstance(features, dict) and isinstance(features.get(key), bool):
                 if not features[key]:
-                    yield Off(path, f"[features] {key} = false")
+                    yield HooksOff(path, f"[features] {key} = false")
                 return
 
 
-def _gemini(tool: Tool, root: str | None, environment: Mapping[str, str]) -> Iterator[Off]:
+def _gemini(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[HooksOff]:
     decided = False
     for path, settings in _settings(tool, root, environment):
         switches = settings.get("hooksConfig")
@@ -347,14 +349,14 @@ def _gemini(tool: Tool, root: str | None, environment: Mapping[str, str]) -> Ite
         if isinstance(switches.get("enabled"), bool) and not decided:
             decided = True
             if not switches["enabled"]:
-                yield Off(path, "hooksConfig.enabled: false")
+                yield HooksOff(path, "hooksConfig.enabled: false")
         named = switches.get("disabled")  # lists of several files are joined
         for each in named if isinstance(named, list) else ():
             if each == SERVER or hook_in({"command": each}):
-                yield Off(path, f"hooksConfig.disabled names {each}")
+                yield HooksOff(path, f"hooksConfig.disabled names {each}")
 
 
-def _settings(tool: Tool, root: str | None, environment: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _settings(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The tool's files that can be read, nearest first."""
     for scope in (LOCAL, PROJECT, USER):
         path = tool.file(scope, root, environment)

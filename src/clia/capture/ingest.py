@@ -15,9 +15,9 @@ from functools import partial
 from typing import NamedTuple
 
 from clia.capture import spool_reader as spool
-from clia.capture.agents import Hook
+from clia.capture.agents import IncomingEvent
 from clia.capture.events import CALL
-from clia.capture.recording import Capturing, Done
+from clia.capture.recording import IngestCounts, Recorder
 from clia.capture.tools import tool_of
 from clia.errors import CliaError, InvalidInput
 from clia.facade.settings import clock_of
@@ -28,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from clia.capture.agents import Live
+    from clia.capture.agents import SessionState
     from clia.facade.settings import Settings
     from clia.facade.space import Space
 
@@ -42,7 +42,7 @@ _TRIES, _INSTANT = 5, 0.01
 class Ingested(NamedTuple):
     """What was done, and why something waits still; ``busy``: another process was at it already."""
 
-    done: Done
+    done: IngestCounts
     trouble: tuple[CliaError, ...] = ()
     busy: bool = False
 
@@ -57,7 +57,7 @@ def ingest(
 ) -> Ingested:
     """Records all that waits. ``wait``: for another process that is at it; else nothing is done then."""
     places = _spools(space, environment)
-    done, left = Done(), set[str]()
+    done, left = IngestCounts(), set[str]()
     made = Ingested(done, busy=True)
     for _ in range(_ROUNDS):
         with _alone(places[0], wait=wait) as ours:
@@ -65,7 +65,7 @@ def ingest(
                 break
             work = _Ingest(space, settings, places, progress, left)  # anew: another process may have been at it
             made = work.run()
-            done = Done(*(before + now for before, now in zip(done, made.done, strict=True)))
+            done = IngestCounts(*(before + now for before, now in zip(done, made.done, strict=True)))
         if not work.fresh():  # an event that came just before the lock was free again has started nobody
             break
     return made._replace(done=done._replace(left=len(left)))
@@ -116,7 +116,7 @@ class _Ingest:
         self._stuck: dict[tuple[str, str], CliaError] = {}  # sessions whose events cannot be recorded now
         self._left = left
         self._called: dict[str, _Call | None] = {}
-        self._capturing = Capturing(space, spool.remove)
+        self._capturing = Recorder(space, spool.remove)
 
     def run(self) -> Ingested:
         now = self._clock().timestamp()
@@ -154,14 +154,14 @@ class _Ingest:
         for live in self._capturing.unrecorded():
             self._settle(partial(self._capturing.flush, live, None), _known_by(live))
 
-    def _is_undisturbed(self, hook: Hook) -> bool:
+    def _is_undisturbed(self, hook: IncomingEvent) -> bool:
         """Whether no tool of the session was called since an event, up to this moment."""
         return not self._calls_since(hook)
 
-    def _named_since(self, hook: Hook) -> frozenset[str]:
+    def _named_since(self, hook: IncomingEvent) -> frozenset[str]:
         return frozenset(path for each in self._calls_since(hook) for path in each.paths)
 
-    def _calls_since(self, hook: Hook) -> list[_Call]:
+    def _calls_since(self, hook: IncomingEvent) -> list[_Call]:
         """The calls of tools that wait in the spool and came after an event of the same session."""
         found = (self._call(place, name) for name, place in self.fresh() if name > hook.record.id)
         return [each for each in found if each is not None and each.whose == _whose(hook)]
@@ -178,7 +178,7 @@ class _Ingest:
             self._called[name] = found
         return self._called[name]
 
-    def _read(self, place: str, name: str) -> Hook | None:
+    def _read(self, place: str, name: str) -> IncomingEvent | None:
         """An event that can be understood; any other is put aside."""
         try:
             return _understood(place, name)
@@ -190,7 +190,7 @@ class _Ingest:
             self._stuck[place, name] = err
         return None
 
-    def _settle(self, act: Callable[[], None], whose: tuple[str, str], hook: Hook | None = None) -> None:
+    def _settle(self, act: Callable[[], None], whose: tuple[str, str], hook: IncomingEvent | None = None) -> None:
         """Does a step of a session; an event that never can be recorded is put aside, what cannot be done now waits."""
         try:
             act()
@@ -217,21 +217,21 @@ def _silently(done: int, total: int) -> None:
     del done, total
 
 
-def _whose(hook: Hook) -> tuple[str, str]:
+def _whose(hook: IncomingEvent) -> tuple[str, str]:
     return hook.tool.name, hook.told.session
 
 
-def _known_by(live: Live) -> tuple[str, str]:
+def _known_by(live: SessionState) -> tuple[str, str]:
     return live.tool.name, live.known.session
 
 
-def _understood(place: str, name: str) -> Hook | None:
+def _understood(place: str, name: str) -> IncomingEvent | None:
     record = spool.read(place, name)
     if record is None:
         return None
     tool = tool_of(record.tool)
     told = tool.from_hook(_json(record.payload))
-    return Hook(tool, told, record._replace(payload=b""))  # what was said is in the events, and shorter
+    return IncomingEvent(tool, told, record._replace(payload=b""))  # what was said is in the events, and shorter
 
 
 def _json(payload: bytes) -> object:

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from clia.capture.agents import Lives, cursor_of, moved
+from clia.capture.agents import SessionStates, cursor_of, moved
 from clia.capture.events import (
     BOUNDS,
     CALL,
@@ -23,12 +23,12 @@ from clia.capture.events import (
     SUB_START,
     SUB_STOP,
     TURN_END,
-    Event,
+    ToolEvent,
     digest,
     is_id,
     time_field,
 )
-from clia.capture.service import MARK, Seen
+from clia.capture.service import MARK, DirectoryChange
 from clia.capture.tools import TOOLS
 from clia.capture.transcripts import (
     READ_MAX,
@@ -45,7 +45,7 @@ from clia.capture.transcripts import (
     with_texts,
 )
 from clia.errors import CliaError, InvalidInput, NotFound
-from clia.space.core import Words
+from clia.space.core import CommitText
 from clia.space.model import Conflicts, Merged
 
 TYPE_CHECKING = False
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from clia.capture.agents import Hook, Live
-    from clia.capture.spool_reader import Record
+    from clia.capture.agents import IncomingEvent, SessionState
+    from clia.capture.spool_reader import SpoolRecord
     from clia.facade.space import Space
 
 OFFERS = "offers-merge"
@@ -63,7 +63,7 @@ _SUBJECT, _BODY = 72, 4000
 _PIECE = 1 << 20
 
 
-class Done(NamedTuple):
+class IngestCounts(NamedTuple):
     """What a pass did."""
 
     events: int = 0
@@ -77,23 +77,23 @@ class Done(NamedTuple):
     unreadable: int = 0  # lines of transcripts
 
 
-class Capturing:
-    def __init__(self, space: Space, remove: Callable[[Record], None]) -> None:
+class Recorder:
+    def __init__(self, space: Space, remove: Callable[[SpoolRecord], None]) -> None:
         self._space = space
         self._captures = space.captures
         self._remove = remove
-        self._lives = Lives(space)
-        self._counts = dict.fromkeys(Done._fields, 0)
+        self._lives = SessionStates(space)
+        self._counts = dict.fromkeys(IngestCounts._fields, 0)
 
     @property
-    def done(self) -> Done:
-        return Done(**self._counts | {"agents": self._lives.spawned, "sub_agents": self._lives.spawned_subs})
+    def done(self) -> IngestCounts:
+        return IngestCounts(**self._counts | {"agents": self._lives.spawned, "sub_agents": self._lives.spawned_subs})
 
     # Events, in the order in which they came
 
-    def take(self, hook: Hook) -> None:
+    def take(self, hook: IncomingEvent) -> None:
         """Records what a hook told, or queues it until something ends."""
-        queued: Live | None = None
+        queued: SessionState | None = None
         for event in hook.told.events:
             live = self._live(hook, event)
             if event.what in BOUNDS:
@@ -108,7 +108,7 @@ class Capturing:
         else:
             queued.records.append(hook.record)
 
-    def _bound(self, hook: Hook, live: Live, event: Event) -> None:
+    def _bound(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         acts = {
             START: self._started,
             SUB_START: self._sub_started,
@@ -121,13 +121,13 @@ class Capturing:
         self._captures.keep(live.known)
         self._captures.reached("event-recorded")
 
-    def _queue(self, live: Live, event: Event, record: Record) -> None:
+    def _queue(self, live: SessionState, event: ToolEvent, record: SpoolRecord) -> None:
         live.queue.append((event._replace(at=event.at or record.at), record.id))
         live.known = live.known._replace(last=max(live.known.last, record.at))
 
     # Who it is of
 
-    def _live(self, hook: Hook, event: Event) -> Live:
+    def _live(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
         session = self._lives.session(hook, event)
         if not event.sub:
             return session
@@ -135,7 +135,7 @@ class Capturing:
         if live is None:
             clean = False
             if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.known)):
-                words = Words("the files as a sub-agent finds them", self._meta(hook))
+                words = CommitText("the files as a sub-agent finds them", self._meta(hook))
                 self.flush(session, hook.record.at)
                 self._accept(session)  # first, or what others offer would be the session's own
                 # What was there before is not the sub-agent's work; where that could not be told, only what it names is.
@@ -151,7 +151,7 @@ class Capturing:
 
     # What begins and ends
 
-    def _started(self, hook: Hook, live: Live, event: Event) -> None:
+    def _started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         live.known = live.known._replace(open=True)
         if event.data.get("source") == "compact":
             self._queue(live, event._replace(what=NOTE), hook.record)
@@ -161,28 +161,28 @@ class Capturing:
         first = live.known.started == hook.record.at
         words = "the files as the session found them" if first else "left when the session was interrupted"
         self._accept(live)
-        self._commit(hook, live, Words(words, self._meta(hook)), trace_alone=False)
+        self._commit(hook, live, CommitText(words, self._meta(hook)), trace_alone=False)
         self._queue(live, event._replace(what=NOTE), hook.record)
         self.flush(live, hook.record.at)
 
-    def _sub_started(self, hook: Hook, live: Live, event: Event) -> None:
+    def _sub_started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
-        self._queue(session, Event(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}"), hook.record)
+        self._queue(session, ToolEvent(NOTE, f"sub-agent {live.agent} started", f"sub-start:{digest(event.sub)}"), hook.record)
         self.flush(session, hook.record.at)
         self._captures.keep(session.known)
 
-    def _sub_stopped(self, hook: Hook, live: Live, event: Event) -> None:
+    def _sub_stopped(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         session = self._lives.session(hook, event)
         self._said(hook, live, event)
         self._finish_sub(hook, session, live)
-        note = Event(NOTE, f"sub-agent {live.agent} ended", f"sub-stop:{hook.record.id}")
+        note = ToolEvent(NOTE, f"sub-agent {live.agent} ended", f"sub-stop:{hook.record.id}")
         self._queue(session, note, hook.record)
         self.flush(session, hook.record.at)
         self._captures.keep(session.known)
 
-    def _finish_sub(self, hook: Hook, session: Live, live: Live) -> None:
+    def _finish_sub(self, hook: IncomingEvent, session: SessionState, live: SessionState) -> None:
         """What a sub-agent did is committed and offered. Where others worked beside it or since, it is the files that it named."""
-        words = Words(_subject(live.known.prompt, f"{live.agent}: work done"), self._meta(hook))
+        words = CommitText(_subject(live.known.prompt, f"{live.agent}: work done"), self._meta(hook))
         # Files that the session itself wrote, and has not committed yet, hold its lines too.
         own = [each for each in live.known.paths if each not in session.known.paths]
         self._commit(hook, live, words, named=own)
@@ -191,14 +191,14 @@ class Capturing:
             self._space.relate(live.agent, OFFERS, session.agent)
         live.known = live.known._replace(open=False, offered=offered, paths=())
 
-    def _turn_ended(self, hook: Hook, live: Live, event: Event) -> None:
+    def _turn_ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         said = self._said(hook, live, event)
         self._accept(live)
         text = _subject(live.known.prompt, "a turn")
         body = self._captures.clean(said).strip()[:_BODY]
-        self._commit(hook, live, Words(f"{text}\n\n{body}" if body else text, self._meta(hook)))
+        self._commit(hook, live, CommitText(f"{text}\n\n{body}" if body else text, self._meta(hook)))
 
-    def _ended(self, hook: Hook, live: Live, event: Event) -> None:
+    def _ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         self._discover(live, hook.record.at)
         for each in self._lives.subs(live.known):
             sub = self._lives.known(hook.tool, each.session, each.sub) if each.open else None
@@ -207,17 +207,17 @@ class Capturing:
                 self._finish_sub(hook, live, sub)
                 self._captures.keep(sub.known)
         self._accept(live)
-        self._commit(hook, live, Words(f"the end of the session: {self._captures.clean(event.text)}", self._meta(hook)))
+        self._commit(hook, live, CommitText(f"the end of the session: {self._captures.clean(event.text)}", self._meta(hook)))
         live.known = live.known._replace(open=False)
 
-    def _said(self, hook: Hook, live: Live, event: Event) -> str:
+    def _said(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> str:
         """What the hook says was said last goes to the trace, unless the transcript has told it."""
         if event.text.strip():
-            self._queue(live, Event(SAID, event.text, counted=event.counted), hook.record)
+            self._queue(live, ToolEvent(SAID, event.text, counted=event.counted), hook.record)
             self.flush(live, hook.record.at)
         return event.text
 
-    def _accept(self, live: Live) -> None:
+    def _accept(self, live: SessionState) -> None:
         """Takes in what sub-agents offered, where it merges: the directory has it already."""
         for each in self._lives.subs(live.known):
             ready = each.offered and not each.open and each.agent in self._space.agents()
@@ -238,7 +238,13 @@ class Capturing:
         return not isinstance(made, Conflicts)
 
     def _commit(
-        self, hook: Hook, live: Live, words: Words, *, named: Sequence[str] | None = None, trace_alone: bool = True
+        self,
+        hook: IncomingEvent,
+        live: SessionState,
+        words: CommitText,
+        *,
+        named: Sequence[str] | None = None,
+        trace_alone: bool = True,
     ) -> bool:
         """A commit of the agent, unless this very event has made it before; where the files cannot be taken, the trace is.
 
@@ -251,9 +257,9 @@ class Capturing:
         try:
             made = self._captures.record(known, words, seen, trace_alone=trace_alone)
         except InvalidInput as err:
-            self._queue(live, Event(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}"), hook.record)
+            self._queue(live, ToolEvent(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}"), hook.record)
             self.flush(live, hook.record.at)
-            made = self._captures.record(known, words, Seen(None))
+            made = self._captures.record(known, words, DirectoryChange(None))
         self._captures.reached("turn-recorded")
         self._counts["commits"] += made is not None
         if seen.now is None or seen.only is not None:
@@ -261,43 +267,43 @@ class Capturing:
         live.known = live.known._replace(tree=seen.now, paths=())
         return True
 
-    def _seen(self, hook: Hook, live: Live, named: Sequence[str] | None) -> Seen:
+    def _seen(self, hook: IncomingEvent, live: SessionState, named: Sequence[str] | None) -> DirectoryChange:
         """What the directory holds now, as far as it is this agent's work."""
         now = self._look(hook, live)
         if now is None:
-            return Seen(None)
+            return DirectoryChange(None)
         # Asked after the look: a call that comes later than the look is no matter.
         alone = not live.known.shared and hook.undisturbed() and not self._has_called_since(live, hook.record.at)
         if not alone and named is None:
-            return Seen(None)  # the next end of a turn takes them
+            return DirectoryChange(None)  # the next end of a turn takes them
         if alone or named is None:
-            return Seen(now, live.known.tree)
+            return DirectoryChange(now, live.known.tree)
         others = set(self._inside(live.known.place, sorted(hook.later())))
-        return Seen(now, live.known.tree, tuple(each for each in named if each not in others))
+        return DirectoryChange(now, live.known.tree, tuple(each for each in named if each not in others))
 
-    def _has_called_since(self, live: Live, at: str) -> bool:
+    def _has_called_since(self, live: SessionState, at: str) -> bool:
         """Whether the transcript tells of a tool's call after a time: its hook may have been missed."""
         known, cursor = live.known, cursor_of(live.known)
         data = read_bytes(known.transcript, cursor.offset, _PIECE) if known.transcript else None
         ahead = read_events(data or b"", cursor, live.tool.from_line, None, known.since).events
         return any(each.what == CALL and (each.at or "") > at for each in ahead)
 
-    def _look(self, hook: Hook, live: Live) -> str | None:
+    def _look(self, hook: IncomingEvent, live: SessionState) -> str | None:
         if self._captures.top_of(live.known.place) is None:
             return None  # the directory is gone: its files cannot be asked any more
         try:
             return self._captures.look(live.known)
         except CliaError as err:  # a nested repository, a filter that is missing: what was said is recorded all the same
-            self._queue(live, Event(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}"), hook.record)
+            self._queue(live, ToolEvent(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}"), hook.record)
             self.flush(live, hook.record.at)
             return None
 
-    def _meta(self, hook: Hook) -> dict[str, Any]:
+    def _meta(self, hook: IncomingEvent) -> dict[str, Any]:
         return {MARK: {"tool": hook.tool.name, "session": hook.told.session, "event": hook.record.id}}
 
     # Entries
 
-    def flush(self, live: Live, upto: str | None) -> None:
+    def flush(self, live: SessionState, upto: str | None) -> None:
         """Records what is queued, and what the transcript tells up to a time, in the order of their times."""
         before = live.known
         try:
@@ -312,7 +318,7 @@ class Capturing:
             self._remove(record)
         live.records.clear()
 
-    def _trace(self, live: Live, upto: str | None) -> None:
+    def _trace(self, live: SessionState, upto: str | None) -> None:
         read, subs = self._transcribed(live, upto)
         for sub in subs:  # before it is kept how far the transcript was read
             self.flush(sub, upto)
@@ -327,7 +333,7 @@ class Capturing:
         self._captures.reached("entries-recorded")
         self._learn(live, read, [event for event, _ in keyed])
 
-    def _recorded(self, live: Live, entries: Sequence[dict[str, Any]]) -> int:
+    def _recorded(self, live: SessionState, entries: Sequence[dict[str, Any]]) -> int:
         """How many entries are new. One that cannot be kept is not in the way of the others: what it was is said in its place."""
         try:
             return self._space.trace_once(live.agent, entries)
@@ -338,7 +344,7 @@ class Capturing:
                 return self._space.trace_once(live.agent, [{"kind": NOTE, "text": text, "key": f"odd:{digest(str(entry['key']))}"}])
         return sum(self._recorded(live, [each]) for each in entries)
 
-    def _keyed(self, live: Live) -> list[tuple[Event, str]]:
+    def _keyed(self, live: SessionState) -> list[tuple[ToolEvent, str]]:
         """What hooks told, with the keys that the transcript gives it, or will give it."""
         known = live.known
         if known.transcript and os.path.isfile(known.transcript):
@@ -346,14 +352,14 @@ class Capturing:
             keyed = ((each, hook_key(each, counts, record)) for each, record in live.queue)
             return [(each, _key_of(live, each, key)) for each, key in keyed if key is not None]
         heard = {text: list(records) for text, records in known.heard.items()}
-        found: list[tuple[Event, str]] = []
+        found: list[tuple[ToolEvent, str]] = []
         for each, record in live.queue:
             key = hook_key(each, {each.counted or "": _nth(heard, each.counted, record)}, record)
             found += [] if key is None else [(each, _key_of(live, each, key))]
         live.known = known._replace(heard=heard)
         return found
 
-    def _learn(self, live: Live, read: Sequence[Event], told: Sequence[Event]) -> None:
+    def _learn(self, live: SessionState, read: Sequence[ToolEvent], told: Sequence[ToolEvent]) -> None:
         """What it works on; a hook tells of now, while a line may come late."""
         prompts = [event.text for events in (read, told) for event in events if event.what == PROMPT]
         paths = [path for event in (*read, *told) if event.what == CALL for path in self._inside(live.known.place, event.paths)]
@@ -368,7 +374,7 @@ class Capturing:
         found = (os.path.relpath(os.path.realpath(os.path.join(place, each)), place) for each in paths if "\0" not in each)
         return [each for each in found if each.partition("/")[0] not in ("..", ".")]
 
-    def _transcribed(self, live: Live, upto: str | None) -> tuple[list[Event], list[Live]]:
+    def _transcribed(self, live: SessionState, upto: str | None) -> tuple[list[ToolEvent], list[SessionState]]:
         """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
         known, cursor = live.known, cursor_of(live.known)
         if not known.transcript:
@@ -383,10 +389,10 @@ class Capturing:
         subs = {sub.known.key: sub for sub in [self._tell_sub(live, each) for each in others]}
         return [each for each in reading.events if each.sub in ("", known.sub)], list(subs.values())
 
-    def _read_all(self, live: Live, cursor: TranscriptCursor, upto: str | None) -> TranscriptEvents:
+    def _read_all(self, live: SessionState, cursor: TranscriptCursor, upto: str | None) -> TranscriptEvents:
         """Read a transcript to its end, or up to a time, in pieces: what comes later is not parsed again and again."""
         known, size = live.known, _PIECE
-        events: list[Event] = []
+        events: list[ToolEvent] = []
         unreadable = 0
         while True:
             data = read_bytes(known.transcript, cursor.offset, size) or b""
@@ -400,7 +406,7 @@ class Capturing:
                 cursor, unreadable = cursor._replace(offset=cursor.offset + size), unreadable + 1
             size = _PIECE if consumed else min(2 * size, READ_MAX)  # a line that is longer than a piece
 
-    def _tell_sub(self, session: Live, event: Event) -> Live:
+    def _tell_sub(self, session: SessionState, event: ToolEvent) -> SessionState:
         live = self._lives.known(session.tool, session.known.session, event.sub)
         if live is None:
             live = self._lives.begin_sub(session, event.sub, "", None)
@@ -409,11 +415,11 @@ class Capturing:
 
     # Sessions that told nothing now
 
-    def unrecorded(self) -> list[Live]:
+    def unrecorded(self) -> list[SessionState]:
         """Those of whom something is queued."""
         return [live for live in self._lives.all() if live.queue or live.records]
 
-    def unread(self) -> list[Live]:
+    def unread(self) -> list[SessionState]:
         """Those that are not over, and those whose transcripts have told more since."""
         agents = set(self._space.agents())
         found = []
@@ -426,7 +432,7 @@ class Capturing:
                 found += [] if live is None else [live]
         return found
 
-    def catch_up(self, live: Live) -> None:
+    def catch_up(self, live: SessionState) -> None:
         """Reads on in a transcript to its end, and finds sub-agents that no hook told of."""
         offset = -1
         while offset < (offset := cursor_of(live.known).offset):
@@ -435,10 +441,10 @@ class Capturing:
             self._discover(live, None)
             return
         mark = {MARK: {"tool": live.tool.name, "session": live.known.session}}
-        made = self._captures.record(live.known, Words("what the transcript told after the end", mark), Seen(None))
+        made = self._captures.record(live.known, CommitText("what the transcript told after the end", mark), DirectoryChange(None))
         self._counts["commits"] += made is not None
 
-    def _discover(self, live: Live, upto: str | None) -> None:
+    def _discover(self, live: SessionState, upto: str | None) -> None:
         """Sub-agents that only a transcript tells of; one that began after a time is not looked at yet."""
         known = live.known
         folder = os.path.dirname(sub_transcript(known.transcript, "x")) if not known.sub else ""
@@ -450,7 +456,7 @@ class Capturing:
                     self.flush(self._lives.begin_sub(live, sub, "", None), upto)
 
 
-def _key_of(live: Live, event: Event, key: str | None) -> str:
+def _key_of(live: SessionState, event: ToolEvent, key: str | None) -> str:
     """A key for the agent, who may have several sessions: a text that has no id is counted in its own one."""
     return f"{key}@{digest(live.known.session)[:8]}" if event.counted is not None else str(key)
 
@@ -463,7 +469,7 @@ def _nth(heard: dict[str, list[str]], text: str | None, record: str) -> int:
     return told.index(record) + 1
 
 
-def _entry(event: Event, key: str) -> dict[str, Any]:
+def _entry(event: ToolEvent, key: str) -> dict[str, Any]:
     made: dict[str, Any] = {"kind": event.what, "text": event.text, "key": key}
     if event.at:
         made["at"] = event.at
@@ -472,7 +478,7 @@ def _entry(event: Event, key: str) -> dict[str, Any]:
     return made
 
 
-def _hooks_first(entries: list[dict[str, Any]], keyed: Sequence[tuple[Event, str]]) -> list[dict[str, Any]]:
+def _hooks_first(entries: list[dict[str, Any]], keyed: Sequence[tuple[ToolEvent, str]]) -> list[dict[str, Any]]:
     """Each key once, with the hook's words where it has some, at the first of its places."""
     told = {key: _entry(event, key) for event, key in reversed(keyed)}
     return [told.get(each["key"], each) for each in entries]

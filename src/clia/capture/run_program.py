@@ -47,7 +47,7 @@ _ELSEWHERE = frozenset(
 )
 
 
-class Birth(NamedTuple):
+class SpawnOptions(NamedTuple):
     """How an agent is spawned that does not exist yet. It starts at the commit, else with its parent, else where HEAD is."""
 
     title: str | None = None  # None: the command line
@@ -58,7 +58,7 @@ class Birth(NamedTuple):
     slug: str | None = None
 
 
-class Wishes(NamedTuple):
+class RunOptions(NamedTuple):
     """What is to be run, as whom, and how it is recorded."""
 
     agent: str
@@ -66,10 +66,10 @@ class Wishes(NamedTuple):
     kind: str = "finding"
     message: str = ""  # empty: the command line
     directory: str | None = None  # None: one of the agent's own, in the git directory
-    birth: Birth = Birth()
+    birth: SpawnOptions = SpawnOptions()
 
 
-class World(NamedTuple):
+class RunEnvironment(NamedTuple):
     """Through what a run reaches the world."""
 
     user: UserStreams
@@ -93,7 +93,7 @@ class RunReport(NamedTuple):
     problem: CliaError | None = None
 
 
-def run_program(space: Space, wishes: Wishes, world: World, programs: ProgramRunner | None = None) -> RunReport:
+def run_program(space: Space, wishes: RunOptions, world: RunEnvironment, programs: ProgramRunner | None = None) -> RunReport:
     """Runs a program as an agent, which is spawned where there is none; ``Conflict`` where one runs already."""
     check_name(wishes.agent)
     if not wishes.words:
@@ -118,7 +118,7 @@ def run_program(space: Space, wishes: Wishes, world: World, programs: ProgramRun
 class _Run:
     """One run, in a place that is held."""
 
-    def __init__(self, work: ProgramWorktree, wishes: Wishes, world: World) -> None:
+    def __init__(self, work: ProgramWorktree, wishes: RunOptions, world: RunEnvironment) -> None:
         self._work = work
         self._wishes = wishes
         self._world = world

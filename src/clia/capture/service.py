@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from clia.git.workbench import GitWorkbench
     from clia.space.agents import Agents
     from clia.space.commits import Commits
-    from clia.space.core import Core, Words
+    from clia.space.core import CommitText, Core
     from clia.space.registry import Registry
 
 TURN = "turn"
@@ -38,7 +38,7 @@ _LOOK_BACK = 5
 _ROWS = "captured/"
 
 
-class Captured(NamedTuple):
+class CapturedSession(NamedTuple):
     """A session of a tool, or a sub-agent of one (``sub``)."""
 
     tool: str
@@ -73,7 +73,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-class Seen(NamedTuple):
+class DirectoryChange(NamedTuple):
     """Two looks at a directory. ``now`` None: nobody has looked. ``only``: just these paths count."""
 
     now: str | None
@@ -91,15 +91,15 @@ class Captures:
         self._registry = registry
         self._workbench = workbench
 
-    def get(self, tool: str, session: str, sub: str = "") -> Captured | None:
+    def get(self, tool: str, session: str, sub: str = "") -> CapturedSession | None:
         found = self._core.store.get(row_key(tool, session, sub))
         return None if found is None else _from_row(found.value)
 
-    def sessions(self) -> list[Captured]:
+    def sessions(self) -> list[CapturedSession]:
         """Every captured session and sub-agent, sorted by tool and session."""
         return [_from_row(value) for _, value in self._core.store.scan(_ROWS)]
 
-    def subs(self, tool: str, session: str) -> list[Captured]:
+    def subs(self, tool: str, session: str) -> list[CapturedSession]:
         """The sub-agents of a session, in the order in which they started."""
         rows = (_from_row(value) for _, value in self._core.store.scan(row_key(tool, session)))
         return sorted((each for each in rows if each.sub), key=lambda each: (each.started, each.sub))
@@ -108,7 +108,7 @@ class Captures:
         """A text without its secrets, for what is kept or cut."""
         return self._core.clean.text(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), "text")
 
-    def keep(self, captured: Captured) -> None:
+    def keep(self, captured: CapturedSession) -> None:
         with self._core.store.writing() as transaction:
             transaction.values.put(captured.key, _as_row(captured))
 
@@ -175,7 +175,7 @@ class Captures:
         """The files of an agent's head."""
         return self._core.objects.commit(self._core.require_head(agent)).tree
 
-    def look(self, captured: Captured) -> str:
+    def look(self, captured: CapturedSession) -> str:
         """The tree of the files where a session works, as ``git add -A`` would stage them."""
         return self._workbench.snapshot(captured.place, self.tree_of(captured.agent))
 
@@ -194,7 +194,9 @@ class Captures:
         own = self._core.own_commits(agent, self._core.require_head(agent))
         return any((each.meta.get(MARK) or {}).get("event") == event for each in islice(own, _LOOK_BACK))
 
-    def record(self, captured: Captured, words: Words, seen: Seen, *, trace_alone: bool = True) -> str | None:
+    def record(
+        self, captured: CapturedSession, words: CommitText, seen: DirectoryChange, *, trace_alone: bool = True
+    ) -> str | None:
         """A commit with the pending trace, and with what is different between two looks at the directory; its id.
 
         None comes back where there is nothing to commit; ``trace_alone``: a trace is enough.
@@ -216,7 +218,7 @@ class Captures:
         self._workbench.settle(captured.place, agent, head, new)
         return new
 
-    def _worktree(self, seen: Seen) -> Callable[[str], str]:
+    def _worktree(self, seen: DirectoryChange) -> Callable[[str], str]:
         """How a head's tree becomes the commit's."""
         objects, now = self._core.objects, seen.now
         if now is None:
@@ -243,13 +245,13 @@ class Captures:
             self._registry.register(TURN, AGENT_COMMIT)
 
 
-def _as_row(captured: Captured) -> dict[str, Any]:
+def _as_row(captured: CapturedSession) -> dict[str, Any]:
     """Paths are any bytes, which JSON cannot hold as they are."""
     place, *paths = (quote(each, errors="surrogateescape") for each in (captured.place, *captured.paths))
     return captured._asdict() | {"place": place, "paths": paths}
 
 
-def _from_row(value: Mapping[str, Any]) -> Captured:
-    known = {name: each for name, each in value.items() if name in Captured._fields}
+def _from_row(value: Mapping[str, Any]) -> CapturedSession:
+    known = {name: each for name, each in value.items() if name in CapturedSession._fields}
     place, *paths = (unquote(each, errors="surrogateescape") for each in (known["place"], *known.get("paths", ())))
-    return Captured(**known | {"place": place, "paths": tuple(paths)})
+    return CapturedSession(**known | {"place": place, "paths": tuple(paths)})

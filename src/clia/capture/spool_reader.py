@@ -38,7 +38,7 @@ _PLAIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 _WHY, _WHY_MAX = ".why.json", 1 << 20
 
 
-class Record(NamedTuple):
+class SpoolRecord(NamedTuple):
     """One event as a hook put it down."""
 
     spool: str
@@ -54,7 +54,7 @@ class Record(NamedTuple):
         return time_of(self.id)
 
 
-class Rejected(NamedTuple):
+class RejectedEvent(NamedTuple):
     id: str
     code: str
     message: str
@@ -88,7 +88,7 @@ def time_of(record: str) -> str:
     return timestamp(datetime.fromtimestamp(nanoseconds / 1e9, UTC), "milliseconds")
 
 
-def read(spool: str, name: str) -> Record | None:
+def read(spool: str, name: str) -> SpoolRecord | None:
     """An event; None where another has taken it. ``InvalidInput`` where it is none, or too large."""
     if not _ID.fullmatch(name):
         raise InvalidInput(f"no hook names an event {name!r}", code="invalid-event-name", fields={"field": ""})
@@ -102,7 +102,7 @@ def read(spool: str, name: str) -> Record | None:
     if len(data) > PAYLOAD_MAX:
         raise InvalidInput(f"the event has more than {PAYLOAD_MAX} bytes", code="event-too-large", fields={"field": ""})
     header, payload = parse(data)
-    return Record(spool, name, header.get("tool", ""), header.get("cwd", ""), header.get("agent", ""), payload)
+    return SpoolRecord(spool, name, header.get("tool", ""), header.get("cwd", ""), header.get("agent", ""), payload)
 
 
 def content(path: str, limit: int) -> bytes:
@@ -125,7 +125,7 @@ def parse(data: bytes) -> tuple[dict[str, str], bytes]:
     return {os.fsdecode(key): os.fsdecode(value) for key, value in unquoted}, payload
 
 
-def remove(record: Record) -> None:
+def remove(record: SpoolRecord) -> None:
     """The event is recorded."""
     with suppress(FileNotFoundError):
         _trying(os.unlink, os.path.join(record.spool, NEW, record.id))
@@ -152,11 +152,11 @@ def _free(folder: str, name: str) -> str:
     return free
 
 
-def rejected(spool: str) -> list[Rejected]:
+def rejected(spool: str) -> list[RejectedEvent]:
     return list(_rejected(spool))
 
 
-def _rejected(spool: str) -> Iterator[Rejected]:
+def _rejected(spool: str) -> Iterator[RejectedEvent]:
     folder = os.path.join(spool, REJECTED)
     for name in _names(folder):
         if name.endswith(_WHY):
@@ -165,7 +165,7 @@ def _rejected(spool: str) -> Iterator[Rejected]:
         with suppress(OSError, ValueError, InvalidInput):
             why = json.loads(content(os.path.join(folder, f"{name}{_WHY}"), _WHY_MAX))
         said = why if isinstance(why, dict) else {}
-        yield Rejected(name, str(said.get("code", "unknown")), str(said.get("message", "the reason is lost")))
+        yield RejectedEvent(name, str(said.get("code", "unknown")), str(said.get("message", "the reason is lost")))
 
 
 def clear_drafts(spool: str, now: float) -> int:

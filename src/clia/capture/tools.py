@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from clia.capture.events import Event, Told
+    from clia.capture.events import HookReport, ToolEvent
 
 
-class Tool(NamedTuple):
+class ToolReader(NamedTuple):
     name: str
     prefix: str  # how the names of its agents start
-    from_hook: Callable[[object], Told]
-    from_line: Callable[[Mapping[str, Any]], list[Event]]
+    from_hook: Callable[[object], HookReport]
+    from_line: Callable[[Mapping[str, Any]], list[ToolEvent]]
 
 
-TOOLS = {each.NAME: Tool(each.NAME, each.PREFIX, each.from_hook, each.from_line) for each in (claude_code, codex, gemini)}
+TOOLS = {each.NAME: ToolReader(each.NAME, each.PREFIX, each.from_hook, each.from_line) for each in (claude_code, codex, gemini)}
 
 
-def tool_of(name: str) -> Tool:
+def tool_of(name: str) -> ToolReader:
     found = TOOLS.get(name)
     if found is None:
         raise InvalidInput(

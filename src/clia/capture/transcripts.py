@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from clia.capture.events import Event
+    from clia.capture.events import ToolEvent
 
-    LineParser = Callable[[Mapping[str, Any]], list[Event]]
+    LineParser = Callable[[Mapping[str, Any]], list[ToolEvent]]
 
 READ_MAX = 64 * 1024 * 1024
 _SEPARATORS = ("", "\n", "\n\n")
@@ -56,7 +56,7 @@ class TranscriptCursor(NamedTuple):
 class TranscriptEvents(NamedTuple):
     """Events read from a transcript, with their keys, the cursor after them and the number of unreadable lines."""
 
-    events: tuple[Event, ...]
+    events: tuple[ToolEvent, ...]
     cursor: TranscriptCursor
     unreadable: int = 0
 
@@ -71,7 +71,7 @@ def read_events(
     counts, calls = dict(cursor.counts), dict(cursor.calls)
     offset, unreadable = cursor.offset, 0
     message, message_start, texts = cursor.message, cursor.message_start, cursor.texts
-    events: list[Event] = []
+    events: list[ToolEvent] = []
     for line in data.split(b"\n")[:-1]:  # split at \n only: a carriage return does not end a line
         parsed, readable = _parse(line, from_line)
         if upto is not None and any(event.at is not None and event.at > upto for event in parsed):
@@ -114,7 +114,7 @@ def restart(cursor: TranscriptCursor, data: bytes) -> TranscriptCursor:
     return cursor._replace(offset=0, message="", message_start=0, texts=(), first="")
 
 
-def _parse(line: bytes, from_line: LineParser) -> tuple[list[Event], bool]:
+def _parse(line: bytes, from_line: LineParser) -> tuple[list[ToolEvent], bool]:
     if not line.strip():
         return [], True
     try:
@@ -124,7 +124,7 @@ def _parse(line: bytes, from_line: LineParser) -> tuple[list[Event], bool]:
         return [], False
 
 
-def _with_key(event: Event, counts: dict[str, int]) -> Event:
+def _with_key(event: ToolEvent, counts: dict[str, int]) -> ToolEvent:
     if event.counted is not None:
         counts[event.counted] = nth = counts.get(event.counted, 0) + 1
         return event._replace(key=f"{event.counted}:{nth}")
@@ -135,7 +135,7 @@ def _with_key(event: Event, counts: dict[str, int]) -> Event:
     return event
 
 
-def _with_tool(event: Event, calls: dict[str, str]) -> Event:
+def _with_tool(event: ToolEvent, calls: dict[str, str]) -> ToolEvent:
     """Add the tool's name to a result: only the call has it."""
     call = str(event.data.get("id", ""))
     if event.what == CALL and call:
@@ -152,7 +152,7 @@ def _count_joined(texts: tuple[str, ...], counts: dict[str, int]) -> None:
             counts[f"{_JOINED}say:{digest(separator.join(texts))}"] = 1
 
 
-def hook_key(event: Event, counts: Mapping[str, int], record: str) -> str | None:
+def hook_key(event: ToolEvent, counts: Mapping[str, int], record: str) -> str | None:
     """The key of an event reported by a hook: the one that the transcript's reader gives it.
 
     None if the transcript has the text in several parts.

@@ -16,13 +16,13 @@ from clia.federation.service import FederationVerbs
 from clia.hub.service import HubVerbs
 from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.service import SessionVerbs
-from clia.space.adoption import Exchange
+from clia.space.adoption import RemoteExchange
 from clia.space.agents import Agents
 from clia.space.behaviour_chains import BehaviourChains
-from clia.space.checkouts import Places
+from clia.space.checkouts import CheckoutPlaces
 from clia.space.checks import Checks
 from clia.space.commits import Commits
-from clia.space.core import Words
+from clia.space.core import CommitText
 from clia.space.envelope import Envelope
 from clia.space.feed import trim
 from clia.space.history import History
@@ -102,8 +102,8 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         self._landing = Landing(core, envelope, self._merging)
         self._relations = Relations(core, envelope)
         self._history = History(core, self._agents, self._traces, parts.workbench)
-        self._places = Places(core, self._commits, parts.workbench)
-        self._exchange = Exchange(core, envelope, parts.workbench)
+        self._places = CheckoutPlaces(core, self._commits, parts.workbench)
+        self._exchange = RemoteExchange(core, envelope, parts.workbench)
         self._checks = Checks(core, envelope, self._relations, parts.workbench)
         self._upkeep = Upkeep(core, self._agents, self._landing, parts.workbench)
         self._relinking = Relinking(core, self._traces, parts.workbench)
@@ -248,7 +248,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
     ) -> str:
         """A typed commit: ``files`` is the whole worktree, or ``changes`` what is different; its id."""
         worktree = self._commits.worktree(name, files, changes)
-        return self._commits.commit(name, kind, worktree, Words(message, meta), base=self._base(base))
+        return self._commits.commit(name, kind, worktree, CommitText(message, meta), base=self._base(base))
 
     def _base(self, text: str | None) -> str | None:
         """The full id of a base; any full id will do, it is compared with the head."""
@@ -269,7 +269,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
     ) -> str:
         """A commit with everything that was traced since the last drain bound to it."""
         worktree = self._commits.worktree(name, files, changes)
-        return self._commits.commit(name, kind, worktree, Words(message, meta), base=self._base(base), with_trace=True)
+        return self._commits.commit(name, kind, worktree, CommitText(message, meta), base=self._base(base), with_trace=True)
 
     def commit_dir(
         self,
@@ -286,7 +286,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         where = _absolute(directory)
         if not os.path.isdir(where):
             raise FileError(f"{where} is not a directory", fields={"path": where, "reason": "not a directory"})
-        return self._places.commit_dir(name, kind, where, Words(message, meta), base=self._base(base), with_trace=with_trace)
+        return self._places.commit_dir(name, kind, where, CommitText(message, meta), base=self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
         """A worktree with the agent's files; the commit it stands on."""
@@ -354,7 +354,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         self, into: str, from_: str, *, message: str = "", meta: Mapping[str, Any] | None = None
     ) -> Merged | UpToDate | Conflicts:
         """One agent takes in another's work, as a session-merge commit."""
-        return self._merging.merge(into, from_, Words(message, meta))
+        return self._merging.merge(into, from_, CommitText(message, meta))
 
     def resolve(  # noqa: PLR0913  # the names users were promised
         self,
@@ -369,7 +369,7 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         meta: Mapping[str, Any] | None = None,
     ) -> Merged:
         """Concludes a conflicted merge; ``StaleRef`` where either head has moved since."""
-        return self._merging.resolve(into, from_, (ours, theirs), Resolution(files, changes), Words(message, meta))
+        return self._merging.resolve(into, from_, (ours, theirs), Resolution(files, changes), CommitText(message, meta))
 
     def last_refused(self, into: str, from_: str) -> tuple[str, str] | None:
         """Both heads of the last merge of these two that was refused."""

@@ -41,7 +41,7 @@ from clia.hub.records import BRANCHES, PUBLISHED_REFS
 from clia.hub.sync import HubSync
 from clia.hub.unpublished import UnpublishedWork
 from clia.redaction import secrets
-from clia.sessions.replay import Shelf
+from clia.sessions.replay import KeptRuns
 from clia.sessions.service import Running
 from clia.space.core import Cleaner, Core
 from clia.space.traces import ENTRY_MAX
@@ -66,7 +66,7 @@ _HUB_ID, _STORE_ID, _PROBE = "hub/id", "store/id", "store/probe"
 """Which hub the machines that share a store have, and what the store is called: the hub says that to every machine."""
 
 _engines: dict[FlowLimits, Engine] = {}
-_SHELF = Shelf()
+_SHELF = KeptRuns()
 """One for all spaces of a process: what is kept takes up workers of the one engine."""
 
 

@@ -40,7 +40,7 @@ from clia.forge import metrics
 from clia.forge.api.idempotency import Once
 from clia.forge.auth import identify, require
 from clia.forge.pages.common import forge_of
-from clia.space.feed import KEPT, Looking, oldest, trim
+from clia.space.feed import KEPT, RefWatcher, oldest, trim
 from clia.store.interface import FEED
 from clia.store.notifications import notifier_for
 
@@ -71,7 +71,7 @@ class Feed:
     def __init__(self, core: Core, bell: FeedNotifier) -> None:
         self._store = core.store
         self._bell = bell
-        self._looking = Looking(core)
+        self._looking = RefWatcher(core)
         self._one_look = threading.Lock()
 
     def epoch(self) -> str:

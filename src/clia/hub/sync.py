@@ -15,7 +15,7 @@ from clia.errors import CliaError, Conflict, Denied, GitError, InvalidInput, Not
 from clia.hub import errors
 from clia.hub.records import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, Synced
 from clia.hub.unpublished import UNPUBLISHED
-from clia.space.adoption import AHEAD, DIVERGED, NEW, REFUSED, Taking, lock_of, owner_of
+from clia.space.adoption import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
 from clia.space.envelope import INTENT
 from clia.values import refs as names
 from clia.values.clock import timestamp
@@ -46,7 +46,7 @@ class HubSync:
         self._alone = alone
         self._hub = hub
         self.unpublished = unpublished
-        self._adoption = Taking(alone)
+        self._adoption = Adoption(alone)
         self.continues_keys: Callable[[str], bool] = lambda _: False
         """Whether a key chain continues ours. Set by the owner of the keys."""
         self.hold: Hold = core.locks.hold

@@ -44,7 +44,7 @@ CHAIN = 50
 """How many deltas may follow one another."""
 
 
-class Last(NamedTuple):
+class LastCheckpoint(NamedTuple):
     """The newest checkpoint of an agent: of which session, at which commit, after how many resumes, how far from a whole one."""
 
     session: str
@@ -53,7 +53,7 @@ class Last(NamedTuple):
     depth: int
 
 
-class Found(NamedTuple):
+class CheckpointedSession(NamedTuple):
     """A session as it was at a commit."""
 
     session: str
@@ -100,16 +100,16 @@ class Checkpoints:
                 text = core.objects.blob(blob).decode("utf-8")
                 return CheckpointWrites((Binding(names.sessions(name), commit, text),))
             if last is None or blob is None or last.depth >= CHAIN:
-                return kept(name, session, commit, self._whole(view, name, session, row))
+                return checkpoint_writes(name, session, commit, self._whole(view, name, session, row))
             tail = _tail(view, name, session, row, row["done"] - last.done)
         made = {"base": last.commit, "resumes": [resumed_json(each) for each in tail], "depth": last.depth + 1}
-        return kept(name, session, commit, made | {"done": row["done"]})
+        return checkpoint_writes(name, session, commit, made | {"done": row["done"]})
 
     def _whole(self, view: Transaction, name: str, session: str, row: Mapping[str, Any]) -> dict[str, Any]:
         journal = records.read_journal(view, name, session)
-        return whole(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
+        return full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
 
-    def find(self, name: str, commit: str) -> Found:
+    def find(self, name: str, commit: str) -> CheckpointedSession:
         """The session as it was at a commit of the agent: by the commit's checkpoint, or because it started there."""
         made = next((each.cid for each in self._core.own_commits(name, commit)), commit)  # below what plain git added
         found = self.at(name, made) or self._begun_on(name, made)
@@ -125,7 +125,7 @@ class Checkpoints:
             fields={"agent": name, "commit": commit},
         )
 
-    def at(self, name: str, commit: str) -> Found | None:
+    def at(self, name: str, commit: str) -> CheckpointedSession | None:
         """What the commit's own checkpoint says; None where it has none."""
         made = self._note(name, commit)
         if made is None:
@@ -135,7 +135,7 @@ class Checkpoints:
         for _ in range(CHAIN + 2):
             parts.append(last["resumes"])
             if "base" not in last:
-                return Found(session, self._joined(name, commit, last, parts))
+                return CheckpointedSession(session, self._joined(name, commit, last, parts))
             base = self._note(name, last["base"])
             if base is None:
                 break
@@ -156,7 +156,7 @@ class Checkpoints:
         made = None if blob is None else parse(core.objects.blob(blob))
         return made if made is not None and _is_sound(made) else None
 
-    def _begun_on(self, name: str, commit: str) -> Found | None:
+    def _begun_on(self, name: str, commit: str) -> CheckpointedSession | None:
         """The session that started when this commit was the agent's head, at its start; a later checkpoint says so too."""
         core = self._core
         with core.store.reading() as view:
@@ -164,18 +164,18 @@ class Checkpoints:
                 for key, row in sound_rows(view.values.scan(f"{prefix}{name}/")):
                     session = records.split(key.removeprefix(prefix))[1]
                     if row.get("on") == commit and not session.startswith(ASK) and _waited(row) and not row.get("forked"):
-                        return Found(session, Journal(records.read_origin(view, name, session), []))
+                        return CheckpointedSession(session, Journal(records.read_origin(view, name, session), []))
         for other in core.notes.all(names.sessions(name)):
             made = self._note(name, other)
             if made is not None and made.get("on") == commit and "origin" in made:
-                return Found(made["session"], self._joined(name, other, made, []))
+                return CheckpointedSession(made["session"], self._joined(name, other, made, []))
         return None
 
 
-def _last(made: Any, session: str) -> Last | None:
+def _last(made: Any, session: str) -> LastCheckpoint | None:
     """The newest checkpoint of a session, as it was remembered."""
     try:
-        found = Last(*made)
+        found = LastCheckpoint(*made)
     except TypeError:
         return None
     sound = names.is_id(found.commit) and type(found.done) is type(found.depth) is int
@@ -188,7 +188,7 @@ def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
     rows = ((key.removeprefix(below), row) for key, row in view.values.scan(below))
     found = next((each for each in rows if not each[0].startswith(ASK)), None)
     if found is not None and not is_sound(found[1]):
-        raise damaged(name, found[0])
+        raise damaged_row(name, found[0])
     return found
 
 
@@ -197,7 +197,7 @@ def counts_of(made: Any) -> dict[str, int]:
     return {key: each for key, each in made.items() if type(each) is int} if isinstance(made, dict) else {}
 
 
-def damaged(name: str, session: str) -> CorruptJournal:
+def damaged_row(name: str, session: str) -> CorruptJournal:
     return CorruptJournal(
         f"the row of session {session} of {name!r} in the store is damaged; its events are not",
         code="damaged-row",
@@ -206,17 +206,17 @@ def damaged(name: str, session: str) -> CorruptJournal:
     )
 
 
-def whole(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[str, Any]:
+def full_checkpoint(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[str, Any]:
     """What a checkpoint says that stands on no other."""
     made: dict[str, Any] = {"origin": origin._asdict(), "resumes": [resumed_json(each) for each in resumes], "depth": 0}
     made["done"] = len(resumes)
     return made | ({"on": on} if on is not None else {})
 
 
-def kept(name: str, session: str, commit: str, made: Mapping[str, Any]) -> CheckpointWrites:
+def checkpoint_writes(name: str, session: str, commit: str, made: Mapping[str, Any]) -> CheckpointWrites:
     """A checkpoint to be bound to a commit, and what is remembered of it."""
     text = as_bytes({"type": "session", "agent": name, "session": session, **made}).decode("utf-8")
-    last = Last(session, commit, made["done"], made["depth"])
+    last = LastCheckpoint(session, commit, made["done"], made["depth"])
     return CheckpointWrites((Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),))
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from clia.errors import InvalidInput
 from clia.sessions.lifecycle import brief
 from clia.sessions.model import Decision, question_in
-from clia.sessions.records import Resumed, asked
+from clia.sessions.records import Resumed, request_hash
 from clia.space.core import Person
 from clia.space.model import BY, META, REQUEST, TAG, VALUE
 from clia.values import refs as names
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from clia.sessions.lifecycle import Asked, Lifecycle
-    from clia.sessions.transitions import Step, Transitions
+    from clia.sessions.lifecycle import Lifecycle, PendingCall
+    from clia.sessions.transitions import Transition, Transitions
     from clia.space.commits import Commits
     from clia.space.core import Core
     from clia.space.envelope import Envelope
@@ -57,21 +57,21 @@ class Decisions:
         names.check_name(agent)
         who = self._lifecycle.by(by)
         text = core.clean.text(rationale, "rationale")
-        given = self._lifecycle.crossed(value, "value")
+        answer = self._lifecycle.crossed(value, "value")
         core.own_head(agent)
-        asked_for = self._lifecycle.find(agent, request_id, for_people=True)
+        request = self._lifecycle.find(agent, request_id, for_people=True)
         # A request's own rule may take for ever to apply; nobody else is kept waiting by it.
-        self._check(asked_for.id, asked_for.call.kind, asked_for.call.payload, given)
+        self._check(request.id, request.call.kind, request.call.payload, answer)
         with self._envelope.at_work(agent):
             head = core.own_head(agent)
-            found = self._lifecycle.find(agent, asked_for.id, for_people=True)
-            commit = self._write(agent, head, found, given, (text, who))
-            with self._step(found, given, who, commit) as step:
+            found = self._lifecycle.find(agent, request.id, for_people=True)
+            commit = self._write(agent, head, found, answer, (text, who))
+            with self._step(found, answer, who, commit) as step:
                 self._carry_out(agent, head, commit, step)
-        session = self._lifecycle.made(agent, found.standing.session, dict(step.row))
-        return Decision(commit, agent, found.id, given, who, session)
+        session = self._lifecycle.made(agent, found.live.session, dict(step.row))
+        return Decision(commit, agent, found.id, answer, who, session)
 
-    def _write(self, agent: str, head: str, found: Asked, value: Any, said: tuple[str, str]) -> str:
+    def _write(self, agent: str, head: str, found: PendingCall, value: Any, said: tuple[str, str]) -> str:
         """The commit: the parent's tree as it is, since a decision changes the session and not the files."""
         core = self._core
         text, who = said
@@ -85,7 +85,7 @@ class Decisions:
         tree = core.objects.commit(head).tree
         return core.write_commit(agent, tree, [head], text, trailers, default, person_named(who))
 
-    def _asked(self, found: Asked) -> str:
+    def _asked(self, found: PendingCall) -> str:
         """What was asked, for whoever reads the decision later: the journal has answers only. Of a long one, the question."""
         payload = self._core.clean.value(found.call.payload)
         for made in ({"asked": payload}, {"asked": {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, "cut": True}):
@@ -95,13 +95,13 @@ class Decisions:
                     return text
         return ""
 
-    def _step(self, found: Asked, value: Any, who: str, commit: str) -> AbstractContextManager[Step]:
+    def _step(self, found: PendingCall, value: Any, who: str, commit: str) -> AbstractContextManager[Transition]:
         now = self._transitions.now()
-        resumed = Resumed(found.call.number, asked(found.call), value, None, commit, who, now)
-        text = f"session {found.standing.session} resumed: {who} decided {brief(value)} on {found.call.kind} ({found.id})"
+        resumed = Resumed(found.call.number, request_hash(found.call), value, None, commit, who, now)
+        text = f"session {found.live.session} resumed: {who} decided {brief(value)} on {found.call.kind} ({found.id})"
         return self._lifecycle.answered(found, resumed, text, {"request": found.id, "decision": commit})
 
-    def _carry_out(self, agent: str, head: str, commit: str, step: Step) -> None:
+    def _carry_out(self, agent: str, head: str, commit: str, step: Transition) -> None:
         intent = self._commits.intent(agent, DECISION, head, commit, with_trace=True)
         after = (self._transitions.end_move(agent, step.ending),) if step.ending is not None else ()
         self._envelope.carry_out(

@@ -10,7 +10,7 @@ from functools import cache
 
 from clia.errors import AlreadyExists, InvalidFlow, InvalidInput, NoSuchObject, NotFound
 from clia.sessions.model import Flow
-from clia.space.behaviour_chains import ADOPT, DEFINE, Change, read_behaviour
+from clia.space.behaviour_chains import ADOPT, DEFINE, ChainChange, read_behaviour
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.commit_messages import parse as parse_message
@@ -19,7 +19,7 @@ from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.engine.records import Engine, Problem
-    from clia.space.behaviour_chains import BehaviourChains, State
+    from clia.space.behaviour_chains import BehaviourChains, ChainState
     from clia.space.core import Core
 
 ASK = "ask"
@@ -49,9 +49,9 @@ class Flows:
         text = core.clean.text(why, "why")
         cid = core.objects.blob_id(made)
 
-        def decide(now: State) -> Change | None:
+        def decide(now: ChainState) -> ChainChange | None:
             self._check_is_flow(name, now)
-            return None if now.current == cid else Change(DEFINE, cid, core.person_stamp(), text, made)
+            return None if now.current == cid else ChainChange(DEFINE, cid, core.person_stamp(), text, made)
 
         self._chains.change(name, decide)
         return self.get(name)
@@ -66,7 +66,7 @@ class Flows:
                 fields={"flow": name, "field": "source"},
             )
 
-    def _check_is_flow(self, name: str, now: State) -> None:
+    def _check_is_flow(self, name: str, now: ChainState) -> None:
         for cid in now.versions:
             self._read(cid, name)
             return

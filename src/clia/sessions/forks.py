@@ -11,12 +11,12 @@ from typing import NamedTuple
 from clia.engine.records import Turn
 from clia.errors import InvalidInput
 from clia.sessions import records
-from clia.sessions.checkpoints import Found, kept, live_row, whole
+from clia.sessions.checkpoints import CheckpointedSession, checkpoint_writes, full_checkpoint, live_row
 from clia.sessions.lifecycle import no_session
 from clia.sessions.model import SUSPENDED
-from clia.sessions.records import COUNTS, LIVE, SNAPSHOT, Journal, resumed_event, row_from, snapshot_from
-from clia.sessions.replay import EVERY, nondeterminism
-from clia.sessions.transitions import NOWHERE, first_row, told
+from clia.sessions.records import COUNTS, LIVE, SNAPSHOT, Journal, resumed_event, session_row, snapshot_from
+from clia.sessions.replay import SNAPSHOT_INTERVAL, nondeterminism
+from clia.sessions.transitions import NOWHERE, feed_append, first_row
 from clia.space.envelope import Append, Intent
 from clia.space.model import FORKED
 from clia.space.traces import stream as trace_stream
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 FIRST = "1"
 
 
-class Copy(NamedTuple):
+class CopiedRun(NamedTuple):
     """A run to be copied: where from, and how it stands."""
 
     agent: str
@@ -92,7 +92,7 @@ class Forks:
         )
         return self._lifecycle.made(as_agent, FIRST, row | {"on": self._core.require_head(as_agent)})
 
-    def _now(self, agent: str) -> Copy:
+    def _now(self, agent: str) -> CopiedRun:
         """The run as it is; its snapshot is copied, nothing is run."""
         core = self._core
         with self._envelope.at_work(agent):
@@ -101,14 +101,14 @@ class Forks:
                 live = live_row(view, agent)
                 if live is None:
                     raise no_session(agent, None)
-                row = row_from(live[1])
+                row = session_row(live[1])
                 journal = records.read_journal(view, agent, live[0])
                 snapshot = view.values.get(records.key(SNAPSHOT, agent, live[0]))
         self._lifecycle.check_beginning(journal.origin)
         sound = snapshot is not None and snapshot_from(snapshot.value) is not None
-        return Copy(agent, live[0], head, journal, row.pending, snapshot.value if snapshot is not None and sound else None)
+        return CopiedRun(agent, live[0], head, journal, row.pending, snapshot.value if snapshot is not None and sound else None)
 
-    def _then(self, agent: str, commit: str) -> Copy:
+    def _then(self, agent: str, commit: str) -> CopiedRun:
         """The run as it was at a commit, rebuilt."""
         with self._envelope.at_work(agent):
             head = self._agents.any_head(agent)
@@ -119,45 +119,45 @@ class Forks:
                     hints=[f"clia log {agent}"],
                     fields={"agent": agent, "commit": commit},
                 )
-            found: Found = self._checkpoints.find(agent, commit)
+            found: CheckpointedSession = self._checkpoints.find(agent, commit)
         self._lifecycle.check_beginning(found.journal.origin)
         with self._replay.run(found.journal) as run:
             if run.turn.ended:
                 raise nondeterminism(len(found.journal.resumes), "a suspended run", run.turn)
-            long = len(found.journal.resumes) >= EVERY
+            long = len(found.journal.resumes) >= SNAPSHOT_INTERVAL
             snapshot = self._replay.snapshot(run, found.journal.origin.flow, len(found.journal.resumes)) if long else None
-            return Copy(agent, found.session, commit, found.journal, run.turn.pending, snapshot)
+            return CopiedRun(agent, found.session, commit, found.journal, run.turn.pending, snapshot)
 
-    def _row(self, copy: Copy) -> dict[str, Any]:
+    def _row(self, copy: CopiedRun) -> dict[str, Any]:
         forked = {"agent": copy.agent, "session": copy.session, "commit": copy.commit, "at": self._transitions.now()}
         done, cut = len(copy.journal.resumes), self._cut(copy)
         row = first_row(copy.journal.origin, done, 1 + bool(cut) + done - cut, {"forked": forked})
         return self._transitions.row(row._replace(kept=0 if copy.snapshot is None else copy.snapshot[0]), Turn(copy.pending))
 
-    def _cut(self, copy: Copy) -> int:
+    def _cut(self, copy: CopiedRun) -> int:
         """How many of the resumes are copied as one event: those before the snapshot."""
         resumes = len(copy.journal.resumes)
         return resumes if copy.snapshot is None else min(copy.snapshot[0], resumes)
 
-    def _events(self, copy: Copy, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _events(self, copy: CopiedRun, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The copied events; what came after the snapshot one by one, as the snapshot expects it."""
         resumes, cut = copy.journal.resumes, self._cut(copy)
         return records.opening(copy.journal.origin, resumes[:cut], extra) + [resumed_event(each) for each in resumes[cut:]]
 
-    def _along(self, name: str, copy: Copy, row: Mapping[str, Any], genesis: str) -> Intent:
+    def _along(self, name: str, copy: CopiedRun, row: Mapping[str, Any], genesis: str) -> Intent:
         """The session, bound to the new agent's first commit."""
-        beside = kept(name, FIRST, genesis, whole(copy.journal.origin, copy.journal.resumes, genesis))
+        writes = checkpoint_writes(name, FIRST, genesis, full_checkpoint(copy.journal.origin, copy.journal.resumes, genesis))
         where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row['done']} resumes"
         data = {"session": FIRST, "status": SUSPENDED, "forked": row["forked"]}
         puts: list[tuple[str, Any]] = [
             (COUNTS + name, {"last": 1}),
             (records.key(LIVE, name, FIRST), {**row, "on": genesis}),
-            *beside.puts,
+            *writes.puts,
         ]
         puts += [(records.key(SNAPSHOT, name, FIRST), copy.snapshot)] if copy.snapshot is not None else []
         appends = (
             Append(records.stream(name, FIRST), tuple(self._events(copy, {"on": genesis, "forked": row["forked"]}))),
             Append(trace_stream(name), (self._traces.made("session", where, data),)),
-            told(name, FIRST, row, row["forked"]["at"]),
+            feed_append(name, FIRST, row, row["forked"]["at"]),
         )
-        return Intent(name, "fork", NOWHERE, notes=beside.notes, appends=appends, puts=tuple(puts))
+        return Intent(name, "fork", NOWHERE, notes=writes.notes, appends=appends, puts=tuple(puts))

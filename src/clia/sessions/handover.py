@@ -37,7 +37,7 @@ _OUT_OF_REACH = _AT_THE_HUB | _NOT_HERE
 _PUT_OFF = 15.0  # seconds; another machine may be quicker
 
 
-class Patience(NamedTuple):
+class RetryPolicy(NamedTuple):
     """How often a request is tried, and how long is waited in between."""
 
     attempts: int = 5
@@ -169,7 +169,7 @@ def _waits(request: Request, is_live: Callable[[str], bool]) -> bool:
     return agent is not None and is_live(agent)
 
 
-def backoff(request: str, attempt: int, patience: Patience) -> float:
+def backoff(request: str, attempt: int, patience: RetryPolicy) -> float:
     """How long to wait after an attempt: doubled each time up to a limit, and spread by the request's id, so that requests
     that failed together do not come back together."""
     longest = min(patience.backoff_max, patience.backoff * 2.0 ** min(attempt - 1, 62))
@@ -177,7 +177,7 @@ def backoff(request: str, attempt: int, patience: Patience) -> float:
     return longest * (0.5 + spread / 2)
 
 
-def used_up(attempt: int, patience: Patience) -> GiveUp | None:
+def used_up(attempt: int, patience: RetryPolicy) -> GiveUp | None:
     """For a claim: the end of a request whose attempts all ended with their worker, or with an answer that was not taken."""
     if attempt <= patience.attempts:
         return None
@@ -193,7 +193,7 @@ def after_value(value: Any) -> Resume | GiveUp:
         return GiveUp(f"the handler's answer cannot be used: {err}")
 
 
-def after_error(error: Exception, task: Task, attempt: int, now: float, patience: Patience) -> Retry | GiveUp | Gone:
+def after_error(error: Exception, task: Task, attempt: int, now: float, patience: RetryPolicy) -> Retry | GiveUp | Gone:
     """What becomes of a request whose handler raised."""
     if is_gone(error):
         return Gone()
@@ -208,7 +208,7 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
     return Retry(now + pause, said)
 
 
-def put_off(error: Exception, task: Task, now: float, patience: Patience) -> Retry:
+def put_off(error: Exception, task: Task, now: float, patience: RetryPolicy) -> Retry:
     """What becomes of a request that this machine cannot answer now: it is no failure, and takes as long as it takes."""
     least = min(_PUT_OFF, patience.backoff_max)
     return Retry(now + max(least, backoff(f"{task.agent}/{task.request}", 1, patience)), describe(error), counts=False)

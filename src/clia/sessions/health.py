@@ -23,13 +23,13 @@ from clia.sessions.records import (
     OVER,
     SNAPSHOT,
     Resumed,
-    asked,
-    asked_all,
     is_sound,
-    row_from,
+    request_hash,
+    request_hashes,
+    session_row,
 )
-from clia.sessions.replay import Standing, read_way
-from clia.sessions.transitions import Said, first_row, told
+from clia.sessions.replay import LiveSession, read_replay_path
+from clia.sessions.transitions import StepSummary, feed_append, first_row
 from clia.space.events import read_events
 from clia.values import refs as names
 from clia.values.types import DECISION
@@ -183,7 +183,7 @@ class Health:
             transaction.values.put(records.key(LIVE, agent, session), dict(row))
             transaction.values.delete(records.key(ENDED, agent, session))
             _count(transaction, agent, session)
-            self._tell(transaction, agent, session, row, Said("", {}, waited={each[0] for each in row["pending"]}))
+            self._tell(transaction, agent, session, row, StepSummary("", {}, waited={each[0] for each in row["pending"]}))
         return True
 
     def _put_ended(self, agent: str, session: str, events: list[StreamEntry]) -> bool:
@@ -209,9 +209,9 @@ class Health:
             kept = view.values.get(key)
             if kept is None:
                 return
-            standing = Standing(agent, session, row_from(row))
-            way = read_way(view, standing)
-        if self._replay.can_use(standing, way):
+            live = LiveSession(agent, session, session_row(row))
+            path = read_replay_path(view, live)
+        if self._replay.can_use(live, path):
             return
         done = False
         if repair:
@@ -245,8 +245,10 @@ class Health:
             self._tell(transaction, agent, session, row)
         return True
 
-    def _tell(self, transaction: Transaction, agent: str, session: str, row: Mapping[str, Any], said: Said | None = None) -> None:
-        news = told(agent, session, row, self._transitions.now(), said)
+    def _tell(
+        self, transaction: Transaction, agent: str, session: str, row: Mapping[str, Any], said: StepSummary | None = None
+    ) -> None:
+        news = feed_append(agent, session, row, self._transitions.now(), said)
         transaction.streams.append(news.stream, news.bodies)
 
     # What only git remembers
@@ -285,7 +287,7 @@ class Health:
         number = _number(commit.request, session)
         for call in turn.pending:
             if call.number == number:
-                return Resumed(number, asked(call), json.loads(commit.value), None, head, commit.by, None)
+                return Resumed(number, request_hash(call), json.loads(commit.value), None, head, commit.by, None)
         return None
 
     def _restore(self, agent: str, head: str) -> bool:
@@ -341,5 +343,5 @@ def _essence(row: Mapping[str, Any]) -> Any:
     """What must agree: all but the times."""
     if not is_sound(row):
         return None
-    pending = asked_all(row_from(row).pending)
+    pending = request_hashes(session_row(row).pending)
     return [row.get(key) for key in ("flow", "name", "status", "started_at", "done", "end")], pending

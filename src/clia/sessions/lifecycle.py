@@ -22,10 +22,10 @@ from clia.errors import (
     StaleRequest,
 )
 from clia.sessions import records
-from clia.sessions.checkpoints import counts_of, damaged, last_ask, last_number, live_row
+from clia.sessions.checkpoints import counts_of, damaged_row, last_ask, last_number, live_row
 from clia.sessions.model import CANCELLED, DIVERGED, SUSPENDED, Request, Session, all_requests, is_for_people, is_human, requests_of
-from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, asked, is_sound, row_from, sound_rows
-from clia.sessions.replay import Standing
+from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, Origin, Resumed, is_sound, request_hash, session_row, sound_rows
+from clia.sessions.replay import LiveSession
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.values.json_values import CannotCross, crossing, inward
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from clia.engine.records import FlowAnswer, FlowCall
     from clia.sessions.flows import Flows
     from clia.sessions.replay import Replay
-    from clia.sessions.transitions import Step, Transitions
+    from clia.sessions.transitions import Transition, Transitions
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.store.interface import Transaction
 
 
-class Asked(NamedTuple):
+class PendingCall(NamedTuple):
     """One pending call of a live session."""
 
-    standing: Standing
+    live: LiveSession
     call: FlowCall
 
     @property
     def id(self) -> str:
-        return f"{self.standing.session}.{self.call.number}"
+        return f"{self.live.session}.{self.call.number}"
 
 
 class Lifecycle:
@@ -152,10 +152,10 @@ class Lifecycle:
             session, counts = self._next(agent, only_asks=only_asks)
             origin = Origin(cid, called or name, given, self._seed(), self._transitions.now(), timezone, self._replay.version)
             extra = {"on": head, "by": self.by(None)}
-            with self._replay.beginning(agent, session, origin) as going:
-                step = self._transitions.opened(agent, session, origin, going.turn, extra, [(COUNTS + agent, counts)])
+            with self._replay.beginning(agent, session, origin) as result:
+                step = self._transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
                 self._transitions.write(step, 0)
-                going.written(step.row)
+                result.written(step.row)
         return self.made(agent, session, dict(step.row))
 
     def _next(self, agent: str, *, only_asks: bool) -> tuple[str, dict[str, int]]:
@@ -190,34 +190,36 @@ class Lifecycle:
         with self._envelope.at_work(agent):
             self._core.own_head(agent)
             found = self.find(agent, request_id, for_people=False)
-            text = f"session {found.standing.session} resumed: {found.call.kind} ({found.id}) answered by {who}"
+            text = f"session {found.live.session} resumed: {found.call.kind} ({found.id}) answered by {who}"
             if clean.error is not None:
-                text = f"session {found.standing.session} resumed: {found.call.kind} ({found.id}) given up: {clean.error}"
-            resumed = Resumed(found.call.number, asked(found.call), clean.value, clean.error, None, who, self._transitions.now())
+                text = f"session {found.live.session} resumed: {found.call.kind} ({found.id}) given up: {clean.error}"
+            resumed = Resumed(
+                found.call.number, request_hash(found.call), clean.value, clean.error, None, who, self._transitions.now()
+            )
             with self.answered(found, resumed, text, {"request": found.id}) as step:
-                self._transitions.write(step, found.standing.row.end)
-        return self.made(agent, found.standing.session, dict(step.row))
+                self._transitions.write(step, found.live.row.end)
+        return self.made(agent, found.live.session, dict(step.row))
 
     @contextmanager
-    def answered(self, found: Asked, resumed: Resumed, text: str, data: dict[str, Any]) -> Iterator[Step]:
+    def answered(self, found: PendingCall, resumed: Resumed, text: str, data: dict[str, Any]) -> Iterator[Transition]:
         """The step that an answer leads to; the block writes it. A replay that departs from the record ends the session."""
         with ExitStack() as stack:
             try:
-                going_on = self._replay.going_on(found.standing, resumed.call, resumed.answer())
-                going = stack.enter_context(going_on)
+                going_on = self._replay.going_on(found.live, resumed.call, resumed.answer())
+                result = stack.enter_context(going_on)
             except Nondeterminism as err:
-                self._diverged(found.standing, err)
+                self._diverged(found.live, err)
                 raise
-            step = self._transitions.moved(found.standing, resumed, going.turn, going.snapshot, (text, data))
+            step = self._transitions.moved(found.live, resumed, result.turn, result.snapshot, (text, data))
             yield step
-            going.written(step.row)
+            result.written(step.row)
 
-    def _diverged(self, standing: Standing, err: Nondeterminism) -> None:
+    def _diverged(self, live: LiveSession, err: Nondeterminism) -> None:
         reason = {"reason": "diverged", "message": err.message, **err.fields}
-        step = self._transitions.stopped(standing, DIVERGED, reason, f"session {standing.session} diverged")
-        self._transitions.write(step, standing.row.end)
+        step = self._transitions.stopped(live, DIVERGED, reason, f"session {live.session} diverged")
+        self._transitions.write(step, live.row.end)
 
-    def find(self, agent: str, request_id: str | None, *, for_people: bool) -> Asked:
+    def find(self, agent: str, request_id: str | None, *, for_people: bool) -> PendingCall:
         """The pending call that an answer is for."""
         wanted = None if request_id is None else check_text(request_id, "request")
         below = len(LIVE) + len(agent) + 1
@@ -227,12 +229,12 @@ class Lifecycle:
             wanted = _only(agent, rows, for_people=for_people)
         session, _, number = wanted.rpartition(".")
         if session in rows:
-            standing = Standing(agent, session, row_from(rows[session]))
-            for call in standing.row.pending:
+            live = LiveSession(agent, session, session_row(rows[session]))
+            for call in live.row.pending:
                 if str(call.number) == number:
                     self._check_running(rows[session]["name"])
                     _check_route(agent, wanted, call, for_people=for_people)
-                    return Asked(standing, call)
+                    return PendingCall(live, call)
         raise self._gone(agent, session, number, wanted)
 
     def _gone(self, agent: str, session: str, number: str, request_id: str) -> StaleRequest | NotFound:
@@ -264,15 +266,15 @@ class Lifecycle:
             with self._core.store.reading() as view:
                 chosen = self._last(view, agent) if session is None else check_text(session, "session")
                 row = None if chosen is None else view.values.get(records.key(LIVE, agent, chosen))
-            standing = (
-                None if chosen is None or row is None else Standing(agent, chosen, row_from(_sound(agent, chosen, row.value)))
+            live = (
+                None if chosen is None or row is None else LiveSession(agent, chosen, session_row(_sound(agent, chosen, row.value)))
             )
-            if standing is None:
+            if live is None:
                 raise self._not_live(agent, chosen)
             said = {"reason": CANCELLED, "message": why, "by": self.by(None)}
-            step = self._transitions.stopped(standing, CANCELLED, said, f"session {standing.session} cancelled by {said['by']}")
-            self._transitions.write(step, standing.row.end)
-        return self.made(agent, standing.session, dict(step.row))
+            step = self._transitions.stopped(live, CANCELLED, said, f"session {live.session} cancelled by {said['by']}")
+            self._transitions.write(step, live.row.end)
+        return self.made(agent, live.session, dict(step.row))
 
     def _not_live(self, agent: str, session: str | None) -> NotFound | Conflict:
         if session is None:
@@ -365,7 +367,7 @@ def no_session(agent: str, session: str | None) -> NotFound:
 
 def _sound(agent: str, session: str, row: Any) -> dict[str, Any]:
     if not is_sound(row):
-        raise damaged(agent, session)
+        raise damaged_row(agent, session)
     found: dict[str, Any] = row
     return found
 

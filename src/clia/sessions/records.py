@@ -67,7 +67,7 @@ class Snapshot(NamedTuple):
     pending: tuple[FlowCall, ...]
 
 
-class Row(NamedTuple):
+class SessionRow(NamedTuple):
     """A live session as far as a list shows it."""
 
     flow: str
@@ -104,19 +104,19 @@ def split(text: str) -> tuple[str, str]:
     return agent, session
 
 
-def asked(call: FlowCall) -> str:
+def request_hash(call: FlowCall) -> str:
     """What a recorded answer remembers of the request: another request at its place means another run."""
     text = json.dumps([call.number, call.kind, call.tag, call.payload], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
-def asked_all(calls: Iterable[FlowCall]) -> list[str]:
-    return [asked(call) for call in calls]
+def request_hashes(calls: Iterable[FlowCall]) -> list[str]:
+    return [request_hash(call) for call in calls]
 
 
-def row_from(made: Mapping[str, Any]) -> Row:
+def session_row(made: Mapping[str, Any]) -> SessionRow:
     calls = made["pending"]
-    return Row(
+    return SessionRow(
         made["flow"],
         made["name"],
         made["status"],

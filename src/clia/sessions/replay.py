@@ -1,6 +1,6 @@
 """Bringing a run back to where it was.
 
-Invariant: replay is the truth. A snapshot only saves the way there, and is used only where engine, flow, position and bytes
+Invariant: replay is the truth. A snapshot only saves the path there, and is used only where engine, flow, position and bytes
 are those it was written with; whatever is wrong with it, the run is replayed from its first event. A replay that asks for
 something else than what was recorded is no replay: ``Nondeterminism``, and nothing is changed.
 """
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from clia.engine.records import INHERITED, LIMIT, LOST, Failure, Turn
 from clia.errors import EngineError, Nondeterminism
 from clia.sessions import records
-from clia.sessions.records import Journal, Snapshot, asked, asked_all, row_from, snapshot_from
+from clia.sessions.records import Journal, Snapshot, request_hash, request_hashes, session_row, snapshot_from
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.engine.records import Engine, FlowAnswer, FlowProgram, FlowRun
-    from clia.sessions.records import Origin, Resumed, Row
+    from clia.sessions.records import Origin, Resumed, SessionRow
     from clia.store.interface import Store, Transaction
 
 
-EVERY = 4
+SNAPSHOT_INTERVAL = 4
 """A snapshot each so many resumes: replaying fewer costs about as much as loading one."""
 
 
 _LOSSES = 3
 
 
-class Standing(NamedTuple):
+class LiveSession(NamedTuple):
     """A live session as its row shows it."""
 
     agent: str
     session: str
-    row: Row
+    row: SessionRow
 
 
-class Way(NamedTuple):
+class ReplayPath(NamedTuple):
     """How to get to where a session is: by its snapshot and the resumes since, where there is one."""
 
     origin: Origin
@@ -52,7 +52,7 @@ class Way(NamedTuple):
     tail: Sequence[Resumed]
 
 
-class Going:
+class TurnResult:
     """A run that took a turn. Who wrote down where it led to says so: then it is kept for the next answer."""
 
     def __init__(self, run: FlowRun | None, turn: Turn, snapshot: list[Any] | None = None) -> None:
@@ -69,14 +69,14 @@ class Going:
 class Replay:
     """Keeps the runs it went on with last, in case that the next answer is for the same session."""
 
-    def __init__(self, engine: Engine, store: Store, source: Callable[[str], str], shelf: Shelf, place: Hashable) -> None:
+    def __init__(self, engine: Engine, store: Store, source: Callable[[str], str], kept_runs: KeptRuns, place: Hashable) -> None:
         self._engine = engine
         self._store = store
         self._source = source
-        self._shelf = shelf
+        self._kept_runs = kept_runs
         self._place = place
         self._closed = False
-        shelf.join(place)
+        kept_runs.join(place)
 
     @property
     def version(self) -> str:
@@ -86,17 +86,17 @@ class Replay:
         """Lets the runs go that are kept, unless another handle on the place is open."""
         if not self._closed:
             self._closed = True
-            self._shelf.leave(self._place)
+            self._kept_runs.leave(self._place)
 
     def program(self, origin: Origin) -> FlowProgram:
         return origin.program(self._source(origin.flow))
 
     @contextmanager
-    def beginning(self, agent: str, session: str, origin: Origin) -> Iterator[Going]:
+    def beginning(self, agent: str, session: str, origin: Origin) -> Iterator[TurnResult]:
         """A new run, up to its first requests. The block writes it down; then the run is kept."""
         run, turn = self._begun(origin)
-        with self._kept(Going(run, turn), agent, session) as going:
-            yield going
+        with self._keeping(TurnResult(run, turn), agent, session) as result:
+            yield result
 
     def _begun(self, origin: Origin) -> tuple[FlowRun | None, Turn]:
         losses: list[str] = []
@@ -107,35 +107,35 @@ class Replay:
         return None, _died_of(losses)
 
     @contextmanager
-    def going_on(self, standing: Standing, number: int, answer: FlowAnswer) -> Iterator[Going]:
+    def going_on(self, live: LiveSession, number: int, answer: FlowAnswer) -> Iterator[TurnResult]:
         """Where an answer leads to, and a snapshot of it where one is due. The block writes it down; then the run is kept."""
-        run, turn = self._answered(standing, number, answer)
-        with self._kept(Going(run, turn), standing.agent, standing.session) as going:
-            done = standing.row.done + 1
-            if run is not None and not turn.ended and done - standing.row.kept >= EVERY:
-                going.snapshot = self.snapshot(run, standing.row.flow, done)
-                if going.snapshot is None:
-                    going.run = None  # its worker cannot even make a snapshot
+        run, turn = self._answered(live, number, answer)
+        with self._keeping(TurnResult(run, turn), live.agent, live.session) as result:
+            done = live.row.done + 1
+            if run is not None and not turn.ended and done - live.row.kept >= SNAPSHOT_INTERVAL:
+                result.snapshot = self.snapshot(run, live.row.flow, done)
+                if result.snapshot is None:
+                    result.run = None  # its worker cannot even make a snapshot
                     release(run)
-            yield going
+            yield result
 
     @contextmanager
-    def _kept(self, going: Going, agent: str, session: str) -> Iterator[Going]:
+    def _keeping(self, result: TurnResult, agent: str, session: str) -> Iterator[TurnResult]:
         try:
-            yield going
+            yield result
         except BaseException:
-            release(going.run)
+            release(result.run)
             raise
-        if going.run is None or going.turn.ended or going.row is None:
-            release(going.run)
+        if result.run is None or result.turn.ended or result.row is None:
+            release(result.run)
         else:
-            self._shelf.put(Key(self._place, agent, session), row_from(going.row), going.run)
+            self._kept_runs.put(RunKey(self._place, agent, session), session_row(result.row), result.run)
 
-    def _answered(self, standing: Standing, number: int, answer: FlowAnswer) -> tuple[FlowRun | None, Turn]:
+    def _answered(self, live: LiveSession, number: int, answer: FlowAnswer) -> tuple[FlowRun | None, Turn]:
         """A worker may be lost to anything, and the turn is taken again; a flow that several workers died of has failed."""
         losses: list[str] = []
         while len(losses) < _LOSSES:
-            run = self._there(standing)
+            run = self._there(live)
             with _counted(losses):
                 try:
                     return run, run.answer(number, answer)
@@ -144,53 +144,53 @@ class Replay:
                     raise
         return None, _died_of(losses)
 
-    def _there(self, standing: Standing) -> FlowRun:
-        """The same as ``at``, tried again where a worker was lost. That it was lost on the way says nothing of the answer."""
+    def _there(self, live: LiveSession) -> FlowRun:
+        """The same as ``at``, tried again where a worker was lost. That it was lost on the path says nothing of the answer."""
         losses: list[str] = []
         while len(losses) < _LOSSES:
             with _counted(losses):
-                return self.at(standing)
-        return self.at(standing)
+                return self.at(live)
+        return self.at(live)
 
-    def at(self, standing: Standing) -> FlowRun:
+    def at(self, live: LiveSession) -> FlowRun:
         """The run of a live session, waiting for what its row says."""
-        held = self._shelf.take(Key(self._place, standing.agent, standing.session), standing.row)
-        if held is not None:
-            return held
-        way = None
-        if standing.row.kept:
+        kept_run = self._kept_runs.take(RunKey(self._place, live.agent, live.session), live.row)
+        if kept_run is not None:
+            return kept_run
+        path = None
+        if live.row.kept:
             with self._store.reading() as view:
-                way = read_way(view, standing)
-        return (way and self._quick(standing, way)) or _waiting(self._whole(standing), standing.row)
+                path = read_replay_path(view, live)
+        return (path and self._quick(live, path)) or _waiting(self._whole(live), live.row)
 
-    def _quick(self, standing: Standing, way: Way) -> FlowRun | None:
+    def _quick(self, live: LiveSession, path: ReplayPath) -> FlowRun | None:
         """By the snapshot; None where there is none that can be used."""
-        made = way.snapshot
-        if made is None or not self._is_usable(made, standing, way):
+        made = path.snapshot
+        if made is None or not self._is_usable(made, live, path):
             return None
         try:
-            run = self._engine.load(self.program(way.origin), base64.b64decode(made.data), made.pending)
-            return _waiting(_on(run, way.tail, made.done), standing.row)
+            run = self._engine.load(self.program(path.origin), base64.b64decode(made.data), made.pending)
+            return _waiting(_on(run, path.tail, made.done), live.row)
         except (EngineError, Nondeterminism, _TooSlow, ValueError):
             return None  # only the record can say that a run departs from it
 
-    def can_use(self, standing: Standing, way: Way) -> bool:
+    def can_use(self, live: LiveSession, path: ReplayPath) -> bool:
         """Whether a live session's snapshot leads to where the session is."""
-        run = self._quick(standing, way)
+        run = self._quick(live, path)
         release(run)
         return run is not None
 
-    def _is_usable(self, made: Snapshot, standing: Standing, way: Way) -> bool:
-        known = made.engine == self._engine.version and made.flow == way.origin.flow
-        return known and made.done + len(way.tail) == standing.row.done and made.digest == _digest(made.data)
+    def _is_usable(self, made: Snapshot, live: LiveSession, path: ReplayPath) -> bool:
+        known = made.engine == self._engine.version and made.flow == path.origin.flow
+        return known and made.done + len(path.tail) == live.row.done and made.digest == _digest(made.data)
 
-    def _whole(self, standing: Standing) -> FlowRun:
+    def _whole(self, live: LiveSession) -> FlowRun:
         with self._store.reading() as view:
-            journal = records.read_journal(view, standing.agent, standing.session)
+            journal = records.read_journal(view, live.agent, live.session)
         return self.run(journal)
 
     def run(self, journal: Journal) -> FlowRun:
-        """A run rebuilt from its events. A limit that strikes on the way says the machine is slow, not that the flow failed."""
+        """A run rebuilt from its events. A limit that strikes on the path says the machine is slow, not that the flow failed."""
         try:
             return self._run(journal, patient=False)
         except _TooSlow:
@@ -215,8 +215,8 @@ class Replay:
         return [count, self._engine.version, flow, _digest(data), data, [list(call) for call in run.turn.pending]]
 
 
-def read_way(view: Transaction, standing: Standing) -> Way:
-    agent, session, row = standing
+def read_replay_path(view: Transaction, live: LiveSession) -> ReplayPath:
+    agent, session, row = live
     kept = view.values.get(records.key(records.SNAPSHOT, agent, session))
     snapshot = snapshot_from(kept.value) if kept is not None else None
     behind = 0 if snapshot is None else row.done - snapshot.done
@@ -224,7 +224,7 @@ def read_way(view: Transaction, standing: Standing) -> Way:
     if behind > 0:
         stream = records.stream(agent, session)
         tail = records.resumes_in(view.streams.read(stream, after=row.end - behind), stream)
-    return Way(records.read_origin(view, agent, session), snapshot, tail)
+    return ReplayPath(records.read_origin(view, agent, session), snapshot, tail)
 
 
 @contextmanager
@@ -263,7 +263,7 @@ def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:
         for position, each in enumerate(resumes, before):
             open_calls = {call.number: call for call in run.turn.pending}
             call = open_calls.get(each.call)
-            if call is None or asked(call) != each.asked:
+            if call is None or request_hash(call) != each.asked:
                 raise nondeterminism(position, f"an answer to call {each.call}", run.turn)
             run.answer(each.call, each.answer())
             _no_limit(run)
@@ -273,9 +273,9 @@ def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:
     return run
 
 
-def _waiting(run: FlowRun, row: Row) -> FlowRun:
+def _waiting(run: FlowRun, row: SessionRow) -> FlowRun:
     """The run, which must wait for what the session's row says."""
-    if asked_all(row.pending) != asked_all(run.turn.pending):
+    if request_hashes(row.pending) != request_hashes(run.turn.pending):
         release(run)
         raise nondeterminism(row.done, describe(Turn(pending=row.pending)), run.turn)
     return run
@@ -299,7 +299,7 @@ def describe(turn: Turn) -> str:
         return f"a failure: {turn.failure.message}"
     if turn.ended:
         return "an end"
-    return " and ".join(f"call {call.number} ({call.kind}, {asked(call)[:8]})" for call in turn.pending)
+    return " and ".join(f"call {call.number} ({call.kind}, {request_hash(call)[:8]})" for call in turn.pending)
 
 
 # Runs that are kept for the next answer.
@@ -307,7 +307,7 @@ def describe(turn: Turn) -> str:
 SIZE = 4
 
 
-class Key(NamedTuple):
+class RunKey(NamedTuple):
     """Whose run it is. The place is a store with its engine: copies of a space have the same agents and sessions."""
 
     place: Hashable
@@ -315,12 +315,12 @@ class Key(NamedTuple):
     session: str
 
 
-class Shelf:
+class KeptRuns:
     """Threads may share it. The run that was put there first goes first."""
 
     def __init__(self, size: int = SIZE) -> None:
         self._size = size
-        self._runs: OrderedDict[Key, tuple[Hashable, FlowRun]] = OrderedDict()
+        self._runs: OrderedDict[RunKey, tuple[Hashable, FlowRun]] = OrderedDict()
         self._handles: Counter[Hashable] = Counter()
         self._mutex = threading.Lock()
 
@@ -340,7 +340,7 @@ class Shelf:
         for run in gone:
             release(run)
 
-    def take(self, key: Key, row: Row) -> FlowRun | None:
+    def take(self, key: RunKey, row: SessionRow) -> FlowRun | None:
         """The run of a session that stands where it stood then; one that stands elsewhere is let go."""
         with self._mutex:
             there, run = self._runs.pop(key, (None, None))
@@ -349,7 +349,7 @@ class Shelf:
             return None
         return run
 
-    def put(self, key: Key, row: Row, run: FlowRun) -> None:
+    def put(self, key: RunKey, row: SessionRow, run: FlowRun) -> None:
         with self._mutex:
             gone = []
             if key.place not in self._handles:
@@ -364,7 +364,7 @@ class Shelf:
             release(each)
 
 
-def _stamp(row: Row) -> Hashable:
+def _stamp(row: SessionRow) -> Hashable:
     """What tells where a session stands. The times are in it: a store may be lost and come back with other answers."""
     return row.started_at, row.end, tuple(row.since.items())
 

@@ -35,7 +35,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ID_MAX = 64
 
 
-class Ran(NamedTuple):
+class SessionRun(NamedTuple):
     """A session as far as it is told of; what only the store knows is None where a trace is all that is left."""
 
     id: str
@@ -49,26 +49,26 @@ class Ran(NamedTuple):
     given: tuple[Resumed, ...] = ()
 
 
-class Traced(NamedTuple):
+class TracedEntry(NamedTuple):
     """An entry of a trace, and the commit that it is bound to; None while it is pending."""
 
     entry: Mapping[str, Any]
     commit: str | None = None
 
 
-class Story(NamedTuple):
+class AgentRecord(NamedTuple):
     """What is recorded of an agent."""
 
     agent: str
     parent: str | None = None
     commits: tuple[AgentCommit, ...] = ()  # its own, oldest first
-    traced: tuple[Traced, ...] = ()  # in the order they came
-    sessions: tuple[Ran, ...] = ()
+    traced: tuple[TracedEntry, ...] = ()  # in the order they came
+    sessions: tuple[SessionRun, ...] = ()
     title: str = ""
     meta: Mapping[str, Any] = {}  # of its briefing
 
 
-class Placed(NamedTuple):
+class PlacedEntry(NamedTuple):
     """An entry with its run and its time; ``identity`` is the same in every export."""
 
     run: str
@@ -81,10 +81,10 @@ class Placed(NamedTuple):
     redacted: int = 0
 
 
-class Window(NamedTuple):
+class SessionWindow(NamedTuple):
     """When a session was live."""
 
-    ran: Ran
+    ran: SessionRun
     start: int
     end: int
 
@@ -92,12 +92,12 @@ class Window(NamedTuple):
         return self.start <= at <= self.end
 
 
-class Runs(NamedTuple):
+class AgentRuns(NamedTuple):
     """An agent's story, each thing in its place."""
 
-    story: Story
-    entries: list[Placed]
-    windows: dict[str, Window]
+    story: AgentRecord
+    entries: list[PlacedEntry]
+    windows: dict[str, SessionWindow]
     commits: list[tuple[str, int, AgentCommit]]  # the run and the time of each
 
     def at(self, moment: int) -> str:
@@ -109,11 +109,11 @@ class Runs(NamedTuple):
         return next((at for _, at, commit in self.commits if commit.kind == SPAWN), None)
 
 
-def runs_of(story: Story) -> Runs:
+def runs_of(story: AgentRecord) -> AgentRuns:
     entries = _placed(story)
     windows = _windows(story.sessions, entries)
     commits = [(_run_of(each, windows), seconds(each.committer.at), each) for each in story.commits]
-    return Runs(story, entries, windows, commits)
+    return AgentRuns(story, entries, windows, commits)
 
 
 def nanoseconds(text: object) -> int | None:
@@ -137,12 +137,12 @@ def _bounded(at: int) -> int:
     return min(max(at, 0), LAST)
 
 
-def _placed(story: Story) -> list[Placed]:
+def _placed(story: AgentRecord) -> list[PlacedEntry]:
     runs = _by_order([each.entry for each in story.traced])
     made_at = {each.cid: seconds(each.committer.at) for each in story.commits}
     before = next(iter(made_at.values()), 0)
     seen: Counter[str] = Counter()
-    found: list[Placed] = []
+    found: list[PlacedEntry] = []
     for run, (entry, commit) in zip(runs, story.traced, strict=True):
         at = nanoseconds(entry.get("at"))
         before = before if at is None else at
@@ -150,7 +150,7 @@ def _placed(story: Story) -> list[Placed]:
         seen[identity] += 1
         data, count = entry.get("data"), entry.get("redacted")
         found.append(
-            Placed(
+            PlacedEntry(
                 run,
                 before,
                 str(entry.get("kind", ""))[:_ID_MAX],
@@ -197,9 +197,9 @@ def session_of(entry: Mapping[str, Any]) -> str | None:
     return session if known else None
 
 
-def _windows(sessions: Iterable[Ran], entries: Sequence[Placed]) -> dict[str, Window]:
+def _windows(sessions: Iterable[SessionRun], entries: Sequence[PlacedEntry]) -> dict[str, SessionWindow]:
     """Every session that the store or a trace knows, in the order that they began."""
-    told: dict[str, list[Placed]] = {}
+    told: dict[str, list[PlacedEntry]] = {}
     for each in entries:
         if each.run != ITSELF:
             told.setdefault(each.run, []).append(each)
@@ -209,23 +209,23 @@ def _windows(sessions: Iterable[Ran], entries: Sequence[Placed]) -> dict[str, Wi
     return {each.ran.id: each for each in found}
 
 
-def _told(run: str, placed: Sequence[Placed]) -> Ran:
+def _told(run: str, placed: Sequence[PlacedEntry]) -> SessionRun:
     """A session of which only its trace is left."""
     said = [each.data for each in placed if each.kind == SESSION]
     status = str(said[-1].get("status", "")) if said else ""
-    return Ran(run, status, "", None if status in (SUSPENDED, RUNNING) else "")
+    return SessionRun(run, status, "", None if status in (SUSPENDED, RUNNING) else "")
 
 
-def _window(ran: Ran, placed: Sequence[Placed]) -> Window:
+def _window(ran: SessionRun, placed: Sequence[PlacedEntry]) -> SessionWindow:
     times = [each.at for each in placed]
     start, end = nanoseconds(ran.start), nanoseconds(ran.end)
     first = min(times, default=0) if start is None else start
     if ran.end is None:
-        return Window(ran, first, LAST)  # it is live
-    return Window(ran, first, max(first, max(times, default=0) if end is None else end))
+        return SessionWindow(ran, first, LAST)  # it is live
+    return SessionWindow(ran, first, max(first, max(times, default=0) if end is None else end))
 
 
-def _run_of(commit: AgentCommit, windows: dict[str, Window]) -> str:
+def _run_of(commit: AgentCommit, windows: dict[str, SessionWindow]) -> str:
     """A decision says which session it answered; any other commit carries the flow of the session that was live."""
     if commit.kind == SPAWN:
         return ITSELF

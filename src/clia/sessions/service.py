@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.health import Ailment
     from clia.sessions.model import Decision, Flow, Session
-    from clia.sessions.replay import Shelf
+    from clia.sessions.replay import KeptRuns
     from clia.space.agents import Agents
     from clia.space.behaviour_chains import BehaviourChains
     from clia.space.commits import Commits
@@ -48,7 +48,7 @@ class Running(NamedTuple):
     """What sessions need beside the space."""
 
     engine: Engine
-    shelf: Shelf  # shared by all spaces of a process, as the engine is
+    shelf: KeptRuns  # shared by all spaces of a process, as the engine is
     place: Hashable  # which store and which engine: handles on the same place may go on with each other's runs
     queue: Queue
     seed: Callable[[], str]  # another one for each session

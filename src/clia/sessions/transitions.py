@@ -12,7 +12,7 @@ from clia.engine.records import LIMIT
 from clia.errors import StaleRef
 from clia.sessions import records
 from clia.sessions.model import FAILED, FINISHED, SUSPENDED
-from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, Row, resumed_event
+from clia.sessions.records import ASK, ENDED, LIVE, OVER, SNAPSHOT, SessionRow, resumed_event
 from clia.space.envelope import Append, Intent, RefMove, settle
 from clia.space.events import write_event
 from clia.space.traces import stream as trace_stream
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from clia.engine.records import Failure, Turn
     from clia.sessions.records import Origin, Resumed
-    from clia.sessions.replay import Standing
+    from clia.sessions.replay import LiveSession
     from clia.space.core import Core
     from clia.space.envelope import Envelope
     from clia.space.traces import Traces
@@ -36,7 +36,7 @@ NOWHERE = RefMove("", None, "")
 _ERROR_MAX = 200
 
 
-class Said(NamedTuple):
+class StepSummary(NamedTuple):
     """What a step is about: for its trace, and for those who watch."""
 
     text: str
@@ -45,19 +45,19 @@ class Said(NamedTuple):
     waited: Collection[int] = ()  # the calls that were pending before
 
 
-class Ending(NamedTuple):
+class SessionEnding(NamedTuple):
     """How a session ended, for git: statistics see what never committed."""
 
     body: Mapping[str, Any]
     subject: str
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """One transition, ready to be written: changes of the store as an intent carries them, and the end if it is one."""
 
     intent: Intent
     row: Mapping[str, Any]  # as it is afterwards
-    ending: Ending | None = None
+    ending: SessionEnding | None = None
 
 
 class Transitions:
@@ -71,29 +71,31 @@ class Transitions:
 
     def opened(
         self, agent: str, session: str, origin: Origin, turn: Turn, extra: Mapping[str, Any], puts: Sequence[tuple[str, Any]]
-    ) -> Step:
+    ) -> Transition:
         """A session that has just started."""
         events = records.opening(origin, (), extra)
         text = f"session {session} started: flow {origin.name} ({origin.flow[:12]})"
         row = self.row(first_row(origin, 0, len(events), extra), turn)
-        return self._step(agent, session, events, row, turn, Said(text, {}), puts=puts)
+        return self._step(agent, session, events, row, turn, StepSummary(text, {}), puts=puts)
 
-    def moved(self, standing: Standing, resumed: Resumed, turn: Turn, snapshot: Any, said: tuple[str, Mapping[str, Any]]) -> Step:
+    def moved(
+        self, live: LiveSession, resumed: Resumed, turn: Turn, snapshot: Any, said: tuple[str, Mapping[str, Any]]
+    ) -> Transition:
         """A session after an answer; with a new snapshot, where there is one."""
-        row = standing.row
+        row = live.row
         after = self.row(
             row._replace(done=row.done + 1, end=row.end + 1, kept=row.done + 1 if snapshot is not None else row.kept), turn
         )
-        puts = [(records.key(SNAPSHOT, standing.agent, standing.session), snapshot)] if snapshot is not None else []
-        news = Said(*said, resumed, {call.number for call in row.pending})
-        return self._step(standing.agent, standing.session, [resumed_event(resumed)], after, turn, news, puts=puts)
+        puts = [(records.key(SNAPSHOT, live.agent, live.session), snapshot)] if snapshot is not None else []
+        news = StepSummary(*said, resumed, {call.number for call in row.pending})
+        return self._step(live.agent, live.session, [resumed_event(resumed)], after, turn, news, puts=puts)
 
-    def stopped(self, standing: Standing, status: str, reason: Mapping[str, Any], text: str) -> Step:
+    def stopped(self, live: LiveSession, status: str, reason: Mapping[str, Any], text: str) -> Transition:
         """A session that ends without another answer: cancelled, or diverged."""
-        row = standing.row.to_json() | {"status": status, "failure": dict(reason)}
-        return self._over(standing.agent, standing.session, [], row, Said(text, {}))
+        row = live.row.to_json() | {"status": status, "failure": dict(reason)}
+        return self._over(live.agent, live.session, [], row, StepSummary(text, {}))
 
-    def row(self, row: Row, turn: Turn) -> dict[str, Any]:
+    def row(self, row: SessionRow, turn: Turn) -> dict[str, Any]:
         """A row that waits for what a turn waits for; since now, unless it did so before."""
         now = timestamp(self._core.clock(), "milliseconds")  # a timer counts from here
         since = {call.number: row.since.get(call.number, now) for call in turn.pending}
@@ -106,19 +108,19 @@ class Transitions:
         events: list[dict[str, Any]],
         row: dict[str, Any],
         turn: Turn,
-        said: Said,
+        said: StepSummary,
         *,
         puts: Sequence[tuple[str, Any]] = (),
-    ) -> Step:
+    ) -> Transition:
         if turn.ended:
             row = row | _outcome(turn)
             return self._over(agent, session, events, row, said, turn.printed, puts)
         waits = ", ".join(f"{call.kind} ({session}.{call.number})" for call in turn.pending)
         trace = self._trace(agent, session, SUSPENDED, said._replace(text=f"{said.text}; waits for {waits}"), turn.printed)
-        news = told(agent, session, row, trace.bodies[-1]["at"], said)
+        news = feed_append(agent, session, row, trace.bodies[-1]["at"], said)
         appends = (Append(records.stream(agent, session), tuple(events), row["end"]), trace, news)
         intent = Intent(agent, "session", NOWHERE, appends=appends, puts=((records.key(LIVE, agent, session), row), *puts))
-        return Step(intent, row)
+        return Transition(intent, row)
 
     def _over(
         self,
@@ -126,10 +128,10 @@ class Transitions:
         session: str,
         events: list[dict[str, Any]],
         row: dict[str, Any],
-        said: Said,
+        said: StepSummary,
         printed: str = "",
         puts: Sequence[tuple[str, Any]] = (),
-    ) -> Step:
+    ) -> Transition:
         status, at = row["status"], self.now()
         failure = self._core.clean.value(row.get("failure"))  # a flow puts its message together itself, and it goes into git
         row = row | {"failure": failure} if failure else row
@@ -140,21 +142,21 @@ class Transitions:
         appends = (
             Append(records.stream(agent, session), (*events, over), after["end"]),
             self._trace(agent, session, status, said._replace(text=f"{said.text}; {status}{why}"), printed),
-            told(agent, session, after, at, said),
+            feed_append(agent, session, after, at, said),
         )
         gone = tuple(records.key(prefix, agent, session) for prefix in (LIVE, SNAPSHOT))
         kept = [put for put in puts if put[0] not in gone]
         intent = Intent(
             agent, "session", NOWHERE, appends=appends, puts=((records.key(ENDED, agent, session), after), *kept), deletes=gone
         )
-        return Step(intent, after, None if session.startswith(ASK) else _ending(agent, session, after))
+        return Transition(intent, after, None if session.startswith(ASK) else _ending(agent, session, after))
 
-    def _trace(self, agent: str, session: str, status: str, said: Said, printed: str) -> Append:
+    def _trace(self, agent: str, session: str, status: str, said: StepSummary, printed: str) -> Append:
         data = {"session": session, "status": status, **said.data}
         entries = [self._traces.made("flow", printed)] if printed else []
         return Append(trace_stream(agent), (*entries, self._traces.made("session", said.text, data)))
 
-    def write(self, step: Step, expected: int) -> None:
+    def write(self, step: Transition, expected: int) -> None:
         """Writes a step that moves no branch. ``expected``: how far the session's stream went when it was read."""
         core = self._core
         agent = step.intent.agent
@@ -173,7 +175,7 @@ class Transitions:
                 continue  # plain git moved the chain
             return
 
-    def end_move(self, agent: str, ending: Ending) -> RefMove:
+    def end_move(self, agent: str, ending: SessionEnding) -> RefMove:
         """The end, appended to the agent's events."""
         core = self._core
         ref = names.events(agent)
@@ -181,7 +183,7 @@ class Transitions:
         return RefMove(ref, tip, write_event(core, tip, core.agent_stamp(agent), ending.body, ending.subject))
 
 
-def told(agent: str, session: str, row: Mapping[str, Any], at: str, said: Said | None = None) -> Append:
+def feed_append(agent: str, session: str, row: Mapping[str, Any], at: str, said: StepSummary | None = None) -> Append:
     """What those who watch hear of a step: which requests wait and which was answered, never what was said in them."""
     resumed, waited = (None, ()) if said is None else (said.resumed, said.waited)
     waits = [{"id": f"{session}.{call}", "kind": kind} for call, kind, *_ in row["pending"]]
@@ -195,9 +197,11 @@ def told(agent: str, session: str, row: Mapping[str, Any], at: str, said: Said |
     return Append(FEED, ({**entry, "at": at},))
 
 
-def first_row(origin: Origin, done: int, end: int, extra: Mapping[str, Any]) -> Row:
+def first_row(origin: Origin, done: int, end: int, extra: Mapping[str, Any]) -> SessionRow:
     """The row of a session that goes on from here; what it waits for is to be said."""
-    return Row(origin.flow, origin.name, SUSPENDED, origin.started_at, done, end, (), {}, extra.get("forked"), extra.get("on"))
+    return SessionRow(
+        origin.flow, origin.name, SUSPENDED, origin.started_at, done, end, (), {}, extra.get("forked"), extra.get("on")
+    )
 
 
 def _outcome(turn: Turn) -> dict[str, Any]:
@@ -212,10 +216,10 @@ def failure_json(failure: Failure) -> dict[str, Any]:
     return made | ({"trace": failure.trace} if failure.trace and failure.reason != LIMIT else {})
 
 
-def _ending(agent: str, session: str, row: Mapping[str, Any]) -> Ending:
+def _ending(agent: str, session: str, row: Mapping[str, Any]) -> SessionEnding:
     body = {"event": "session-ended", "agent": agent, "session": session, "status": row["status"]}
     body |= {"flow": row["flow"], "name": row["name"], "started_at": row["started_at"], "ended_at": row["ended_at"]}
     body["resumes"] = row["done"]
     if row.get("failure"):
         body["reason"] = row["failure"].get("message", "")
-    return Ending(body, f"session {session} of {agent} {row['status']}: flow {row['name']}")
+    return SessionEnding(body, f"session {session} of {agent} {row['status']}: flow {row['name']}")

@@ -55,7 +55,7 @@ def title_of(owner: str) -> str:
     return owner if names.is_name(owner) else f"({owner.removeprefix('refs/clia/')})"
 
 
-class Taking:
+class Adoption:
     def __init__(self, core: Core) -> None:
         self._core = core
 
@@ -177,12 +177,12 @@ def fetch_rules(remote: str) -> list[str]:
     return [f"+{source}*:{names.TRACKING}{remote}/{kind}*" for kind, source in names.KINDS]
 
 
-class Exchange:
+class RemoteExchange:
     def __init__(self, core: Core, envelope: Envelope, workbench: GitWorkbench) -> None:
         self._core = core
         self._envelope = envelope
         self._workbench = workbench
-        self._taking = Taking(core)
+        self._taking = Adoption(core)
 
     def adopt(self, remote: str, continues: Callable[[str], bool]) -> list[Adopted]:
         """Takes over what was fetched from a remote. ``continues``: whether a chain of keys goes on from ours."""

@@ -34,7 +34,7 @@ CURRENT, VERSIONS, ADOPTED, RETIRED = "current", "versions/", "adopted/", "retir
 _KNOWN_MAX = 1000
 
 
-class State(NamedTuple):
+class ChainState(NamedTuple):
     """What a chain says now. ``adopted``: a person let it run here; ``retired``: it shall run no more, whoever let it before."""
 
     tip: str | None = None
@@ -50,7 +50,7 @@ class State(NamedTuple):
         return cid in self.versions and cid not in self.retired and (cid == self.current or cid in self.adopted)
 
 
-class Change(NamedTuple):
+class ChainChange(NamedTuple):
     """What is to happen to a version."""
 
     event: str
@@ -61,7 +61,7 @@ class Change(NamedTuple):
     said: Mapping[str, Any] = {}  # evidence, and what else is worth knowing later
 
 
-class Happened(NamedTuple):
+class ChainEntry(NamedTuple):
     """One commit on a chain, read."""
 
     commit: str
@@ -81,7 +81,7 @@ class BehaviourChains:
     def __init__(self, core: Core, envelope: Envelope) -> None:
         self._core = core
         self._envelope = envelope
-        self._states: dict[str, State] = {}  # by the tip that says so; what a commit says never changes
+        self._states: dict[str, ChainState] = {}  # by the tip that says so; what a commit says never changes
 
     def names(self) -> list[str]:
         return [name for name, _ in self.tips()]
@@ -91,13 +91,13 @@ class BehaviourChains:
         found = ((ref.removeprefix(names.BEHAVIOURS), tip) for ref, tip in self._core.refs.under(names.BEHAVIOURS))
         return [each for each in found if names.is_name(each[0])]
 
-    def state(self, name: str) -> State:
+    def state(self, name: str) -> ChainState:
         return self.at(self._core.refs.get(names.behaviour(name)))
 
-    def at(self, tip: str | None) -> State:
+    def at(self, tip: str | None) -> ChainState:
         """What a chain says at a commit of it."""
         if tip is None:
-            return State()
+            return ChainState()
         found = self._states.get(tip)
         if found is None:
             if len(self._states) >= _KNOWN_MAX:
@@ -109,7 +109,7 @@ class BehaviourChains:
         """Whether a person let a version run here, under any name."""
         return any(state.may_run(cid) for _, state in self.states())
 
-    def states(self) -> Iterator[tuple[str, State]]:
+    def states(self) -> Iterator[tuple[str, ChainState]]:
         """Each behaviour with what its chain says, sorted by name. One that cannot be read lets nothing run, and hides no other."""
         for name, tip in self.tips():
             try:
@@ -118,7 +118,7 @@ class BehaviourChains:
                 continue
             yield name, found
 
-    def history(self, tip: str) -> Iterator[Happened]:
+    def history(self, tip: str) -> Iterator[ChainEntry]:
         """What happened on a chain, newest first. What other clones did is there too, once chains are united."""
         for commit in self._core.graph.walk([tip]):
             text, trailers = parse_message(commit.message)
@@ -128,7 +128,7 @@ class BehaviourChains:
             body = event_of(commit) or {}
             event, evidence = body.get("event"), body.get("evidence")
             said = {key: each for key, each in body.items() if isinstance(each, str)}
-            yield Happened(
+            yield ChainEntry(
                 commit.cid,
                 event if event in EVENTS else DEFINE,
                 cid,
@@ -142,7 +142,7 @@ class BehaviourChains:
                 said.get("measure"),
             )
 
-    def change(self, name: str, decide: Callable[[State], Change | None]) -> State:
+    def change(self, name: str, decide: Callable[[ChainState], ChainChange | None]) -> ChainState:
         """Writes what ``decide`` makes of the chain as it is; nothing where it says None. The state afterwards."""
         core = self._core
         ref = names.behaviour(name)
@@ -162,7 +162,7 @@ class BehaviourChains:
                 core.reached("committed")
                 return self.at(new)
 
-    def _write(self, name: str, before: State, wanted: Change) -> str:
+    def _write(self, name: str, before: ChainState, wanted: ChainChange) -> str:
         core = self._core
         event, cid = wanted.event, wanted.cid
         body = {"event": event, "cid": cid, **wanted.said} | ({"was": before.current} if before.current else {})
@@ -171,7 +171,7 @@ class BehaviourChains:
         tree = core.objects.update_tree(before.tree, self._files(before, wanted))
         return core.objects.write_commit(tree, [before.tip] if before.tip else [], wanted.by, core.person_stamp(), whole)
 
-    def _files(self, before: State, wanted: Change) -> dict[str, TreeEntry | None]:
+    def _files(self, before: ChainState, wanted: ChainChange) -> dict[str, TreeEntry | None]:
         event, cid = wanted.event, wanted.cid
         write = self._core.objects.write_blob
         nothing = TreeEntry(FILE, write(b""))
@@ -196,7 +196,7 @@ def read_behaviour(objects: GitObjects, cid: str) -> Behaviour | None:
     return found if isinstance(found, Behaviour) else None
 
 
-def read_state(objects: GitObjects, tip: str) -> State:
+def read_state(objects: GitObjects, tip: str) -> ChainState:
     """What a chain says at a commit of it."""
     tree = objects.commit(tip).tree
     entries = objects.entries(tree)
@@ -206,7 +206,7 @@ def read_state(objects: GitObjects, tip: str) -> State:
     if current is not None and not any(path.startswith((ADOPTED, RETIRED)) for path in entries):
         adopted = versions  # written when only people could add a version; one was current then
     said = None if current is None else objects.blob(current.cid).decode("ascii", "replace").strip()
-    return State(tip, tree, said, versions, adopted, _listed(entries, RETIRED), marked=_listed(entries, ADOPTED))
+    return ChainState(tip, tree, said, versions, adopted, _listed(entries, RETIRED), marked=_listed(entries, ADOPTED))
 
 
 def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:
@@ -237,7 +237,7 @@ def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:
     return True
 
 
-def _current(core: Core, here: State, there: State) -> str | None:
+def _current(core: Core, here: ChainState, there: ChainState) -> str | None:
     """What is current after two chains parted: what was made so since, ours where both did."""
     base = core.graph.merge_base(here.tip or "", there.tip or "")
     before = None if base is None else read_state(core.objects, base).current
@@ -250,7 +250,7 @@ def _retired_since(core: Core, tip: str, other: str) -> frozenset[str]:
     return frozenset(str(body.get("cid")) for body in events if body.get("event") == RETIRE)
 
 
-def _kinds(objects: GitObjects, state: State) -> set[str]:
+def _kinds(objects: GitObjects, state: ChainState) -> set[str]:
     found = (_read_kind(objects, cid) for cid in sorted(state.versions))
     return {kind for kind in found if kind is not None}
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from clia.git.records import Checkout
     from clia.git.workbench import GitWorkbench
     from clia.space.commits import Commits
-    from clia.space.core import Core, Words
+    from clia.space.core import CommitText, Core
 
 
-class Places:
+class CheckoutPlaces:
     """Directories are absolute paths."""
 
     def __init__(self, core: Core, commits: Commits, workbench: GitWorkbench) -> None:
@@ -70,7 +70,7 @@ class Places:
                 return found
             at = above
 
-    def commit_dir(self, name: str, kind: str, directory: str, words: Words, *, base: str | None, with_trace: bool) -> str:
+    def commit_dir(self, name: str, kind: str, directory: str, words: CommitText, *, base: str | None, with_trace: bool) -> str:
         head = self._core.require_head(name)
         present = self._present(name, directory, head)
         start = base or (present.base if present else self._base_of(directory, head))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clia.sessions.checkpoints import Checkpoints
-    from clia.space.core import Core, Words
+    from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
     from clia.space.model import AgentCommit, Content
     from clia.space.registry import Registry
@@ -51,7 +51,7 @@ class Commits:
         raise InvalidInput("give files (the whole worktree) or changes (what is different)", code="files-or-changes")
 
     def commit(
-        self, name: str, kind: str, worktree: Worktree, words: Words, *, base: str | None = None, with_trace: bool = False
+        self, name: str, kind: str, worktree: Worktree, words: CommitText, *, base: str | None = None, with_trace: bool = False
     ) -> str:
         core = self._core
         names.check_name(name)

@@ -38,7 +38,7 @@ class Person(NamedTuple):
     email: str
 
 
-class Words(NamedTuple):
+class CommitText(NamedTuple):
     """What a caller says about an action: a message, and open fields."""
 
     message: str = ""
@@ -219,7 +219,7 @@ class Cleaner:
         check_depth(value)
         return self._redact_value(value)[0]
 
-    def words(self, words: Words) -> tuple[str, list[tuple[str, str]]]:
+    def words(self, words: CommitText) -> tuple[str, list[tuple[str, str]]]:
         """The message, and the trailer for open fields where there are any."""
         return self.text(words.message, "message"), self._meta(words.meta)
 

@@ -27,7 +27,7 @@ PURGED = "purge"
 """A history of notes was made anew; ``gone`` are the first commits of it that must not come back."""
 
 
-class Event(NamedTuple):
+class RecordedEvent(NamedTuple):
     cid: str
     at: int
     body: Mapping[str, Any]
@@ -51,12 +51,12 @@ def append_event(core: Core, ref: str, author: Stamp, body: Mapping[str, Any], s
         return made
 
 
-def read_events(core: Core, tip: str, after: str | None = None) -> Iterator[Event]:
+def read_events(core: Core, tip: str, after: str | None = None) -> Iterator[RecordedEvent]:
     """The events of a chain, newest first, without those that ``after`` reaches."""
     for commit in core.graph.walk([tip], [after] if after else []):
         body = event_of(commit)
         if body is not None:
-            yield Event(commit.cid, commit.committer.at, body)
+            yield RecordedEvent(commit.cid, commit.committer.at, body)
 
 
 def event_of(commit: Commit) -> dict[str, Any] | None:

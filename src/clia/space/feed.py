@@ -68,7 +68,7 @@ def trim(store: Store, keep: int = KEPT) -> int:
     return dropped
 
 
-class _Seen(NamedTuple):
+class _KnownRefs(NamedTuple):
     """The refs as the last look found them."""
 
     version: int  # of the record; ABSENT where nobody has looked yet
@@ -82,10 +82,10 @@ class _Seen(NamedTuple):
         return self.since is None
 
 
-_NOTHING = _Seen(ABSENT, None, {}, {}, {})
+_NOTHING = _KnownRefs(ABSENT, None, {}, {}, {})
 
 
-class Looking:
+class RefWatcher:
     """Keeps what it saw last: a look at a space where nothing happened reads one small value, and asks the refs what moved."""
 
     def __init__(self, core: Core) -> None:
@@ -140,7 +140,7 @@ class Looking:
         found = {key: cid for key, cid in self._found.items() if key not in now}
         return found | {key: cid for key, cid in now.items() if cid is not None}
 
-    def _seen(self) -> _Seen:
+    def _seen(self) -> _KnownRefs:
         with self._core.store.reading() as view:
             record = view.values.get(SEEN)
             if record is None:
@@ -150,7 +150,7 @@ class Looking:
             except (TypeError, KeyError, ValueError, AttributeError):
                 return _NOTHING._replace(version=record.version)  # damaged: what is there now is taken note of
 
-    def _read(self, view: Transaction, record: Versioned) -> _Seen:
+    def _read(self, view: Transaction, record: Versioned) -> _KnownRefs:
         last, since, versions = self._last, record.value["since"], {**record.value["versions"]}
         same = last.since == since
         if same and last.version == record.version:
@@ -161,9 +161,9 @@ class Looking:
         for name in versions:
             if name not in kept:
                 kept[name] = _bucket(view, name)
-        return _Seen(record.version, since, versions, kept, _joined(kept))
+        return _KnownRefs(record.version, since, versions, kept, _joined(kept))
 
-    def _tell(self, seen: _Seen, now: Mapping[str, str]) -> int:
+    def _tell(self, seen: _KnownRefs, now: Mapping[str, str]) -> int:
         core = self._core
         at = timestamp(core.clock())
         since = seen.since or timestamp(core.clock(), "milliseconds")
@@ -179,7 +179,7 @@ class Looking:
             if core.clone is not None:
                 entries = [entry for entry in entries if self._is_news(transaction, entry)]
             transaction.streams.append(FEED, entries)
-        self._last = _Seen(version, since, versions, {**seen.buckets, **made}, now)
+        self._last = _KnownRefs(version, since, versions, {**seen.buckets, **made}, now)
         return len(entries)
 
     def _entry(self, event: str, what: tuple[str, str], before: str | None, cid: str | None, at: str) -> dict[str, Any]:

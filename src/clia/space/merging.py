@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from clia.git.records import TreeMerge
     from clia.space.commits import Commits
-    from clia.space.core import Core, Words
+    from clia.space.core import CommitText, Core
     from clia.space.envelope import Envelope
     from clia.space.model import Content
 
@@ -42,7 +42,7 @@ class Merging:
         self._commits = commits
         self._snapshots = Snapshots(core.objects)
 
-    def merge(self, into: str, from_: str, words: Words) -> Merged | UpToDate | Conflicts:
+    def merge(self, into: str, from_: str, words: CommitText) -> Merged | UpToDate | Conflicts:
         core = self._core
         _check_two(into, from_)
         said = core.clean.words(words)
@@ -58,7 +58,7 @@ class Merging:
                 return found
             return self._conclude(into, from_, (ours, theirs), merged.tree, said)
 
-    def resolve(self, into: str, from_: str, heads: tuple[str, str], resolution: Resolution, words: Words) -> Merged:
+    def resolve(self, into: str, from_: str, heads: tuple[str, str], resolution: Resolution, words: CommitText) -> Merged:
         """Concludes a merge of two heads that were seen before."""
         core = self._core
         _check_two(into, from_)

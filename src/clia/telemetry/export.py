@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from clia.errors import NoSuchAgent, NotFound, ReplayError, TransportError
-from clia.sessions.runs import Ran, Story, Traced
+from clia.sessions.runs import AgentRecord, SessionRun, TracedEntry
 from clia.space.relations import SUB_AGENT
 from clia.telemetry.spans import SpanBuilder
 
@@ -182,34 +182,36 @@ def _descendants(first: str, below: Mapping[str, Sequence[str]]) -> list[str]:
     return found
 
 
-def _story(space: Space, name: str, parent: str | None) -> Story | None:
+def _story(space: Space, name: str, parent: str | None) -> AgentRecord | None:
     """Return the history of an agent; None if it was removed since."""
     try:
         commits = tuple(reversed(space.session_log(name)))
-        bound = [Traced(entry, each.trace.commit) for each in reversed(space.session_traces(name)) for entry in each.trace.entries]
-        pending = [Traced(entry) for entry in space.trace_pending(name)]
+        bound = [
+            TracedEntry(entry, each.trace.commit) for each in reversed(space.session_traces(name)) for entry in each.trace.entries
+        ]
+        pending = [TracedEntry(entry) for entry in space.trace_pending(name)]
         sessions = tuple(map(_ran, space.sessions(name)))
     except NoSuchAgent:
         return None
-    story = Story(name, parent, commits, tuple(map(_sound, [*bound, *pending])), sessions)
+    story = AgentRecord(name, parent, commits, tuple(map(_sound, [*bound, *pending])), sessions)
     with suppress(NotFound):  # the briefing is in another clone
         briefing = space.briefing_of(name)
         return story._replace(title=briefing.title, meta=briefing.meta if isinstance(briefing.meta, dict) else {})
     return story
 
 
-def _sound(traced: Traced) -> Traced:
+def _sound(traced: TracedEntry) -> TracedEntry:
     """Treat a note that is not an entry as text: notes may come from anywhere."""
     entry: Any = traced.entry
     return traced if isinstance(entry, dict) else traced._replace(entry={"text": str(entry)})
 
 
-def _ran(session: Session) -> Ran:
+def _ran(session: Session) -> SessionRun:
     forked = session.forked if isinstance(session.forked, dict) else {}
     given: tuple[Resumed, ...] = ()
     with suppress(ReplayError):  # ``clia doctor`` reports an unreadable journal
         given = tuple(session.given())
-    return Ran(
+    return SessionRun(
         session.id,
         session.status,
         str(forked.get("at") or session.started_at),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.sessions.records import Resumed
-    from clia.sessions.runs import Placed, Ran, Runs, Story
+    from clia.sessions.runs import AgentRecord, AgentRuns, PlacedEntry, SessionRun
     from clia.space.model import AgentCommit
 
     Attributes = Mapping[str, str | int]
@@ -73,11 +73,11 @@ class ToolUse(NamedTuple):
     """A tool call and its end. One of the two may be missing from the trace."""
 
     key: str
-    call: Placed | None
-    end: Placed | None
+    call: PlacedEntry | None
+    end: PlacedEntry | None
 
     @property
-    def ends(self) -> list[Placed]:
+    def ends(self) -> list[PlacedEntry]:
         return [entry for entry in (self.call, self.end) if entry is not None]
 
     def field(self, name: str) -> str | None:
@@ -94,7 +94,7 @@ class AnsweredRequest(NamedTuple):
     """A request of a session and the entry that answers it; ``asked`` and ``kind`` as far as they were traced."""
 
     id: str
-    entry: Placed
+    entry: PlacedEntry
     asked: int
     kind: str | None
 
@@ -143,9 +143,9 @@ class SpanBuilder:
         self._space = space
         self._content = content
 
-    def trees(self, stories: Iterable[Story], wanted: Container[str] | None = None) -> list[SpanTree]:
+    def trees(self, stories: Iterable[AgentRecord], wanted: Container[str] | None = None) -> list[SpanTree]:
         """Return the trees of a family; ``stories`` lists parents before children. ``wanted``: only spans of these agents."""
-        known: dict[str, Runs] = {}
+        known: dict[str, AgentRuns] = {}
         runs: dict[tuple[str, str], RunKey] = {}
         contents: dict[tuple[str, str], RunContent] = {}
         for story in stories:
@@ -168,11 +168,11 @@ class SpanBuilder:
                 listed += sorted(contents[key].children, key=lambda span: (span.start, span.end, span.id))
         return [SpanTree(*top, tuple(listed)) for top, listed in spans.items()]
 
-    def _contents(self, history: Runs, runs: Mapping[str, RunKey]) -> dict[tuple[str, str], RunContent]:
+    def _contents(self, history: AgentRuns, runs: Mapping[str, RunKey]) -> dict[tuple[str, str], RunContent]:
         """Return the content of each run of an agent."""
         contents = {session: RunContent() for session in runs}
         runs_by_commit = {commit.cid: session for session, _, commit in history.commits}
-        bound: dict[tuple[str, str | None], list[Placed]] = {}
+        bound: dict[tuple[str, str | None], list[PlacedEntry]] = {}
         for entry in history.entries:
             contents[entry.run].covers(entry.at, entry.at)
             cid = entry.commit if runs_by_commit.get(entry.commit or "") == entry.run else None
@@ -209,7 +209,7 @@ class SpanBuilder:
 
     # Spans
 
-    def _of_run(self, run: RunKey, history: Runs, contents: RunContent) -> Span:
+    def _of_run(self, run: RunKey, history: AgentRuns, contents: RunContent) -> Span:
         window = history.windows.get(run.session)
         ran = None if window is None else window.ran
         attributes = self._about(run, history, ran)
@@ -229,7 +229,7 @@ class SpanBuilder:
         why = cut(ran.reason) if self._content else ""
         return span._replace(failed=True, reason=why, attributes={**span.attributes, "error.type": ran.status})
 
-    def _about(self, run: RunKey, history: Runs, ran: Ran | None) -> dict[str, str | None]:
+    def _about(self, run: RunKey, history: AgentRuns, ran: SessionRun | None) -> dict[str, str | None]:
         story = history.story
         tool, conversation, model = (text_of(story.meta.get(name)) for name in ("tool", "session", "model"))
         behaviours = [commit.behaviour for session, _, commit in history.commits if session == run.session and commit.behaviour]
@@ -256,7 +256,7 @@ class SpanBuilder:
             }
         return attributes
 
-    def _commit(self, run: RunKey, at: int, commit: AgentCommit, entries: list[Placed]) -> Span:
+    def _commit(self, run: RunKey, at: int, commit: AgentCommit, entries: list[PlacedEntry]) -> Span:
         """Return the span of a commit: from its first trace entry to the commit, with the entries as events."""
         attributes = {
             "clia.commit.id": commit.cid,
@@ -296,7 +296,7 @@ class SpanBuilder:
         )
         return span._replace(failed=failed)
 
-    def _request(self, run: RunKey, history: Runs, answered: AnsweredRequest) -> Span:
+    def _request(self, run: RunKey, history: AgentRuns, answered: AnsweredRequest) -> Span:
         """Return the span of a request, from question to answer; LLM answers include token usage."""
         session, _, call = answered.id.rpartition(".")
         window = history.windows.get(session)
@@ -316,10 +316,10 @@ class SpanBuilder:
         span = self._inside(run, ("request", answered.id), name, (answered.asked, answered.entry.at), attributes | usage)
         return span._replace(failed=failed, is_client=bool(usage))
 
-    def _events(self, entries: Iterable[Placed]) -> list[SpanEvent]:
+    def _events(self, entries: Iterable[PlacedEntry]) -> list[SpanEvent]:
         return [self._event(entry) for entry in entries if entry.kind not in TOOL_ENDS]
 
-    def _event(self, entry: Placed) -> SpanEvent:
+    def _event(self, entry: PlacedEntry) -> SpanEvent:
         attributes: dict[str, Any] = {
             "clia.entry.kind": entry.kind,
             "clia.entry.length": len(entry.text),
@@ -337,7 +337,7 @@ class SpanBuilder:
         return cut(text) if self._content else None
 
 
-def _above(history: Runs, parent: Runs | None) -> tuple[str, str] | None:
+def _above(history: AgentRuns, parent: AgentRuns | None) -> tuple[str, str] | None:
     """Return the parent's run that spawned an agent."""
     if parent is None:
         return None
@@ -363,9 +363,9 @@ def _usage(answer: Resumed | None) -> dict[str, Any]:
     return attributes
 
 
-def uses_of(entries: Iterable[Placed]) -> list[ToolUse]:
+def uses_of(entries: Iterable[PlacedEntry]) -> list[ToolUse]:
     """Return every tool use, in order of start. Ends match calls by id; without one, the tool's oldest open call."""
-    pairs: list[list[Placed | None]] = []
+    pairs: list[list[PlacedEntry | None]] = []
     waiting: dict[tuple[str, str | None], deque[int]] = {}
     for entry in entries:
         if entry.kind not in TOOL_ENDS:
@@ -383,7 +383,7 @@ def uses_of(entries: Iterable[Placed]) -> list[ToolUse]:
     return _keyed(pairs)
 
 
-def _keyed(pairs: Sequence[Sequence[Placed | None]]) -> list[ToolUse]:
+def _keyed(pairs: Sequence[Sequence[PlacedEntry | None]]) -> list[ToolUse]:
     """Key each use by the tool's call id, which does not depend on which end was traced first."""
     counts: Counter[str] = Counter()
     uses = []
@@ -396,7 +396,7 @@ def _keyed(pairs: Sequence[Sequence[Placed | None]]) -> list[ToolUse]:
     return uses
 
 
-def answers_in(entries: Iterable[Placed]) -> list[AnsweredRequest]:
+def answers_in(entries: Iterable[PlacedEntry]) -> list[AnsweredRequest]:
     """Return the answered requests. A session entry ends with the list of requests it waits for."""
     asked: dict[str, tuple[int, str]] = {}
     answers: dict[str, AnsweredRequest] = {}

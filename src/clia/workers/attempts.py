@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clia.facade.space import Space
-    from clia.sessions.handover import Outcome, Patience
+    from clia.sessions.handover import Outcome, RetryPolicy
     from clia.store.interface import Claim, Queue
     from clia.workers.effects.context import Context
 
@@ -72,7 +72,7 @@ class Desk(NamedTuple):
 
     space: Space
     queue: Queue
-    patience: Patience
+    patience: RetryPolicy
     now: Callable[[], float]
     pause: Callable[[float], bool]  # waits; whether it is to be given up, because the worker stops at once
     reached: Callable[[str], None]

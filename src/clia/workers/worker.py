@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from clia.behaviours.suggesting import PolicyFollower
 from clia.errors import BackendError, CliaError, Conflict
 from clia.sessions import handover as hand_over
-from clia.sessions.handover import Gone, Patience, Resume
+from clia.sessions.handover import Gone, Resume, RetryPolicy
 from clia.values.background import retry_while_unavailable
 from clia.workers.attempts import ANSWERED, DROPPED, GIVEN_UP, GONE, RETRIED, Attempt, Desk, End
 from clia.workers.effects import EXCLUSIVE, llm
@@ -88,7 +88,7 @@ class Worker:
     def __init__(self, parts: WorkerDependencies) -> None:
         self._parts = parts
         self._options: WorkerOptions = parts.config.worker
-        self._patience = Patience(self._options.attempts, self._options.backoff_seconds, self._options.backoff_max_seconds)
+        self._patience = RetryPolicy(self._options.attempts, self._options.backoff_seconds, self._options.backoff_max_seconds)
         name = f"worker {parts.name}"
         self._desk = Desk(parts.space, parts.queue, self._patience, self._now, self._pause, parts.reached, self._clean, name)
         self._wake, self._stopping, self._halted = threading.Event(), threading.Event(), threading.Event()

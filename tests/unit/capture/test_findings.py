@@ -15,7 +15,7 @@ import pytest
 
 import clia
 from clia.capture import spool_reader as spool
-from clia.capture.recording import Capturing
+from clia.capture.recording import Recorder
 from clia.capture.transcripts import read_bytes
 from clia.errors import BackendError, InvalidInput
 from clia.facade.forge_address import address_of, mark, unmark
@@ -140,13 +140,13 @@ def test_what_is_nested_deeper_than_can_be_written_is_told_all_the_same(root: Pa
 def test_what_nobody_foresaw_in_one_session_leaves_the_others_alone(
     root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Capturing, hook: Any) -> None:
+    def broken(self: Recorder, hook: Any) -> None:
         if hook.told.session == "aaaaaaaa":
             raise ZeroDivisionError("oops")
         take(self, hook)
 
-    take = Capturing.take
-    monkeypatch.setattr(Capturing, "take", broken)
+    take = Recorder.take
+    monkeypatch.setattr(Recorder, "take", broken)
     hook(root, "UserPromptSubmit", session="aaaaaaaa", prompt="one")
     hook(root, "UserPromptSubmit", session="bbbbbbbb", prompt="two")
     made = take_in(root)

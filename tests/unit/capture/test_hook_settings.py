@@ -15,7 +15,7 @@ from clia.capture import hook_health, hook_settings, hook_tools
 from clia.capture import spool as hook_spool
 from clia.capture import spool_reader as spool
 from clia.capture.hook import TOOLS as SPOKEN
-from clia.capture.hook_tools import TOOLS, Program, hook_in
+from clia.capture.hook_tools import TOOLS, CliaProgram, hook_in
 from clia.errors import AlreadyExists, CliaError, Conflict, FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.values import json_text as edits
 from clia.values.documents import parse
@@ -24,7 +24,7 @@ from support.documents import values, words
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from clia.capture.hook_health import Finding, HooksHealth
+    from clia.capture.hook_health import HookFinding, HooksHealth
     from support import Tree
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -46,13 +46,13 @@ class Desk(NamedTuple):
 
     root: Path
     environment: dict[str, str]
-    program: Program
+    program: CliaProgram
 
-    def plan(self, tool: str = "claude-code", scope: str = "project", *, mcp: bool = False) -> hook_settings.Plan:
+    def plan(self, tool: str = "claude-code", scope: str = "project", *, mcp: bool = False) -> hook_settings.SettingsPlan:
         where = hook_settings.target(scope, str(self.root), self.environment)
         return hook_settings.install([TOOLS[tool]], where, self.program, mcp=mcp)
 
-    def undo(self, tool: str = "claude-code", scope: str = "project") -> hook_settings.Plan:
+    def undo(self, tool: str = "claude-code", scope: str = "project") -> hook_settings.SettingsPlan:
         return hook_settings.uninstall([TOOLS[tool]], hook_settings.target(scope, str(self.root), self.environment))
 
     def install(self, tool: str = "claude-code", scope: str = "project", *, mcp: bool = False) -> None:
@@ -68,7 +68,7 @@ class Desk(NamedTuple):
     def doctor(self, now: datetime = NOW, captured: Any = ()) -> HooksHealth:
         return hook_health.examine(str(self.root), environment=self.environment, program=self.program, now=now, captured=captured)
 
-    def findings(self, **more: Any) -> dict[str, Finding]:
+    def findings(self, **more: Any) -> dict[str, HookFinding]:
         return {each.code: each for each in self.doctor(**more).findings}
 
     def put(self, tool: str, at: datetime) -> str:
@@ -85,7 +85,7 @@ def desk(tree: Tree) -> Desk:
     program = tree.write("bin/clia", "")
     program.chmod(0o755)
     tree.directory("home")
-    return Desk(tree.repository("w"), {"HOME": tree.path("home")}, Program(str(program), str(program)))
+    return Desk(tree.repository("w"), {"HOME": tree.path("home")}, CliaProgram(str(program), str(program)))
 
 
 @given(st.data(), st.dictionaries(words, values, max_size=4), st.sampled_from([None, 1, 2, "\t"]), st.sampled_from(["\n", "\r\n"]))
@@ -161,7 +161,7 @@ def test_a_file_that_we_made_holds_every_event_and_goes_again(desk: Desk, tool: 
 
 def test_the_program_is_named_so_that_it_is_found(desk: Desk) -> None:
     """The plain name where that is this program, or where others use the settings; else where this program is."""
-    away = desk._replace(program=Program("/opt/my tools/clia", None))
+    away = desk._replace(program=CliaProgram("/opt/my tools/clia", None))
     command = "'/opt/my tools/clia' hook claude-code"
     assert f'"command": {json.dumps(command)}' in away.plan(scope="user").changes[0].diff()
     shared = away.plan(scope="project")
@@ -425,8 +425,8 @@ def test_doctor_tells_why_nothing_can_arrive(desk: Desk) -> None:
     desk.install()
     assert desk.findings()["no-space"].severity == "warning"
     (desk.root / ".git/clia").mkdir()
-    gone = desk._replace(program=Program(desk.program.own, None))
-    other = desk._replace(program=Program(desk.program.own, "/usr/bin/clia"))
+    gone = desk._replace(program=CliaProgram(desk.program.own, None))
+    other = desk._replace(program=CliaProgram(desk.program.own, "/usr/bin/clia"))
     assert (gone.findings()["clia-not-on-path"].severity, gone.doctor().sound) == ("error", False)
     assert other.findings()["other-clia"].severity == "warning"
     desk.install(scope="local")
@@ -481,7 +481,7 @@ def test_doctor_tells_how_the_spool_stands(desk: Desk) -> None:
     os.rename(f"{own}/rejected/{first}", f"{other}/new/{first}")
     assert "events-elsewhere" in desk.findings()
     health = desk.doctor()
-    assert health.spool == hook_health.Spool(1, "2026-11-15T11:30:00.000Z", 0, 1)
+    assert health.spool == hook_health.SpoolHealth(1, "2026-11-15T11:30:00.000Z", 0, 1)
     assert json.loads(json.dumps(health.to_json()))["spool"]["elsewhere"] == 1
     os.rmdir(f"{own}/new")
     desk.file(".git/clia/spool/new", "a file in its place")

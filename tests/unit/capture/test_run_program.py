@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.capture import run_program as run_module
-from clia.capture.run_program import Birth, RunReport, Wishes, World, run_program
+from clia.capture.run_program import RunEnvironment, RunOptions, RunReport, SpawnOptions, run_program
 from clia.errors import StoreError
 from clia.programs import guard as program_guard
 from clia.programs.runner import UserStreams
@@ -50,8 +50,8 @@ def run(
     """A run whose user neither types nor reads."""
     with open(os.devnull, "r+b", 0) as nothing:
         user = UserStreams(nothing.fileno(), nothing.fileno(), nothing.fileno(), False, deaf)
-        world = World(user, environment or os.environ, lambda _: None)
-        return run_program(space, Wishes(agent, words, **wishes), world)
+        world = RunEnvironment(user, environment or os.environ, lambda _: None)
+        return run_program(space, RunOptions(agent, words, **wishes), world)
 
 
 def test_bad_wishes_are_refused_before_anything_is_made(space: clia.Space, tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_bad_wishes_are_refused_before_anything_is_made(space: clia.Space, tmp_p
     refused("unknown-kind", lambda: run(space, "true", kind="nonsense"))
     refused("invalid-text", lambda: run(space, "true", message="\udcff"))
     refused("directory-in-use", lambda: run(space, "true", directory=str(tmp_path / "full")))
-    refused("invalid-option", lambda: run(space, "true", birth=Birth(parent="parent", empty=True)))
-    refused("no-such-agent", lambda: run(space, "true", birth=Birth(parent="nobody")))
-    refused("agent-not-found", lambda: run(space, "true", birth=Birth(slug="nobody")))
+    refused("invalid-option", lambda: run(space, "true", birth=SpawnOptions(parent="parent", empty=True)))
+    refused("no-such-agent", lambda: run(space, "true", birth=SpawnOptions(parent="nobody")))
+    refused("agent-not-found", lambda: run(space, "true", birth=SpawnOptions(slug="nobody")))
     refused("program-not-found", lambda: run(space, "./none"))
     refused("program-not-found", lambda: run(space, "../none"))
     assert git("for-each-ref", cwd=root) == refs

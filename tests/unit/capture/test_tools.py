@@ -7,7 +7,20 @@ from typing import Any
 
 import pytest
 
-from clia.capture.events import CALL, FAILURE, NOTE, PROMPT, RESULT, SAID, SUB_START, SUB_STOP, THINKING, Event, Told, digest
+from clia.capture.events import (
+    CALL,
+    FAILURE,
+    NOTE,
+    PROMPT,
+    RESULT,
+    SAID,
+    SUB_START,
+    SUB_STOP,
+    THINKING,
+    HookReport,
+    ToolEvent,
+    digest,
+)
 from clia.capture.tools import TOOLS, tool_of
 from clia.capture.transcripts import TranscriptCursor, hook_key, read_events
 from clia.errors import InvalidInput
@@ -40,22 +53,22 @@ FIXTURES = [(tool, name) for tool in hook_payloads.TOOLS for name in hook_payloa
 HERE = "/home/tess/project"
 
 
-def told(tool: str, name: str, **more: Any) -> Told:
+def told(tool: str, name: str, **more: Any) -> HookReport:
     return tool_of(tool).from_hook(hook_payloads.payloads(tool)[name] | more)
 
 
-def the_event(tool: str, name: str, **more: Any) -> Event:
+def the_event(tool: str, name: str, **more: Any) -> ToolEvent:
     (event,) = told(tool, name, **more).events
     return event
 
 
-def transcript(tool: str, name: str = "transcript") -> tuple[Event, ...]:
+def transcript(tool: str, name: str = "transcript") -> tuple[ToolEvent, ...]:
     reading = read_events(hook_payloads.transcript(tool, name).encode(), TranscriptCursor(), tool_of(tool).from_line)
     assert reading.unreadable == 0
     return reading.events
 
 
-def check_keepable(events: tuple[Event, ...]) -> None:
+def check_keepable(events: tuple[ToolEvent, ...]) -> None:
     """Whatever came, a record can hold it."""
     for event in events:
         canonical_bytes([event.text, dict(event.data), event.at, event.sub])

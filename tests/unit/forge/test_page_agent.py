@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
-from clia.capture.service import Captured
+from clia.capture.service import CapturedSession
 from clia.forge.pages import commits
 from support import git
 from support.forge import ATTACK, assert_harmless, open_forge
@@ -77,7 +77,7 @@ def test_shows_the_session_and_where_its_question_is_answered(forge: OpenForge) 
 
 def test_shows_the_tool_whose_session_it_is(forge: OpenForge) -> None:
     """And does not tell people to start a flow for it."""
-    forge.space.captures.keep(Captured("claude-code", "5f0c7d21-1111", "", "scout", "/x", last="2026-11-15T10:00:00.000Z"))
+    forge.space.captures.keep(CapturedSession("claude-code", "5f0c7d21-1111", "", "scout", "/x", last="2026-11-15T10:00:00.000Z"))
     page = forge.browser().get(f"{forge.base}/agents/scout").text
     assert "5f0c7d21-1111" in page
     assert "status-open" in page

@@ -15,7 +15,7 @@ from mcp.server.request_state import RequestStateSecurity
 import clia
 from clia.api.federation_verbs import FEDERATION_VERBS
 from clia.api.verbs import ADMIN, all_verbs
-from clia.capture.service import Captured
+from clia.capture.service import CapturedSession
 from clia.cli.mcp_server import _address
 from clia.forge.forge import unique_names
 from clia.git.records import FILE, TreeEntry
@@ -137,7 +137,7 @@ def test_the_agent_is_the_one_named_else_the_servers_else_of_the_checkout_or_of_
     drive(at(space, tmp_path), nobody)
 
     repo = tmp_path.resolve() / "repo"
-    here = Captured("claude-code", "s1", "", "scout", str(repo))
+    here = CapturedSession("claude-code", "s1", "", "scout", str(repo))
     space.captures.keep(here)
     space.captures.keep(here._replace(session="s2", agent="painter", open=False))
     (repo / "below").mkdir()

@@ -15,8 +15,8 @@ from clia.facade.config import Config
 from clia.sessions import answers
 from clia.sessions import service as session_verbs
 from clia.sessions.answers import check_answer, is_quick
-from clia.sessions.records import Row
-from clia.sessions.replay import EVERY, SIZE, Key, Shelf
+from clia.sessions.records import SessionRow
+from clia.sessions.replay import SIZE, SNAPSHOT_INTERVAL, KeptRuns, RunKey
 from support import git
 from support.effects import QUICK, worker_for
 from support.fake_secrets import FAKES
@@ -137,13 +137,13 @@ def test_a_delta_counts_resumes_and_not_the_events_between_them(here: Place, spa
 
 
 def test_a_dump_from_before_a_session_was_opened_again_is_not_even_tried(here: Place, space: clia.Space) -> None:
-    counted(space, EVERY + 2)
+    counted(space, SNAPSHOT_INTERVAL + 2)
     diverged(space)
     with here.open() as honest:
         honest.doctor(repair=True)
-        put(honest, "snapshot/scout/1", [EVERY, honest._running.engine.version, "", "", "", []])
+        put(honest, "snapshot/scout/1", [SNAPSHOT_INTERVAL, honest._running.engine.version, "", "", "", []])
         spy: Spy = use_engine(honest, Spy)
-        assert honest.resume("scout", 6).resumes == [*range(EVERY + 2), 6]
+        assert honest.resume("scout", 6).resumes == [*range(SNAPSHOT_INTERVAL + 2), 6]
         assert spy.loaded == 0
 
 
@@ -185,12 +185,12 @@ class Held:
         self.released += 1
 
 
-def standing(end: int = 5, since: str = "2026-01-01T00:00:00.000Z") -> Row:
-    return Row("f" * 40, "adds", "suspended", "2026-01-01T00:00:00Z", end - 1, end, (), {1: since})
+def standing(end: int = 5, since: str = "2026-01-01T00:00:00.000Z") -> SessionRow:
+    return SessionRow("f" * 40, "adds", "suspended", "2026-01-01T00:00:00Z", end - 1, end, (), {1: since})
 
 
-def shelf_of(*places: str) -> Shelf:
-    shelf = Shelf()
+def shelf_of(*places: str) -> KeptRuns:
+    shelf = KeptRuns()
     for place in places:
         shelf.join(place)
     return shelf
@@ -198,18 +198,18 @@ def shelf_of(*places: str) -> Shelf:
 
 def test_a_kept_run_is_there_once_for_every_handle_on_its_place() -> None:
     shelf, run = shelf_of("here", "there"), Held()
-    shelf.put(Key("here", "scout", "1"), standing(), run)
-    assert shelf.take(Key("there", "scout", "1"), standing()) is None
-    assert shelf.take(Key("here", "scout", "2"), standing()) is None
-    assert shelf.take(Key("here", "other", "1"), standing()) is None
-    assert shelf.take(Key("here", "scout", "1"), standing()) is run
-    assert shelf.take(Key("here", "scout", "1"), standing()) is None
+    shelf.put(RunKey("here", "scout", "1"), standing(), run)
+    assert shelf.take(RunKey("there", "scout", "1"), standing()) is None
+    assert shelf.take(RunKey("here", "scout", "2"), standing()) is None
+    assert shelf.take(RunKey("here", "other", "1"), standing()) is None
+    assert shelf.take(RunKey("here", "scout", "1"), standing()) is run
+    assert shelf.take(RunKey("here", "scout", "1"), standing()) is None
     assert run.released == 0, "whoever took it has it"
 
 
 @pytest.mark.parametrize("elsewhere", [standing(end=6), standing(since="2026-01-01T00:00:00.001Z")])
-def test_a_kept_run_that_stands_elsewhere_is_let_go(elsewhere: Row) -> None:
-    shelf, run, key = shelf_of("here"), Held(), Key("here", "scout", "1")
+def test_a_kept_run_that_stands_elsewhere_is_let_go(elsewhere: SessionRow) -> None:
+    shelf, run, key = shelf_of("here"), Held(), RunKey("here", "scout", "1")
     shelf.put(key, standing(), run)
     assert shelf.take(key, elsewhere) is None
     assert run.released == 1
@@ -217,7 +217,7 @@ def test_a_kept_run_that_stands_elsewhere_is_let_go(elsewhere: Row) -> None:
 
 
 def test_a_run_takes_the_place_of_the_one_before_it() -> None:
-    shelf, first, second, key = shelf_of("here"), Held(), Held(), Key("here", "scout", "1")
+    shelf, first, second, key = shelf_of("here"), Held(), Held(), RunKey("here", "scout", "1")
     shelf.put(key, standing(5), first)
     shelf.put(key, standing(6), second)
     assert (first.released, second.released) == (1, 0)
@@ -227,7 +227,7 @@ def test_a_run_takes_the_place_of_the_one_before_it() -> None:
 def test_the_shelf_is_small_and_the_oldest_run_goes_first() -> None:
     shelf, runs = shelf_of("here"), [Held() for _ in range(SIZE + 2)]
     for number, run in enumerate(runs):
-        shelf.put(Key("here", "scout", str(number)), standing(), run)
+        shelf.put(RunKey("here", "scout", str(number)), standing(), run)
     assert [run.released for run in runs] == [1, 1] + [0] * SIZE
     assert SIZE <= 4, "each takes up a worker of the one engine"
 
@@ -235,18 +235,18 @@ def test_the_shelf_is_small_and_the_oldest_run_goes_first() -> None:
 def test_the_last_handle_on_a_place_lets_go_what_is_kept_there() -> None:
     shelf, mine, theirs = shelf_of("here", "here", "there"), [Held(), Held()], Held()
     for number, run in enumerate(mine):
-        shelf.put(Key("here", "scout", str(number)), standing(), run)
-    shelf.put(Key("there", "scout", "1"), standing(), theirs)
+        shelf.put(RunKey("here", "scout", str(number)), standing(), run)
+    shelf.put(RunKey("there", "scout", "1"), standing(), theirs)
     shelf.leave("here")
     assert [run.released for run in mine] == [0, 0]
     shelf.leave("here")
     assert ([run.released for run in mine], theirs.released) == ([1, 1], 0)
-    assert shelf.take(Key("there", "scout", "1"), standing()) is theirs
+    assert shelf.take(RunKey("there", "scout", "1"), standing()) is theirs
 
 
 def test_what_comes_after_the_last_handle_has_left_is_not_kept() -> None:
-    shelf, run = Shelf(), Held()
-    shelf.put(Key("here", "scout", "1"), standing(), run)
+    shelf, run = KeptRuns(), Held()
+    shelf.put(RunKey("here", "scout", "1"), standing(), run)
     assert run.released == 1
 
 
@@ -292,7 +292,9 @@ class LastDiffers(Tally):
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
         return super().start(
-            program._replace(source=program.source.replace('"total": total', f'"total": total if turn <= {EVERY} else 0')),
+            program._replace(
+                source=program.source.replace('"total": total', f'"total": total if turn <= {SNAPSHOT_INTERVAL} else 0')
+            ),
             patient=patient,
         )
 
@@ -300,7 +302,7 @@ class LastDiffers(Tally):
 def test_every_run_is_let_go_also_where_a_replay_ends_at_another_request(space: clia.Space) -> None:
     space.start("scout", "counting", 9)
     tally: Tally = use_engine(space, Tally)
-    for value in range(EVERY + 1):
+    for value in range(SNAPSHOT_INTERVAL + 1):
         forget_runs(space)
         space.resume("scout", value)
         assert tally.open == 1, "the one that is kept"
@@ -315,7 +317,7 @@ def test_every_run_is_let_go_also_where_a_replay_ends_at_another_request(space: 
 
 
 def test_a_dump_that_waits_for_something_else_is_let_go(space: clia.Space) -> None:
-    counted(space, EVERY)
+    counted(space, SNAPSHOT_INTERVAL)
     found = kept(space, "snapshot/scout/1")
     put(space, "snapshot/scout/1", [*found[:5], [[*found[5][0][:3], {"turn": 99}, found[5][0][4]]]])
     tally: Tally = use_engine(space, Tally)
@@ -324,7 +326,7 @@ def test_a_dump_that_waits_for_something_else_is_let_go(space: clia.Space) -> No
 
 
 def test_a_dump_that_says_another_number_of_resumes_is_not_used_though_it_would_load(space: clia.Space) -> None:
-    counted(space, EVERY)
+    counted(space, SNAPSHOT_INTERVAL)
     found = kept(space, "snapshot/scout/1")
     put(space, "snapshot/scout/1", [found[0] + 100, *found[1:]])
     spy: Spy = use_engine(space, Spy)
@@ -930,12 +932,12 @@ def test_a_decision_is_what_the_next_checkpoint_stands_on(here: Place, space: cl
 
 
 def test_a_fork_remembers_its_first_checkpoint_and_its_dump(here: Place, space: clia.Space) -> None:
-    counted(space, EVERY + 2)
+    counted(space, SNAPSHOT_INTERVAL + 2)
     space.fork("scout", "other")
     genesis = space.genesis("other")
-    assert kept(space, "checkpoint/other") == ["1", genesis, EVERY + 2, 0]
+    assert kept(space, "checkpoint/other") == ["1", genesis, SNAPSHOT_INTERVAL + 2, 0]
     space.resume("other", 6)
-    assert kept(space, "snapshot/other/1")[0] == EVERY, "the copied one is young enough"
+    assert kept(space, "snapshot/other/1")[0] == SNAPSHOT_INTERVAL, "the copied one is young enough"
     at = commit(space, "other")
     made = json.loads(git("notes", "--ref=clia/session/other", "show", at, cwd=here.root))
     assert (made["base"], [each[2] for each in made["resumes"]]) == (genesis, [6])

@@ -21,7 +21,7 @@ from clia.errors import (
     TransportError,
 )
 from clia.sessions import handover as hand_over
-from clia.sessions.handover import GiveUp, Gone, Patience, Resume, Retry
+from clia.sessions.handover import GiveUp, Gone, Resume, Retry, RetryPolicy
 from clia.sessions.model import Request
 from clia.store.interface import Task
 
@@ -140,7 +140,7 @@ def test_a_request_that_waits_for_no_other_session_is_due(payload: Any) -> None:
 
 
 def test_the_wait_doubles_up_to_a_limit_and_is_the_same_every_time() -> None:
-    patience = Patience(attempts=9, backoff=1.0, backoff_max=20.0)
+    patience = RetryPolicy(attempts=9, backoff=1.0, backoff_max=20.0)
     waits = [hand_over.backoff("scout/1.3", attempt, patience) for attempt in range(1, 9)]
     assert waits == [hand_over.backoff("scout/1.3", attempt, patience) for attempt in range(1, 9)]
     for attempt, wait in enumerate(waits, 1):
@@ -150,7 +150,7 @@ def test_the_wait_doubles_up_to_a_limit_and_is_the_same_every_time() -> None:
 
 
 def test_requests_that_fail_together_do_not_come_back_together() -> None:
-    waits = {hand_over.backoff(f"scout/1.{number}", 1, Patience()) for number in range(20)}
+    waits = {hand_over.backoff(f"scout/1.{number}", 1, RetryPolicy()) for number in range(20)}
     assert len(waits) == 20
 
 
@@ -176,12 +176,12 @@ def test_nonsense_is_given_up_at_once(value: Any) -> None:
 
 @pytest.mark.parametrize("kind", [InvalidInput, InvalidAnswer, NotAllowed, NoSuchAgent, AlreadyExists])
 def test_what_cannot_change_is_not_tried_again(kind: type[CliaError]) -> None:
-    assert hand_over.after_error(kind("no"), TASK, 1, AT, Patience()) == GiveUp("no")
+    assert hand_over.after_error(kind("no"), TASK, 1, AT, RetryPolicy()) == GiveUp("no")
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), StaleRef("no"), StoreError("no"), TransportError("no"), TimeoutError("no")])
 def test_everything_else_is_tried_again_until_the_attempts_are_used_up(error: Exception) -> None:
-    patience = Patience(attempts=3)
+    patience = RetryPolicy(attempts=3)
     for attempt in (1, 2):
         found = hand_over.after_error(error, TASK, attempt, AT, patience)
         assert isinstance(found, Retry)
@@ -203,22 +203,22 @@ def test_everything_else_is_tried_again_until_the_attempts_are_used_up(error: Ex
     ],
 )
 def test_what_this_machine_cannot_do_now_uses_up_no_attempt(error: CliaError) -> None:
-    found = hand_over.after_error(error, TASK, 1, AT, Patience(attempts=1))
+    found = hand_over.after_error(error, TASK, 1, AT, RetryPolicy(attempts=1))
     assert isinstance(found, Retry)
     assert (found.at > AT, found.error, found.counts) == (True, "no", False)
-    other = hand_over.after_error(TransportError("no"), TASK, 1, AT, Patience())
+    other = hand_over.after_error(TransportError("no"), TASK, 1, AT, RetryPolicy())
     assert isinstance(other, Retry)
     assert other.counts
 
 
 def test_where_one_attempt_is_all_its_error_is_the_reason() -> None:
-    assert hand_over.after_error(ValueError("no"), TASK, 1, AT, Patience(attempts=1)) == GiveUp("ValueError: no")
+    assert hand_over.after_error(ValueError("no"), TASK, 1, AT, RetryPolicy(attempts=1)) == GiveUp("ValueError: no")
 
 
 def test_a_server_that_asks_for_time_gets_it_within_bounds() -> None:
     def pause(asked_for: Any) -> float:
         error = TransportError("busy", fields={"retry_after": asked_for})
-        found = hand_over.after_error(error, TASK, 1, AT, Patience())
+        found = hand_over.after_error(error, TASK, 1, AT, RetryPolicy())
         assert isinstance(found, Retry)
         return found.at - AT
 
@@ -230,7 +230,7 @@ def test_a_server_that_asks_for_time_gets_it_within_bounds() -> None:
 
 @pytest.mark.parametrize("error", [StaleRequest("late"), NotFound("none", code="no-such-request")])
 def test_a_request_that_is_gone_is_let_go(error: CliaError) -> None:
-    assert hand_over.after_error(error, TASK, 1, AT, Patience()) == Gone()
+    assert hand_over.after_error(error, TASK, 1, AT, RetryPolicy()) == Gone()
     assert hand_over.after_refusal(error) == Gone()
 
 
@@ -242,7 +242,7 @@ def test_an_answer_that_the_session_refuses_is_given_up_and_a_broken_part_is_not
 
 
 def test_a_request_whose_workers_all_died_is_given_up() -> None:
-    patience = Patience(attempts=2)
+    patience = RetryPolicy(attempts=2)
     assert hand_over.used_up(2, patience) is None
     why = "whoever tried it did not come back, or could not hand in what came of it"
     assert hand_over.used_up(3, patience) == GiveUp(f"given up after 2 attempts: {why}")
@@ -250,7 +250,7 @@ def test_a_request_whose_workers_all_died_is_given_up() -> None:
 
 def test_a_long_error_is_cut_and_put_on_one_line() -> None:
     error = ValueError("a\nb" + "x" * 9000)
-    found = hand_over.recordable(hand_over.after_error(error, TASK, 1, AT, Patience(attempts=1)), as_it_is)
+    found = hand_over.recordable(hand_over.after_error(error, TASK, 1, AT, RetryPolicy(attempts=1)), as_it_is)
     assert isinstance(found, GiveUp)
     assert found.reason.startswith("ValueError: a bx")
     assert len(found.reason) <= 2001

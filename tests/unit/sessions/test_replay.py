@@ -12,7 +12,7 @@ import pytest
 import clia
 from clia import errors
 from clia.engine.records import Failure, Turn
-from clia.sessions.replay import EVERY
+from clia.sessions.replay import SNAPSHOT_INTERVAL
 from support.session_flows import CHANCE, COUNTING, PARTS, PRODUCT, SUSPENDS_OFTEN
 from support.session_spaces import Liar, Place, SpiedRun, Spy, asked, ends, events, forget_runs, use_engine, with_agents
 from support.spaces import refused
@@ -61,10 +61,10 @@ def test_a_dump_is_written_now_and_then_and_saves_the_way(space: clia.Space) -> 
         space.resume("scout", value)
         started, loaded, answered = spy.counts()
         assert started + loaded == 1
-        assert started == (value < EVERY)
-        assert 1 <= answered <= EVERY, "so many answers are given again at most, however long the session is"
+        assert started == (value < SNAPSHOT_INTERVAL)
+        assert 1 <= answered <= SNAPSHOT_INTERVAL, "so many answers are given again at most, however long the session is"
         found = snapshot(space)
-        assert (found[0] if found else 0) == (value + 1) // EVERY * EVERY
+        assert (found[0] if found else 0) == (value + 1) // SNAPSHOT_INTERVAL * SNAPSHOT_INTERVAL
 
 
 def test_reading_a_session_runs_nothing(space: clia.Space) -> None:
@@ -136,7 +136,7 @@ def test_a_dump_that_is_not_what_was_written_is_not_used_and_the_session_goes_on
     before = space.journal("scout")
     found = snapshot(space)
     assert found is not None
-    assert found[0] == EVERY
+    assert found[0] == SNAPSHOT_INTERVAL
     put(space, DAMAGES[damage](found))
     spy: Spy = use_engine(space, Spy)
     made = space.resume("scout", 6)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from requests import ConnectionError as NobodyThere
 
 from clia.git.records import Stamp
-from clia.sessions.runs import Ran, Story, Traced, nanoseconds
+from clia.sessions.runs import AgentRecord, SessionRun, TracedEntry, nanoseconds
 from clia.space.model import AgentCommit
 from clia.store.interface import Edge
 from clia.telemetry.export import ExportResult, ExportSelection, _parents, as_otlp_json, resource_of, send, sender_of, trees_of
@@ -248,7 +248,7 @@ def test_what_only_a_trace_still_knows_of_a_session_has_a_tree_too() -> None:
     started, printed = entry(1, "session", session="7", status="suspended"), entry(1, "flow")
     ended = entry(5, "session", session="7", status="finished")
     entries = [entry(0, "note"), printed, started, entry(2, "note"), ended, entry(9, "note")]
-    trees = by_root(SpanBuilder(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))]))
+    trees = by_root(SpanBuilder(SPACE).trees([AgentRecord("a", traced=tuple(map(TracedEntry, entries)))]))
     kinds = {session: [each.name for each in tree.spans[0].events] for (_, session), tree in trees.items()}
     assert kinds["7"] == ["clia.trace flow", "clia.trace session", "clia.trace note", "clia.trace session"]
     assert kinds[""] == ["clia.trace note", "clia.trace note"]
@@ -262,7 +262,7 @@ def test_a_question_beside_a_session_is_told_of_in_it() -> None:
         entry(8, "session", "session ask-1 resumed; finished", session="ask-1", status="finished", request="ask-1.0"),
         entry(9, "session", "told of twice", session="ask-1", status="finished", request="ask-1.0"),
     ]
-    trees = by_root(SpanBuilder(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))]))
+    trees = by_root(SpanBuilder(SPACE).trees([AgentRecord("a", traced=tuple(map(TracedEntry, entries)))]))
     assert list(trees) == [("a", "1")]
     waited = named(trees["a", "1"], "clia.request human")
     assert waited.end - waited.start == 6 * 10**9
@@ -270,11 +270,11 @@ def test_a_question_beside_a_session_is_told_of_in_it() -> None:
 
 
 def test_a_commit_is_of_the_session_that_it_answered_or_whose_flow_it_carries() -> None:
-    one = Ran("1", "finished", "2026-05-01T00:01:00Z", "2026-05-01T00:02:00Z", "f", "flow-1")
-    two = Ran("2", "suspended", "2026-05-01T00:02:00Z", None, "g", "flow-2")
+    one = SessionRun("1", "finished", "2026-05-01T00:01:00Z", "2026-05-01T00:02:00Z", "f", "flow-1")
+    two = SessionRun("2", "suspended", "2026-05-01T00:02:00Z", None, "g", "flow-2")
     more: list[dict[str, Any]] = [{"request": "1.0", "behaviour": "flow-2"}, {"behaviour": "flow-1"}, {"behaviour": "flow-2"}, {}]
     commits = tuple(commit(number, STARTS + 120, **each) for number, each in enumerate(more))
-    trees = by_root(SpanBuilder(SPACE).trees([Story("a", commits=commits, sessions=(one, two))]))
+    trees = by_root(SpanBuilder(SPACE).trees([AgentRecord("a", commits=commits, sessions=(one, two))]))
     found = {
         session: [int(str(each.attributes["clia.commit.id"]), 16) for each in tree.spans[1:]]
         for (_, session), tree in trees.items()
@@ -284,7 +284,7 @@ def test_a_commit_is_of_the_session_that_it_answered_or_whose_flow_it_carries() 
 
 def test_times_that_cannot_be_are_made_the_best_of() -> None:
     entries = ({"at": "whenever", "kind": "note", "text": "x"}, {"kind": "note"}, {"at": "9999-12-31T00:00:00Z", "kind": "note"})
-    story = Story("a", commits=(commit(1, -5, "spawn"), commit(2, 2**62)), traced=tuple(map(Traced, entries)))
+    story = AgentRecord("a", commits=(commit(1, -5, "spawn"), commit(2, 2**62)), traced=tuple(map(TracedEntry, entries)))
     (tree,) = SpanBuilder(SPACE).trees([story])
     check_tree(tree)
     assert (tree.spans[0].start, tree.spans[0].end) == (0, 2**63 - 1)
@@ -295,7 +295,7 @@ def test_times_that_cannot_be_are_made_the_best_of() -> None:
 def test_tool_calls_without_an_id_end_in_the_order_they_began() -> None:
     entries = [entry(1, "tool-call", tool="R"), entry(2, "tool-call", tool="R"), entry(3, "tool-call")]
     entries += [entry(5, "tool-result", tool="R"), entry(9, "tool-failure", tool="R"), entry(9, "tool-result")]
-    (tree,) = SpanBuilder(SPACE).trees([Story("a", traced=tuple(map(Traced, entries)))])
+    (tree,) = SpanBuilder(SPACE).trees([AgentRecord("a", traced=tuple(map(TracedEntry, entries)))])
     lengths = [((each.end - each.start) // 10**9, each.attributes["clia.tool.outcome"]) for each in tree.spans[1:]]
     assert sorted(lengths) == [(0, "result"), (0, "unknown"), (4, "result"), (7, "failure")]
 
@@ -303,7 +303,12 @@ def test_tool_calls_without_an_id_end_in_the_order_they_began() -> None:
 def test_an_entry_that_comes_in_before_others_changes_no_id() -> None:
     late = [entry(5, "tool-call", tool="R"), entry(7, "tool-call", tool="W", id="t9"), {"key": "k1"} | entry(8, "tool-result")]
     ids = [
-        {each.id for each in SpanBuilder(SPACE).trees([Story("a", traced=tuple(Traced(dict(each)) for each in entries))])[0].spans}
+        {
+            each.id
+            for each in SpanBuilder(SPACE)
+            .trees([AgentRecord("a", traced=tuple(TracedEntry(dict(each)) for each in entries))])[0]
+            .spans
+        }
         for entries in (late, [entry(1, "tool-call", tool="R"), *late])
     ]
     assert ids[0] < ids[1]
@@ -327,24 +332,24 @@ ENTRIES = st.lists(
 
 
 @st.composite
-def families(draw: st.DrawFn) -> list[Story]:
+def families(draw: st.DrawFn) -> list[AgentRecord]:
     """Up to four agents, each below one that comes before it or below none."""
-    made: list[Story] = []
+    made: list[AgentRecord] = []
     for number in range(draw(st.integers(1, 4))):
         times = [STARTS + each for each in sorted(draw(st.lists(st.integers(0, 900), min_size=1, max_size=3)))]
         commits = tuple(commit(10 * number + step, at, "finding" if step else "spawn") for step, at in enumerate(times))
         bound = {step + 1: each.cid for step, each in enumerate(commits)}
-        traced = tuple(Traced(each, bound.get(which)) for each, which in draw(ENTRIES))
-        ran = Ran("1", "finished", "2026-05-01T00:01:00Z", "2026-05-01T00:05:00Z")
+        traced = tuple(TracedEntry(each, bound.get(which)) for each, which in draw(ENTRIES))
+        ran = SessionRun("1", "finished", "2026-05-01T00:01:00Z", "2026-05-01T00:05:00Z")
         sessions = (ran,) if draw(st.booleans()) else ()
         parent = draw(st.sampled_from([None, *(each.agent for each in made)]))
-        made.append(Story(f"agent-{number}", parent, commits, traced, sessions))
+        made.append(AgentRecord(f"agent-{number}", parent, commits, traced, sessions))
     return made
 
 
 @given(families())
 @settings(max_examples=40)
-def test_every_entry_is_told_once_in_connected_trees_that_are_always_the_same(stories: list[Story]) -> None:
+def test_every_entry_is_told_once_in_connected_trees_that_are_always_the_same(stories: list[AgentRecord]) -> None:
     trees = SpanBuilder(SPACE).trees(stories)
     for tree in trees:
         check_tree(tree)

@@ -10,21 +10,21 @@ import difflib
 import json
 import re
 
-from clia.capture.rehearsal.stage import Tool, Use, Who, lines_of
+from clia.capture.rehearsal.stage import Actor, RehearsedTool, ToolUse, lines_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from clia.capture.rehearsal.stage import Job, Line, Outcome
+    from clia.capture.rehearsal.stage import FileJob, JobOutcome, Line
 
 MODEL = "claude-sonnet-4-6"
 _NAMES = {"read": "Read", "write": "Write", "edit": "Edit", "bash": "Bash"}
 _USAGE = {"input_tokens": 9, "cache_creation_input_tokens": 214, "cache_read_input_tokens": 18240, "output_tokens": 120}
 
 
-class ClaudeCode(Tool):
+class ClaudeCode(RehearsedTool):
     version = "2.1.325"
     prompt_id = ""
 
@@ -128,27 +128,27 @@ class ClaudeCode(Tool):
 
     # What the model says and does.
 
-    def say(self, who: Who, text: str) -> None:
+    def say(self, who: Actor, text: str) -> None:
         self._happen("said", who, text=text, lines=[self._block(who, {"type": "text", "text": text})])
         who.said = text
 
-    def think(self, who: Who, text: str) -> None:
+    def think(self, who: Actor, text: str) -> None:
         block = {"type": "thinking", "thinking": text, "signature": self.stage.word("signature", 40)}
         self._happen("thinking", who, text=text, lines=[self._block(who, block)])
 
-    def call(self, who: Who, job: Job) -> Use:
+    def call(self, who: Actor, job: FileJob) -> ToolUse:
         return self._call(who, _NAMES[job.kind], _input_of(job))
 
-    def _call(self, who: Who, name: str, given: dict[str, Any], report: str = "") -> Use:
+    def _call(self, who: Actor, name: str, given: dict[str, Any], report: str = "") -> ToolUse:
         use = f"toolu_01{self.stage.word('use', 22)}"
         block = {"type": "tool_use", "id": use, "name": name, "input": given, "caller": {"type": "direct"}}
         line = self._block(who, block)
         hook = {**self._base_of(who, "PreToolUse", effort=True), "tool_name": name, "tool_input": given, "tool_use_id": use}
         self._happen("tool-call", who, text=name, lines=[line], hook=hook, tool=name, input=given, tool_use_id=use)
         who.uses += 1
-        return Use(use, name, given, line[1]["uuid"], report)
+        return ToolUse(use, name, given, line[1]["uuid"], report)
 
-    def result(self, who: Who, use: Use, job: Job, outcome: Outcome) -> None:
+    def result(self, who: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if outcome.ok:
             self._succeed(who, use, _shown(job, outcome), _response(job, outcome))
             return
@@ -159,13 +159,13 @@ class ClaudeCode(Tool):
         line = self._answer(who, use, block, f"Error: {error}")
         self._happen("tool-failure", who, text=error, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id)
 
-    def _succeed(self, who: Who, use: Use, shown: Any, response: dict[str, Any]) -> None:
+    def _succeed(self, who: Actor, use: ToolUse, shown: Any, response: dict[str, Any]) -> None:
         hook = self._after(who, use, "PostToolUse") | {"tool_response": response, "duration_ms": self._took()}
         line = self._answer(who, use, {"tool_use_id": use.id, "type": "tool_result", "content": shown}, response)
         text = shown if isinstance(shown, str) else shown[0]["text"]
         self._happen("tool-result", who, text=text, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id)
 
-    def _after(self, who: Who, use: Use, name: str) -> dict[str, Any]:
+    def _after(self, who: Actor, use: ToolUse, name: str) -> dict[str, Any]:
         base = self._base_of(who, name, effort=True)
         return {**base, "tool_name": use.name, "tool_input": use.input, "tool_use_id": use.id}
 
@@ -174,21 +174,21 @@ class ClaudeCode(Tool):
 
     # Sub-agents.
 
-    def delegate(self, kind: str, task: str, about: str) -> tuple[Use, Who]:
+    def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
         given = {"description": about, "prompt": task, "subagent_type": kind, "run_in_background": False}
         use = self._call(self.main, "Agent", given, task)
         name = f"a{self.stage.fresh('agent')[:16]}"
-        child = Who(f"{self._project()}/{self.session}/subagents/agent-{name}.jsonl", name, kind)
+        child = Actor(f"{self._project()}/{self.session}/subagents/agent-{name}.jsonl", name, kind)
         self.agents.append(child)
         return use, child
 
-    def launch(self, use: Use, child: Who) -> None:
+    def launch(self, use: ToolUse, child: Actor) -> None:
         hook = self._base_of(child, "SubagentStart", mode=False)
         self._happen("sub-start", child, text=child.type, hook=hook, agent_type=child.type, tool_use_id=use.id)
         line = self._line(child, "user", message={"role": "user", "content": use.report})
         self._happen("prompt", child, text=use.report, lines=[line])
 
-    def settle(self, use: Use, child: Who) -> None:
+    def settle(self, use: ToolUse, child: Actor) -> None:
         said = {"last_assistant_message": child.said} if child.said else {}
         path = {"agent_transcript_path": child.transcript}
         hook = {**self._base_of(child, "SubagentStop", effort=True), "stop_hook_active": False, **path, **said, **_nothing_runs()}
@@ -211,7 +211,7 @@ class ClaudeCode(Tool):
     def base(self, name: str) -> dict[str, Any]:
         return self._base_of(self.main, name, mode=False)
 
-    def _base_of(self, who: Who, name: str, *, mode: bool = True, effort: bool = False) -> dict[str, Any]:
+    def _base_of(self, who: Actor, name: str, *, mode: bool = True, effort: bool = False) -> dict[str, Any]:
         known: dict[str, Any] = {"session_id": self.session, "transcript_path": self.main.transcript}
         known["cwd"] = self.stage.setting.directory
         if self.prompt_id:
@@ -224,7 +224,7 @@ class ClaudeCode(Tool):
             known["effort"] = {"level": "high"}
         return {**known, "hook_event_name": name}
 
-    def _happen(self, kind: str, who: Who, **more: Any) -> None:
+    def _happen(self, kind: str, who: Actor, **more: Any) -> None:
         told: Sequence[Line] = more.get("lines", ())
         if told and "uuid" in told[-1][1]:
             more["uuid"] = told[-1][1]["uuid"]
@@ -232,7 +232,7 @@ class ClaudeCode(Tool):
             more["prompt_id"] = self.prompt_id
         self.stage.happen(kind, who.id, **more, session=self.session)
 
-    def _line(self, who: Who, kind: str, *, uuid: str = "", **fields: Any) -> Line:
+    def _line(self, who: Actor, kind: str, *, uuid: str = "", **fields: Any) -> Line:
         """A line of the conversation; it hangs on the one before it."""
         parent, who.tip = who.tip, uuid or self.stage.uuid("line")
         record: dict[str, Any] = {"parentUuid": parent, "isSidechain": bool(who.id)}
@@ -244,10 +244,10 @@ class ClaudeCode(Tool):
         record |= {"entrypoint": "cli", "cwd": self.stage.setting.directory, "sessionId": self.session, "version": self.version}
         return who.transcript, record | {"gitBranch": self.stage.setting.branch}
 
-    def _system(self, who: Who, subtype: str, **fields: Any) -> Line:
+    def _system(self, who: Actor, subtype: str, **fields: Any) -> Line:
         return self._line(who, "system", subtype=subtype, level="info", **fields)
 
-    def _block(self, who: Who, block: dict[str, Any]) -> Line:
+    def _block(self, who: Actor, block: dict[str, Any]) -> Line:
         """One block of a message of the model: blocks of one message have lines of their own, and its id in common."""
         if who.message is None:
             who.message = (f"msg_01{self.stage.word('message', 22)}", f"req_011C{self.stage.word('request', 20)}")
@@ -257,7 +257,7 @@ class ClaudeCode(Tool):
         message |= {"stop_reason": reason, "stop_sequence": None, "usage": _USAGE}
         return self._line(who, "assistant", message=message, requestId=request)
 
-    def _answer(self, who: Who, use: Use, block: dict[str, Any], result: Any) -> Line:
+    def _answer(self, who: Actor, use: ToolUse, block: dict[str, Any], result: Any) -> Line:
         who.message = None
         message = {"role": "user", "content": [block]}
         return self._line(who, "user", message=message, toolUseResult=result, sourceToolAssistantUUID=use.source)
@@ -267,7 +267,7 @@ def _nothing_runs() -> dict[str, Any]:
     return {"background_tasks": [], "session_crons": []}
 
 
-def _input_of(job: Job) -> dict[str, Any]:
+def _input_of(job: FileJob) -> dict[str, Any]:
     if job.kind == "bash":
         return {"command": job.command, "description": job.about}
     if job.kind == "write":
@@ -277,7 +277,7 @@ def _input_of(job: Job) -> dict[str, Any]:
     return {"file_path": job.path}
 
 
-def _shown(job: Job, outcome: Outcome) -> str:
+def _shown(job: FileJob, outcome: JobOutcome) -> str:
     """What the model sees of a result."""
     if job.kind == "bash":
         return outcome.output or "(Bash completed with no output)"
@@ -288,7 +288,7 @@ def _shown(job: Job, outcome: Outcome) -> str:
     return f"The file {job.path} has been updated successfully."
 
 
-def _response(job: Job, outcome: Outcome) -> dict[str, Any]:
+def _response(job: FileJob, outcome: JobOutcome) -> dict[str, Any]:
     """What the tool keeps of a result, and hooks get."""
     if job.kind == "bash":
         return {"stdout": outcome.output, "stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": False}
@@ -304,7 +304,7 @@ def _response(job: Job, outcome: Outcome) -> dict[str, Any]:
     return {**known, "originalFile": outcome.before, "userModified": False}
 
 
-def _hunks(outcome: Outcome) -> list[dict[str, Any]]:
+def _hunks(outcome: JobOutcome) -> list[dict[str, Any]]:
     old, new = (outcome.before or "").splitlines(), (outcome.after or "").splitlines()
     found = []
     for group in difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(3):

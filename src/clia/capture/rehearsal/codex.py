@@ -10,21 +10,21 @@ from __future__ import annotations
 import json
 import os
 
-from clia.capture.rehearsal.stage import Tool, Use, Who, earlier, lines_of, stamp_of, uuid_of
+from clia.capture.rehearsal.stage import Actor, RehearsedTool, ToolUse, earlier, lines_of, stamp_of, uuid_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.capture.rehearsal.stage import Job, Line, Outcome
+    from clia.capture.rehearsal.stage import FileJob, JobOutcome, Line
 
 MODEL = "gpt-5.2-codex"
 _BEGIN = 1_777_600_000_000  # milliseconds: ids carry a time, and it must be the same every time
 _APART = 100_000  # of two seeds
 
 
-class Codex(Tool):
+class Codex(RehearsedTool):
     version = "0.150.0"
     turn = ""
 
@@ -49,7 +49,7 @@ class Codex(Tool):
         hook = {**self._base_of(self.main, "SessionStart", turn=False), "source": source}
         self.stage.happen("start", text=source, lines=lines, hook=hook, session=self.session)
 
-    def _meta(self, who: Who, **more: Any) -> Line:
+    def _meta(self, who: Actor, **more: Any) -> Line:
         known = {"session_id": self.session, "id": who.id or self.session, **more, "timestamp": stamp_of(self.stage.setting.start)}
         known |= {"cwd": self.stage.setting.directory, "originator": "codex_cli_rs", "cli_version": self.version}
         source: Any = "cli"
@@ -76,7 +76,7 @@ class Codex(Tool):
         self.turn, self.prompt_text = self._id(self.stage.fresh("turn")), text
         self._ask(self.main, text)
 
-    def _ask(self, who: Who, text: str) -> None:
+    def _ask(self, who: Actor, text: str) -> None:
         started = {
             "type": "task_started",
             "turn_id": self.turn,
@@ -118,19 +118,19 @@ class Codex(Tool):
 
     # What the model says and does.
 
-    def say(self, who: Who, text: str) -> None:
+    def say(self, who: Actor, text: str) -> None:
         item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
         event = {"type": "agent_message", "message": text, "phase": None, "memory_citation": None}
         lines = [self._line(who, "event_msg", event), self._line(who, "response_item", item)]
         self._happen("said", who, text=text, lines=lines)
         who.said = text
 
-    def think(self, who: Who, text: str) -> None:
+    def think(self, who: Actor, text: str) -> None:
         item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}], "encrypted_content": None}
         lines = [self._line(who, "event_msg", {"type": "agent_reasoning", "text": text}), self._line(who, "response_item", item)]
         self._happen("thinking", who, text=text, lines=lines)
 
-    def call(self, who: Who, job: Job) -> Use:
+    def call(self, who: Actor, job: FileJob) -> ToolUse:
         if job.kind in ("write", "edit"):
             patch = _patch(job)
             item = {"type": "custom_tool_call", "status": "completed", "name": "apply_patch", "input": patch}
@@ -139,15 +139,15 @@ class Codex(Tool):
         item = {"type": "function_call", "name": "exec_command", "arguments": json.dumps({"cmd": command})}
         return self._call(who, "Bash", {"command": command}, item)
 
-    def _call(self, who: Who, name: str, given: Mapping[str, Any], item: Mapping[str, Any]) -> Use:
+    def _call(self, who: Actor, name: str, given: Mapping[str, Any], item: Mapping[str, Any]) -> ToolUse:
         use = f"call_{self.stage.word('use', 24)}"
         hook = {**self._base_of(who, "PreToolUse"), "tool_name": name, "tool_input": given, "tool_use_id": use}
         lines = [self._line(who, "response_item", {**item, "call_id": use})]
         self._happen("tool-call", who, text=name, lines=lines, hook=hook, tool=name, input=given, tool_use_id=use)
         who.uses += 1
-        return Use(use, name, given)
+        return ToolUse(use, name, given)
 
-    def result(self, who: Who, use: Use, job: Job, outcome: Outcome) -> None:
+    def result(self, who: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if use.name == "Bash":
             output = outcome.output if job.kind == "bash" or outcome.ok else f"cat: {job.name}: No such file or directory"
             code = outcome.code if job.kind == "bash" else int(not outcome.ok)
@@ -162,7 +162,7 @@ class Codex(Tool):
             line = self._line(who, "response_item", {"type": "custom_tool_call_output", "call_id": use.id, "output": failed})
             self._happen("tool-failure", who, text=failed, lines=[line], tool=use.name, tool_use_id=use.id)
 
-    def _return(self, who: Who, use: Use, full: str, shown: Any, *, kind: str, **more: Any) -> None:
+    def _return(self, who: Actor, use: ToolUse, full: str, shown: Any, *, kind: str, **more: Any) -> None:
         line = self._line(who, "response_item", {"type": kind, "call_id": use.id, "output": full})
         hook = {**self._base_of(who, "PostToolUse"), "tool_name": use.name, "tool_input": use.input}
         hook |= {"tool_response": shown, "tool_use_id": use.id}
@@ -171,25 +171,25 @@ class Codex(Tool):
 
     # Sub-agents: threads of their own, asked for and waited for by tools.
 
-    def delegate(self, kind: str, task: str, about: str) -> tuple[Use, Who]:
+    def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
         del about
         given = {"message": task, "agent_type": kind}
         item = {"type": "function_call", "name": "spawn_agent", "arguments": json.dumps(given)}
         use = self._call(self.main, "spawn_agent", given, item)
         name = self._id("agent", self.stage.fresh("agent"))
-        child = Who(self.transcript_of(name), name, kind)
+        child = Actor(self.transcript_of(name), name, kind)
         self.agents.append(child)
         answer = {"agent_id": name, "nickname": None}
         self._return(self.main, use, json.dumps(answer), json.dumps(answer), kind="function_call_output")
         return use._replace(report=task), child
 
-    def launch(self, use: Use, child: Who) -> None:
+    def launch(self, use: ToolUse, child: Actor) -> None:
         line = self._meta(child, parent_thread_id=self.session, agent_role=child.type)
         hook = self._base_of(child, "SubagentStart")
         self._happen("sub-start", child, text=child.type, lines=[line], hook=hook, agent_type=child.type, tool_use_id=use.id)
         self._ask(child, use.report)
 
-    def settle(self, use: Use, child: Who) -> None:
+    def settle(self, use: ToolUse, child: Actor) -> None:
         del use
         done = {"type": "task_complete", "turn_id": self.turn, "last_agent_message": child.said or None}
         hook = {**self._base_of(child, "SubagentStop"), "transcript_path": self.main.transcript, "stop_hook_active": False}
@@ -197,7 +197,7 @@ class Codex(Tool):
         lines = [self._line(child, "event_msg", done)]
         self._happen("sub-stop", child, text=child.said, lines=lines, hook=hook, agent_type=child.type)
 
-    def gather(self, done: Sequence[Who]) -> None:
+    def gather(self, done: Sequence[Actor]) -> None:
         given = {"targets": [child.id for child in done]}
         use = self._call(
             self.main, "wait_agent", given, {"type": "function_call", "name": "wait_agent", "arguments": json.dumps(given)}
@@ -210,14 +210,14 @@ class Codex(Tool):
     def base(self, name: str) -> dict[str, Any]:
         return self._base_of(self.main, name, turn=False)
 
-    def _root(self, who: Who, name: str) -> dict[str, Any]:
+    def _root(self, who: Actor, name: str) -> dict[str, Any]:
         known = {"session_id": self.session, "transcript_path": who.transcript, "cwd": self.stage.setting.directory}
         return {**known, "hook_event_name": name}
 
     def _without_mode(self, name: str) -> dict[str, Any]:
         return {**self._root(self.main, name), "turn_id": self.turn, "model": MODEL}
 
-    def _base_of(self, who: Who, name: str, *, turn: bool = True) -> dict[str, Any]:
+    def _base_of(self, who: Actor, name: str, *, turn: bool = True) -> dict[str, Any]:
         known = {**self._root(who, name), "model": MODEL, "permission_mode": "default"}
         if turn:
             known["turn_id"] = self.turn
@@ -225,14 +225,14 @@ class Codex(Tool):
             known |= {"agent_id": who.id, "agent_type": who.type}
         return known
 
-    def _happen(self, kind: str, who: Who, **more: Any) -> None:
+    def _happen(self, kind: str, who: Actor, **more: Any) -> None:
         self.stage.happen(kind, who.id, **more, turn_id=self.turn, session=self.session)
 
-    def _line(self, who: Who, kind: str, payload: Mapping[str, Any]) -> Line:
+    def _line(self, who: Actor, kind: str, payload: Mapping[str, Any]) -> Line:
         return who.transcript, {"timestamp": self.stage.stamp(), "type": kind, "payload": payload}
 
 
-def _patch(job: Job) -> str:
+def _patch(job: FileJob) -> str:
     if job.kind == "write":
         lines = [f"*** Add File: {job.name}", *(f"+{line}" for line in job.new.splitlines())]
     else:

@@ -11,13 +11,13 @@ import hashlib
 import os
 import re
 
-from clia.capture.rehearsal.stage import Tool, Use, Who, earlier, uuid_of
+from clia.capture.rehearsal.stage import Actor, RehearsedTool, ToolUse, earlier, uuid_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clia.capture.rehearsal.stage import Job, Line, Outcome
+    from clia.capture.rehearsal.stage import FileJob, JobOutcome, Line
 
 MODEL = "gemini-3-pro-preview"
 _NAMES = {"read": "read_file", "write": "write_file", "edit": "replace", "bash": "run_shell_command"}
@@ -26,7 +26,7 @@ _ERRORS = {"read": "file_not_found", "write": "file_write_failure", "edit": "edi
 _TOKENS = {"input": 9120, "output": 84, "cached": 0, "thoughts": 31, "tool": 0, "total": 9235}
 
 
-class Gemini(Tool):
+class Gemini(RehearsedTool):
     version = "0.61.0"
     forks = False
 
@@ -46,7 +46,7 @@ class Gemini(Tool):
             "start", text=source, lines=lines, hook={**self.base("SessionStart"), "source": source}, session=self.session
         )
 
-    def _first(self, who: Who, kind: str) -> Line:
+    def _first(self, who: Actor, kind: str) -> Line:
         now, directory = self.stage.stamp(), self.stage.setting.directory
         known = {"sessionId": who.id or self.session, "projectHash": hashlib.sha256(directory.encode()).hexdigest()}
         known |= {"startTime": now, "lastUpdated": now, "kind": kind}
@@ -60,7 +60,7 @@ class Gemini(Tool):
         lines = self._user(self.main, text)
         self._happen("prompt", self.main, text=text, lines=lines, hook={**self.base("BeforeAgent"), "prompt": text})
 
-    def _user(self, who: Who, text: str) -> list[Line]:
+    def _user(self, who: Actor, text: str) -> list[Line]:
         who.message = None
         return self._message(who, {"id": self.stage.uuid("line"), "type": "user", "content": [{"text": text}]})
 
@@ -85,17 +85,17 @@ class Gemini(Tool):
 
     # What the model says and does.
 
-    def say(self, who: Who, text: str) -> None:
+    def say(self, who: Actor, text: str) -> None:
         self._open(who)["content"] = text
         self._happen("said", who, text=text, lines=self._message(who, who.message))
         who.said = text
 
-    def think(self, who: Who, text: str) -> None:
+    def think(self, who: Actor, text: str) -> None:
         thought = {"subject": text.partition(".")[0][:60], "description": text, "timestamp": self.stage.stamp()}
         self._open(who)["thoughts"].append(thought)
         self._happen("thinking", who, text=text, lines=self._message(who, who.message))
 
-    def _open(self, who: Who) -> dict[str, Any]:
+    def _open(self, who: Actor) -> dict[str, Any]:
         """The message that the model is writing; one that has said something is closed by whatever is said next."""
         if who.message is None or who.message["content"] or who.message.get("toolCalls"):
             who.message = {"id": self.stage.uuid("line"), "type": "gemini", "content": "", "thoughts": []}
@@ -103,17 +103,17 @@ class Gemini(Tool):
         found: dict[str, Any] = who.message
         return found
 
-    def call(self, who: Who, job: Job) -> Use:
+    def call(self, who: Actor, job: FileJob) -> ToolUse:
         return self._call(who, _NAMES[job.kind], _input_of(job))
 
-    def _call(self, who: Who, name: str, given: dict[str, Any]) -> Use:
+    def _call(self, who: Actor, name: str, given: dict[str, Any]) -> ToolUse:
         use = f"{name}_{self.stage.number('use', 10**13):013d}_{who.uses}"
         hook = {**self.base("BeforeTool"), "tool_name": name, "tool_input": given}
         self._happen("tool-call", who, text=name, hook=hook, tool=name, input=given, tool_use_id=use)
         who.uses += 1
-        return Use(use, name, given)
+        return ToolUse(use, name, given)
 
-    def result(self, who: Who, use: Use, job: Job, outcome: Outcome) -> None:
+    def result(self, who: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if outcome.ok or job.kind == "bash":
             code = {"exit_code": outcome.code} if job.kind == "bash" else {}
             shown = _shown(job, outcome)
@@ -122,7 +122,7 @@ class Gemini(Tool):
             error = {"message": outcome.output, "type": _ERRORS[job.kind]}
             self._return(who, use, {"llmContent": outcome.output, "returnDisplay": f"Error: {outcome.output}", "error": error})
 
-    def _return(self, who: Who, use: Use, response: dict[str, Any], **more: Any) -> None:
+    def _return(self, who: Actor, use: ToolUse, response: dict[str, Any], **more: Any) -> None:
         failed = "error" in response
         hook = {**self.base("AfterTool"), "tool_name": use.name, "tool_input": use.input, "tool_response": response}
         answer = {"error" if failed else "output": response["llmContent"]}
@@ -139,19 +139,19 @@ class Gemini(Tool):
 
     # Sub-agents: Gemini has no hooks for them.
 
-    def delegate(self, kind: str, task: str, about: str) -> tuple[Use, Who]:
+    def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
         del about
         use = self._call(self.main, "invoke_agent", {"agent_name": kind, "prompt": task})
         name = uuid_of(self.stage.fresh("agent"))
-        child = Who(f"{os.path.dirname(self.main.transcript)}/{self.session}/{name}.jsonl", name, kind)
+        child = Actor(f"{os.path.dirname(self.main.transcript)}/{self.session}/{name}.jsonl", name, kind)
         self.agents.append(child)
         return use._replace(report=task), child
 
-    def launch(self, use: Use, child: Who) -> None:
+    def launch(self, use: ToolUse, child: Actor) -> None:
         lines = [self._first(child, "subagent"), *self._user(child, use.report)]
         self._happen("prompt", child, text=use.report, lines=lines, agent_type=child.type, tool_use_id=use.id)
 
-    def settle(self, use: Use, child: Who) -> None:
+    def settle(self, use: ToolUse, child: Actor) -> None:
         self._return(self.main, use, {"llmContent": child.said, "returnDisplay": child.said})
 
     # Hooks and lines.
@@ -160,17 +160,17 @@ class Gemini(Tool):
         known = {"session_id": self.session, "transcript_path": self.main.transcript, "cwd": self.stage.setting.directory}
         return {**known, "hook_event_name": name, "timestamp": self.stage.stamp()}
 
-    def _happen(self, kind: str, who: Who, **more: Any) -> None:
+    def _happen(self, kind: str, who: Actor, **more: Any) -> None:
         told = [record["id"] for _, record in more.get("lines", ()) if "id" in record]
         self.stage.happen(kind, who.id, **more, **({"uuid": told[0]} if told else {}), session=self.session)
 
-    def _message(self, who: Who, record: dict[str, Any]) -> list[Line]:
+    def _message(self, who: Actor, record: dict[str, Any]) -> list[Line]:
         """A message, as it is now, and when the chat was changed last."""
         record.setdefault("timestamp", self.stage.stamp())
         return [(who.transcript, {**record}), (who.transcript, {"$set": {"lastUpdated": self.stage.stamp()}})]
 
 
-def _input_of(job: Job) -> dict[str, Any]:
+def _input_of(job: FileJob) -> dict[str, Any]:
     if job.kind == "bash":
         return {"command": job.command, "description": job.about}
     if job.kind == "write":
@@ -180,7 +180,7 @@ def _input_of(job: Job) -> dict[str, Any]:
     return {"file_path": job.path}
 
 
-def _shown(job: Job, outcome: Outcome) -> str:
+def _shown(job: FileJob, outcome: JobOutcome) -> str:
     """What the model sees of a result."""
     if job.kind == "bash":
         return f"Output: {outcome.output or '(empty)'}" + (f"\nExit Code: {outcome.code}" if outcome.code else "")

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.capture.rehearsal.script import Step
-    from clia.capture.rehearsal.stage import Setting, Tool, Use, Who
+    from clia.capture.rehearsal.script import ScriptStep
+    from clia.capture.rehearsal.stage import Actor, RehearsedTool, Setting, ToolUse
 
-TOOLS: Mapping[str, type[Tool]] = {"claude-code": ClaudeCode, "codex": Codex, "gemini": Gemini}
+TOOLS: Mapping[str, type[RehearsedTool]] = {"claude-code": ClaudeCode, "codex": Codex, "gemini": Gemini}
 _WORK = ("read", "write", "edit", "bash", "fail")
 
 
@@ -39,7 +39,7 @@ class Played(NamedTuple):
     told: dict[str, Any]
 
 
-def play(setting: Setting, steps: Sequence[Step]) -> Played:
+def play(setting: Setting, steps: Sequence[ScriptStep]) -> Played:
     """Plays a script that ``parse`` has read; ``ScriptError`` where a step cannot be played as it stands."""
     stage = Stage(setting)
     tool = TOOLS[setting.tool](stage)
@@ -61,7 +61,7 @@ def rehearsed(setting: Setting) -> bool:
     return os.path.exists(TOOLS[setting.tool](Stage(setting)).main.transcript)
 
 
-def _told(tool: Tool, ended: str) -> dict[str, Any]:
+def _told(tool: RehearsedTool, ended: str) -> dict[str, Any]:
     setting = tool.stage.setting
     agents = [{"id": each.id, "type": each.type, "transcript": each.transcript} for each in tool.agents]
     return {
@@ -79,8 +79,8 @@ def _told(tool: Tool, ended: str) -> dict[str, Any]:
     }
 
 
-def _play_all(tool: Tool, steps: Sequence[Step]) -> None:
-    waiting: list[Step] = []
+def _play_all(tool: RehearsedTool, steps: Sequence[ScriptStep]) -> None:
+    waiting: list[ScriptStep] = []
     for step in steps:
         if waiting and not _parallel(step):
             _play_team(tool, waiting)
@@ -93,11 +93,11 @@ def _play_all(tool: Tool, steps: Sequence[Step]) -> None:
         _play_team(tool, waiting)
 
 
-def _parallel(step: Step) -> bool:
+def _parallel(step: ScriptStep) -> bool:
     return step.verb == "subagent" and bool(step.more.get("parallel"))
 
 
-def _play_team(tool: Tool, team: Sequence[Step]) -> None:
+def _play_team(tool: RehearsedTool, team: Sequence[ScriptStep]) -> None:
     """Sub-agents at work at the same time: a step of each in turn, and whoever is done leaves."""
     asked = [tool.delegate(step.value, step.more["task"], step.more.get("about", step.value)) for step in team]
     tool.stage.step_done()
@@ -114,13 +114,13 @@ def _play_team(tool: Tool, team: Sequence[Step]) -> None:
     tool.gather([child for _, child in asked])
 
 
-def _leave(tool: Tool, asked: Sequence[tuple[Use, Who]], left: Mapping[str, int]) -> None:
+def _leave(tool: RehearsedTool, asked: Sequence[tuple[ToolUse, Actor]], left: Mapping[str, int]) -> None:
     for use, child in asked:
         if not left[child.id]:
             tool.settle(use, child)
 
 
-def _play_one(tool: Tool, who: Who, step: Step) -> None:
+def _play_one(tool: RehearsedTool, who: Actor, step: ScriptStep) -> None:
     stage = tool.stage
     if step.verb in ("miss", "truncated", "lag"):
         name = {"miss": "missing", "truncated": "truncating", "lag": "lagging"}[step.verb]
@@ -137,7 +137,7 @@ def _play_one(tool: Tool, who: Who, step: Step) -> None:
     stage.step_done()
 
 
-def _do(tool: Tool, who: Who, step: Step) -> None:
+def _do(tool: RehearsedTool, who: Actor, step: ScriptStep) -> None:
     setting = tool.stage.setting
     job = job_of(step, setting.directory)
     use = tool.call(who, job)
@@ -147,7 +147,7 @@ def _do(tool: Tool, who: Who, step: Step) -> None:
     tool.result(who, use, job, outcome)
 
 
-def _act(tool: Tool, who: Who, step: Step) -> None:
+def _act(tool: RehearsedTool, who: Actor, step: ScriptStep) -> None:
     value = step.value
     acts = {
         "prompt": lambda: tool.prompt(value),
@@ -164,7 +164,7 @@ def _act(tool: Tool, who: Who, step: Step) -> None:
     acts[step.verb]()
 
 
-def _again(tool: Tool, step: Step) -> None:
+def _again(tool: RehearsedTool, step: ScriptStep) -> None:
     if not os.path.exists(tool.main.transcript):
         raise ScriptError(step.where, f"there is no session to {step.verb}: {tool.main.transcript} is not there")
     if step.verb == "fork" and not tool.forks:

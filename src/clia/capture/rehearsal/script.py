@@ -47,12 +47,12 @@ class ScriptError(ValueError):
         self.where = where
 
 
-class Step(NamedTuple):
+class ScriptStep(NamedTuple):
     verb: str
     value: Any
     where: str
     more: Mapping[str, Any] = {}
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ScriptStep, ...] = ()
 
 
 class _Verb(NamedTuple):
@@ -91,14 +91,14 @@ _PATHS = ("read", "write", "edit")
 _MAX = 100_000
 
 
-def parse(given: object, *, where: str = "", by_sub_agent: bool = False) -> tuple[Step, ...]:
+def parse(given: object, *, where: str = "", by_sub_agent: bool = False) -> tuple[ScriptStep, ...]:
     """The steps that a JSON value says; ``ScriptError`` names the first that cannot be played."""
     if not isinstance(given, list):
         raise ScriptError(where, "a list of steps is needed")
     return tuple(_step(each, f"{where}[{place}]", by_sub_agent) for place, each in enumerate(given))
 
 
-def _step(given: object, where: str, by_sub_agent: bool) -> Step:
+def _step(given: object, where: str, by_sub_agent: bool) -> ScriptStep:
     if not isinstance(given, dict):
         raise ScriptError(where, "a step is an object")
     verbs = [name for name in given if name in VERBS]
@@ -111,7 +111,7 @@ def _step(given: object, where: str, by_sub_agent: bool) -> Step:
     _check_types(name, known, value, more, where)
     _check_value(name, value, where)
     steps = parse(more.pop("steps", []), where=f"{where}.steps", by_sub_agent=True)
-    return Step(name, value, where, more, steps)
+    return ScriptStep(name, value, where, more, steps)
 
 
 def _check_types(name: str, known: _Verb, value: object, more: Mapping[str, object], where: str) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from typing import Any
 
-    from clia.capture.rehearsal.script import Step
+    from clia.capture.rehearsal.script import ScriptStep
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -184,17 +184,17 @@ _TIMED_OUT = 124
 _THINKING, _INSTANT = 5.0, 0.02
 
 
-class Place(NamedTuple):
+class GitPlace(NamedTuple):
     common: str  # the git directory that all worktrees share
     branch: str  # empty where there is none
 
 
-def place_of(directory: str, environment: Mapping[str, str]) -> Place | None:
+def place_of(directory: str, environment: Mapping[str, str]) -> GitPlace | None:
     """Where the repository of a directory is; None: it is in none."""
     found = _git(("rev-parse", "--path-format=absolute", "--git-common-dir"), directory, environment)
     if found is None:
         return None
-    return Place(found, _git(("symbolic-ref", "--quiet", "--short", "HEAD"), directory, environment) or "")
+    return GitPlace(found, _git(("symbolic-ref", "--quiet", "--short", "HEAD"), directory, environment) or "")
 
 
 def _git(words: Sequence[str], directory: str, environment: Mapping[str, str]) -> str | None:
@@ -269,7 +269,7 @@ def free_directory(directory: str, name: str) -> str:
 _SECONDS = 60
 
 
-class Job(NamedTuple):
+class FileJob(NamedTuple):
     kind: str  # read, write, edit or bash
     path: str = ""  # absolute
     name: str = ""  # the same, from the working directory
@@ -279,7 +279,7 @@ class Job(NamedTuple):
     about: str = ""
 
 
-class Outcome(NamedTuple):
+class JobOutcome(NamedTuple):
     ok: bool
     output: str = ""  # what a command printed, what was read, or why it failed
     before: str | None = None  # the file's text; None: there was none
@@ -287,30 +287,34 @@ class Outcome(NamedTuple):
     code: int = 0
 
 
-def job_of(step: Step, directory: str) -> Job:
+def job_of(step: ScriptStep, directory: str) -> FileJob:
     if step.verb in ("bash", "fail"):
-        return Job("bash", command=step.value, about=step.more.get("about", "Run a command"))
+        return FileJob("bash", command=step.value, about=step.more.get("about", "Run a command"))
     path = os.path.join(directory, step.value)
     old, new = step.more.get("old", ""), step.more.get("new", step.more.get("text", ""))
-    return Job(step.verb, path, step.value, old, new)
+    return FileJob(step.verb, path, step.value, old, new)
 
 
-def perform(job: Job, directory: str, environment: Mapping[str, str] | None) -> Outcome:
+def perform(job: FileJob, directory: str, environment: Mapping[str, str] | None) -> JobOutcome:
     if job.kind == "bash":
         return _run(job.command, directory, environment)
     before = _text_of(job.path)
     if job.kind == "read":
-        return Outcome(True, before, before, before) if before is not None else Outcome(False, f"File does not exist: {job.path}")
+        return (
+            JobOutcome(True, before, before, before)
+            if before is not None
+            else JobOutcome(False, f"File does not exist: {job.path}")
+        )
     if job.kind == "edit" and (before is None or job.old not in before):
-        return Outcome(False, f"String to replace not found in file: {job.path}", before, before)
+        return JobOutcome(False, f"String to replace not found in file: {job.path}", before, before)
     after = job.new if job.kind == "write" else (before or "").replace(job.old, job.new, 1)
     try:
         os.makedirs(os.path.dirname(job.path), exist_ok=True)
         with open(job.path, "w", encoding="utf-8", newline="") as file:
             file.write(after)
     except OSError as err:
-        return Outcome(False, f"{job.path}: {err.strerror}", before, before)
-    return Outcome(True, "", before, after)
+        return JobOutcome(False, f"{job.path}: {err.strerror}", before, before)
+    return JobOutcome(True, "", before, after)
 
 
 def _text_of(path: str) -> str | None:
@@ -321,7 +325,7 @@ def _text_of(path: str) -> str | None:
         return None
 
 
-def _run(command: str, directory: str, environment: Mapping[str, str] | None) -> Outcome:
+def _run(command: str, directory: str, environment: Mapping[str, str] | None) -> JobOutcome:
     """A command in a shell, without a terminal; ``python3`` is found even where only ours is installed."""
     variables = {key: value for key, value in (environment or {}).items() if not key.startswith("GIT_")}
     variables["PATH"] = os.pathsep.join(filter(None, (variables.get("PATH", os.defpath), os.path.dirname(sys.executable))))
@@ -337,15 +341,15 @@ def _run(command: str, directory: str, environment: Mapping[str, str] | None) ->
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Outcome(False, f"Command timed out after {_SECONDS}s", code=124)
+        return JobOutcome(False, f"Command timed out after {_SECONDS}s", code=124)
     output = done.stdout.decode("utf-8", "replace").rstrip("\n")
-    return Outcome(done.returncode == 0, output, code=done.returncode)
+    return JobOutcome(done.returncode == 0, output, code=done.returncode)
 
 
 # What the three tools have in common.
 
 
-class Who:
+class Actor:
     """One who acts: the session itself, whose id is empty, or a sub-agent of it."""
 
     def __init__(self, transcript: str, name: str = "", kind: str = "") -> None:
@@ -358,7 +362,7 @@ class Who:
         self.uses = 0
 
 
-class Use(NamedTuple):
+class ToolUse(NamedTuple):
     """A call of one of the tool's tools."""
 
     id: str
@@ -368,7 +372,7 @@ class Use(NamedTuple):
     report: str = ""  # what is asked of a sub-agent
 
 
-class Tool(ABC):
+class RehearsedTool(ABC):
     """A coding tool, as the world outside sees it."""
 
     version: str
@@ -377,9 +381,9 @@ class Tool(ABC):
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.sessions: list[str] = []
-        self.agents: list[Who] = []
+        self.agents: list[Actor] = []
         self.session = ""
-        self.main = Who("")
+        self.main = Actor("")
         self.prompt_text = ""
         self.new_session()
 
@@ -387,7 +391,7 @@ class Tool(ABC):
         """A session of its own for this start, with an id that only the seed and the start's number decide."""
         self.session = self.name_session()
         self.sessions.append(self.session)
-        self.main = Who(self.transcript_of(self.session))
+        self.main = Actor(self.transcript_of(self.session))
 
     def name_session(self) -> str:
         return uuid_of(self.stage.digest("session", self.stage.run))
@@ -406,32 +410,32 @@ class Tool(ABC):
     def prompt(self, text: str) -> None: ...
 
     @abstractmethod
-    def say(self, who: Who, text: str) -> None: ...
+    def say(self, who: Actor, text: str) -> None: ...
 
     @abstractmethod
-    def think(self, who: Who, text: str) -> None: ...
+    def think(self, who: Actor, text: str) -> None: ...
 
     @abstractmethod
-    def call(self, who: Who, job: Job) -> Use:
+    def call(self, who: Actor, job: FileJob) -> ToolUse:
         """A job is about to be done."""
 
     @abstractmethod
-    def result(self, who: Who, use: Use, job: Job, outcome: Outcome) -> None:
+    def result(self, who: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         """The job was done, or failed."""
 
     @abstractmethod
-    def delegate(self, kind: str, task: str, about: str) -> tuple[Use, Who]:
+    def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
         """A sub-agent is asked for."""
 
     @abstractmethod
-    def launch(self, use: Use, child: Who) -> None:
+    def launch(self, use: ToolUse, child: Actor) -> None:
         """It starts."""
 
     @abstractmethod
-    def settle(self, use: Use, child: Who) -> None:
+    def settle(self, use: ToolUse, child: Actor) -> None:
         """It is done."""
 
-    def gather(self, done: Sequence[Who]) -> None:
+    def gather(self, done: Sequence[Actor]) -> None:
         """All that worked at the same time are done; most tools make nothing of it."""
         del done
 
@@ -455,7 +459,7 @@ class Tool(ABC):
     def unknown_event(self, name: str, fields: dict[str, Any]) -> None:
         self.stage.happen("note", text=name, hook={**self.base(name), **fields}, session=self.session)
 
-    def unknown_line(self, who: Who, record: Any) -> None:
+    def unknown_line(self, who: Actor, record: Any) -> None:
         self.stage.happen("line", who.id, lines=[(who.transcript, record)], session=self.session)
 
 

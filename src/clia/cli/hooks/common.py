@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.capture.hook_settings import Plan
-    from clia.capture.hook_tools import Program
+    from clia.capture.hook_settings import SettingsPlan
+    from clia.capture.hook_tools import CliaProgram
 
 _DONE = {"create": "made", "edit": "changed", "remove": "removed"}
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -37,20 +37,20 @@ def add_hooks(parser: argparse.ArgumentParser, which: str) -> None:
     add_json(parser)
 
 
-def this_program() -> Program:
+def this_program() -> CliaProgram:
     """The clia that runs, and the one that the name ``clia`` finds."""
     import shutil
 
-    from clia.capture.hook_tools import Program
+    from clia.capture.hook_tools import CliaProgram
 
     found = shutil.which("clia")
     started = os.path.abspath(sys.argv[0])
     beside = os.path.join(os.path.dirname(sys.executable), "clia")  # for an agent's own program, and for python -m clia
     likely = (started if os.path.basename(started) == "clia" else beside, beside, found or beside)
-    return Program(next((each for each in likely if os.access(each, os.X_OK)), beside), found)
+    return CliaProgram(next((each for each in likely if os.access(each, os.X_OK)), beside), found)
 
 
-def carry_out(args: argparse.Namespace, plan: Plan, nothing: str) -> int:
+def carry_out(args: argparse.Namespace, plan: SettingsPlan, nothing: str) -> int:
     """Shows the change, asks, writes. Exit 1 where it was not confirmed: then nothing is written."""
     from clia.capture.hook_settings import apply
 
@@ -86,7 +86,7 @@ def _refuse() -> int:
     raise NotAllowed("nothing was changed", code="not-confirmed", hints=["answer y, or give --yes"])
 
 
-def _show(plan: Plan) -> None:
+def _show(plan: SettingsPlan) -> None:
     from rich.text import Text  # only people see it
 
     terminal = console()

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.capture.recording import Done
+    from clia.capture.recording import IngestCounts
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -58,7 +58,7 @@ _WORDS = (
 )
 
 
-def summary(done: Done) -> str:
+def summary(done: IngestCounts) -> str:
     """What was done, in one line."""
     found = [(getattr(done, name), one, many) for name, one, many in _WORDS]
     return ", ".join(f"{count} {one if count == 1 else many}" for count, one, many in found if count) or "nothing to ingest"

@@ -14,8 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from clia.capture.hook_settings import Target
-    from clia.capture.hook_tools import Tool
+    from clia.capture.hook_settings import SettingsFile
+    from clia.capture.hook_tools import HookTool
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     return carry_out(args, plan, f"installed already: {', '.join(each.title for each in tools)}")
 
 
-def _found(where: Target) -> list[Tool]:
+def _found(where: SettingsFile) -> list[HookTool]:
     import shutil
 
     from clia.capture.hook_settings import tools_here

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.capture.rehearsal import Setting
-    from clia.capture.rehearsal.script import Step
+    from clia.capture.rehearsal.script import ScriptStep
 
 _TOOLS = ("claude-code", "codex", "gemini")
 _STORY = "durations"
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _script_of(args: argparse.Namespace) -> Sequence[Step] | None:
+def _script_of(args: argparse.Namespace) -> Sequence[ScriptStep] | None:
     """The script that was given; none: the story."""
     from clia.capture.rehearsal import ScriptError, parse
 
@@ -81,14 +81,14 @@ def _bad_script(args: argparse.Namespace, err: Any) -> InvalidDocument:
     return InvalidDocument(f"{path}: {err}", code="invalid-script", fields={"path": path, "step": err.where})
 
 
-def _story(setting: Setting) -> Sequence[Step]:
+def _story(setting: Setting) -> Sequence[ScriptStep]:
     from clia.capture.rehearsal import parse, story
     from clia.capture.rehearsal.stage import free_directory
 
     return parse(story(free_directory(setting.directory, _STORY)))
 
 
-def _setting_of(args: argparse.Namespace, script: Sequence[Step] | None) -> Setting:
+def _setting_of(args: argparse.Namespace, script: Sequence[ScriptStep] | None) -> Setting:
     from clia.capture.rehearsal import Setting, stage
 
     directory, environment = os.path.realpath(args.path), dict(os.environ)

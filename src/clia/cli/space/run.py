@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from clia.capture.run_program import RunReport, Wishes
+    from clia.capture.run_program import RunOptions, RunReport
     from clia.errors import CliaError
 
     Hearing = Callable[[Callable[[int], None]], AbstractContextManager[None]]
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.capture.run_program import World, run_program  # with all that a space needs
+    from clia.capture.run_program import RunEnvironment, run_program  # with all that a space needs
     from clia.programs.runner import UserStreams
 
     if args.program:
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         user = UserStreams(*channels, all(map(os.isatty, channels[:2])), hearing)
         tell = _silent if args.quiet or args.json else _say
         try:
-            report = run_program(space, _wishes(args), World(user, os.environ, tell, redact=not args.no_redact))
+            report = run_program(space, _wishes(args), RunEnvironment(user, os.environ, tell, redact=not args.no_redact))
         except FileError as err:
             if err.code not in NOT_RUN:
                 raise
@@ -82,11 +82,11 @@ def run(args: argparse.Namespace) -> int:
         return _reported(args, report)
 
 
-def _wishes(args: argparse.Namespace) -> Wishes:
-    from clia.capture.run_program import Birth, Wishes
+def _wishes(args: argparse.Namespace) -> RunOptions:
+    from clia.capture.run_program import RunOptions, SpawnOptions
 
-    birth = Birth(args.title, args.briefing, args.at, args.empty, args.parent, args.slug)
-    return Wishes(args.agent, args.behind_dashes, args.kind, args.message, args.dir, birth)
+    birth = SpawnOptions(args.title, args.briefing, args.at, args.empty, args.parent, args.slug)
+    return RunOptions(args.agent, args.behind_dashes, args.kind, args.message, args.dir, birth)
 
 
 def _reported(args: argparse.Namespace, report: RunReport) -> int:
