@@ -262,7 +262,7 @@ def merging() -> str:
         'Empty is: missing, null, `""`, only blanks, or a list or object of nothing else. `false` and `0` are values. A value of '
         "the wrong type is left out and reported (`wrong-type`); a single string or object where a list is meant is read as a list "
         "of one (`scalar-for-list`).",
-        "A merged document always has these fields, null where no layer gives a value:",
+        "A merged document always has these fields, null if no layer provides a value:",
         table(("document", "fields"), always),
         "A merged agent document also has `waivedGuardrails` where an operator waived one.",
     )

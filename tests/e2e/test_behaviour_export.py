@@ -128,13 +128,13 @@ def test_what_was_edited_by_hand_or_is_somebody_elses_is_left_alone(here: Here) 
     here.tree.agent("", "review", title="Reviewer", purpose="Reviews.")
     agents = ("agents", "export", "--slug", "review", "--path", here.tree.path(), "--to", "skill")
     ran = run(*agents, "--force")
-    assert (ran.code, "copy of something else" in ran.err) == (1, True)
+    assert (ran.code, "is another export with that name" in ran.err) == (1, True)
     assert here.cid in here.skill(), "a prompt's skill is not replaced by an agent's"
     (here.tree.root / SKILL).unlink()
     assert run(*agents).code == 0
     assert here.refused("--force")["code"] == "not-allowed"
     here.tree.write(".clia/exports/manifest.json", '{"files": {}, "version": 1}\n')
-    assert "not clia's" in here.refused("--force")["message"]
+    assert "not listed in the manifest" in here.refused("--force")["message"]
 
 
 def test_only_what_people_let_run_is_exported(here: Here) -> None:

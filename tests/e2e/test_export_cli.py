@@ -79,7 +79,7 @@ def test_dry_run_exits_1_where_writing_would_be_refused(repository: Tree) -> Non
     ran = export(repository, "--to", "claude-agent", "--dry-run", "--json")
     assert ran.code == 1
     assert ran.json()["files"][0]["state"] == "refused"
-    assert "not clia's" in ran.json()["files"][0]["reason"]
+    assert "not listed in the manifest" in ran.json()["files"][0]["reason"]
 
 
 def test_a_refusal_exits_1_with_an_error_that_programs_can_read(repository: Tree) -> None:

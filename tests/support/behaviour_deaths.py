@@ -39,12 +39,12 @@ def _rebuild_and_die(root: str, after: int) -> None:
     write: Callable[..., None] = index.ObservationIndex._write
     done = 0
 
-    def deadly(self: index.ObservationIndex, found: Any) -> None:
+    def deadly(self: index.ObservationIndex, updates: Any) -> None:
         nonlocal done
         if done == after:
             kill_self()
         done += 1
-        write(self, found)
+        write(self, updates)
 
     index.ObservationIndex._write = deadly  # type: ignore[method-assign]  # as above
     with clia.open(root, settings=settings()) as space:

@@ -144,15 +144,15 @@ class ObservationIndex:
         mark = source.tip if lacks is None else {_PARTIAL: source.tip, "lacks": lacks}
         return SourceUpdate(source, known, mark, part, sum_observations(part.observations), anew)
 
-    def _write(self, found: list[SourceUpdate]) -> None:
+    def _write(self, updates: list[SourceUpdate]) -> None:
         with self._core.store.writing() as transaction:
             sums: dict[str, ObservationSum] = {}
             stale: set[str] = set()
-            for each in found:
-                kept = transaction.values.get(READ + each.source.name)
-                if (None if kept is None else kept.value) != each.known:
+            for update in updates:
+                kept = transaction.values.get(READ + update.source.name)
+                if (None if kept is None else kept.value) != update.known:
                     continue  # another process has read it meanwhile
-                self._replace(transaction, each, sums, stale)
+                self._replace(transaction, update, sums, stale)
             if stale:
                 self._look_again(transaction, {cid: sums[cid] for cid in stale})
             for cid, made in sums.items():
@@ -161,26 +161,26 @@ class ObservationIndex:
                 else:
                     transaction.values.delete(SUM + cid)
 
-    def _replace(self, transaction: Transaction, found: SourceUpdate, sums: dict[str, ObservationSum], stale: set[str]) -> None:
-        values, name = transaction.values, found.source.name
+    def _replace(self, transaction: Transaction, update: SourceUpdate, sums: dict[str, ObservationSum], stale: set[str]) -> None:
+        values, name = transaction.values, update.source.name
         row = values.get(PART + name)
         before = {} if row is None else {cid: sum_from_json(made) for cid, made in row.value["sums"].items()}
-        if found.anew:
+        if update.anew:
             for cid, made in before.items():
                 add_sum(_sum_of(transaction, cid, sums), made, -1)
-                if not contains_commits(made.seen, found.sums[cid].seen if cid in found.sums else {}):
+                if not contains_commits(made.seen, update.sums[cid].seen if cid in update.sums else {}):
                     stale.add(cid)
             before = {}
-        for cid, made in found.sums.items():
+        for cid, made in update.sums.items():
             add_sum(_sum_of(transaction, cid, sums), made)
             add_sum(before.setdefault(cid, ObservationSum({}, {})), made)
-        if found.mark is None:
+        if update.mark is None:
             values.delete(PART + name)
             values.delete(READ + name)
         else:
-            values.put(PART + name, {"sums": {cid: made.to_json() for cid, made in before.items()}, "memo": found.part.memo})
-            values.put(READ + name, found.mark)
-        sources.keep_landings(values, found.source, found.part.memo if found.mark is not None else None)
+            values.put(PART + name, {"sums": {cid: made.to_json() for cid, made in before.items()}, "memo": update.part.memo})
+            values.put(READ + name, update.mark)
+        sources.keep_landings(values, update.source, update.part.memo if update.mark is not None else None)
 
     def _look_again(self, transaction: Transaction, sums: Mapping[str, ObservationSum]) -> None:
         """Which commits are the newest, where some were taken away."""

@@ -91,8 +91,8 @@ class BehaviourLibrary:
 
     def _get(self, name: str) -> KnownBehaviour:
         tip = self._core.refs.get(names.behaviour(name)) if names.is_name(name) else None
-        found = None if tip is None else self._known(name, self._chains.at(tip))
-        if found is None:
+        behaviour = None if tip is None else self._known(name, self._chains.at(tip))
+        if behaviour is None:
             known = ", ".join(each.name for each in self.all()) or "none"
             raise NotFound(
                 f"there is no behaviour {name!r}",
@@ -100,7 +100,7 @@ class BehaviourLibrary:
                 hints=[f"behaviours here: {known}", "add one: clia behaviour add NAME FILE"],
                 fields={"behaviour": name},
             )
-        return found
+        return behaviour
 
     def _known(self, name: str, state: ChainState) -> KnownBehaviour | None:
         history = self._history(state.tip) if state.tip else ()
@@ -108,16 +108,16 @@ class BehaviourLibrary:
         if not versions:
             return None
         events = tuple(BehaviourEvent(*each[:6], each.evidence, each.measure) for each in history)
-        current = next((each.cid for each in versions if each.state == CURRENT), None)
+        current = next((version.cid for version in versions if version.state == CURRENT), None)
         return KnownBehaviour(name, versions[0].kind, current, versions, events)
 
     def _history(self, tip: str) -> tuple[ChainEntry, ...]:
         """What happened, as far back as this clone can tell."""
-        found: list[ChainEntry] = []
+        events: list[ChainEntry] = []
         with suppress(CliaError):
             for each in self._chains.history(tip):
-                found.append(each)  # what was read before something is missing counts
-        return tuple(found)
+                events.append(each)  # what was read before something is missing counts
+        return tuple(events)
 
     def _versions(self, name: str, state: ChainState, history: Sequence[ChainEntry]) -> tuple[BehaviourVersion, ...]:
         first: dict[str, ChainEntry] = {}
@@ -134,20 +134,20 @@ class BehaviourLibrary:
         ordered = [cid for cid in first if cid in state.versions] + sorted(state.versions - first.keys())
         found = []
         for cid in ordered:
-            made = self._read(cid)
-            if made is None:
+            behaviour = self._read(cid)
+            if behaviour is None:
                 continue
             said = first.get(cid)
-            parent = made.parent or (said.parent if said else None) or before.get(cid)
+            parent = behaviour.parent or (said.parent if said else None) or before.get(cid)
             found.append(
                 BehaviourVersion(
                     name,
                     cid,
-                    made.kind,
+                    behaviour.kind,
                     version_state(state, cid, on_trial=last.get(cid) == TRIAL_EVENT),
-                    made.body,
+                    behaviour.body,
                     parent if parent != cid else None,
-                    made.notes,
+                    behaviour.notes,
                     *((said.by, said.at, said.why) if said else ("", 0, "")),
                     tuple(dict.fromkeys(evidence.get(cid, ()))),
                     said.origin if said else None,
@@ -170,7 +170,7 @@ class BehaviourLibrary:
         if named and not names.is_start_of_id(text):
             return self.current(text)
         known = self.all() if name is None else [self._get(name)]
-        found = {each.cid: each for behaviour in known for each in behaviour.versions if _begins(each.cid, text)}
+        found = {version.cid: version for behaviour in known for version in behaviour.versions if _begins(version.cid, text)}
         if named and not names.is_id(text):  # another clone or plain git called it so
             if found:
                 raise Ambiguous(f"{text!r} is a behaviour and the start of a version", fields={"matches": sorted(found)})
@@ -195,8 +195,8 @@ class BehaviourLibrary:
 
     def stray(self, cid: str) -> BehaviourVersion | None:
         """A behaviour that no chain here has: a peer's, or one that was only written; None where an id is none."""
-        found = self._read(cid)
-        return None if found is None else _foreign(cid, found)
+        behaviour = self._read(cid)
+        return None if behaviour is None else _foreign(cid, behaviour)
 
     def current(self, name: str) -> BehaviourVersion:
         """What a name means now."""
@@ -212,30 +212,30 @@ class BehaviourLibrary:
 
     def add(self, draft: BehaviourDraft, by: Stamp | None) -> BehaviourVersion:
         """A person's own version: it is current at once."""
-        made = self._checked(draft, draft.kind or self._kind(draft.name))
-        return self._put(draft.name, made, DEFINE, by or self._person(), draft.why, {})
+        behaviour = self._checked(draft, draft.kind or self._kind(draft.name))
+        return self._put(draft.name, behaviour, DEFINE, by or self._person(), draft.why, {})
 
     def propose(self, draft: BehaviourDraft, said: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
         """A candidate. It runs when a person has adopted it, not before."""
-        made = self._checked(draft, draft.kind or self._kind(draft.name))
+        behaviour = self._checked(draft, draft.kind or self._kind(draft.name))
         parent = draft.parent or self._chains.state(draft.name).current
-        return self._put(draft.name, made._replace(parent=parent), PROPOSE, by or self._person(), draft.why, said)
+        return self._put(draft.name, behaviour._replace(parent=parent), PROPOSE, by or self._person(), draft.why, said)
 
-    def _put(self, name: str, made: Behaviour, event: str, by: Stamp, why: str, said: dict[str, Any]) -> BehaviourVersion:
+    def _put(self, name: str, behaviour: Behaviour, event: str, by: Stamp, why: str, said: dict[str, Any]) -> BehaviourVersion:
         core = self._core
         text = core.clean.text(why, "why")
         put: list[str] = []
 
         def decide(now: ChainState) -> ChainChange | None:
-            self._check_kind(name, now, made.kind)
-            there = self._same(now, made, event)
-            cid = there or core.objects.blob_id(as_bytes(made.to_object()))
+            self._check_kind(name, now, behaviour.kind)
+            there = self._same(now, behaviour, event)
+            cid = there or core.objects.blob_id(as_bytes(behaviour.to_object()))
             put[:] = [cid]
             known = event == PROPOSE and there is not None and not (said.get("evidence") and self._is_new(now, cid, said))
             if known or (event == DEFINE and now.current == cid):
                 return None
-            more = said | ({"parent": made.parent} if made.parent else {})
-            return ChainChange(event, cid, by, text, None if there else as_bytes(made.to_object()), more)
+            more = said | ({"parent": behaviour.parent} if behaviour.parent else {})
+            return ChainChange(event, cid, by, text, None if there else as_bytes(behaviour.to_object()), more)
 
         self._chains.change(name, decide)
         return self.version(put[0], name)
@@ -243,10 +243,10 @@ class BehaviourLibrary:
     def _same(self, now: ChainState, made: Behaviour, event: str) -> str | None:
         """The version that has this body already. What a person adds has the person's notes, and not those of a proposal."""
         for cid in sorted(now.versions):
-            found = self._read(cid)
-            if found is None or found.body != made.body:
+            behaviour = self._read(cid)
+            if behaviour is None or behaviour.body != made.body:
                 continue
-            if event == PROPOSE or found.notes == made.notes or (not made.notes and now.may_run(cid)):
+            if event == PROPOSE or behaviour.notes == made.notes or (not made.notes and now.may_run(cid)):
                 return cid
         return None
 
@@ -353,15 +353,15 @@ class BehaviourLibrary:
             )
 
 
-def _foreign(cid: str, found: Behaviour) -> BehaviourVersion:
-    return BehaviourVersion(found.name, cid, found.kind, FOREIGN, found.body, found.parent, found.notes)
+def _foreign(cid: str, behaviour: Behaviour) -> BehaviourVersion:
+    return BehaviourVersion(behaviour.name, cid, behaviour.kind, FOREIGN, behaviour.body, behaviour.parent, behaviour.notes)
 
 
 def current_of(known: KnownBehaviour) -> BehaviourVersion:
     """What a behaviour's name means."""
-    for each in known.versions:
-        if each.cid == known.current:
-            return each
+    for version in known.versions:
+        if version.cid == known.current:
+            return version
     raise NotFound(
         f"the behaviour {known.name!r} has no current version: it was retired, or nobody has adopted it yet",
         code="nothing-adopted",

@@ -65,17 +65,17 @@ def sum_from_json(made: Mapping[str, Any] | None) -> ObservationSum:
 
 def sum_observations(observations: Iterable[Observation]) -> dict[str, ObservationSum]:
     """Observations by behaviour."""
-    found: dict[str, ObservationSum] = {}
-    for each in observations:
-        made = found.setdefault(each.behaviour, ObservationSum({}, {}))
-        day = made.days.setdefault(day_of(each.at), {})
-        day[each.key] = day.get(each.key, 0) + each.times
-        if not each.key.startswith(_WITHOUT_EVIDENCE):
-            made.seen.setdefault(each.key, []).append([each.at, each.origin])
-    for made in found.values():
+    sums: dict[str, ObservationSum] = {}
+    for observation in observations:
+        made = sums.setdefault(observation.behaviour, ObservationSum({}, {}))
+        day = made.days.setdefault(day_of(observation.at), {})
+        day[observation.key] = day.get(observation.key, 0) + observation.times
+        if not observation.key.startswith(_WITHOUT_EVIDENCE):
+            made.seen.setdefault(observation.key, []).append([observation.at, observation.origin])
+    for made in sums.values():
         for key, seen in made.seen.items():
             made.seen[key] = newest_commits(seen)
-    return found
+    return sums
 
 
 def add_sum(into: ObservationSum, more: ObservationSum, sign: int = 1) -> None:
@@ -201,10 +201,10 @@ def stats_of(cid: str, name: str | None, state: str | None, found: ObservationSu
 def series(days: Days, over: str) -> tuple[Period, ...]:
     """The rates of each day, week or month in which something was observed, oldest first."""
     check_span(over)
-    found: dict[str, Days] = {}
+    periods: dict[str, Days] = {}
     for day, counts in days.items():
-        found.setdefault(_start(day, over), {})[day] = counts
-    made = (Period(start, rates_of(totals(inside))) for start, inside in sorted(found.items()))
+        periods.setdefault(_start(day, over), {})[day] = counts
+    made = (Period(start, rates_of(totals(inside))) for start, inside in sorted(periods.items()))
     return tuple(each for each in made if each.rates)
 
 

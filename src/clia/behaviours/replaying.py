@@ -55,9 +55,9 @@ def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, ses
         kept = checkpoints.at(agent, commit.cid)
         if kept is not None and session in (None, kept.session):
             origin, resumes = kept.journal
-            found = Journal(origin, [*resumes, *_decision_answer(commit, kept.session)])
+            journal = Journal(origin, [*resumes, *_decision_answer(commit, kept.session)])
             status, count = ended.get(kept.session, (LOST, None))
-            return PastSession(agent, kept.session, found, status, in_part=status == LOST or count != len(found.resumes))
+            return PastSession(agent, kept.session, journal, status, in_part=status == LOST or count != len(journal.resumes))
     if session in ended:
         raise NotFound(
             f"git knows that session {session} of {agent!r} is {ended[session][0]}, and not what it was asked",
@@ -98,17 +98,17 @@ def transcript(engine: Engine, past: PastSession, source: str) -> Transcript:
     """The session as it was, from its answers: what it asked for is nowhere else."""
     steps = []
     with engine.start(past.journal.origin.program(source), patient=True) as run:
-        for each in past.journal.resumes:
-            call = next((call for call in run.turn.pending if call.number == each.call), None)
+        for resume in past.journal.resumes:
+            call = next((call for call in run.turn.pending if call.number == resume.call), None)
             if call is None:
                 raise Nondeterminism(
-                    f"session {past.session} of {past.agent!r} does not replay here: recorded was an answer to call {each.call}, "
+                    f"session {past.session} of {past.agent!r} does not replay here: recorded was an answer to call {resume.call}, "
                     f"now there is {describe(run.turn)}",
                     hints=["clia doctor says what is wrong with sessions"],
                     fields={"agent": past.agent, "session": past.session},
                 )
-            steps.append((call, each.answer()))
-            run.answer(call.number, each.answer())
+            steps.append((call, resume.answer()))
+            run.answer(call.number, resume.answer())
         return Transcript(tuple(steps), run.turn)
 
 
@@ -120,10 +120,10 @@ def replayed(engine: Engine, past: PastSession, sources: tuple[str, str], with_:
     with engine.start(past.journal.origin.program(sources[1])) as run:
         waiting, printed = _by_request(recorded), [run.turn.printed]
         while not run.turn.ended:
-            found = _next(run, waiting)
-            if found is None:
+            calls = _next(run, waiting)
+            if calls is None:
                 break
-            call, number, answer = found
+            call, number, answer = calls
             steps.append(_step(call, answer, number))
             printed.append(run.answer(call.number, answer).printed)
         turn = run.turn
@@ -154,8 +154,8 @@ def _request_key(call: FlowCall) -> str:
 
 
 def _step(call: FlowCall, answer: FlowAnswer | None, number: int | None) -> ReplayStep:
-    made = ReplayStep(call.kind, call.tag, call.payload, call.line, answer is not None, number)
-    return made if answer is None else made._replace(value=answer.value, error=answer.error)
+    step = ReplayStep(call.kind, call.tag, call.payload, call.line, answer is not None, number)
+    return step if answer is None else step._replace(value=answer.value, error=answer.error)
 
 
 def _replay_result(past: PastSession, with_: str, recorded: Transcript, now: tuple[Turn, Sequence[ReplayStep], str]) -> Replayed:
@@ -166,7 +166,7 @@ def _replay_result(past: PastSession, with_: str, recorded: Transcript, now: tup
     departs = next((place for place, pair in enumerate(zip(before, after, strict=False), 1) if pair[0] != pair[1]), None)
     if departs is None and len(before) != len(after):
         departs = min(len(before), len(after)) + 1
-    asked = {each.recorded for each in steps}
+    asked = {step.recorded for step in steps}
     failure, recorded_failure = _failure(turn), _failure(recorded.turn)
     ends = (turn.ended, turn.result, failure) == (recorded.turn.ended, recorded.turn.result, recorded_failure)
     return Replayed(

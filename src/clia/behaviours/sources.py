@@ -64,7 +64,7 @@ class SourceReading(NamedTuple):
     @property
     def lacks(self) -> list[str] | None:
         """What this clone lacks to tell the rest, as far as it has names; None where nothing is lacking."""
-        found = sorted({each.origin for each in self.observations if each.key == GAP})
+        found = sorted({observation.origin for observation in self.observations if observation.key == GAP})
         return ([] if found[0] == "" else found) if found else None
 
 
@@ -92,7 +92,7 @@ class ObservationSource:
 
 def of_agents(core: Core) -> list[ObservationSource]:
     """The sources of every agent, at work or archived."""
-    found: dict[str, ObservationSource] = {}
+    sources: dict[str, ObservationSource] = {}
     for kind, prefix in (
         (_AgentBranch, names.ARCHIVE),
         (_AgentBranch, names.HEADS),
@@ -103,8 +103,8 @@ def of_agents(core: Core) -> list[ObservationSource]:
             name = ref.removeprefix(prefix)
             if names.is_name(name):
                 made = kind(name, tip)
-                found[made.name] = made
-    return list(found.values())
+                sources[made.name] = made
+    return list(sources.values())
 
 
 class _AgentBranch(ObservationSource):
@@ -122,22 +122,22 @@ class _AgentBranch(ObservationSource):
 
     def _read(self, record: HistoryReader, until: str | None) -> SourceReading | None:
         """The agent's own commits down to one that was read, which may not be met: None; or to its first."""
-        found: list[Observation] = []
+        observations: list[Observation] = []
         last = None
         for last in record.core.graph.first_parents(self.tip):
             if last.cid == until:
-                return SourceReading(found, None)
+                return SourceReading(observations, None)
             commit = record.read(last)
             if commit.agent == self.of and commit.kind is not None:
-                found += of_commit(record, commit)
+                observations += of_commit(record, commit)
                 if commit.kind == SPAWN:
-                    return None if until else SourceReading(found, None)
+                    return None if until else SourceReading(observations, None)
         if until:
             return None
         # A branch that plain git made has no first commit of the agent's, and is whole all the same.
         if last is not None and (last.parents or last.cid in record.cut_off):
-            found.append(gap(last.parents[0] if last.parents else last.cid))
-        return SourceReading(found, None)
+            observations.append(gap(last.parents[0] if last.parents else last.cid))
+        return SourceReading(observations, None)
 
 
 class _AgentEvents(ObservationSource):
@@ -159,7 +159,7 @@ class _AgentEvents(ObservationSource):
         core = record.core
         commits = list(core.graph.walk([self.tip]))
         found = self._read(record, commits, _NOTHING_YET) or SourceReading([], _NOTHING_YET)
-        cut = sorted(record.cut_off.intersection(each.cid for each in commits))
+        cut = sorted(record.cut_off.intersection(commit.cid for commit in commits))
         return found._replace(observations=[*found.observations, *map(gap, cut)])
 
     def _read(self, record: HistoryReader, commits: Sequence[Commit], memo: Mapping[str, Any]) -> SourceReading | None:
@@ -167,7 +167,7 @@ class _AgentEvents(ObservationSource):
         before, refused = frozenset(memo["ended"]), set(memo["refused"])
         landed = [_landing(each) for each in memo["landed"]]
         known = {(each.cid, each.head, each.onto) for each in landed}
-        found: list[Observation] = []
+        observations: list[Observation] = []
         last: dict[str, Observation] = {}
         for commit in reversed(commits):
             body = event_of(commit) or {}
@@ -182,21 +182,21 @@ class _AgentEvents(ObservationSource):
                 pair = f"{heads[0]}..{heads[1]}"
                 if all(map(names.is_id, heads)) and pair not in refused:  # who tries the same again learns nothing new
                     refused.add(pair)
-                    found += of_refusal(record, body, at, origin)
+                    observations += of_refusal(record, body, at, origin)
             landing = landing_of(body, at)
             if landing is not None and (landing.cid, landing.head, landing.onto) not in known:
                 known.add((landing.cid, landing.head, landing.onto))
-                landed.append(self._landed(record, landing, landed, found))
-        found += last.values()
+                landed.append(self._landed(record, landing, landed, observations))
+        observations += last.values()
         after = {
             "ended": sorted(before.union(last)),
             "refused": sorted(refused),
             "landed": [[*each[:5], list(each.behaviours)] for each in landed],
         }
-        return SourceReading(found, after)
+        return SourceReading(observations, after)
 
     def _landed(
-        self, record: HistoryReader, landing: LandedWork, before: Sequence[LandedWork], found: list[Observation]
+        self, record: HistoryReader, landing: LandedWork, before: Sequence[LandedWork], observations: list[Observation]
     ) -> LandedWork:
         """The landing with the behaviours of what was new in it: a squash does not show what earlier ones brought."""
         hidden = [each.head for each in before if each.onto == landing.onto][-_LOOK_BACK:]
@@ -204,11 +204,11 @@ class _AgentEvents(ObservationSource):
             hidden += [] if landing.base is None else [landing.base, *_squashed(record, self.of, landing.head, landing.base)]
             oldest = behaviours_between(record, landing.head, hidden)
         except CliaError as err:
-            found.append(gap_of(err))
+            observations.append(gap_of(err))
             return landing
         for behaviour, began in oldest.items():
-            found.append(Observation(behaviour, LANDED, landing.at, landing.cid))
-            found.append(Observation(behaviour, LANDED_AFTER + str(rounded(landing.at - began)), landing.at, landing.cid))
+            observations.append(Observation(behaviour, LANDED, landing.at, landing.cid))
+            observations.append(Observation(behaviour, LANDED_AFTER + str(rounded(landing.at - began)), landing.at, landing.cid))
         return landing._replace(behaviours=tuple(sorted(oldest)))
 
 
@@ -252,7 +252,7 @@ class _AgentTraces(ObservationSource):
 
 def of_people(core: Core, landings: Mapping[str, list[Any]], memo: Any) -> ObservationSource:
     """The branches of people that work came to, with all that landed on them: what a revert is about depends on both."""
-    known = {agent: [_landing(each) for each in rows] for agent, rows in landings.items()}
+    known = {agent: [_landing(row) for row in rows] for agent, rows in landings.items()}
     return _PeopleBranches(tips_of(core, sorted({each.onto for rows in known.values() for each in rows})), known, memo)
 
 
@@ -302,9 +302,9 @@ class _PeopleBranches(ObservationSource):
         """Where each branch stood before the first landing on it: nothing older can revert what landed."""
         first: dict[str, LandedWork] = {}
         for rows in self._landings.values():
-            for each in rows:
-                if each.onto not in first or each.at < first[each.onto].at:
-                    first[each.onto] = each
+            for row in rows:
+                if row.onto not in first or row.at < first[row.onto].at:
+                    first[row.onto] = row
         bases = [each.base for each in first.values()]
         if None in bases or len(set(bases)) > 1:
             return []  # of several branches one may have been made from another, later
@@ -316,9 +316,9 @@ class _PeopleBranches(ObservationSource):
         standing = _effective_reverts({cid: target for cid, target, _ in reverts})
         for cid, target, at in sorted(reverts):
             for landing, behaviour in self._about(core, cid, target) if cid in standing else ():
-                made = Observation(behaviour, REVERTED, landing.at, cid)
-                found[landing.cid, behaviour] = max(found.get((landing.cid, behaviour), (at, made)), (at, made))
-        return (made for _, made in found.values())
+                observation = Observation(behaviour, REVERTED, landing.at, cid)
+                found[landing.cid, behaviour] = max(found.get((landing.cid, behaviour), (at, observation)), (at, observation))
+        return (observation for _, observation in found.values())
 
     def _about(self, core: Core, revert: str, target: str) -> list[tuple[LandedWork, str]]:
         """Which landings, and whose work in them, a commit took back."""

@@ -47,13 +47,17 @@ class Policy(NamedTuple):
 def suggest(known: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str, ObservationSum], policy: Policy) -> Suggestion:
     """Compares the current version with every other that may still be adopted."""
     measure = check_measure(policy.measure or usual_measure(known.kind))
-    others = [each for each in known.versions if each.cid != current.cid and each.state != RETIRED]
+    others = [version for version in known.versions if version.cid != current.cid and version.state != RETIRED]
     # Each of several comparisons may be wrong. Proposals are not among them: what nobody let run must not raise the bar,
-    error = policy.error / max(1, sum(each.state in MAY_RUN for each in others))
+    error = policy.error / max(1, sum(other.state in MAY_RUN for other in others))
     own = count_of(totals(sums[current.cid].days), measure)
     candidates = [_candidate(each, measure, own, sums[each.cid], error) for each in others]
     # and is never suggested, whatever commits claim to have been made with it.
-    enough = [each for each in candidates if each.state in MAY_RUN and min(own.n, each.compared.after.n) >= policy.least]
+    enough = [
+        candidate
+        for candidate in candidates
+        if candidate.state in MAY_RUN and min(own.n, candidate.compared.after.n) >= policy.least
+    ]
     action, chosen = _chosen(enough, own.n >= policy.least, candidates)
     rest = [current.cid] + [each.cid for each in ([chosen] if chosen else enough or candidates)]
     return Suggestion(
@@ -103,7 +107,10 @@ def _why(action: str, own: Rate, chosen: Candidate | None, candidates: Sequence[
         return f"no version is shown to be better or worse than the current one by {what}: {rate_text(own)}"
     one = policy.least == 1
     needed = f"{policy.least} observation{'' if one else 's'} of each {'is' if one else 'are'} needed by {what}"
-    others = "".join(f", {each.cid[:12]} {each.compared.after.n}" for each in candidates) or ", and there is no other version"
+    others = (
+        "".join(f", {candidate.cid[:12]} {candidate.compared.after.n}" for candidate in candidates)
+        or ", and there is no other version"
+    )
     return f"not enough data: {needed}; the current version has {own.n or 'none'}{others}"
 
 
@@ -162,7 +169,7 @@ class PolicyFollower:
         """Judges each behaviour once; what was in the way, if anything was."""
         trouble = None
         try:
-            names = [each.name for each in self._space.behaviours() if self._adopts(each.name)]
+            names = [behaviour.name for behaviour in self._space.behaviours() if self._adopts(behaviour.name)]
         except Exception as err:  # noqa: BLE001  # whatever it is: the thread goes on, and looks again
             return f"policies: {describe(err)}"
         for name in names:

@@ -197,18 +197,18 @@ def outstanding(waiting: Sequence[RefClaim], tracked: Mapping[str, str], allowed
 
     What is no longer shared is let go of without asking the gate: it takes nothing in.
     """
-    found: list[Effect] = []
+    effects: list[Effect] = []
     clashing = {each.type for each in waiting if is_clash(each, tracked)}
     for claim in sorted(waiting, key=lambda each: (not each.ref.startswith(TYPES_PREFIX), each.ref)):
         at = tracked.get(claim.ref)
         if claim.new == at:
             continue
         if claim.new is None:
-            found += [Forget(claim, at)] if at is not None else []
+            effects += [Forget(claim, at)] if at is not None else []
         elif not allowed(claim.parent or claim.type, claim.trigger):  # a new type is judged as what it is a subtype of
-            found.append(Withheld(claim))
+            effects.append(Withheld(claim))
         elif claim.type in clashing and claim.ref.startswith(names.HEADS):
-            found.append(Withheld(claim, CLASH))  # the gate was asked about another type than its owner means
+            effects.append(Withheld(claim, CLASH))  # the gate was asked about another type than its owner means
         else:
-            found.append(Learn(claim) if claim.ref.startswith(TYPES_PREFIX) else Follow(claim, at))
-    return found
+            effects.append(Learn(claim) if claim.ref.startswith(TYPES_PREFIX) else Follow(claim, at))
+    return effects

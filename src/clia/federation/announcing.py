@@ -89,23 +89,23 @@ class Announcer:
         self._keys.show()  # the first is made under a lock that is only shared from here on: nobody replaces a key meanwhile
         with self._envelope.among_others(), core.locks.hold(KEYS_LOCK, shared=True), core.locks.hold(f"@announce-{peer.space}"):
             key = self._keys.current()
-            said = self.said(peer.space)
-            now = self._claims(peer, said.claims)
-            moves = list(self._moves(said.claims, now))
+            state = self.said(peer.space)
+            now = self._claims(peer, state.claims)
+            moves = list(self._moves(state.claims, now))
             # What an older key has said last is refused by whoever has not heard it: only a snapshot by the new one heals that.
-            whole = snapshot or said.tip is None or said.key != key or self._is_due(said, len(moves))
+            whole = snapshot or state.tip is None or state.key != key or self._is_due(state, len(moves))
             if not moves and not whole:
-                self.show(peer, said.claims, said.tip)  # whoever announced it may have died before, and notes may be purged
-                return Announced(peer.name, said.seq, 0, snapshot=False, moves=())
-            if said.tip is None and not now:
+                self.show(peer, state.claims, state.tip)  # whoever announced it may have died before, and notes may be purged
+                return Announced(peer.name, state.seq, 0, snapshot=False, moves=())
+            if state.tip is None and not now:
                 raise InvalidInput(
                     f"nothing is shared with {peer.name}",
                     code=NOTHING_SHARED,
                     hints=[f"clia peer share {peer.name} --agent '*' says what it is told about"],
                     fields={"peer": peer.name},
                 )
-            single = moves if said.tip and len(moves) < SNAPSHOT_EVERY else []  # so many are said at once
-            new = self._append(peer, key, said, single, list(now.values()) if whole else None)
+            single = moves if state.tip and len(moves) < SNAPSHOT_EVERY else []  # so many are said at once
+            new = self._append(peer, key, state, single, list(now.values()) if whole else None)
             self.show(peer, new.claims, new.tip)
         told = tuple(_as_move(old, claim) for old, claim in moves)
         return Announced(peer.name, new.seq, len(single) + whole, whole, told)
@@ -115,21 +115,21 @@ class Announcer:
         told = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS, names.BEHAVIOURS, names.TYPES, names.PEERS)
         return text_digest(repr([self._core.refs.under(each) for each in told]))
 
-    def _is_due(self, said: ChainState, more: int) -> bool:
-        return said.since + more >= SNAPSHOT_EVERY or said.at + STATEMENT_SECONDS // 2 <= self._core.now()
+    def _is_due(self, state: ChainState, more: int) -> bool:
+        return state.since + more >= SNAPSHOT_EVERY or state.at + STATEMENT_SECONDS // 2 <= self._core.now()
 
     def _append(
         self,
         peer: PinnedPeer,
         key: str,
-        said: ChainState,
+        state: ChainState,
         moves: Sequence[tuple[str | None, RefClaim]],
         heads: Sequence[RefClaim] | None,
     ) -> ChainState:
         core = self._core
         at = core.now()
-        seq = said.seq
-        tip, last, claims = said.tip, said.last, dict(said.claims)
+        seq = state.seq
+        tip, last, claims = state.tip, state.last, dict(state.claims)
         wanted: list[tuple[str, tuple[RefClaim, ...], str | None]] = [(claim.trigger, (claim,), old) for old, claim in moves]
         wanted += [(SNAPSHOT, tuple(heads), None)] if heads is not None else []
         for trigger, each, old in wanted:
@@ -141,7 +141,7 @@ class Announcer:
             tip, last = self._write(tip, token, subject), digest(token)
             claims = {one.ref: one for one in each} if statement.is_snapshot else claims | {each[0].ref: each[0]}
         core.reached("objects-written")
-        core.refs.move(names.announce(peer.space), said.tip, tip, "clia: announce")
+        core.refs.move(names.announce(peer.space), state.tip, tip, "clia: announce")
         core.reached("committed")
         return ChainState(tip, seq, last, {ref: one for ref, one in claims.items() if one.new is not None}, 0, at, key)
 
@@ -155,14 +155,14 @@ class Announcer:
         """What the peer may fetch from our forge: the chain to it, our keys, and the commits that the chain names."""
         refs = {names.announce(peer.space): tip, names.KEYS: self._core.refs.get(names.KEYS)}
         top = names.announced(peer.space)
-        refs |= {top + each.place: each.new for each in claims.values() if not each.ref.startswith(TYPES_PREFIX)}
+        refs |= {top + claim.place: claim.new for claim in claims.values() if not claim.ref.startswith(TYPES_PREFIX)}
         self._transport.show(peer.space, {ref: cid for ref, cid in refs.items() if cid is not None})
 
     def show_again(self, peer: PinnedPeer) -> None:
         """Makes what the peer may fetch anew from the chain to it: it may be lost, or older than the chain."""
         with self._core.locks.hold(f"@announce-{peer.space}"):
-            said = self.said(peer.space)
-            self.show(peer, said.claims, said.tip)
+            state = self.said(peer.space)
+            self.show(peer, state.claims, state.tip)
 
     def said(self, space: str) -> ChainState:
         """What a chain of ours has told so far."""
@@ -179,7 +179,7 @@ class Announcer:
                 break
         for statement in reversed(later):
             claims = {} if statement.is_snapshot else claims
-            claims |= {each.ref: each for each in statement.claims}
+            claims |= {claim.ref: claim for claim in statement.claims}
         kept = {ref: each for ref, each in claims.items() if each.new is not None}
         return ChainState(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
 
@@ -192,7 +192,7 @@ class Announcer:
             found.add(commit.cid)
             token = commit_token(commit)
             if token is not None:
-                found.update(each.new for each in read_statement(token_payload(token)).claims if each.new is not None)
+                found.update(claim.new for claim in read_statement(token_payload(token)).claims if claim.new is not None)
         return found
 
     def _moves(self, before: dict[str, RefClaim], now: dict[str, RefClaim]) -> Iterator[tuple[str | None, RefClaim]]:
@@ -204,14 +204,14 @@ class Announcer:
             elif new is None and old is not None and not ref.startswith(TYPES_PREFIX):
                 yield old.new, RefClaim(ref, None, old.type, old.trigger)
 
-    def _claims(self, peer: PinnedPeer, said: Mapping[str, RefClaim]) -> dict[str, RefClaim]:
+    def _claims(self, peer: PinnedPeer, claims: Mapping[str, RefClaim]) -> dict[str, RefClaim]:
         """Where everything is that is shared with a peer."""
-        found = [*self._agent_claims(peer, said), *self._behaviour_claims(peer)]
+        found = [*self._agent_claims(peer, claims), *self._behaviour_claims(peer)]
         if found:
             found += self._type_claims()
         return {each.ref: each for each in found}
 
-    def _agent_claims(self, peer: PinnedPeer, said: Mapping[str, RefClaim]) -> Iterator[RefClaim]:
+    def _agent_claims(self, peer: PinnedPeer, claims: Mapping[str, RefClaim]) -> Iterator[RefClaim]:
         core, share = self._core, peer.share
         heads: dict[str, str] = {}
         for prefix in (names.ARCHIVE, names.HEADS):
@@ -222,9 +222,9 @@ class Announcer:
             commit = core.read(cid)
             if commit.agent != name or commit.kind is None:
                 # Plain git moved the branch to what is no agent-commit: of that nothing can be said, and what was said stays.
-                if names.head(name) not in said:
+                if names.head(name) not in claims:
                     continue
-                yield said[names.head(name)]
+                yield claims[names.head(name)]
             else:
                 yield claim_of(names.head(name), cid, commit.kind)
             wanted = [names.record(name)]
@@ -257,8 +257,8 @@ def chain_tokens(graph: GitGraph, tip: str) -> Iterator[str]:
 
 def commit_token(commit: Commit) -> str | None:
     """The statement that a commit of a chain carries."""
-    found = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
-    return found[0] if len(found) == 1 else None
+    values = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
+    return values[0] if len(values) == 1 else None
 
 
 def token_payload(token: str) -> bytes:

@@ -114,15 +114,15 @@ class Capabilities:
 
     def standing(self, tip: str | None) -> list[Grant]:
         """What a chain of capabilities grants."""
-        known = {each.space: each.name for each in self._peers.all()}
-        found: dict[str, Grant] = {}
+        known = {peer.space: peer.name for peer in self._peers.all()}
+        grants: dict[str, Grant] = {}
         revoked: set[str] = set()
         for event in read_events(self._core, tip) if tip else ():
             revoked.update(revoked_by(event.body))
             grant = self._read(event.body, event.cid, known)
             if grant is not None:
-                found[grant.cid] = grant
-        standing = (each for each in found.values() if each.cid not in revoked)
+                grants[grant.cid] = grant
+        standing = (each for each in grants.values() if each.cid not in revoked)
         return sorted(standing, key=lambda each: (each.peer, each.type, each.trigger, each.cid))
 
     def _read(self, body: Mapping[str, Any], commit: str, known: Mapping[str, str]) -> Grant | None:
@@ -220,7 +220,7 @@ class Capabilities:
     def facts(self) -> GateFacts:
         """Everything that the gate decides by."""
         grants = (GrantFact(each.cid, each.space, each.type, each.trigger, each.execute, each.expires) for each in self.all())
-        trusted = sorted(each.space for each in self._peers.all() if each.trusted)
+        trusted = sorted(peer.space for peer in self._peers.all() if peer.trusted)
         known = self._registry.types().known().items()
         # Chains may hold what plain git put there: a name that is none decides nothing.
         parents = ((name, parent) for name, parent in known if is_type_name(name) and is_type_name(parent) and parent is not None)
@@ -241,7 +241,7 @@ class Capabilities:
         return Explained(peer, type_, trigger, execute, bool(allowing), pinned.trusted, grants, tuple(path), tuple(missing))
 
     def _missing(self, wish: GrantRequest, near: Sequence[Grant], *, trusted: bool, now: int) -> list[Missing]:
-        found = []
+        missing = []
         peer, type_, trigger = wish.peer, wish.type, wish.trigger
         again = f"clia cap grant {peer} {type_} {trigger}{' --execute' if wish.execute else ''}"
         if type_ not in self._registry.types().known():
@@ -249,15 +249,15 @@ class Capabilities:
             message = f"the type {type_} is not known here: nothing can grant it, and no grant for a wider one covers it"
             return [Missing("type", message, hint)]
         if not trusted:
-            found.append(Missing("trust", f"{peer} is not trusted", f"clia peer change {peer} --trust"))
+            missing.append(Missing("trust", f"{peer} is not trusted", f"clia peer change {peer} --trust"))
         live = [each for each in near if each.expires is None or each.expires > now]
         if near and not live:
-            found.append(Missing("expired", f"every grant of {type_} by {trigger} has expired", again))
+            missing.append(Missing("expired", f"every grant of {type_} by {trigger} has expired", again))
         elif not near:
-            found.append(Missing("grant", f"nothing grants {type_} by {trigger}", again))
+            missing.append(Missing("grant", f"nothing grants {type_} by {trigger}", again))
         elif wish.execute and not any(each.execute for each in live):
-            found.append(Missing("execute", f"{type_} may be taken in by {trigger}, not run", again))
-        return found
+            missing.append(Missing("execute", f"{type_} may be taken in by {trigger}, not run", again))
+        return missing
 
     def _path(self, type_: str) -> list[str]:
         known = self._registry.types().known()

@@ -165,8 +165,8 @@ class _FederationCheckRun:
         self._found("chain-broken", f"the commit {cid} {why}; {again}", ref, cid)
 
     def _token(self, commit: Commit) -> str | None:
-        found = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
-        return found[0] if len(found) == 1 else None
+        values = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
+        return values[0] if len(values) == 1 else None
 
     def _statement(self, token: str) -> Statement | None:
         try:
@@ -222,7 +222,9 @@ class _FederationCheckRun:
         with core.store.reading() as view:
             if capabilities.is_compiled(view):
                 facts, now = capabilities.facts(), core.now()
-                wrong = [each for each in _questions(facts, now) if view.gate.allowing(each) != _allowing(facts, each)]
+                wrong = [
+                    question for question in _questions(facts, now) if view.gate.allowing(question) != _allowing(facts, question)
+                ]
                 wrong = wrong if capabilities.is_compiled(view) else []  # else somebody grants or revokes right now
         for each in wrong:
             message = f"the gate does not answer as the refs say for {each.type} by {each.trigger} of {each.peer}"
@@ -230,7 +232,7 @@ class _FederationCheckRun:
 
 
 def _questions(facts: GateFacts, now: int) -> Iterator[GateQuestion]:
-    types = sorted({*(each.type for each in facts.grants), *(each for pair in facts.parents for each in pair)})
+    types = sorted({*(grant.type for grant in facts.grants), *(name for pair in facts.parents for name in pair)})
     for peer in sorted({*facts.trusted, *(each.peer for each in facts.grants)}):
         for trigger in TRIGGERS:
             for type_ in types:
@@ -245,13 +247,13 @@ def _allowing(facts: GateFacts, question: GateQuestion) -> list[str]:
     while (parent := above.get(wider[-1])) is not None and parent not in wider:
         wider.append(parent)
     return sorted(
-        each.cid
-        for each in facts.grants
-        if (each.peer, each.trigger) == (question.peer, question.trigger)
-        and each.peer in facts.trusted
-        and each.type in wider
-        and (each.expires is None or each.expires > question.at)
-        and (each.execute or not question.execute)
+        grant.cid
+        for grant in facts.grants
+        if (grant.peer, grant.trigger) == (question.peer, question.trigger)
+        and grant.peer in facts.trusted
+        and grant.type in wider
+        and (grant.expires is None or grant.expires > question.at)
+        and (grant.execute or not question.execute)
     )
 
 

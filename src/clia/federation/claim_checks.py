@@ -91,7 +91,7 @@ class ClaimChecker:
                 owners.append((ref, peer))
         for ref, owner in owners:
             head = here.refs.get(ref)
-            if head is not None and any(each.cid == genesis for each in here.own_commits(name, head)):
+            if head is not None and any(commit.cid == genesis for commit in here.own_commits(name, head)):
                 raise refusal("claims-anothers-agent", f"the agent {name} is one of {owner}", agent=name, owner=owner)
 
     def _check_record(self, claim: RefClaim, new: str) -> None:

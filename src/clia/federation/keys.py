@@ -56,15 +56,15 @@ class SpaceIdentity(NamedTuple):
 
 def read_identity(text: str, verifier: Ed25519Verifier) -> SpaceIdentity:
     """What ``clia key show`` printed; ``InvalidInput`` where it is something else."""
-    found = _IDENTITY.fullmatch(text.strip())
-    if found is None or not verifier.is_key(found.group(2)):
+    match_ = _IDENTITY.fullmatch(text.strip())
+    if match_ is None or not verifier.is_key(match_.group(2)):
         raise InvalidInput(
             "that is no key of a space",
             code="invalid-key",
             hints=["the other side's 'clia key show' prints it: clia:SPACE:KEY"],
             fields={"field": "key"},
         )
-    return SpaceIdentity(found.group(1), found.group(2))
+    return SpaceIdentity(match_.group(1), match_.group(2))
 
 
 def fingerprint(key: str) -> str:
@@ -220,8 +220,8 @@ class SpaceKeys:
                 self._append(None, tip, 1, "a new identity" if tip else "first key")
             else:
                 self._append(chain[-1], tip, len(chain) + 1, f"key {len(chain) + 1} replaces {chain[-1]}")
-                for each in chain:  # one that died here before may have left older ones
-                    self._ring.forget(each)
+                for key in chain:  # one that died here before may have left older ones
+                    self._ring.forget(key)
         return self.show()
 
     def _chain_unless(self, *, broken: bool) -> tuple[str, ...]:

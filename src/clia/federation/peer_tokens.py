@@ -38,7 +38,7 @@ class PeerTokens:
 
     def untold(self) -> str | None:
         """A fingerprint of all that peers may be told about; None where there is nobody to tell, or nothing to sign with."""
-        chain = self._keys.chain() if any(each.share != Share() for each in self._peers.all()) else ()
+        chain = self._keys.chain() if any(peer.share != Share() for peer in self._peers.all()) else ()
         return self._announcing.fingerprint() if chain and self._ring.has(chain[-1]) else None
 
     def token(self, peer: PinnedPeer, typ: str) -> str | None:

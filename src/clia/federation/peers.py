@@ -79,7 +79,7 @@ class Peers:
             self._untrack(name)  # what plain git has left of another one of that name is not this one's
             before = self._removed(who.space)
             known = before if before is not None and who.key in before.keys else None
-            made = PinnedPeer(
+            peer = PinnedPeer(
                 name=name,
                 space=who.space,
                 keys=known.keys if known else (who.key,),
@@ -91,7 +91,7 @@ class Peers:
                 left=known.left if known else {},
                 tip="",
             )
-            return self.write(made, None, f"peer {name}: added")
+            return self.write(peer, None, f"peer {name}: added")
 
     def _check_free(self, name: str, space: str) -> None:
         for each in self.all():
@@ -137,7 +137,7 @@ class Peers:
                 core.refs.move(names.peer(name), core.refs.get(names.peer(name)), None, "clia: remove peer")
                 return None
             # What is tracked now waits again: should the peer come back, it need not say it anew.
-            waiting = {**{each.ref: each for each in self._as_claims(name)}, **peer.position.waiting}
+            waiting = {**{claim.ref: claim for claim in self._as_claims(name)}, **peer.position.waiting}
             peer = self.write(
                 peer._replace(position=peer.position._replace(waiting=waiting), failed={}), peer.tip, f"peer {name}: removed"
             )
@@ -155,11 +155,11 @@ class Peers:
             self._core.reached("tracked")
 
     def _as_claims(self, name: str) -> list[RefClaim]:
-        found = []
+        claims = []
         for ref, cid in self.tracked(name).items():
             kind = self._core.read(cid).kind if ref.startswith(names.HEADS) else None
-            found.append(claim_of(ref, cid, kind))
-        return found
+            claims.append(claim_of(ref, cid, kind))
+        return claims
 
     def sweep(self) -> None:
         """Takes away what is tracked of peers that are not there: plain git has removed them, or brought their refs along."""
@@ -173,12 +173,12 @@ class Peers:
 
     def all(self) -> list[PinnedPeer]:
         """Every peer whose record can be read; of another ``verify`` tells."""
-        found = []
+        peers = []
         for ref, tip in self._core.refs.under(names.PEERS):
             name = ref.removeprefix(names.PEERS)
             with suppress(InvalidInput):
-                found += [self.at(name, tip)] if names.is_name(name) else []
-        return found
+                peers += [self.at(name, tip)] if names.is_name(name) else []
+        return peers
 
     def get(self, name: str) -> PinnedPeer:
         tip = self._core.refs.get(names.peer(check_peer_name(name)))
@@ -235,10 +235,10 @@ class Peers:
 
     def at(self, name: str, tip: str) -> PinnedPeer:
         """A peer as a commit says."""
-        found = self._read.get(name)
-        if found is None or found.tip != tip:
-            found = self._read[name] = self._parsed(tip)._replace(name=name)
-        return found
+        peer = self._read.get(name)
+        if peer is None or peer.tip != tip:
+            peer = self._read[name] = self._parsed(tip)._replace(name=name)
+        return peer
 
     def _parsed(self, tip: str) -> PinnedPeer:
         objects = self._core.objects
@@ -262,7 +262,7 @@ def _position_body(position: Position, failed: Mapping[str, str], left: Mapping[
 
 def _read_position(said: dict[str, Any]) -> Position:
     claims = [RefClaim(*each) for each in said["waiting"]]
-    return Position(said["seq"], said["last"], said["level"], said["forked"], {each.ref: each for each in claims}, said["at"])
+    return Position(said["seq"], said["last"], said["level"], said["forked"], {claim.ref: claim for claim in claims}, said["at"])
 
 
 def _plain_json(value: Any) -> Any:

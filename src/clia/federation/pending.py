@@ -40,7 +40,7 @@ class RefusalLog:
             return
         stream = _STREAM + space
         with self._core.store.writing() as transaction:
-            end = transaction.streams.append(stream, [_shortened(each)._asdict() for each in refused[-REFUSALS_KEPT:]])
+            end = transaction.streams.append(stream, [_shortened(refusal)._asdict() for refusal in refused[-REFUSALS_KEPT:]])
             transaction.streams.forget(stream, max(0, end - REFUSALS_KEPT))
 
     def of(self, space: str) -> list[Refused]:
@@ -66,7 +66,11 @@ class PendingMoves:
     def of(self, peer: PinnedPeer, tracked: Mapping[str, str]) -> list[Untaken]:
         """What waits of a peer, sorted by place."""
         refusals = self._refusals.of(peer.space)
-        last = {tracking_path(each.ref): each for each in reversed(refusals) if each.ref is not None and is_shared_ref(each.ref)}
+        last = {
+            tracking_path(refusal.ref): refusal
+            for refusal in reversed(refusals)
+            if refusal.ref is not None and is_shared_ref(refusal.ref)
+        }
         # Thousands of claims are of a few types: each is asked for once.
         denied = cache(lambda type_, trigger: self._capabilities.explain(peer.name, type_, trigger).missing)
         found = []

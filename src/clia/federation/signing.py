@@ -186,7 +186,7 @@ def _payload(token: str, key: str) -> bytes:
 
 
 def _parts(token: str) -> list[bytes]:
-    return [_decoded(each) for each in token.split(".")]
+    return [_decoded(part) for part in token.split(".")]
 
 
 def _decoded(text: str) -> bytes:
@@ -204,9 +204,9 @@ def _encoded(data: bytes) -> str:
 def _registry() -> Any:
     from joserfc.jws import JWSRegistry
 
-    made = JWSRegistry(algorithms=[ALGORITHM])
-    made.max_payload_length = _PAYLOAD_MAX
-    return made
+    registry = JWSRegistry(algorithms=[ALGORITHM])
+    registry.max_payload_length = _PAYLOAD_MAX
+    return registry
 
 
 @lru_cache(maxsize=1024)

@@ -87,7 +87,7 @@ class Statement(NamedTuple):
             "trigger": self.trigger,
         }
         if self.is_snapshot:
-            said["heads"] = [_claim_body(each) for each in self.claims]
+            said["heads"] = [_claim_body(claim) for claim in self.claims]
         else:
             said |= {"old": self.old, **_claim_body(self.claims[0])}
         return canonical_bytes(said)
@@ -191,7 +191,7 @@ def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
     if trigger not in TRIGGERS:
         raise malformed("trigger", f"{trigger!r} is no trigger")
     claims = tuple(_snapshot_claims(said)) if trigger == SNAPSHOT else (_claim(said, "", withdrawn="old" in said),)
-    found = Statement(
+    statement = Statement(
         space=_text(said, "space"),
         aud=_text(said, "aud"),
         seq=_number(said, "seq"),
@@ -203,9 +203,9 @@ def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
         old=None if said.get("old") is None else _id(said, "old"),
         format=version,
     )
-    if found.payload() != payload:
+    if statement.payload() != payload:
         raise malformed("payload", "it is not the canonical form of a statement, or holds more than one does")
-    return found
+    return statement
 
 
 def _json_object(payload: bytes) -> dict[str, Any]:

@@ -137,8 +137,8 @@ class PeerSync:
             elif heard.statement is not None:
                 accepted += 1
                 if heard.statement.is_snapshot:  # it says all there is: what was out of place before it no longer matters
-                    refused = [each for each in refused if each.code not in _HEALED_BY_SNAPSHOT]
-                claimed |= {each.ref: heard.statement.seq for each in heard.statement.claims}
+                    refused = [refusal for refusal in refused if refusal.code not in _HEALED_BY_SNAPSHOT]
+                claimed |= {claim.ref: heard.statement.seq for claim in heard.statement.claims}
         refused = _first_of_each(refused)
         position = position._replace(waiting=unsettled(position.waiting, tracked))
         if (keys, position) != (peer.keys, peer.position):
@@ -220,7 +220,7 @@ class PeerSync:
         follow = [each for each in todo if isinstance(each, Follow) and peer.failed.get(each.claim.ref) != each.claim.new]
         denied = [each for each in todo if isinstance(each, Withheld)]
         refused += [_withheld_refusal(each, heard, self._core.now()) for each in denied if each.claim.ref in heard.claimed]
-        if any(each.code == "malformed-chain" for each in heard.refused):
+        if any(refusal.code == "malformed-chain" for refusal in heard.refused):
             follow = []  # what came with the chain would be let in along with what is fetched
         good, bad = self._fetched(peer, follow, quarantine)
         if good or heard.chain is not None:
@@ -261,7 +261,7 @@ class PeerSync:
                     moves.append(Move(claim.ref, None, claim.new, claim.type, claim.trigger))
             except CliaError as err:
                 problems.append(Refused(err.code, err.message, claim.ref, heard.claimed.get(claim.ref), self._core.now()))
-        return moves, [each for each in problems if each.ref in heard.claimed or self._is_new(peer, each)]
+        return moves, [problem for problem in problems if problem.ref in heard.claimed or self._is_new(peer, problem)]
 
     def _is_new(self, peer: PinnedPeer, refused: Refused) -> bool:
         """Whether a refusal is not the last one of that thing: it was let in by a grant that came late."""
@@ -327,7 +327,7 @@ def _statement_refusal(heard: AcceptResult, now: int) -> Refused:
 
 def _first_of_each(refused: list[Refused]) -> list[Refused]:
     """One of each code: behind a gap every statement is out of place, and says nothing more."""
-    return list({each.code: each for each in reversed(refused)}.values())[::-1]
+    return list({refusal.code: refusal for refusal in reversed(refused)}.values())[::-1]
 
 
 def _withheld_refusal(held: Withheld, heard: _ReadStatements, now: int) -> Refused:

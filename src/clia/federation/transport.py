@@ -147,13 +147,13 @@ class GitTransport:
     def _talk(self, remote: str, *words: str) -> GitResult:
         command, environment = self._command.whole(*words)
         seen = {**environment, "GIT_ALLOW_PROTOCOL": PROTOCOLS, **self._command.reaching}
-        done = run_limited(command, seen, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
-        if done.code or done.late:
-            reason = f"it took longer than {_PUSH_LIMITS.seconds:g} seconds" if done.late else without_credentials(done.err)
+        result = run_limited(command, seen, self._handle.work_dir or self._handle.git_dir, _PUSH_LIMITS)
+        if result.code or result.late:
+            reason = f"it took longer than {_PUSH_LIMITS.seconds:g} seconds" if result.late else without_credentials(result.err)
             raise TransportError(
                 f"git could not push to {remote}: {first_line(reason)}", fields={"remote": remote, "reason": reason}
             )
-        return done
+        return result
 
     def _shown(self, audience: str) -> dict[str, str]:
         try:

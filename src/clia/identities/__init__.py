@@ -1,7 +1,8 @@
-"""Lineage: who an agent is, here. Triads merged over every enclosing directory and repository.
+"""Identities: who an agent is at a working path.
 
-The package is called ``triads`` because ``clia.lineage`` is the public function: a package of that name would hide it.
+An identity is a slug with documents (profile, agenda, agency), merged over the enclosing directories and repositories. The
+package is not called ``lineage`` because it would hide the public function ``clia.lineage``.
 
-Invariant: reading is pure. The same files under a working path's ancestors give the same bytes, whatever the
-clock, the hash seed or the order of a directory listing; a read writes nothing and starts no process.
+Invariant: reading is pure. The same files give the same bytes, whatever the clock, the hash seed or the order of a directory
+listing; a read writes nothing and starts no process.
 """

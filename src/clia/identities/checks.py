@@ -1,24 +1,7 @@
-"""Where in a file a JSON pointer points: the line that a person or a forge is shown.
+"""Checks on identities at a path: list, lint, smoke, doctor, schemas.
 
-=====
-
-Doctor: for each agent seen from a place its chain, what it inherits from where, and every finding.
-
-Invariant: it tells, and changes nothing. Inactive agents are told about too; only lint leaves them alone.
-
-=====
-
-Smoke: does every agent of a tree resolve, the same way twice, with an origin for every value?
-
-Invariant: the second run sees every directory listing backwards, so that an order that leaks into the answer is found.
-
-=====
-
-Checks on agents: list, lint, smoke, doctor, schemas.
-
-Invariant: nothing here writes, save that opening a space settles what a dead process left, that ``health`` takes over agents of
-other machines whose sessions it looks at, and that it repairs sessions where it is told to; the caller's identity enters here, and
-the environment is handed in for git alone.
+Invariant: nothing is written. The calling user is read here, and the environment is passed to git only. Smoke resolves every
+identity twice, the second time with reversed directory listings, to find results that depend on their order.
 """
 
 from __future__ import annotations
@@ -62,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def line_of(data: bytes, path: str, at: str | None) -> int:
-    """The line of a pointer, or of what makes the document unreadable; 1 where there is no better answer."""
+    """The line of a pointer, or of a syntax error; 1 if it is unknown."""
     try:
         documents.parse(data, path)
         text = documents.decode(data, path)
@@ -72,7 +55,7 @@ def line_of(data: bytes, path: str, at: str | None) -> int:
 
 
 def _offset(text: str, parts: list[str]) -> int:
-    """Where the value stands, or the innermost part of it that is there (a missing key: its object)."""
+    """The offset of the value, or of the innermost part of its path that exists."""
     at = skip_blanks(text, 0)
     for part in parts:
         child = next((each for each in children(text, at) if each.key == part), None)
@@ -96,7 +79,7 @@ class ExaminedIdentity(NamedTuple):
     title: str | None
     status: str | None
     active: bool
-    mode: str | None  # None: its root chain cannot be used
+    mode: str | None  # None: the root chain is invalid
     chain: tuple[IdentityContext, ...]
     inherits: tuple[InheritedDocument, ...]
     findings: tuple[Diagnostic, ...]
@@ -108,33 +91,33 @@ class ExaminedIdentity(NamedTuple):
             "status": self.status,
             "active": self.active,
             "mode": self.mode,
-            "chain": [each.to_json() for each in self.chain],
-            "inherits": [each.to_json() for each in self.inherits],
-            "findings": [each.to_json() for each in self.findings],
+            "chain": [context.to_json() for context in self.chain],
+            "inherits": [document.to_json() for document in self.inherits],
+            "findings": [finding.to_json() for finding in self.findings],
         }
 
 
 class DoctorReport(NamedTuple):
     path: str
-    repository: str | None  # the innermost one that holds the path
+    repository: str | None  # the innermost one that contains the path
     agents: tuple[ExaminedIdentity, ...]
-    findings: tuple[Diagnostic, ...]  # those that belong to no one agent
+    findings: tuple[Diagnostic, ...]  # not specific to one identity
 
     def all_findings(self) -> list[Diagnostic]:
-        return in_order([*self.findings, *(item for each in self.agents for item in each.findings)])
+        return in_order([*self.findings, *(item for agent in self.agents for item in agent.findings)])
 
     def to_json(self) -> dict[str, Any]:
         return {
             "path": self.path,
             "repository": self.repository,
-            "agents": [each.to_json() for each in self.agents],
-            "findings": [each.to_json() for each in self.findings],
+            "agents": [agent.to_json() for agent in self.agents],
+            "findings": [finding.to_json() for finding in self.findings],
             "summary": count_severities(self.all_findings()),
         }
 
 
 def examine_tree(files: LocalFiles, past: GitHistory, seen: IdentityTree) -> DoctorReport:
-    """Looks at the agents of ``seen``; root directives show where they are inherited."""
+    """Examine the identities of ``seen``, including inactive ones; root directives are shown where they are inherited."""
     checker = Checker()
     general = list(seen.diagnostics)
     agents = []
@@ -174,7 +157,7 @@ def _examine_identity(subject: LintSubject, checker: Checker) -> ExaminedIdentit
 
 class ResolvedIdentity(NamedTuple):
     slug: str
-    directory: str  # the innermost domain directory, or where it was looked for
+    directory: str  # the innermost domain directory, or the searched path
     contexts: int
     ok: bool
 
@@ -185,7 +168,7 @@ class ResolvedIdentity(NamedTuple):
 def smoke_tree(
     files: LocalFiles, past: GitHistory, tree: IdentityTree, watch: LintProgress | None = None
 ) -> FindingsReport[ResolvedIdentity]:
-    """Resolves every agent of a tree, active or not, and checks that nothing was removed without an archive."""
+    """Resolve every identity of a tree, active or not, and check that removed documents are archived."""
     targets = [each for each in tree.targets if not is_reserved(each.slug)]
     agents: dict[tuple[str, str], ResolvedIdentity] = {}
     found = list(tree.diagnostics)
@@ -255,7 +238,7 @@ class _ReversedFiles(LocalFiles):
 
 
 def roster(path: Path = ".", *, ceiling: Path | None = None, everything: bool = False) -> Roster:
-    """The agents visible at a path."""
+    """The identities visible at a path."""
     return rosters.roster(LocalFiles(), survey_path(path, ceiling=ceiling), everything=everything)
 
 
@@ -267,7 +250,7 @@ def lint(
     ceiling: Path | None = None,
     watch: linting.LintProgress | None = None,
 ) -> FindingsReport[linting.CheckedIdentity]:
-    """Every finding on the agents visible at a path or declared below it."""
+    """Lint the identities visible at a path or declared below it."""
     for slug in slugs:
         check_slug(slug)
     return linting.lint_tree(LocalFiles(), GitHistory(environment), _identity_tree(path, ceiling), slugs, watch)
@@ -276,12 +259,12 @@ def lint(
 def smoke(
     path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None, watch: linting.LintProgress | None = None
 ) -> FindingsReport[ResolvedIdentity]:
-    """Whether every agent of a tree resolves as it should."""
+    """Check that every identity of a tree resolves, twice the same, with an origin for every value."""
     return smoke_tree(LocalFiles(), GitHistory(environment), _identity_tree(path, ceiling), watch)
 
 
 def doctor(path: Path, *, environment: Mapping[str, str], ceiling: Path | None = None) -> DoctorReport:
-    """Chain, inheritance and findings of each agent visible at a path."""
+    """The chain, inheritance and findings of each identity visible at a path."""
     files = LocalFiles()
     return examine_tree(files, GitHistory(environment), rosters.seen_from(files, survey_path(path, ceiling=ceiling)))
 
@@ -292,18 +275,18 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def lines_of(findings: Iterable[Diagnostic]) -> dict[Diagnostic, int]:
-    """The line that each finding is about; those whose file cannot be read stand at no line."""
+    """The line of each finding whose file can be read."""
     files = LocalFiles()
     known: dict[str, bytes | None] = {}
     lines: dict[Diagnostic, int] = {}
-    for each in findings:
-        if each.path is None:
+    for finding in findings:
+        if finding.path is None:
             continue
-        if each.path not in known:
-            known[each.path] = _read_or_none(files, each.path)
-        data = known[each.path]
+        if finding.path not in known:
+            known[finding.path] = _read_or_none(files, finding.path)
+        data = known[finding.path]
         if data is not None:
-            lines[each] = line_of(data, each.path, each.pointer)
+            lines[finding] = line_of(data, finding.path, finding.pointer)
     return lines
 
 

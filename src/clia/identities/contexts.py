@@ -1,18 +1,8 @@
-"""Contexts: the directories on the way to a working path that hold an agent, and the documents picked in each.
+"""Contexts: the directories that hold an identity's documents, and the chain of contexts that are merged.
 
-Invariant: one context is one real directory, found once; which file is read for each kind depends only on the names
-in the directory, never on their order on disk.
-
-=====
-
-Root directives: the document that every active agent of a repository builds on.
-
-=====
-
-Root chains: which contexts an agent asks for, and which it gets.
-
-Invariant: the final chain runs global to local and ends with the local context; no context of the default chain ever
-loses its guardrails; a root that does not contain the working path is refused before anything is merged.
+Invariant: a context is one real directory, found once; which file is read for a kind depends only on the names in the directory.
+The final chain is ordered outermost first and ends with the local context. No context of the default chain loses its
+guardrails, and a root that does not contain the working path is refused before anything is merged.
 """
 
 from __future__ import annotations
@@ -37,13 +27,13 @@ if TYPE_CHECKING:
 
 AGENT, AGENDA, AGENCY = KINDS = ("agent", "agenda", "agency")
 AGENTS = ".clia/agents"
-ARCHIVE = "legacy-imports"  # below the directory of the identity that another one was consolidated into
+ARCHIVE = "legacy-imports"  # holds the files of consolidated identities
 
 
 class IdentityContext(NamedTuple):
-    """One layer of lineage: a directory with documents of the agent."""
+    """A directory with documents of the identity."""
 
-    directory: str  # the domain directory, which holds `.clia`
+    directory: str  # the domain directory, with `.clia`
     home: str  # <directory>/.clia/agents/<slug>
     real_home: str
     prefix: str
@@ -64,14 +54,14 @@ class IdentityContext(NamedTuple):
 
 
 class ExcludedPath(NamedTuple):
-    """What was met on the way and does not count."""
+    """A path that was found and does not count."""
 
     path: str
     reason: str
 
 
 class ContextSearch:
-    """Looks for one agent; collects what it found out of place on the way."""
+    """Finds the contexts of one identity; collects diagnostics on the way."""
 
     def __init__(self, files: LocalFiles, place: WorkingPath, slug: str) -> None:
         self.files = files
@@ -81,25 +71,25 @@ class ContextSearch:
         self.excluded: list[ExcludedPath] = []
 
     def default_chain(self) -> list[IdentityContext]:
-        """Contexts by containment, outermost first. A directory reached twice keeps its inner place."""
+        """The contexts that contain the working path, outermost first; a directory reached twice keeps its inner position."""
         by_home: dict[str, IdentityContext] = {}
         for ancestor in self.place.ancestors:
             reasons = ["ancestor"]
             if ancestor in self.place.submodules:
                 reasons.append("submodule-root")
-            found = self.at(ancestor, reasons)
-            if found is not None:
-                by_home.pop(found.real_home, None)
-                by_home[found.real_home] = found
-        self.excluded.extend(ExcludedPath(each, "not-containing") for each in self.place.siblings)
+            context = self.at(ancestor, reasons)
+            if context is not None:
+                by_home.pop(context.real_home, None)
+                by_home[context.real_home] = context
+        self.excluded.extend(ExcludedPath(sibling, "not-containing") for sibling in self.place.siblings)
         return list(by_home.values())
 
     def at(self, directory: str, reasons: Iterable[str]) -> IdentityContext | None:
-        """The agent's context in one directory, or None."""
+        """The identity's context in one directory, or None."""
         home = below(directory, f"{AGENTS}/{self.slug}")
-        # Before anything is read: what a stranger planted may neither count nor make a read fail.
+        # Check the owner first: another user's files must neither count nor make a read fail.
         if not self._is_trusted(directory, home, ()):
-            message = f"{home} belongs neither to the caller nor to root, and no repository encloses it"
+            message = f"{home} is outside every repository and belongs to another user"
             self._refuse(home, "untrusted-owner", "untrusted-owner", message)
             return None
         try:
@@ -113,12 +103,12 @@ class ContextSearch:
             self.diagnostics.append(diagnostic("unreadable", home, err.message))
             return None
         boundary = self.boundary(directory)
-        if not inside(real_home, boundary) or (linked and any(inside(real_home, each) for each in self.place.siblings)):
+        if not inside(real_home, boundary) or (linked and any(inside(real_home, sibling) for sibling in self.place.siblings)):
             self._refuse(home, "symlink-outside", "symlink-escape", f"{home} leads to {real_home}, outside {boundary}")
             return None
         documents = self._pick(home, entries, boundary)
         if not self._is_trusted(directory, home, documents.values()):
-            message = f"{home} belongs neither to the caller nor to root, and no repository encloses it"
+            message = f"{home} is outside every repository and belongs to another user"
             self._refuse(home, "untrusted-owner", "untrusted-owner", message)
             return None
         if not any(documents.values()):
@@ -128,7 +118,7 @@ class ContextSearch:
         return IdentityContext(directory, home, real_home, self._prefix(directory, documents), shown, documents)
 
     def boundary(self, directory: str) -> str:
-        """What a link may not leave: the repository it stands in, else the directory itself."""
+        """The directory that links must stay in: the enclosing repository, or the directory itself."""
         return next((root for root in reversed(self.place.repositories) if inside(directory, root)), directory)
 
     def _refuse(self, home: str, reason: str, code: str, message: str) -> None:
@@ -138,7 +128,7 @@ class ContextSearch:
     def _check_directory(self, home: str) -> None:
         kind = self.files.kind(home)
         if kind == LINK:
-            self.diagnostics.append(diagnostic("not-a-directory", home, f"{home} is a symlink that leads to no directory"))
+            self.diagnostics.append(diagnostic("not-a-directory", home, f"{home} is a symlink that does not lead to a directory"))
         elif kind not in (MISSING, DIRECTORY):
             self.diagnostics.append(diagnostic("not-a-directory", home, f"{home} is not a directory"))
 
@@ -151,9 +141,9 @@ class ContextSearch:
             return True
         clia = below(directory, ".clia")
         if self.files.owner(clia) is None:
-            return True  # nothing is there
-        looked_at = [directory, clia, f"{clia}/agents", home, *(each for each in documents if each)]
-        return is_owned_by(self.files, self.place.trusted, *looked_at)
+            return True  # nothing there
+        paths = [directory, clia, f"{clia}/agents", home, *(document for document in documents if document)]
+        return is_owned_by(self.files, self.place.trusted, *paths)
 
     def _pick(self, home: str, entries: Sequence[DirectoryEntry], boundary: str) -> dict[str, str | None]:
         return {kind: self._pick_kind(home, entries, boundary, kind) for kind in KINDS}
@@ -166,9 +156,9 @@ class ContextSearch:
         first = f"{home}/{usable[0]}"
         if len(usable) > 1:
             listed = ", ".join(usable)
-            self.diagnostics.append(diagnostic("ambiguous-triad", first, f"{home} holds several {kind} documents: {listed}"))
+            self.diagnostics.append(diagnostic("ambiguous-triad", first, f"{home} has several {kind} documents: {listed}"))
         if legacy:
-            self.diagnostics.append(diagnostic("legacy-name", first, f"{first} has the old name of {kind} documents"))
+            self.diagnostics.append(diagnostic("legacy-name", first, f"{first} uses the old name for {kind} documents"))
         return first
 
     def _usable(self, path: str, kind: str, boundary: str) -> bool:
@@ -190,12 +180,12 @@ class ContextSearch:
 
 
 def candidates(entries: Iterable[DirectoryEntry], kind: str) -> tuple[list[DirectoryEntry], bool]:
-    """The names that can be this kind's document, first choice first, and whether they are of the old form.
+    """The candidates for this kind's document, best first, and whether they use the old name form.
 
-    The old form counts only where no name of the new form is there.
+    Old names count only if no new one exists.
     """
     new, old = f".{kind}.triad.json", f".{kind}.json"
-    visible = [each for each in entries if each.name.endswith(".json") and each.name[0] != "."]
+    visible = [entry for entry in entries if entry.name.endswith(".json") and entry.name[0] != "."]
     current = sorted([each for each in visible if each.name.endswith(new)])
     if current:
         return current, False
@@ -204,23 +194,25 @@ def candidates(entries: Iterable[DirectoryEntry], kind: str) -> tuple[list[Direc
 
 
 def kind_of(name: str) -> str | None:
-    """The kind a file's name claims, or None."""
+    """The kind that a file name stands for, or None."""
     for kind in KINDS:
         if name.endswith((f".{kind}.triad.json", f".{kind}.json")):
             return kind
     return None
 
 
-ROOT = "root"  # their slug
+ROOT = "root"  # slug of the root directives
 
 
 class RootDirectives(NamedTuple):
+    """The document that every active identity of a repository should inherit."""
+
     repository: str
     path: str
 
 
 def root_directives(files: LocalFiles, place: WorkingPath) -> RootDirectives | None:
-    """The agent document of slug ``root`` at the outermost repository root that has one."""
+    """The agent document of slug ``root`` in the outermost repository that has one."""
     search = ContextSearch(files, place, ROOT)
     for repository in place.repositories:
         context = search.at(repository, ())
@@ -234,10 +226,10 @@ MODES = DEFAULT, EXPLICIT, HYBRID = ("default", "explicit", "hybrid")
 
 
 class RootChainRequest(NamedTuple):
-    """A document's ``rootChain``, checked."""
+    """A document's validated ``rootChain``."""
 
     source: str
-    directory: str  # the domain directory it stands in
+    directory: str  # the domain directory of the document
     mode: str
     roots: tuple[str, ...]
     contained: bool
@@ -255,27 +247,29 @@ class ContextChain(NamedTuple):
 def resolve_chain(
     search: ContextSearch, reader: DocumentReader, default: Sequence[IdentityContext], *, allow_uncontained: bool
 ) -> ContextChain:
-    """The final chain for the innermost agent document's wishes."""
-    asked = _requested_chain(reader, default)
-    if asked is None or asked.mode == DEFAULT:
+    """The final chain, as the innermost agent document requests it."""
+    request = _requested_chain(reader, default)
+    if request is None or request.mode == DEFAULT:
         return ContextChain(DEFAULT, tuple(default), (), (), (), ())
-    found: list[Diagnostic] = []
-    injected = _requested_contexts(search, reader, asked, found, enforce=asked.contained or not allow_uncontained)
+    diagnostics: list[Diagnostic] = []
+    injected = _requested_contexts(search, reader, request, diagnostics, enforce=request.contained or not allow_uncontained)
     local = default[-1]
-    wanted = {each.real_home: each for each in (default if asked.mode == HYBRID else [local])}
+    wanted = {each.real_home: each for each in (default if request.mode == HYBRID else [local])}
     for root in injected:
         known = next((each for each in default if each.real_home == root.real_home), root)
         wanted[root.real_home] = known._replace(reasons=(*known.reasons, "root-chain"))
-    if asked.mode == EXPLICIT:
+    if request.mode == EXPLICIT:
         wanted[local.real_home] = wanted[local.real_home]._replace(reasons=(*wanted[local.real_home].reasons, "local"))
     contexts = sorted(wanted.values(), key=lambda each: (each.real_home == local.real_home, depth(each.directory), each.directory))
     pinned = tuple(each for each in default if each.real_home not in wanted)
     for each in pinned:
         path = each.documents[AGENT]
         if path is not None:
-            found.append(diagnostic("guardrails-pinned", path, f"{each.directory} is left out by the root chain of {asked.source}"))
-    excluded = tuple(ExcludedPath(each.directory, "not-in-root-chain") for each in pinned)
-    return ContextChain(asked.mode, tuple(contexts), tuple(injected), pinned, excluded, tuple(found))
+            diagnostics.append(
+                diagnostic("guardrails-pinned", path, f"{each.directory} is not in the root chain of {request.source}")
+            )
+    excluded = tuple(ExcludedPath(context.directory, "not-in-root-chain") for context in pinned)
+    return ContextChain(request.mode, tuple(contexts), tuple(injected), pinned, excluded, tuple(diagnostics))
 
 
 def _requested_chain(reader: DocumentReader, default: Sequence[IdentityContext]) -> RootChainRequest | None:
@@ -283,13 +277,13 @@ def _requested_chain(reader: DocumentReader, default: Sequence[IdentityContext])
         path = context.documents[AGENT]
         if path is not None:
             loaded = reader.load(path)
-            asked = None if loaded is None else loaded[0].get("rootChain")
-            return None if asked is None else parse_root_chain(path, context.directory, asked)
+            request = None if loaded is None else loaded[0].get("rootChain")
+            return None if request is None else parse_root_chain(path, context.directory, request)
     return None
 
 
 def parse_root_chain(path: str, directory: str, value: Any) -> RootChainRequest:
-    """A checked root chain; ``InvalidInput`` names the file and the place."""
+    """Validate a root chain; ``InvalidInput`` names the file and the pointer."""
     body = _checked_type(path, "/rootChain", value, dict)
     mode = body.get("mode", DEFAULT)
     if mode not in MODES:
@@ -307,23 +301,27 @@ def parse_root_chain(path: str, directory: str, value: Any) -> RootChainRequest:
 
 
 def _requested_contexts(
-    search: ContextSearch, reader: DocumentReader, asked: RootChainRequest, found: list[Diagnostic], *, enforce: bool
+    search: ContextSearch, reader: DocumentReader, request: RootChainRequest, diagnostics: list[Diagnostic], *, enforce: bool
 ) -> list[IdentityContext]:
     files = search.files
-    bases = reader.roots(reader.real(asked.source).rpartition("/")[0]) or [asked.directory]
+    bases = reader.roots(reader.real(request.source).rpartition("/")[0]) or [request.directory]
     contexts: dict[str, IdentityContext] = {}
-    for index, declared in enumerate(asked.roots):
+    for index, declared in enumerate(request.roots):
         at = f"/rootChain/roots/{index}/path"
         directory = find_target(files, bases, declared, DIRECTORY)
         if directory is None or files.kind(directory) != DIRECTORY:
-            raise _invalid_root_chain(asked.source, at, f"{declared!r} is no directory below {bases[0]} or an enclosing repository")
+            raise _invalid_root_chain(
+                request.source, at, f"{declared!r} is not a directory below {bases[0]} or an enclosing repository"
+            )
         if enforce and directory not in search.place.ancestors:
-            hint = "the operator may allow it with --allow-uncontained" if not asked.contained else "name an enclosing directory"
-            raise _invalid_root_chain(asked.source, at, f"{directory} does not contain the working path {search.place.path}", hint)
+            hint = "an operator can allow it with --allow-uncontained" if not request.contained else "use an enclosing directory"
+            raise _invalid_root_chain(
+                request.source, at, f"{directory} does not contain the working path {search.place.path}", hint
+            )
         context = search.at(directory, ["root-chain"])
         if context is None:
-            message = f"{directory} is a root of {asked.source}, but has no directory of agent {search.slug}"
-            found.append(diagnostic("root-without-agent", asked.source, message, at))
+            message = f"{directory} is a root of {request.source}, but has no directory for {search.slug}"
+            diagnostics.append(diagnostic("root-without-agent", request.source, message, at))
         else:
             contexts[context.real_home] = context
     return sorted(contexts.values(), key=lambda each: (depth(each.directory), each.directory))

@@ -1,7 +1,7 @@
-"""Everything lineage can say about a document: one table of codes, and the record that carries one finding.
+"""Diagnostics: the table of codes, and the record of one finding.
 
-Invariant: a code's severity, title and hint are defined here and nowhere else; text, JSON, SARIF, GitHub and the
-reference documentation are all made from this table.
+The severity, title and hint of a code are defined here only; text, JSON, SARIF and GitHub output and the reference
+documentation are generated from this table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class DiagnosticCode(NamedTuple):
 
 
 class Diagnostic(NamedTuple):
-    """One finding. ``pointer`` is a JSON pointer into the file at ``path``; None where the whole file is meant."""
+    """One finding. ``pointer`` is a JSON pointer into the file at ``path``; None means the whole file."""
 
     code: str
     severity: str
@@ -38,210 +38,87 @@ class Diagnostic(NamedTuple):
 
 _TABLE = (
     # Reading
-    DiagnosticCode(
-        "invalid-json",
-        ERROR,
-        "The document is not JSON with one meaning",
-        "fix the document; the other layers were merged without it",
-    ),
-    DiagnosticCode(
-        "document-too-large", ERROR, "The document is larger than the limit", "split it, or move old entries to an archive"
-    ),
-    DiagnosticCode("document-too-deep", ERROR, "The document is nested deeper than the limit", "flatten it"),
-    DiagnosticCode(
-        "wrong-type", ERROR, "A field has a type that it cannot have", "see `clia agents schema` for the shape of each field"
-    ),
-    DiagnosticCode(
-        "scalar-for-list",
-        WARNING,
-        "A single value stands where a list is meant",
-        "write it as a list with one item; it was read as one",
-    ),
-    DiagnosticCode("unreadable", ERROR, "A file or directory cannot be read", "check its permissions"),
-    DiagnosticCode(
-        "not-a-file", ERROR, "A directory or special file stands where a document should be", "move it away, or rename it"
-    ),
-    DiagnosticCode("not-a-directory", ERROR, "A file stands where the agent's directory should be", "move it away, or rename it"),
-    DiagnosticCode(
-        "symlink-escape", ERROR, "A symlink leaves the repository", "copy the files into the repository, or link inside it"
-    ),
-    DiagnosticCode(
-        "untrusted-owner",
-        WARNING,
-        "A context outside every repository belongs to somebody else",
-        "take ownership of it, or put it into a repository",
-    ),
-    DiagnosticCode(
-        "unsafe-submodule-path",
-        WARNING,
-        "A submodule path in .gitmodules is unsafe and was ignored",
-        "use a relative path below the repository",
-    ),
-    DiagnosticCode(
-        "invalid-gitmodules",
-        WARNING,
-        ".gitmodules cannot be read as git configuration",
-        "git itself will refuse it too: fix the line named",
-    ),
-    DiagnosticCode(
-        "ambiguous-triad", WARNING, "Several documents of one kind stand in one directory", "keep one; the first by name is read"
-    ),
-    DiagnosticCode(
-        "legacy-name",
-        WARNING,
-        "A document has the old name without `.triad`",
-        "rename it: *.agent.triad.json, *.agenda.triad.json, *.agency.triad.json",
-    ),
+    ("invalid-json", ERROR, "The document is not valid, unambiguous JSON", "fix it; the other layers were merged without it"),
+    ("document-too-large", ERROR, "The document is larger than the limit", "split it, or move old entries to an archive"),
+    ("document-too-deep", ERROR, "The document is nested deeper than the limit", "flatten it"),
+    ("wrong-type", ERROR, "A field has the wrong type", "`clia agents schema` shows the type of each field"),
+    ("scalar-for-list", WARNING, "A single value is used where a list is expected", "write it as a list with one item"),
+    ("unreadable", ERROR, "A file or directory cannot be read", "check its permissions"),
+    ("not-a-file", ERROR, "A document path is a directory or a special file", "move it away, or rename it"),
+    ("not-a-directory", ERROR, "The identity's directory is a file", "move it away, or rename it"),
+    ("symlink-escape", ERROR, "A symlink leaves the repository", "copy the files into the repository, or link inside it"),
+    ("untrusted-owner", WARNING, "A context outside every repository belongs to another user",
+     "take ownership of it, or move it into a repository"),
+    ("unsafe-submodule-path", WARNING, "A submodule path in .gitmodules is unsafe and was ignored",
+     "use a relative path below the repository"),
+    ("invalid-gitmodules", WARNING, ".gitmodules is not valid git configuration", "fix the line; git refuses it too"),
+    ("ambiguous-triad", WARNING, "A directory has several documents of one kind", "keep one; the first by name is used"),
+    ("legacy-name", WARNING, "A document uses the old name without `.triad`",
+     "rename it: *.agent.triad.json, *.agenda.triad.json, *.agency.triad.json"),
     # Inheritance
-    DiagnosticCode(
-        "inherits-missing", WARNING, "An inherited document does not exist", "fix the path: it is relative to the repository root"
-    ),
-    DiagnosticCode(
-        "inherits-remote", ERROR, "An inherited document is a URL; nothing is ever fetched", "put the document into the repository"
-    ),
-    DiagnosticCode(
-        "inherits-outside", ERROR, "An inherited path leaves every enclosing repository", "put the document into the repository"
-    ),
-    DiagnosticCode(
-        "inherits-cycle",
-        WARNING,
-        "Documents inherit each other in a circle",
-        "remove one of the references; each document is read once",
-    ),
-    DiagnosticCode(
-        "inherits-kind-mismatch", ERROR, "A document inherits one of another kind", "inherit only documents of the same kind"
-    ),
-    DiagnosticCode(
-        "inherits-legacy-place", WARNING, "`inherits` stands in `extensions`", "move it to the top level; it was honoured"
-    ),
-    DiagnosticCode(
-        "inherits-legacy-name",
-        WARNING,
-        "An inherited document has the old name without `.triad`",
-        "rename it, and change the reference",
-    ),
-    DiagnosticCode(
-        "inherits-root-missing",
-        WARNING,
-        "An active agent does not inherit the root directives",
-        "add the root directives document to `inherits`",
-    ),
+    ("inherits-missing", WARNING, "An inherited document does not exist", "fix the path: it is relative to the repository root"),
+    ("inherits-remote", ERROR, "An inherited document is a URL; URLs are never fetched", "copy the document into the repository"),
+    ("inherits-outside", ERROR, "An inherited path leaves every enclosing repository", "copy the document into the repository"),
+    ("inherits-cycle", WARNING, "Documents inherit each other in a cycle", "remove one of the references; each is read once"),
+    ("inherits-kind-mismatch", ERROR, "A document inherits one of another kind", "inherit only documents of the same kind"),
+    ("inherits-legacy-place", WARNING, "`inherits` is inside `extensions`", "move it to the top level; it was applied"),
+    ("inherits-legacy-name", WARNING, "An inherited document uses the old name without `.triad`",
+     "rename it, and update the reference"),
+    ("inherits-root-missing", WARNING, "An active identity does not inherit the root directives",
+     "add the root directives document to `inherits`"),
     # Root chains
-    DiagnosticCode(
-        "invalid-root-chain",
-        ERROR,
-        "A root chain cannot be used; nothing of this agent resolves",
-        "fix the root chain: each root is a directory that contains the working path",
-    ),
-    DiagnosticCode(
-        "root-without-agent",
-        WARNING,
-        "A root of the root chain has no directory of this agent",
-        "create one there, or drop the root",
-    ),
-    DiagnosticCode(
-        "guardrails-pinned",
-        INFO,
-        "Guardrails of a context outside the explicit chain still hold",
-        "an agent may add guardrails, not drop them",
-    ),
-    DiagnosticCode(
-        "guardrail-dropped",
-        WARNING,
-        "An explicit root chain leaves out a context with guardrails",
-        "name that context in the chain; its guardrails hold either way",
-    ),
+    ("invalid-root-chain", ERROR, "A root chain is invalid, so the identity does not resolve",
+     "fix the root chain: each root must be a directory that contains the working path"),
+    ("root-without-agent", WARNING, "A root of the root chain has no directory for this identity",
+     "create one, or remove the root"),
+    ("guardrails-pinned", INFO, "Guardrails of a context outside the explicit chain still apply",
+     "an identity can add guardrails, not remove them"),
+    ("guardrail-dropped", WARNING, "An explicit root chain omits a context with guardrails",
+     "add the context to the chain; its guardrails apply either way"),
     # Policy
-    DiagnosticCode("slug-mismatch", ERROR, "The slug in the document is not the directory's name", "make them equal"),
-    DiagnosticCode(
-        "invalid-slug", ERROR, "A slug or directory name has the wrong form", "use lower-case letters, digits and single hyphens"
-    ),
-    DiagnosticCode(
-        "guardrail-weakened", ERROR, "A guardrail is repeated with less force", "restore the force, or ask for a waiver"
-    ),
-    DiagnosticCode(
-        "waiver-unapproved",
-        ERROR,
-        "A waiver has no approval that counts",
-        "an operator approves it with an entry in the agency of the context that owns the guardrail",
-    ),
-    DiagnosticCode(
-        "waiver-unknown-guardrail",
-        WARNING,
-        "A waiver names a guardrail that is not in force",
-        "remove it, or fix the hash: `clia agents explain /guardrails/0` shows it",
-    ),
-    DiagnosticCode(
-        "checklist-disabled",
-        ERROR,
-        "A checklist item is lowered to `disabled`",
-        "restore its level, or remove it where it is declared",
-    ),
-    DiagnosticCode("schema", ERROR, "The document does not follow its schema", "see `clia agents schema`"),
-    DiagnosticCode(
-        "hidden-text",
-        ERROR,
-        "Text that a model will read holds characters a person cannot see",
-        "remove the zero-width or bidirectional characters",
-    ),
-    DiagnosticCode("html-comment", WARNING, "Text that a model will read holds an HTML comment", "say it openly, or remove it"),
-    DiagnosticCode("ansi-escape", ERROR, "Text that a model will read holds a terminal escape sequence", "remove it"),
-    DiagnosticCode(
-        "removed-without-archive",
-        ERROR,
-        "A triad was removed and not archived",
-        "restore it from git, then use `clia agents consolidate`",
-    ),
-    DiagnosticCode(
-        "history-shallow",
-        INFO,
-        "The clone is shallow: removed triads may be missed",
-        "fetch the whole history (`git fetch --unshallow`)",
-    ),
-    DiagnosticCode(
-        "history-unavailable",
-        INFO,
-        "No git history could be read: removed triads were not checked",
-        "run it inside a git repository with git installed",
-    ),
-    DiagnosticCode(
-        "merge-unstable",
-        ERROR,
-        "Two merges of the same files gave different bytes",
-        "were files changed meanwhile? If not, it is a defect of clia: report it",
-    ),
-    DiagnosticCode(
-        "origin-missing",
-        ERROR,
-        "A merged value cannot name where it came from",
-        "it is a defect of clia: report it",
-    ),
-    DiagnosticCode(
-        "export-too-long",
-        WARNING,
-        "An exported file is longer than a tool reads",
-        "shorten the profile: Codex cuts AGENTS.md at 32 KiB",
-    ),
-    DiagnosticCode("agents-dir-unused", INFO, "`--agents-dir` was not needed: the path lies in a repository", "leave it out"),
-)
+    ("slug-mismatch", ERROR, "The slug in the document differs from the directory name", "make them equal"),
+    ("invalid-slug", ERROR, "A slug or directory name is invalid", "use lower-case letters, digits and single hyphens"),
+    ("guardrail-weakened", ERROR, "A guardrail is repeated in a weaker form", "restore its strength, or request a waiver"),
+    ("waiver-unapproved", ERROR, "A waiver is not approved",
+     "an operator approves it with an entry in the agency of the context that owns the guardrail"),
+    ("waiver-unknown-guardrail", WARNING, "A waiver names a guardrail that is not in force",
+     "remove it, or fix the hash: `clia agents explain /guardrails/0` shows it"),
+    ("checklist-disabled", ERROR, "A checklist item is set to `disabled`", "restore its level, or remove it where it is declared"),
+    ("schema", ERROR, "The document does not match its schema", "see `clia agents schema`"),
+    ("hidden-text", ERROR, "Text for a model contains invisible characters", "remove the zero-width or bidirectional characters"),
+    ("html-comment", WARNING, "Text for a model contains an HTML comment", "write it as visible text, or remove it"),
+    ("ansi-escape", ERROR, "Text for a model contains a terminal escape sequence", "remove it"),
+    ("removed-without-archive", ERROR, "A document was removed without an archive",
+     "restore it from git, then use `clia agents consolidate`"),
+    ("history-shallow", INFO, "The clone is shallow: removed documents may be missed",
+     "fetch the whole history: git fetch --unshallow"),
+    ("history-unavailable", INFO, "The git history is unavailable: removed documents were not checked",
+     "run the command inside a git repository, with git installed"),
+    ("merge-unstable", ERROR, "Two merges of the same files gave different results",
+     "if no file changed in between, this is a bug in clia: report it"),
+    ("origin-missing", ERROR, "A merged value has no origin", "this is a bug in clia: report it"),
+    ("export-too-long", WARNING, "An exported file is longer than a tool reads",
+     "shorten the profile: Codex truncates AGENTS.md at 32 KiB"),
+    ("agents-dir-unused", INFO, "`--agents-dir` is unused: the path is inside a repository", "omit the option"),
+)  # fmt: skip
 
-CODES = {code.name: code for code in _TABLE}
+CODES = {row[0]: DiagnosticCode(*row) for row in _TABLE}
 _RANK = {ERROR: 0, WARNING: 1, INFO: 2}
 
 
 def diagnostic(code: str, path: str | None, message: str, pointer: str | None = None, hint: str | None = None) -> Diagnostic:
-    """A finding with its severity, and unless given its hint, from the table."""
-    known = CODES[code]
-    return Diagnostic(code, known.severity, path, pointer, message, known.hint if hint is None else hint)
+    """A finding with the severity from the table, and its hint unless one is given."""
+    entry = CODES[code]
+    return Diagnostic(code, entry.severity, path, pointer, message, entry.hint if hint is None else hint)
 
 
-def has_errors(found: Iterable[Diagnostic]) -> bool:
-    return any(item.severity == ERROR for item in found)
+def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
+    return any(item.severity == ERROR for item in diagnostics)
 
 
-def in_order(found: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Each finding once, sorted by file, place and code: the same bytes on every run."""
+def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Each finding once, sorted by file, pointer, severity and code, so that output is stable."""
     return sorted(
-        dict.fromkeys(found),
+        dict.fromkeys(diagnostics),
         key=lambda item: (item.path or "", item.pointer or "", _RANK[item.severity], item.code, item.message),
     )

@@ -1,20 +1,8 @@
-"""The merged profile as a prompt: what every Markdown export says.
+"""The export formats: the path and content of each file.
 
-Invariant: a copy is made only of what could be read whole; only the fields of the table are exported, guardrails first;
-origins are paths inside the tree, never of the machine.
-
-=====
-
-The A2A AgentCard, version 1.0 of the protocol.
-
-Invariant: every field that the specification requires is there, and every required list has an item.
-
-=====
-
-The formats: where each one lives, and what it says.
-
-Invariant: tools and model come from the operator's flags alone. No permission, hook or server is ever derived from
-lineage. Each file has the fields that its tool documents, and no others.
+Invariant: only complete profiles are exported, guardrails first, and never the agency. Origins are paths inside the tree, never
+absolute. Tools and model come from the operator's options; no permission, hook or server is derived from an identity. The
+A2A card has every field that version 1.0 of the protocol requires.
 """
 
 from __future__ import annotations
@@ -51,12 +39,12 @@ EXPORTED_FIELDS = (
 
 
 def check_complete(merged: MergedDocument) -> None:
-    """Refuses a document with a layer that could not be used: it could be the one with the guardrails."""
-    wrong = [each.message for each in merged.diagnostics if each.severity == ERROR]
+    """Refuse a document with an unusable layer: it could be the one with the guardrails."""
+    wrong = [diagnostic.message for diagnostic in merged.diagnostics if diagnostic.severity == ERROR]
     if wrong:
         raise InvalidDocument(
-            f"the {merged.kind} document of {merged['slug']} cannot be read whole: {wrong[0]}",
-            hints=[*wrong[1:], "a copy could lack guardrails, so nothing was written; see clia agents lint"],
+            f"the {merged.kind} document of {merged['slug']} is incomplete: {wrong[0]}",
+            hints=[*wrong[1:], "nothing was written, because guardrails could be missing; see clia agents lint"],
             fields={"slug": merged["slug"], "findings": wrong},
         )
 
@@ -68,7 +56,7 @@ def profile_body(merged: MergedDocument, opening: str, shown: Callable[[str], st
 
 
 def profile_summary(merged: MergedDocument) -> str:
-    """The agent in one line: the first paragraph of its purpose, else its role or title."""
+    """One line: the first paragraph of the purpose, or the role or title."""
     for field in ("purpose", "role", "title"):
         value = merged.get(field)
         if isinstance(value, str) and value.strip():
@@ -77,7 +65,7 @@ def profile_summary(merged: MergedDocument) -> str:
 
 
 def profile_hash(merged: MergedDocument) -> str:
-    """SHA-256 of the merged profile; the same wherever the tree is checked out."""
+    """SHA-256 of the merged profile, independent of where the tree is checked out."""
     document: dict[str, Any] = dict(merged.document)
     if "waivedGuardrails" in document:
         marks = document["waivedGuardrails"]
@@ -86,7 +74,7 @@ def profile_hash(merged: MergedDocument) -> str:
 
 
 def shown_from(root: str, repositories: Sequence[str]) -> Callable[[str], str]:
-    """How a file is named in an export: relative to ``root``, without a name of any directory above the tree.
+    """A function that shortens paths for exports: relative to ``root``, without directory names above the tree.
 
     ``repositories`` enclose the working path, outermost first.
     """
@@ -123,7 +111,7 @@ _A2A_MODES = ["text/plain"]
 
 
 def agent_card(merged: MergedDocument, url: str) -> bytes:
-    """The card as JSON; text is one line each, since clients show it as names and descriptions."""
+    """The A2A agent card as JSON; each text is one line, because clients show them as names and descriptions."""
     made = {
         "name": markdown.one_line(merged.get("title") or merged["slug"]),
         "description": profile_summary(merged),
@@ -138,14 +126,14 @@ def agent_card(merged: MergedDocument, url: str) -> bytes:
 
 
 def check_card_url(url: str | None) -> str:
-    """The address of the agent, or ``InvalidInput``."""
+    """The agent's URL; ``InvalidInput`` if it is missing or invalid."""
     from urllib.parse import urlsplit
 
     if url is None:
         raise InvalidInput(
-            "an a2a-card needs the agent's address",
+            "an a2a-card needs the agent's URL",
             code="url-needed",
-            hints=["add --url https://…; without an address, leave a2a-card out of --to"],
+            hints=["add --url https://…, or omit a2a-card from --to"],
             fields={"option": "--url"},
         )
     try:
@@ -154,11 +142,11 @@ def check_card_url(url: str | None) -> str:
     except ValueError:
         usable = False
     else:
-        # A card is public: a password in it would be, too.
+        # A card is public, so it must not contain credentials.
         usable = usable and parts.username is None and parts.password is None
     if not usable or not url.isprintable() or " " in url:
         raise InvalidInput(
-            "--url must be an absolute http or https address without a user name",
+            "--url must be an absolute http or https URL without a user name",
             code="invalid-url",
             hints=["for example https://agents.example.org/scout"],
             fields={"option": "--url"},
@@ -167,7 +155,7 @@ def check_card_url(url: str | None) -> str:
 
 
 def _card_skills(merged: MergedDocument) -> list[dict[str, Any]]:
-    """One skill a focus domain; an agent that names none has one skill, itself."""
+    """One skill per focus domain; without domains, the identity itself."""
     tags = [markdown.one_line(each) for each in merged.get("tags") or () if isinstance(each, str)]
     found: list[dict[str, Any]] = []
     taken: set[str] = set()
@@ -185,7 +173,7 @@ def _card_skills(merged: MergedDocument) -> list[dict[str, Any]]:
 
 
 def _domain_description(item: Any) -> str:
-    """What a focus domain says about itself beyond its name."""
+    """The description of a focus domain."""
     if not isinstance(item, dict):
         return ""
     given = [item[key] for key in ("description", "summary", "notes") if isinstance(item.get(key), str)]
@@ -206,12 +194,12 @@ CLAUDE_AGENT, SKILL, CODEX_AGENT, CURSOR, A2A_CARD = "claude-agent", "skill", "c
 ALL_FORMATS = "all"
 _NOTE = 'Made by "clia agents export" from the agent\'s lineage. Change its documents, not this copy.'
 _SKILL_DESCRIPTION_MAX = 1024  # the limit of the Agent Skills format
-# Tools list the descriptions of skills to the model between tags of their own.
+# Tools show skill descriptions to the model between tags.
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 
 class ExportOptions(NamedTuple):
-    """What the operator asks for."""
+    """Formats and options that the operator chose."""
 
     formats: tuple[str, ...]
     url: str | None = None
@@ -220,16 +208,16 @@ class ExportOptions(NamedTuple):
 
 
 class ExportSource(NamedTuple):
-    """What a format is made from."""
+    """The input of a format."""
 
     merged: MergedDocument
-    shown: Callable[[str], str]  # how the path of a file is written
-    wishes: ExportOptions
+    shown: Callable[[str], str]  # shortens paths
+    options: ExportOptions
 
 
 class ExportFormat(NamedTuple):
-    path: str  # below the target root; {slug} is the agent
-    whole: bool  # a file of clia's own, or a managed block in somebody else's
+    path: str  # below the target root
+    whole: bool  # a file owned by clia, otherwise a managed block
     render: Callable[[ExportSource], str | bytes]
 
 
@@ -239,7 +227,7 @@ def _managed_block(source: ExportSource) -> str:
 
 
 def _import_line(source: ExportSource) -> str:
-    del source  # the same for every agent
+    del source  # the same for every identity
     return "@AGENTS.md\n"
 
 
@@ -254,9 +242,9 @@ def with_front_matter(fields: Iterable[tuple[str, str]], body: str, note: str = 
     return f"---\n{front}---\n<!-- {note} -->\n\n{body}"
 
 
-def skill_description(said: str, when: str = "") -> str:
-    """What a skill is for, on a line that its format takes; ``when`` is never cut."""
-    return markdown.shortened(_TAG.sub("&lt;", markdown.one_line(said)), _SKILL_DESCRIPTION_MAX - len(when)) + when
+def skill_description(text: str, when: str = "") -> str:
+    """A skill description on one line, within the format's limit; ``when`` is never cut."""
+    return markdown.shortened(_TAG.sub("&lt;", markdown.one_line(text)), _SKILL_DESCRIPTION_MAX - len(when)) + when
 
 
 def _description(source: ExportSource) -> str:
@@ -268,15 +256,15 @@ def _claude_agent(source: ExportSource) -> str:
         ("name", markdown.quoted_string(source.merged["slug"])),
         ("description", markdown.quoted_string(_description(source))),
     ]
-    if source.wishes.tools:
-        fields.append(("tools", markdown.quoted_string(", ".join(source.wishes.tools))))
-    if source.wishes.model:
-        fields.append(("model", markdown.quoted_string(source.wishes.model)))
+    if source.options.tools:
+        fields.append(("tools", markdown.quoted_string(", ".join(source.options.tools))))
+    if source.options.model:
+        fields.append(("model", markdown.quoted_string(source.options.model)))
     return with_front_matter(fields, _agent_prompt(source))
 
 
 def _skill(source: ExportSource) -> str:
-    """The profile in the Agent Skills format. Its tools are left out: they would be granted, not merely named."""
+    """The profile in the Agent Skills format; tools are omitted, because listing them would grant them."""
     slug = source.merged["slug"]
     description = skill_description(profile_summary(source.merged), f" Use it to work as the agent {slug}.")
     opening = f"Whoever uses this skill works as the agent {markdown.code_span(slug)}."
@@ -285,7 +273,7 @@ def _skill(source: ExportSource) -> str:
 
 
 def _cursor(source: ExportSource) -> str:
-    # Not always applied: several agents may be exported, and each rule is one of them.
+    # Not always applied, because several identities may be exported.
     return with_front_matter(
         [("description", markdown.quoted_string(_description(source))), ("globs", ""), ("alwaysApply", "false")],
         _agent_prompt(source),
@@ -304,7 +292,7 @@ def _codex_agent(source: ExportSource) -> str:
 
 
 def _a2a_card(source: ExportSource) -> bytes:
-    return agent_card(source.merged, check_card_url(source.wishes.url))
+    return agent_card(source.merged, check_card_url(source.options.url))
 
 
 FORMATS = {
@@ -317,28 +305,26 @@ FORMATS = {
     CURSOR: ExportFormat(".cursor/rules/{slug}.mdc", True, _cursor),
     A2A_CARD: ExportFormat(".clia/exports/{slug}.agent-card.json", True, _a2a_card),
 }
-# An option says something about one format only; asking for it without that format is a mistake.
+# Each option belongs to one format and is rejected without it.
 _OPTION_FORMATS = {"url": A2A_CARD, "tools": CLAUDE_AGENT, "model": CLAUDE_AGENT}
 
 
-def chosen_formats(wishes: ExportOptions) -> list[str]:
-    """The formats that are asked for, each once, with what they need; ``InvalidInput`` where the wishes do not fit."""
-    asked = set(FORMATS) if ALL_FORMATS in wishes.formats else set(wishes.formats)
+def chosen_formats(options: ExportOptions) -> list[str]:
+    """The requested formats and those they need, each once; ``InvalidInput`` for invalid options."""
+    asked = set(FORMATS) if ALL_FORMATS in options.formats else set(options.formats)
     unknown = sorted(asked - set(FORMATS))
     if unknown or not asked:
         raise UnknownKind(
-            f"{', '.join(map(repr, unknown))} is no export format" if unknown else "no export format was named",
+            f"{', '.join(map(repr, unknown))} is not an export format" if unknown else "no export format given",
             hints=[f"one of {', '.join(FORMATS)}, {ALL_FORMATS}"],
             fields={"formats": unknown},
         )
     if A2A_CARD in asked:
-        check_card_url(wishes.url)
+        check_card_url(options.url)
     for option, needed in _OPTION_FORMATS.items():
-        value = getattr(wishes, option)
+        value = getattr(options, option)
         if value not in (None, ()) and needed not in asked:
-            raise InvalidInput(
-                f"--{option} is for {needed} only, which is not asked for", code="unused-option", fields={"option": f"--{option}"}
-            )
+            raise InvalidInput(f"--{option} is only valid with {needed}", code="unused-option", fields={"option": f"--{option}"})
         for each in value if isinstance(value, tuple) else [value] if value is not None else []:
             _check_word(option, each)
     if CLAUDE_MD in asked:
@@ -350,7 +336,7 @@ def _check_word(option: str, value: str) -> None:
     if not value.strip() or markdown.one_line(value) != value:
         wanted = "one line of visible text"
     elif option == "model" and " " in value:
-        wanted = "a model's alias or its identifier"
+        wanted = "a model alias or identifier"
     else:
         return
     raise InvalidInput(f"--{option} must be {wanted}, not {value!r}", code="invalid-option", fields={"option": f"--{option}"})

@@ -1,27 +1,8 @@
-"""Managed blocks: the part of somebody else's file that clia writes.
+"""Planning and writing exports: managed blocks, whole files and the manifest of files that clia owns.
 
-Invariant: every byte outside the agent's own block stays as it is. A file whose markers do not pair up is refused: where
-a block ends is never guessed.
-
-=====
-
-clia's manifest: which whole files are its own, and what it last wrote there.
-
-Invariant: a file that is not listed is somebody else's. Entries are only ever looked up by a path that clia built.
-
-=====
-
-What an export would change, and doing it.
-
-Invariant: every target is looked at before any is written, and one that may not be written stops them all. What is
-written stays below the root, links included.
-
-=====
-
-Exports and mirrors on the local file system.
-
-Invariant: looking and writing happen under one lock on the target root, so that two writers never mix. Of prompts, only what
-people let agents use is copied to where tools will use it.
+Invariant: only managed blocks and files listed in the manifest are rewritten; every other byte stays. A file with unbalanced
+markers is refused. Every target is checked before the first write, and one refused target stops the export. Checks and writes
+happen under one lock on the root, and everything written stays below it.
 """
 
 from __future__ import annotations
@@ -60,11 +41,11 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class DamagedMarkers(Exception):
-    """The markers of a file do not pair up; the message says where."""
+    """The markers of a file are unbalanced; the message names the line."""
 
 
 def with_block(data: bytes, slug: str, body: str) -> bytes:
-    """The file with the agent's block in its place; at the end where it had none. ``body`` ends with a newline."""
+    """The file with the identity's block replaced, or appended if it had none. ``body`` ends with a newline."""
     begin = f'<!-- clia:begin {slug}: made by "clia agents export", edits inside are lost -->'
     newline = _line_ending(data)
     block = f"{begin}\n\n{body}\n<!-- clia:end {slug} -->".encode().replace(b"\n", newline)
@@ -77,7 +58,7 @@ def with_block(data: bytes, slug: str, body: str) -> bytes:
 
 
 def find_blocks(data: bytes) -> dict[str, tuple[int, int]]:
-    """Slug -> start and end of its block, both markers in it, the last line's end not; ``Damaged`` where that is unclear."""
+    """Slug -> start and end of its block, with both markers; ``DamagedMarkers`` if they are unbalanced."""
     found: dict[str, tuple[int, int]] = {}
     opened: tuple[str, int, int] | None = None
     at = len(_BOM) if data.startswith(_BOM) else 0
@@ -87,7 +68,7 @@ def find_blocks(data: bytes) -> dict[str, tuple[int, int]]:
         marker = _MARKER.fullmatch(data, start, end)
         if marker is None:
             if _MARKER_PART.search(each):
-                raise DamagedMarkers(f"line {number} holds part of a clia marker")
+                raise DamagedMarkers(f"line {number} contains part of a clia marker")
             continue
         verb, slug = marker.group(1).decode(), marker.group(2).decode()
         if verb == "begin":
@@ -97,17 +78,17 @@ def find_blocks(data: bytes) -> dict[str, tuple[int, int]]:
                 raise DamagedMarkers(f"line {number} begins a second block of {slug}")
             opened = (slug, start, number)
         elif opened is None or opened[0] != slug:
-            raise DamagedMarkers(f"line {number} ends a block of {slug} that is not open there")
+            raise DamagedMarkers(f"line {number} ends a block of {slug} that was not begun")
         else:
             found[slug] = (opened[1], end)
             opened = None
     if opened is not None:
-        raise DamagedMarkers(f"the block of {opened[0]} that begins in line {opened[2]} does not end")
+        raise DamagedMarkers(f"the block of {opened[0]} that begins on line {opened[2]} does not end")
     return found
 
 
 def _line_ending(data: bytes) -> bytes:
-    """How the file's first line ends: so shall ours."""
+    """The line ending of the file's first line."""
     first = data.partition(b"\n")[0]
     return b"\r\n" if first.endswith(b"\r") and b"\n" in data else b"\n"
 
@@ -127,12 +108,12 @@ def sha256(data: bytes) -> str:
 
 
 def parse_manifest(data: bytes, path: str) -> dict[str, ManifestEntry]:
-    """Path below the root -> what is known about the file; errors name ``path`` and the place in it."""
+    """Path below the root -> its entry; errors name ``path`` and the pointer."""
     found = documents.parse(data, path)
     if found.get("version") != _MANIFEST_VERSION:
         raise UnsupportedFormat(
-            f"{path}: /version is {found.get('version')!r}, this clia knows {_MANIFEST_VERSION}",
-            hints=["it was written by another version of clia, or is no manifest; nothing was changed"],
+            f"{path}: /version is {found.get('version')!r}, this version of clia supports {_MANIFEST_VERSION}",
+            hints=["nothing was changed; it is not a manifest, or from another version of clia"],
             fields={"path": path, "pointer": "/version"},
         )
     files = found.get("files")
@@ -159,7 +140,7 @@ def _manifest_entry(path: str, name: str, value: Any) -> ManifestEntry:
 def _invalid_manifest(path: str, pointer: str, problem: str) -> InvalidDocument:
     return InvalidDocument(
         f"{path}: {pointer} {problem}",
-        hints=["restore the manifest from git; nothing was changed"],
+        hints=["nothing was changed; restore the manifest from git"],
         fields={"path": path, "pointer": pointer},
     )
 
@@ -169,7 +150,7 @@ MAX_BLOCK_FILE_BYTES = 32 * 1024
 
 
 class ExportOutcome(NamedTuple):
-    """How one target stands: ``fresh`` needs nothing, ``refused`` may not be written, the others would be."""
+    """The state of a target: ``fresh`` is up to date, ``refused`` cannot be written, others would be written."""
 
     path: str  # below the root
     format: str
@@ -181,7 +162,7 @@ class ExportOutcome(NamedTuple):
 
 
 class ExportTarget(NamedTuple):
-    """A file that an export is to be; ``whole``: of clia's own, or a managed block in somebody else's."""
+    """A file to export; ``whole``: owned by clia, otherwise a managed block."""
 
     path: str  # below the root
     format: str
@@ -203,25 +184,25 @@ class ExportPlan(NamedTuple):
     diagnostics: tuple[Diagnostic, ...]
 
     def is_fresh(self) -> bool:
-        return all(each.state == FRESH for each in self.outcomes)
+        return all(outcome.state == FRESH for outcome in self.outcomes)
 
     def blocked(self, *, force: bool) -> list[ExportOutcome]:
-        return [each for each in self.outcomes if each.state == REFUSED or (each.state == EDITED and not force)]
+        return [outcome for outcome in self.outcomes if outcome.state == REFUSED or (outcome.state == EDITED and not force)]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "slug": self.slug,
             "root": self.root,
-            "files": [each.to_json() for each in self.outcomes],
+            "files": [outcome.to_json() for outcome in self.outcomes],
             "diagnostics": [each.to_json() for each in self.diagnostics],
         }
 
 
 def plan_export(files: LocalFiles, root: str, source: ExportSource) -> ExportPlan:
-    """Looks at every copy of a profile; changes nothing."""
+    """Plan the export of a profile; changes nothing."""
     slug = source.merged["slug"]
     return plan_targets(
-        files, root, slug, "profile", [_export_target(name, slug, source) for name in chosen_formats(source.wishes)]
+        files, root, slug, "profile", [_export_target(name, slug, source) for name in chosen_formats(source.options)]
     )
 
 
@@ -230,54 +211,51 @@ def _export_target(name: str, slug: str, source: ExportSource) -> ExportTarget:
     return ExportTarget(wanted.path.format(slug=slug), name, wanted.whole, lambda: wanted.render(source))
 
 
-def plan_targets(files: LocalFiles, root: str, slug: str, said_by: str, targets: Sequence[ExportTarget]) -> ExportPlan:
-    """Looks at every target of what is called ``slug``; changes nothing. ``said_by``: what they are copies of."""
-    planner = _ExportPlanner(files, root, slug, said_by)
-    outcomes = [planner.look(each) for each in targets]
+def plan_targets(files: LocalFiles, root: str, slug: str, origin: str, targets: Sequence[ExportTarget]) -> ExportPlan:
+    """Plan an export of several targets; changes nothing. ``origin`` names what they are copies of."""
+    planner = _ExportPlanner(files, root, slug, origin)
+    outcomes = [planner.look(target) for target in targets]
     writes = [*planner.writes, *planner.manifest_write()]
     return ExportPlan(slug, root, tuple(outcomes), tuple(writes), tuple(in_order(planner.diagnostics)))
 
 
 def apply_export(files: WritableLocalFiles, planned: ExportPlan, *, force: bool) -> None:
-    """Writes what the plan says; ``NotAllowed``, and nothing written, where a target may not be.
-
-    The caller holds the root, so that no other export writes between looking and doing.
-    """
+    """Write the planned files; ``NotAllowed``, with nothing written, if a target is blocked. The caller holds the root."""
     blocked = planned.blocked(force=force)
     if blocked:
         raise _not_allowed(planned.root, blocked)
-    for each in planned.writes:
-        directory = each.path.rpartition("/")[0]
+    for write in planned.writes:
+        directory = write.path.rpartition("/")[0]
         files.make_directory(directory)
         with ExitStack() as held:
             if directory != planned.root:
                 held.enter_context(files.exclusive(directory))
-            (files.create if each.new else files.replace)(each.path, each.data)
+            (files.create if write.new else files.replace)(write.path, write.data)
 
 
 def _not_allowed(root: str, blocked: Sequence[ExportOutcome]) -> NotAllowed:
     told = [f"{each.path} {each.reason}" for each in blocked]
     hints = [*told[1:], "nothing was written"]
     if any(each.state == EDITED for each in blocked):
-        hints.append("to overwrite what was edited by hand: --force")
-    return NotAllowed(told[0], hints=hints, fields={"root": root, "files": [each.to_json() for each in blocked]})
+        hints.append("overwrite files that were edited by hand with --force")
+    return NotAllowed(told[0], hints=hints, fields={"root": root, "files": [outcome.to_json() for outcome in blocked]})
 
 
 class _TargetRefused(Exception):
-    """A target may not be written; never leaves this module."""
+    """A target cannot be written; internal to this module."""
 
 
 class _ExportPlanner:
-    def __init__(self, files: LocalFiles, root: str, slug: str, said_by: str) -> None:
+    def __init__(self, files: LocalFiles, root: str, slug: str, origin: str) -> None:
         self.files = files
         self.root = root
         self.slug = slug
-        self.said_by = said_by
+        self.origin = origin
         self.writes: list[PlannedWrite] = []
         self.diagnostics: list[Diagnostic] = []
         self._manifest_path, self._known = self._read_manifest()
         self._listed = dict(self._known)
-        self._planned = {self._manifest_path: (MANIFEST_PATH, True)}  # real path -> the target that owns it, and if whole
+        self._planned = {self._manifest_path: (MANIFEST_PATH, True)}  # real path -> its target, and whether whole
 
     def look(self, wanted: ExportTarget) -> ExportOutcome:
         path, name = wanted.path, wanted.format
@@ -286,13 +264,13 @@ class _ExportPlanner:
             other, whole = self._planned.setdefault(real, (path, wanted.whole))
             if other != path and (whole or wanted.whole):
                 raise _TargetRefused(f"is the same file as {other}")
-            if other != path:  # CLAUDE.md is often a link to AGENTS.md; its block says all there is to say
+            if other != path:  # CLAUDE.md is often a link to AGENTS.md, whose block is enough
                 return ExportOutcome(path, name, FRESH, f"is the same file as {other}")
             current = self._current(real)
             content = wanted.render()
             if wanted.whole:
                 if self.files.kind(self._absolute(path)) == LINK:
-                    raise _TargetRefused("is a link: the file it leads to is not clia's")
+                    raise _TargetRefused("is a link to a file that clia does not own")
                 data = content if isinstance(content, bytes) else content.encode("utf-8")
                 return self._whole(ExportOutcome(path, name, FRESH), real, current, data)
             return self._managed(ExportOutcome(path, name, FRESH), real, current, str(content))
@@ -302,7 +280,7 @@ class _ExportPlanner:
             return ExportOutcome(path, name, REFUSED, f"cannot be read: {err.fields.get('reason', err.message)}")
 
     def manifest_write(self) -> list[PlannedWrite]:
-        """The manifest, where it has changed."""
+        """The write of the manifest, if it changed."""
         if self._listed == self._known:
             return []
         return [PlannedWrite(self._manifest_path, dump_manifest(self._listed), False)]
@@ -310,11 +288,11 @@ class _ExportPlanner:
     def _whole(self, about: ExportOutcome, real: str, current: bytes | None, data: bytes) -> ExportOutcome:
         known = self._known.get(about.path)
         if current is not None and known is None and current != data:
-            raise _TargetRefused("exists and is not clia's: it is not listed in the manifest")
+            raise _TargetRefused("exists and is not listed in the manifest")
         if current is not None and known is not None and known.format != about.format:
-            raise _TargetRefused(f"is clia's copy of something else of that name ({known.format}): remove it, or use another name")
+            raise _TargetRefused(f"is another export with that name ({known.format}): remove it, or use another name")
         self._listed[about.path] = ManifestEntry(about.format, sha256(data), self.slug)
-        # A file that is as it should be needs no listing to stay: a crash before the manifest was written leaves just that.
+        # An up-to-date file need not be listed: a crash before the manifest was written leaves one.
         outcome = self._change(about, real, current, data)
         if outcome.state == STALE and known is not None and sha256(current or b"") != known.sha256:
             return outcome._replace(state=EDITED, reason="was edited by hand")
@@ -342,7 +320,7 @@ class _ExportPlanner:
         self.writes.append(PlannedWrite(real, data, current is None))
         if current is None:
             return about._replace(state=NEW, reason="does not exist")
-        return about._replace(state=STALE, reason=f"is not what the {self.said_by} says")
+        return about._replace(state=STALE, reason=f"differs from the {self.origin}")
 
     def _current(self, real: str) -> bytes | None:
         data = self.files.read(real, MAX_BYTES)
@@ -351,20 +329,20 @@ class _ExportPlanner:
         return data
 
     def _place(self, path: str) -> str:
-        """Where a target really is; refused where that is not a place for a file of clia's."""
+        """The real path of a target; refused if clia must not write there."""
         real = self.files.real(self._absolute(path))
         if not inside(real, self.root) or real == self.root:
             raise _TargetRefused("is a link that leaves the root")
         below = real.removeprefix(self.root).removeprefix("/")
         if any(f"/{each}/" in f"/{below}/" for each in (".git", AGENTS)):
-            raise _TargetRefused("is a link to what no export may change")
+            raise _TargetRefused("is a link to a file that exports must not change")
         if self.files.kind(real) not in (FILE, MISSING):
             raise _TargetRefused("is not a file")
         for parent in parents(real)[1:]:
             if parent == self.root:
                 break
             if self.files.kind(parent) not in (DIRECTORY, MISSING):
-                raise _TargetRefused(f"cannot be made: {parent.removeprefix(self.root).removeprefix('/')} is not a directory")
+                raise _TargetRefused(f"cannot be created: {parent.removeprefix(self.root).removeprefix('/')} is not a directory")
         return real
 
     def _absolute(self, path: str) -> str:
@@ -380,18 +358,17 @@ class _ExportPlanner:
 
 
 def export(
-    lineage: Lineage, wishes: ExportOptions, *, output_root: Path | None = None, write: bool = True, force: bool = False
+    lineage: Lineage, options: ExportOptions, *, output_root: Path | None = None, write: bool = True, force: bool = False
 ) -> ExportPlan:
-    """Writes the wished copies of an agent's profile; without ``write`` only says how each stands.
+    """Export a profile below ``output_root``, by default the enclosing repository; without ``write`` only plan it.
 
-    ``output_root`` takes the place of the nearest repository root; ``force`` overwrites clia's own files that were
-    edited by hand.
+    ``force`` overwrites files of clia that were edited by hand.
     """
     files = WritableLocalFiles()
     root = output_directory(files, lineage.place.path, output_root)
     merged = lineage.profile()
     check_complete(merged)
-    source = ExportSource(merged, shown_from(root, repositories_above(files, lineage.place.path)[::-1]), wishes)
+    source = ExportSource(merged, shown_from(root, repositories_above(files, lineage.place.path)[::-1]), options)
     if not write:
         return plan_export(files, root, source)
     with files.exclusive(root):
@@ -405,15 +382,15 @@ def output_directory(files: WritableLocalFiles, path: Path, output_root: Path | 
     if output_root is not None:
         root = files.real(os.path.abspath(output_root))
         if files.kind(root) != DIRECTORY:
-            raise NotFound(f"{output_root} is no directory", code="no-such-path", fields={"path": str(output_root)})
+            raise NotFound(f"{output_root} is not a directory", code="no-such-path", fields={"path": str(output_root)})
         return root
     start = files.real(os.path.abspath(path))
     repositories = repositories_above(files, start)
     if not repositories:
         raise NotFound(
-            f"no repository encloses {start}, so there is no place to write to",
+            f"{start} is not inside a repository",
             code="no-repository",
-            hints=["run it inside a git repository", "or name the directory to write to: --output-root DIR"],
+            hints=["run the command inside a git repository", "or name the directory to write to: --output-root DIR"],
             fields={"path": start},
         )
     return repositories[0]

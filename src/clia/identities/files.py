@@ -1,15 +1,7 @@
-"""Files as lineage sees them: a tree of small documents that other programs edit too.
+"""Reading and writing small files that other programs edit too.
 
-Reading never changes anything. Writing is one verb per promise: ``replace`` swaps a whole file atomically and
-durably, ``create`` never overwrites, ``exclusive`` keeps two processes out of one directory.
-Every failure is a ``FileError`` that names the path; "not there" is a value, not an error.
-
-=====
-
-The local file system.
-
-Invariant: a file that was written is whole and on disk before its name shows it. Old content or new content, never a
-mixture, at whatever instant the process dies; a leftover temporary file is swept by the next writer.
+Invariant: a file has its old content or its new content, never a mixture, whenever the process dies. The next writer
+removes leftover temporary files. Failures are ``FileError`` with the path; a missing file is a value, not an error.
 """
 
 from __future__ import annotations
@@ -30,7 +22,7 @@ FILE, DIRECTORY, LINK, OTHER, MISSING = "file", "directory", "link", "other", "m
 
 
 class DirectoryEntry(NamedTuple):
-    """One name in a directory; ``kind`` is that of the name itself, a link is not followed."""
+    """A name in a directory and its kind; links are not followed."""
 
     name: str
     kind: str
@@ -41,15 +33,17 @@ _TEMPORARY = ".clia-writing-"
 
 
 class LocalFiles:
-    """``Files`` on the local disk."""
+    """Reads files; never changes anything."""
 
     def real(self, path: str) -> str:
+        """The path with every link resolved."""
         try:
             return os.path.realpath(path)
         except (OSError, ValueError) as err:
             raise _error(path, err) from None
 
     def kind(self, path: str) -> str:
+        """The kind of the name itself: a link is ``LINK``."""
         try:
             mode = os.lstat(path).st_mode
         except (OSError, ValueError) as err:
@@ -63,17 +57,19 @@ class LocalFiles:
         return LINK if stat.S_ISLNK(mode) else OTHER
 
     def entries(self, directory: str) -> list[DirectoryEntry] | None:
+        """The names in a directory, in no particular order; None if it does not exist."""
         try:
-            with os.scandir(directory) as found:
-                return [DirectoryEntry(each.name, _entry_kind(each)) for each in found]
+            with os.scandir(directory) as entries:
+                return [DirectoryEntry(entry.name, _entry_kind(entry)) for entry in entries]
         except (OSError, ValueError) as err:
             if _is_gone(err):
                 return None
             raise _error(directory, err) from None
 
     def read(self, path: str, limit: int) -> bytes | None:
+        """At most ``limit + 1`` bytes of a regular file, so that callers detect larger ones; None if it does not exist."""
         try:
-            # Not blocking: a named pipe in the place of a document must not hang the reader.
+            # Non-blocking: a named pipe must not hang the reader.
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except (OSError, ValueError) as err:
             if _is_gone(err):
@@ -89,6 +85,7 @@ class LocalFiles:
             os.close(handle)
 
     def owner(self, path: str) -> int | None:
+        """The user id of the owner; None if the name does not exist or the system has no owners."""
         if os.name != "posix":
             return None
         try:
@@ -98,24 +95,22 @@ class LocalFiles:
 
 
 class WritableLocalFiles(LocalFiles):
-    """``WritableFiles`` on the local disk.
-
-    ``reached`` is told each named step of a write as it is passed; tests kill the process there.
-    """
+    """Reads and writes files; ``reached`` is called with each named step of a write (tests kill the process there)."""
 
     def __init__(self, reached: Callable[[str], None] | None = None) -> None:
         self._reached = reached or _ignore_step
 
     @contextmanager
     def exclusive(self, directory: str) -> Iterator[None]:
-        import fcntl  # not on every system, and only writers need it
+        """Hold a directory against other writers; the kernel releases it if the process dies."""
+        import fcntl  # POSIX only, and only writers need it
 
         try:
             handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as err:
             raise _error(directory, err) from None
         try:
-            # The lock is on the directory itself: it leaves no lock file in the user's repository.
+            # Lock the directory itself, to leave no lock file in the repository.
             fcntl.flock(handle, fcntl.LOCK_EX)
             _sweep(directory)
             yield
@@ -123,19 +118,21 @@ class WritableLocalFiles(LocalFiles):
             os.close(handle)
 
     def make_directory(self, path: str) -> None:
+        """Create a directory and its missing parents."""
         missing = []
         while not os.path.isdir(path):
             missing.append(path)
             path = os.path.dirname(path)
-        for each in reversed(missing):
+        for directory in reversed(missing):
             try:
                 with suppress(FileExistsError):
-                    os.mkdir(each)
-                _sync_directory(os.path.dirname(each))
+                    os.mkdir(directory)
+                _sync_directory(os.path.dirname(directory))
             except OSError as err:
-                raise _error(each, err) from None
+                raise _error(directory, err) from None
 
     def replace(self, path: str, data: bytes) -> None:
+        """Replace the content atomically; durable on return."""
         try:
             mode = stat.S_IMODE(os.stat(path).st_mode)
         except FileNotFoundError:
@@ -145,10 +142,12 @@ class WritableLocalFiles(LocalFiles):
         self._write(path, data, mode, os.replace)
 
     def create(self, path: str, data: bytes) -> None:
+        """As ``replace``, but ``AlreadyExists`` if the file exists."""
         self._write(path, data, None, _link_new)
 
     def remove_tree(self, path: str) -> None:
-        import shutil  # 5 ms at start-up, and hardly ever needed
+        """Remove a directory and everything below it; links are removed, not followed."""
+        import shutil  # 5 ms, rarely needed
 
         try:
             shutil.rmtree(path)
@@ -180,13 +179,12 @@ class WritableLocalFiles(LocalFiles):
             _sync_directory(directory)
             self._reached("directory-synced")
         except FileExistsError:
-            raise AlreadyExists(f"{path} exists already", fields={"path": path}) from None
+            raise AlreadyExists(f"{path} already exists", fields={"path": path}) from None
         except OSError as err:
             raise _error(path, err) from None
 
 
 def _ignore_step(step: str) -> None:
-    """Nobody watches the steps."""
     del step
 
 
@@ -196,7 +194,7 @@ def _link_new(temporary: str, path: str) -> None:
 
 
 def _sweep(directory: str) -> None:
-    """Removes what a killed writer left; the caller holds the directory, so no writer is at work."""
+    """Remove the temporary files of a killed writer; the caller holds the directory."""
     with suppress(OSError):
         for name in os.listdir(directory):
             if name.startswith(_TEMPORARY):

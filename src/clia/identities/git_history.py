@@ -1,19 +1,8 @@
-"""What lineage asks of a repository's past.
+"""Removed documents in a repository's git history, and the check that each of them is archived.
 
-=====
-
-A repository's past, asked of the stock ``git`` command.
-
-Invariant: asking changes nothing and runs nothing but git itself: no hook, pager, signature check, external diff or file
-monitor that a repository's configuration names, no fetch, no lock, and no ``GIT_*`` variable of the caller. A root that
-git does not take for a repository of its own has no past, also where a repository around it has one.
-
-=====
-
-The lossless-merge policy: a triad that was removed is archived, or it is a finding.
-
-Invariant: a removal is forgiven only where the directory has a document of that kind again, or where a file with the
-very same content stands under some ``legacy-imports/`` of the tree.
+Invariant: the queries run git alone, read-only: no hook, pager, signature check, external diff or file monitor from the
+repository's configuration, no fetch, no lock, and no ``GIT_*`` variable of the caller. A removal is accepted only if the
+directory has a document of that kind again, or a file with the same content is under a ``legacy-imports/`` of the tree.
 """
 
 from __future__ import annotations
@@ -44,9 +33,9 @@ if TYPE_CHECKING:
 
 
 class RemovedDocument(NamedTuple):
-    """A triad document that a commit, or the working tree since the last commit, took away."""
+    """An identity document that was removed by a commit or in the working tree."""
 
-    path: str  # relative to the repository root, with '/'
+    path: str  # relative to the repository root
     content: str  # id of its last content, as ``History.content_id`` gives it
 
 
@@ -65,17 +54,18 @@ class GitHistory:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = {key: value for key, value in environment.items() if not key.startswith("GIT_")}
-        # A partial clone would fetch what it lacks, by a program that its own configuration may name. Older git does not
-        # know GIT_NO_LAZY_FETCH; no protocol being allowed, not even a configured one, stops it in every version.
+        # A partial clone would fetch missing objects with a program that its configuration names. Older versions of git
+        # ignore GIT_NO_LAZY_FETCH; allowing no protocol stops every version.
         self._environment.update(GIT_NO_LAZY_FETCH="1", GIT_ALLOW_PROTOCOL="none", GIT_TERMINAL_PROMPT="0", LC_ALL="C")
         self._known: dict[str, tuple[bool, str] | None] = {}
 
     def removed_documents(self, root: str) -> list[RemovedDocument] | None:
+        """Every removed document, sorted; None if ``root`` has no readable history."""
         if self._facts(root) is None:
             return None
         if self._run(root, "rev-parse", "--verify", "--quiet", "HEAD") is None:
-            return []  # nothing was ever committed
-        # The working tree is looked at by us: git would run the filters that a configuration names on what it compares.
+            return []  # no commits yet
+        # Compare the working tree here: git would run the filters that the configuration names.
         tracked = self._run(root, "ls-files", "--stage", "-z", "--", _DOCUMENTS)
         staged = self._run(root, "diff-index", "--cached", *_DIFF, "HEAD", "--", _DOCUMENTS)
         past = self._run(root, *_LOG, *_DIFF, "HEAD", "--", _DOCUMENTS)
@@ -87,21 +77,23 @@ class GitHistory:
         return sorted(RemovedDocument(path, content) for path, content in last.items())
 
     def is_shallow(self, root: str) -> bool:
+        """Whether history is cut off, so that removals may be missed."""
         facts = self._facts(root)
         return facts is not None and facts[0]
 
     def content_id(self, root: str, data: bytes) -> str:
+        """The id that this repository gives to a file's content."""
         facts = self._facts(root)
         name = facts[1] if facts else "sha1"
         return hashlib.new(name, b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
     def version(self) -> str | None:
-        """The version of git, or None where there is none."""
+        """The version of git; None if it is not installed."""
         out = self._run(os.sep, "version")
         return None if out is None else out.decode().strip().removeprefix("git version ")
 
     def _facts(self, root: str) -> tuple[bool, str] | None:
-        """Whether the repository is shallow, and its hash; None where ``root`` is no repository to git."""
+        """Whether the repository is shallow, and its hash algorithm; None if ``root`` is not the root of a repository."""
         if root not in self._known:
             out = self._run(root, "rev-parse", "--show-toplevel", "--is-shallow-repository", "--show-object-format")
             lines = [] if out is None else os.fsdecode(out).rsplit("\n", 3)
@@ -110,7 +102,7 @@ class GitHistory:
         return self._known[root]
 
     def _run(self, root: str, *words: str) -> bytes | None:
-        """What git prints; None where it refuses, or cannot be run at all."""
+        """The output of git; None if it fails or cannot be run."""
         try:
             done = subprocess.run(
                 ["git", *_QUIET, *words],
@@ -126,7 +118,7 @@ class GitHistory:
 
 
 def _deleted(root: str, tracked: bytes) -> Iterator[tuple[str, str]]:
-    """(path, last content) of each document that git still tracks and that is gone from the working tree."""
+    """(path, last content) of each tracked document that is missing in the working tree."""
     for item in tracked.split(b"\0")[:-1]:
         about, _, name = item.partition(b"\t")
         path = os.fsdecode(name)
@@ -135,10 +127,9 @@ def _deleted(root: str, tracked: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _removals(raw: bytes) -> Iterator[tuple[str, str]]:
-    """(path, last content) of each document that went, newest first.
+    """(path, last content) of each removed document, newest first.
 
-    A document of the same agent and kind that came up elsewhere in the same change with the same content is that
-    document: its directory moved, and nothing was removed.
+    A document that reappears in the same change with the same slug, kind and content was moved, not removed.
     """
     for change in _changes(raw):
         came = {(match.groups(), content) for status, match, content in change if status == "A"}
@@ -148,9 +139,9 @@ def _removals(raw: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _changes(raw: bytes) -> Iterator[list[tuple[str, re.Match[str], str]]]:
-    """(status, path, content) of each document, change by change.
+    """(status, path, content) of each document, by change.
 
-    Raw output with -z has a heading for each commit and parent, then ``:modes ids status`` and the path in turns.
+    Raw output with -z has a header per commit and parent, then ``:modes ids status`` and the path alternately.
     """
     change: list[tuple[str, re.Match[str], str]] = []
     parts = iter(raw.split(b"\0"))
@@ -170,9 +161,9 @@ def _changes(raw: bytes) -> Iterator[list[tuple[str, re.Match[str], str]]]:
 def removal_findings(
     files: LocalFiles, history: GitHistory, tree: IdentityTree, slugs: Collection[str] = ()
 ) -> Iterator[Diagnostic]:
-    """Findings for every repository of a tree; ``slugs`` narrows them to some agents."""
+    """Findings for every repository of a tree, limited to ``slugs`` if any are given."""
     if not tree.repositories:
-        yield diagnostic("history-unavailable", tree.top.path, f"{tree.top.path} lies in no repository")
+        yield diagnostic("history-unavailable", tree.top.path, f"{tree.top.path} is not inside a repository")
     for root in tree.repositories:
         past = history.removed_documents(root)
         if past is None:
@@ -185,11 +176,13 @@ def removal_findings(
         for each in lost:
             if each.content not in archived:
                 path = f"{root}/{each.path}"
-                yield diagnostic("removed-without-archive", path, f"{path} was removed, and no {ARCHIVE}/ holds its last content")
+                yield diagnostic(
+                    "removed-without-archive", path, f"{path} was removed, and its last content is not in any {ARCHIVE}/"
+                )
 
 
 def _is_removed(files: LocalFiles, top: WorkingPath, root: str, document: RemovedDocument, slugs: Collection[str]) -> bool:
-    """Whether a removed document concerns us, and nothing of its kind has taken its place."""
+    """Whether a removed document is in scope and has not been replaced by another of its kind."""
     home, _, name = f"{root}/{document.path}".rpartition("/")
     domain, _, slug = home.rpartition(f"/{AGENTS}/")
     kind = kind_of(name)
@@ -200,11 +193,11 @@ def _is_removed(files: LocalFiles, top: WorkingPath, root: str, document: Remove
     try:
         return not candidates(files.entries(home) or (), kind)[0]
     except CliaError:
-        return False  # nobody can tell; that it cannot be read is a finding of its own
+        return False  # unreadable, which is reported separately
 
 
 def _archived_content(files: LocalFiles, history: GitHistory, top: WorkingPath, root: str) -> frozenset[str]:
-    """Content ids of every archived file of the tree, also of the form it had before line endings were converted."""
+    """Content ids of every archived file of the tree, with and without converted line endings."""
     base = top.repositories[-1] if top.repositories else top.path
     found: set[str] = set()
     for domain in domains_below(files, base):
@@ -224,7 +217,7 @@ def _contents_below(files: LocalFiles, directory: str) -> Iterator[bytes]:
             if kind == DIRECTORY:
                 waiting.append(f"{here}/{name}")
             elif kind == FILE:
-                with suppress(CliaError):  # what cannot be read archives nothing
+                with suppress(CliaError):  # unreadable files do not count
                     yield files.read(f"{here}/{name}", documents.MAX_BYTES) or b""
 
 

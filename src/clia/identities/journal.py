@@ -1,27 +1,8 @@
-"""Where a write goes.
+"""The journal: entries in an identity's agency, and their transfer to an enclosing directory.
 
-Invariant: exactly one agent directory is written, found without git and before anything is created; a link cannot lead
-the write out of the place it was meant for.
-
-=====
-
-The agency file of one agent at one place, as something that only ever grows.
-
-Invariant: entries are added at the end of the file that reading would select, under the directory's lock, by one atomic
-replacement; what was there before stays byte for byte.
-
-=====
-
-The journal: one entry, added to an agent's agency.
-
-Invariant: history is never changed and ancestors are never touched; the same idempotency key gives one entry.
-
-=====
-
-Transfer: chosen journal entries, copied to an enclosing directory.
-
-Invariant: an entry is copied as it is, source and all, so that merging still sees one entry; running it again copies
-nothing twice; the receipt names every entry and is the last thing written.
+Invariant: a write goes to exactly one directory, and links cannot lead it elsewhere. Entries are appended to the file that reading
+selects, under the directory's lock, in one atomic replacement; existing bytes never change. An idempotency key gives one entry.
+Transfer copies entries unchanged, so that a merge still sees one entry; its receipt is written last.
 """
 
 from __future__ import annotations
@@ -54,16 +35,16 @@ SCOPES = LOCAL, SUBMODULE, WORKSPACE = ("local", "submodule", "workspace")
 
 class WriteTarget(NamedTuple):
     directory: str  # the domain directory
-    home: str  # the agent's own directory, links resolved; may not exist yet
-    prefix: str  # short name of the place: what an entry's `source` says
-    boundary: str  # what no link may lead out of
+    home: str  # the identity's directory, links resolved; may not exist yet
+    prefix: str  # short name of the domain, used as an entry's `source`
+    boundary: str  # links must stay inside
     used_agents_dir: bool
 
 
 def write_target(
     files: LocalFiles, place: WorkingPath, slug: str, scope: str = SUBMODULE, agents_dir: str | None = None
 ) -> WriteTarget:
-    """The agent directory that a write from ``place`` goes to; ``agents_dir`` where no repository encloses it."""
+    """The directory that a write from ``place`` goes to: below ``agents_dir`` if no repository encloses the path."""
     check_slug(slug)
     if scope == LOCAL:
         directory = place.path
@@ -73,22 +54,22 @@ def write_target(
         return _in_agents_dir(files, agents_dir, slug)
     else:
         raise NotFound(
-            f"no repository encloses {place.path}, so there is no place to write to",
+            f"{place.path} is not inside a repository",
             code="no-repository",
-            hints=["run it inside a git repository", "or name the directory that holds the agents: --agents-dir DIR"],
+            hints=["run the command inside a git repository", "or name the directory of the identities: --agents-dir DIR"],
             fields={"path": place.path},
         )
     return target_at(files, place, directory, slug)
 
 
 def target_at(files: LocalFiles, place: WorkingPath, directory: str, slug: str) -> WriteTarget:
-    """The agent's directory below one domain directory; refused where a link leads it out of the repository."""
+    """The identity's directory below a domain directory; ``UnsafePath`` if a link leaves the repository."""
     home = files.real(below(directory, f"{AGENTS}/{slug}"))
     boundary = next((root for root in reversed(place.repositories) if inside(directory, root)), directory)
     if not inside(home, boundary) or "/.git/" in f"{home.removeprefix(boundary)}/":
         raise UnsafePath(
             f"{below(directory, f'{AGENTS}/{slug}')} leads to {home}, outside {boundary}",
-            hints=["nothing was written: replace the link by a directory"],
+            hints=["nothing was written; replace the link with a directory"],
             fields={"path": home, "boundary": boundary},
         )
     return WriteTarget(directory, home, _short_name(directory), boundary, False)
@@ -105,7 +86,7 @@ def _in_agents_dir(files: LocalFiles, agents_dir: str, slug: str) -> WriteTarget
 
 def _short_name(directory: str) -> str:
     """A directory's short name."""
-    # A name that is no Unicode cannot stand in a document; its odd bytes are spelled out.
+    # Bytes that are not Unicode are escaped, because the name becomes part of a document.
     return (directory.rpartition("/")[2] or "root").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -119,20 +100,22 @@ class AppendResult(NamedTuple):
 
 
 def agency_path(files: LocalFiles, target: WriteTarget) -> str | None:
-    """The agency document that reading would pick here, links resolved; None where there is none yet."""
+    """The agency document that reading selects, links resolved; None if it does not exist yet."""
     names, _ = candidates(files.entries(target.home) or (), AGENCY)
     for name, kind in names:
         path = f"{target.home}/{name}"
         real = files.real(path) if kind == LINK else path
         if not inside(real, target.boundary) or not candidates([DirectoryEntry(real.rpartition("/")[2], FILE)], AGENCY)[0]:
-            raise UnsafePath(f"{path} leads to {real}, outside {target.boundary} or to no agency", fields={"path": path})
+            raise UnsafePath(
+                f"{path} leads to {real}, which is outside {target.boundary} or not an agency document", fields={"path": path}
+            )
         if files.kind(real) == FILE:
             return real
     return None
 
 
 def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
-    """The entries of an agency file and the text they stand in."""
+    """The entries of an agency file, and its text."""
     data = files.read(path, documents.MAX_BYTES) or b""
     document = documents.parse(data, path)
     entries = document.get("entries")
@@ -140,7 +123,7 @@ def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
         raise InvalidDocument(
             f"{path}: /entries must be an array, not {documents.type_name(entries)}",
             code="wrong-type",
-            hints=["nothing was written: fix the document first"],
+            hints=["nothing was written; fix the document first"],
             fields={"path": path, "pointer": "/entries"},
         )
     return entries or [], data.decode("utf-8")
@@ -149,10 +132,10 @@ def agency_entries(files: LocalFiles, path: str) -> tuple[list[Any], str]:
 def append_entries(
     files: WritableLocalFiles, target: WriteTarget, slug: str, choose: Callable[[list[Any]], Sequence[dict[str, Any]]]
 ) -> AppendResult:
-    """Adds what ``choose`` makes of the entries that are there; it runs under the lock and may return nothing."""
+    """Append the entries that ``choose`` returns for the present ones; it is called under the lock."""
     files.make_directory(target.home)
     path = agency_path(files, target)
-    # The lock is on the file's own directory: two links to one file share it.
+    # Lock the file's real directory, so that two links to one file share the lock.
     with files.exclusive(path.rpartition("/")[0] if path else target.home):
         path = agency_path(files, target)
         if path is None:
@@ -167,7 +150,7 @@ def append_entries(
         if added:
             data = _encoded(append_to_array(text, "entries", added), path)
             if documents.parse(data, path).get("entries") != [*present, *added]:
-                raise FileError(f"{path}: the new text would not say what it should; nothing was written", fields={"path": path})
+                raise FileError(f"{path}: the entries cannot be appended safely; nothing was written", fields={"path": path})
             files.replace(path, data)
         return AppendResult(path, False, added)
 
@@ -182,7 +165,7 @@ AUTO = "auto"
 
 
 class Note(NamedTuple):
-    """What is to be remembered."""
+    """A note for the journal."""
 
     text: str
     tags: Sequence[str] = ()
@@ -195,8 +178,8 @@ class Note(NamedTuple):
 class JournalResult(NamedTuple):
     path: str
     entry: dict[str, Any]
-    sha256: str  # of the entry: what a waiver names an approval by
-    appended: bool  # False: an entry with this idempotency key was there already
+    sha256: str  # of the entry; waivers name approvals by it
+    appended: bool  # False: an entry with this idempotency key exists
     created: bool  # whether the file is new
 
     def to_json(self) -> dict[str, Any]:
@@ -206,7 +189,7 @@ class JournalResult(NamedTuple):
 def append_note(
     files: WritableLocalFiles, target: WriteTarget, slug: str, note: Note, *, signature: str, clock: Clock
 ) -> JournalResult:
-    """Appends ``note`` to the agency at ``target``; ``signature`` is what ``auto`` stands for."""
+    """Append ``note`` to the agency at ``target``; ``signature`` replaces ``auto``."""
     _check_note(note)
     entry = _journal_entry(slug, note, signature if note.signature == AUTO else note.signature, target.prefix, timestamp(clock()))
     known: list[dict[str, Any]] = []
@@ -215,9 +198,9 @@ def append_note(
         known.extend(each for each in present if note.idempotency_key and _idempotency_key(each) == note.idempotency_key)
         return [] if known else [entry]
 
-    done = append_entries(files, target, slug, choose)
+    result = append_entries(files, target, slug, choose)
     kept = known[0] if known else entry
-    return JournalResult(done.path, kept, digest(kept), bool(done.added), done.created)
+    return JournalResult(result.path, kept, digest(kept), bool(result.added), result.created)
 
 
 def _check_note(note: Note) -> None:
@@ -225,8 +208,8 @@ def _check_note(note: Note) -> None:
         if value is not None and not value.strip():
             raise InvalidInput(f"{field} must not be empty", code="empty-value", fields={"field": field})
     texts = [note.text, note.signature, note.idempotency_key or "", *note.tags, *note.dirs_touched]
-    if any("\0" in each or not _is_unicode(each) for each in texts):
-        raise InvalidInput("a journal entry is Unicode text without NUL", code="invalid-text")
+    if any("\0" in text or not _is_unicode(text) for text in texts):
+        raise InvalidInput("a journal entry must be Unicode text without NUL", code="invalid-text")
 
 
 def _is_unicode(text: str) -> bool:
@@ -247,7 +230,7 @@ def _journal_entry(slug: str, note: Note, signature: str, source: str, moment: s
         "source": source,
         "contributions": [{"by": slug, "types": [evidence]}],
     }
-    tags = list(dict.fromkeys(each.strip() for each in note.tags if each.strip()))
+    tags = list(dict.fromkeys(tag.strip() for tag in note.tags if tag.strip()))
     if tags:
         entry["tags"] = tags
     extensions: dict[str, Any] = {}
@@ -266,7 +249,7 @@ def _idempotency_key(entry: Any) -> Any:
 
 
 def auto_signature(profile: dict[str, Any] | None, slug: str) -> str:
-    """What an agent signs with: its merged ``extensions.journalSignature``, else its slug behind a dash."""
+    """The signature of an identity: its merged ``extensions.journalSignature``, or a dash and its slug."""
     extensions = (profile or {}).get("extensions")
     found = extensions.get("journalSignature") if isinstance(extensions, dict) else None
     return found if isinstance(found, str) and found.strip() else f"-{slug}"
@@ -280,8 +263,8 @@ class TransferPlan(NamedTuple):
     source: WriteTarget
     source_file: str
     target: WriteTarget
-    entries: tuple[dict[str, Any], ...]  # chosen
-    missing: tuple[dict[str, Any], ...]  # of them, those not at the target yet
+    entries: tuple[dict[str, Any], ...]  # selected
+    missing: tuple[dict[str, Any], ...]  # not yet at the target
     receipt: str
 
     def to_json(self) -> dict[str, Any]:
@@ -290,22 +273,22 @@ class TransferPlan(NamedTuple):
             "slug": self.slug,
             "from": self.source_file,
             "to": self.target.home,
-            "entries": [_entry_summary(each) | {"new": digest(each) in new} for each in self.entries],
+            "entries": [_entry_summary(entry) | {"new": digest(entry) in new} for entry in self.entries],
             "receipt": self.receipt,
         }
 
 
 def plan_transfer(files: LocalFiles, slug: str, source: WriteTarget, target: WriteTarget, selectors: Sequence[str]) -> TransferPlan:
-    """What a transfer would do; changes nothing."""
+    """Plan a transfer; changes nothing."""
     if source.directory == target.directory or not inside(source.directory, target.directory):
         raise InvalidInput(
-            f"{target.directory} does not enclose {source.directory}: entries are copied up, never sideways or down",
+            f"{target.directory} does not enclose {source.directory}: entries can only be copied upwards",
             code="not-enclosing",
             fields={"from": source.directory, "to": target.directory},
         )
     path = agency_path(files, source)
     if path is None:
-        raise NotFound(f"{source.home} has no agency document, so there is nothing to transfer", fields={"path": source.home})
+        raise NotFound(f"{source.home} has no agency document", fields={"path": source.home})
     present, _ = agency_entries(files, path)
     chosen = _select_entries([each for each in present if isinstance(each, dict)], selectors, path)
     there = agency_path(files, target)
@@ -313,23 +296,23 @@ def plan_transfer(files: LocalFiles, slug: str, source: WriteTarget, target: Wri
     name = digest([source.prefix, slug, [digest(each) for each in chosen]])[:16]
     receipt = f"{target.home}/receipts/transfer-{name}.json"
     if files.real(receipt) != receipt:
-        raise UnsafePath(f"{receipt} lies behind a link, so nothing is copied", fields={"path": receipt})
+        raise UnsafePath(f"{receipt} is behind a link; nothing was copied", fields={"path": receipt})
     missing = tuple(each for each in chosen if digest(each) not in known)
     return TransferPlan(slug, source, path, target, tuple(chosen), missing, receipt)
 
 
 def apply_transfer(files: WritableLocalFiles, planned: TransferPlan, clock: Clock) -> tuple[dict[str, Any], ...]:
-    """Copies what is missing and leaves the receipt; returns what was copied."""
+    """Copy the missing entries and write the receipt; returns the copied entries."""
 
     def choose(present: list[Any]) -> list[dict[str, Any]]:
         known = {digest(each) for each in present}
-        return [each for each in planned.entries if digest(each) not in known]
+        return [entry for entry in planned.entries if digest(entry) not in known]
 
-    done = append_entries(files, planned.target, planned.slug, choose)
+    result = append_entries(files, planned.target, planned.slug, choose)
     if files.kind(planned.receipt) == MISSING:
         files.make_directory(planned.receipt.rpartition("/")[0])
         files.replace(planned.receipt, _transfer_receipt(planned, timestamp(clock())))
-    return done.added
+    return result.added
 
 
 def _transfer_receipt(planned: TransferPlan, moment: str) -> bytes:
@@ -339,7 +322,7 @@ def _transfer_receipt(planned: TransferPlan, moment: str) -> bytes:
         "timestamp": moment,
         "from": planned.source.directory.removeprefix(planned.target.directory).lstrip("/"),
         "file": planned.source_file.rpartition("/")[2],
-        "entries": [_entry_summary(each) for each in planned.entries],
+        "entries": [_entry_summary(entry) for entry in planned.entries],
     }
     return (json.dumps(body, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
 
@@ -350,7 +333,7 @@ def _entry_summary(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _select_entries(entries: list[dict[str, Any]], selectors: Sequence[str], path: str) -> list[dict[str, Any]]:
-    """The entries that any selector names, in the order of the file; all of them where none is given."""
+    """The entries that match any selector, in file order; all without selectors."""
     if not selectors or "all" in selectors:
         return entries
     chosen: set[int] = set()
@@ -360,7 +343,7 @@ def _select_entries(entries: list[dict[str, Any]], selectors: Sequence[str], pat
             raise NotFound(
                 f"{path}: no entry matches {selector!r}",
                 code="no-such-entry",
-                hints=["an entry is named by its sha256 (six digits or more), its timestamp or the start of it, or tag:NAME"],
+                hints=["select by sha256 (at least six digits), timestamp or its start, or tag:NAME"],
                 fields={"selector": selector, "path": path},
             )
         chosen.update(hits)

@@ -1,7 +1,7 @@
-"""Layers: every document that takes part in a merge, lowest precedence first.
+"""Layers: the documents of a merge, lowest precedence first.
 
-Invariant: an inherited document stands just before the first document that names it, and no document stands twice.
-A document that is itself a context of the chain keeps its own place.
+Invariant: an inherited document comes directly before the first document that names it, and no document appears twice. A
+document of the chain itself keeps its own position.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:|[^/]+@[^/]+:")
 class Layer(NamedTuple):
     path: str
     document: dict[str, Any]
-    directory: str  # the domain directory of the context that brought it in
+    directory: str  # the domain directory of its context
     origin: str  # CONTEXT or INHERITED
-    only: frozenset[str] | None  # the fields that take part; None: all
+    only: frozenset[str] | None  # the fields to merge; None: all
     inherited_by: str | None = None
     data: bytes = b""
 
     def is_own(self) -> bool:
-        """Whether it is a document of the agent's own chain, there in full."""
+        """Whether it is a document of the identity's own chain, merged in full."""
         return self.origin == CONTEXT and self.only is None
 
 
 class DocumentReader:
-    """Loads documents of one lineage; each file is read once, whatever asks for it."""
+    """Loads the documents of one lineage; reads each file once."""
 
     def __init__(self, files: LocalFiles, trusted: frozenset[int] | None = None) -> None:
         self.files = files
@@ -55,7 +55,7 @@ class DocumentReader:
         self._real: dict[str, str] = {}
 
     def real(self, path: str) -> str:
-        """The real path of a file; its directory is resolved once, since a link is rare and resolving is slow."""
+        """The real path of a file. Directories are resolved once: links are rare and resolving is slow."""
         if path not in self._real:
             directory, _, name = path.rpartition("/")
             if directory not in self._real:
@@ -65,17 +65,17 @@ class DocumentReader:
         return self._real[path]
 
     def knows(self, contexts: Iterable[IdentityContext]) -> None:
-        """Takes over what discovery has resolved already."""
-        self._real.update((each.home, each.real_home) for each in contexts)
+        """Reuse the paths that discovery has resolved."""
+        self._real.update((context.home, context.real_home) for context in contexts)
 
     def load(self, path: str) -> tuple[dict[str, Any], bytes] | None:
-        """The document and its bytes; None, with a diagnostic, where it cannot be used."""
+        """The document and its bytes; None, with a diagnostic, if it cannot be used."""
         if path not in self._loaded:
             self._loaded[path] = self._read(path)
         return self._loaded[path]
 
     def roots(self, directory: str) -> list[str]:
-        """Repository roots that enclose a directory, innermost first."""
+        """The repository roots that enclose a directory, innermost first."""
         if directory not in self._roots:
             self._roots[directory] = repositories_above(self.files, directory, self._trusted)
         return self._roots[directory]
@@ -84,7 +84,7 @@ class DocumentReader:
         try:
             data = self.files.read(path, documents.MAX_BYTES)
             if data is None:
-                raise FileError(f"{path} is gone", fields={"path": path})
+                raise FileError(f"{path} does not exist", fields={"path": path})
             return documents.parse(data, path), data
         except FileError as err:
             self.diagnostics.append(diagnostic("unreadable", path, err.message))
@@ -96,7 +96,7 @@ class DocumentReader:
 def build_layers(
     reader: DocumentReader, kind: str, chain: Sequence[IdentityContext], pinned: Sequence[IdentityContext]
 ) -> list[Layer]:
-    """The layers of one kind: ``chain`` in full, ``pinned`` contexts with their guardrails alone."""
+    """The layers of one kind: ``chain`` in full, ``pinned`` contexts with their guardrails only."""
     reader.knows([*chain, *pinned])
     dropped = {each.real_home for each in pinned}
     places = sorted([*chain, *pinned], key=_chain_order(chain))
@@ -111,7 +111,7 @@ def build_layers(
 
 
 def _chain_order(chain: Sequence[IdentityContext]) -> Callable[[IdentityContext], tuple[int, int, str]]:
-    """Pinned contexts come where their depth puts them; the chain's own order never changes."""
+    """Sort pinned contexts by depth; the order of the chain never changes."""
     rank = {each.real_home: index for index, each in enumerate(chain)}
 
     def key(context: IdentityContext) -> tuple[int, int, str]:
@@ -133,7 +133,7 @@ class _LayerBuilder:
         self.placed: set[tuple[str, bool]] = set()  # (real path, in full)
 
     def add(self, path: str, directory: str, only: frozenset[str] | None) -> None:
-        """A context's document, what it inherits first. Depth first with a stack of its own: chains may be long."""
+        """Add a document after what it inherits, depth first. Iterative, because chains may be long."""
         stack = [self._visit(path, directory, only, None)]
         on_stack = [self.reader.real(path)]
         while stack:
@@ -144,13 +144,13 @@ class _LayerBuilder:
                 continue
             real, by = target
             if real in on_stack:
-                self._report("inherits-cycle", by, f"{by} inherits {real}, which leads back to it", "/inherits")
+                self._report("inherits-cycle", by, f"{by} inherits {real}, which inherits it again", "/inherits")
             elif (real, only is None) not in self.placed and real not in self.own:
                 stack.append(self._visit(real, directory, only, by))
                 on_stack.append(real)
 
     def _visit(self, path: str, directory: str, only: frozenset[str] | None, by: str | None) -> Iterator[tuple[str, str]]:
-        """Yields what the document inherits, then places the document itself."""
+        """Yield what the document inherits, then add the document."""
         loaded = self.reader.load(path)
         if loaded is None:
             return
@@ -164,7 +164,7 @@ class _LayerBuilder:
     def _targets(self, path: str, document: dict[str, Any], directory: str) -> Iterator[str]:
         for pointer, declared in declared_inherits(document):
             if pointer.startswith("/extensions"):
-                self._report("inherits-legacy-place", path, f"{path}: `inherits` stands in `extensions`", pointer)
+                self._report("inherits-legacy-place", path, f"{path}: `inherits` is inside `extensions`", pointer)
             if not isinstance(declared, str) or not declared.strip():
                 self._report("wrong-type", path, f"{path}: {pointer} must be a path, not {documents.type_name(declared)}", pointer)
                 continue
@@ -187,15 +187,15 @@ class _LayerBuilder:
         if target is None:
             raise _UnusableInherit("inherits-missing", "which does not exist")
         if not inside(target, roots[-1]):
-            raise _UnusableInherit("inherits-outside", f"which lies outside {roots[-1]}")
+            raise _UnusableInherit("inherits-outside", f"which is outside {roots[-1]}")
         if any(f"/{each}/" in target for each in _GENERATED_DIRECTORIES):
-            raise _UnusableInherit("inherits-kind-mismatch", "which is a copy or an archive, never an input")
+            raise _UnusableInherit("inherits-kind-mismatch", "which is a generated or archived file")
         name = target.rpartition("/")[2]
         kind = kind_of(name)
         if kind not in (None, self.kind):
-            raise _UnusableInherit("inherits-kind-mismatch", f"which is no {self.kind} document")
+            raise _UnusableInherit("inherits-kind-mismatch", f"which is not an {self.kind} document")
         if kind is not None and not name.endswith(".triad.json"):
-            self._report("inherits-legacy-name", path, f"{path} inherits {declared}, an old name", pointer)
+            self._report("inherits-legacy-name", path, f"{path} inherits {declared}, which uses an old name", pointer)
         return target
 
     def _report(self, code: str, path: str, message: str, pointer: str) -> None:
@@ -203,7 +203,7 @@ class _LayerBuilder:
 
 
 class _UnusableInherit(Exception):
-    """An inherited path that cannot take part; never leaves this module."""
+    """An inherited path that cannot be used; internal to this module."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -211,7 +211,7 @@ class _UnusableInherit(Exception):
 
 
 def declared_inherits(document: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """What a document says it inherits, with the place where it says so; the old place comes first."""
+    """The pointer and value of each declared inherit, those in ``extensions`` (the old place) first."""
     extensions = document.get("extensions")
     old = extensions.get("inherits") if isinstance(extensions, dict) else None
     for base, value in (("/extensions/inherits", old), ("/inherits", document.get("inherits"))):

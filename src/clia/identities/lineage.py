@@ -1,12 +1,7 @@
-"""The lineage of one agent at one working path.
+"""The lineage of an identity at a working path.
 
-Invariant: contexts are searched once and documents read once; every answer of one ``Lineage`` is about the same state.
-
-=====
-
-Lineage on the local file system.
-
-Invariant: this is where the working directory, the caller's identity and the clock enter; below here they are values.
+Invariant: a ``Lineage`` searches contexts once and reads each document once, so all its answers describe the same state. The
+working directory and the calling user are read here; the modules below receive them as values.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ContextReport(NamedTuple):
-    """Which contexts count for an agent, which do not, and why."""
+    """The contexts that count for an identity, those that do not, and why."""
 
     slug: str
     path: str
@@ -57,15 +52,15 @@ class ContextReport(NamedTuple):
             "path": self.path,
             "mode": self.mode,
             "default": [each.to_json() for each in self.default],
-            "chain": [each.to_json() for each in self.chain],
+            "chain": [context.to_json() for context in self.chain],
             "injected": [each.to_json() for each in self.injected],
-            "excluded": [each._asdict() for each in self.excluded],
-            "diagnostics": [each.to_json() for each in self.diagnostics],
+            "excluded": [path._asdict() for path in self.excluded],
+            "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics],
         }
 
 
 class MergedDocument:
-    """A merged document. Reads like the mapping it is; knows the origin of each of its values."""
+    """A merged document: a mapping that knows the origin of each value."""
 
     def __init__(
         self,
@@ -96,31 +91,31 @@ class MergedDocument:
         return field in self.document
 
     def keys(self) -> Any:
-        """The fields, as a mapping has them."""
+        """The field names."""
         return self.document.keys()
 
     def get(self, field: str, default: Any = None) -> Any:
-        """The merged value of a field, as a mapping gives it."""
+        """The merged value of a field."""
         return self.document.get(field, default)
 
     def origins(self) -> dict[str, Any]:
-        """JSON pointer of every leaf -> where it came from."""
-        from clia.identities.origins import leaf_origins  # hashing and explaining: not on the path of a plain read
+        """JSON pointer of every leaf -> its origin."""
+        from clia.identities.origins import leaf_origins  # not needed for a plain read
 
         return leaf_origins(self.document, self.provenance, self.layers)
 
     def explain(self, pointer: str) -> Explanation:
-        """Rule, winner, contributors and shadowed values of one value."""
+        """The rule, winner, contributors and shadowed values of one value."""
         from clia.identities.origins import explain
 
         return explain(self.document, self.provenance, self.layers, pointer)._replace(diagnostics=self.diagnostics)
 
     def context_chain(self) -> list[dict[str, str]]:
-        """Prefix and path of each context it was merged from, outermost first."""
-        return [{"prefix": each.prefix, "path": each.directory} for each in self.chain]
+        """Prefix and path of each merged context, outermost first."""
+        return [{"prefix": context.prefix, "path": context.directory} for context in self.chain]
 
     def to_json(self, *, root_chain: bool = False, show_origin: bool = False) -> dict[str, Any]:
-        """The merged document, with ``contextChain`` and ``origins`` where asked for."""
+        """The merged document, optionally with ``contextChain`` and ``origins``."""
         shown = dict(self.document)
         if root_chain:
             shown["contextChain"] = self.context_chain()
@@ -138,7 +133,7 @@ class MergedDocument:
 
 
 class Lineage:
-    """Who an agent is at a working path: its chain, and its merged profile, plan and agency."""
+    """An identity at a working path: its chain of contexts and its merged profile, agenda and agency."""
 
     def __init__(
         self, files: LocalFiles, place: WorkingPath, slug: str, *, allow_uncontained: bool = False, mark_waivers: bool = True
@@ -161,8 +156,8 @@ class Lineage:
         self._merged: dict[str, MergedDocument] = {}
 
     def context(self) -> ContextReport:
-        """The chain and why each context is in or out; its diagnostics cover all three kinds."""
-        found = [item for kind in KINDS for item in self.merged(kind).diagnostics]
+        """The chain, and why each context is in or out; the diagnostics cover all three kinds."""
+        items = [item for kind in KINDS for item in self.merged(kind).diagnostics]
         chain = self._chain
         return ContextReport(
             self.slug,
@@ -172,11 +167,11 @@ class Lineage:
             chain.contexts,
             chain.injected,
             self._excluded,
-            tuple(in_order(found)),
+            tuple(in_order(items)),
         )
 
     def profile(self) -> MergedDocument:
-        """The merged agent document: identity, purpose, guardrails."""
+        """The merged agent document: title, purpose, guardrails and more."""
         return self.merged(AGENT)
 
     def plan(self) -> MergedDocument:
@@ -188,25 +183,25 @@ class Lineage:
         return self.merged(AGENCY)
 
     def explain(self, pointer: str, document: str = AGENT) -> Explanation:
-        """The story of one value of a merged document."""
+        """Where one value of a merged document comes from."""
         return self.merged(document).explain(pointer)
 
     def merged(self, kind: str) -> MergedDocument:
-        """The merged document of one kind; read once."""
+        """The merged document of one kind; cached."""
         if kind not in KINDS:
-            raise InvalidInput(f"{kind!r} is no kind of document", code="unknown-kind", hints=[f"one of {', '.join(KINDS)}"])
+            raise InvalidInput(f"unknown document kind {kind!r}", code="unknown-kind", hints=[f"one of {', '.join(KINDS)}"])
         if kind not in self._merged:
             self._merged[kind] = self._merge(kind)
         return self._merged[kind]
 
     def approvals(self) -> Approvals:
-        """Where waivers of this agent's guardrails look for an operator's approval."""
-        from clia.identities.waivers import Approvals  # few agents have waivers
+        """The lookup of operators' approvals for waivers of this identity's guardrails."""
+        from clia.identities.waivers import Approvals  # few identities have waivers
 
         def is_operator(directory: str, slug: str) -> bool:
             try:
                 place = survey(self._files, directory, trusted=self.place.trusted)
-                # Whether somebody is an operator never depends on a waiver; this also ends the recursion.
+                # Operator status never depends on a waiver; this also ends the recursion.
                 found = Lineage(self._files, place, slug, mark_waivers=False).profile().get("profileType")
             except CliaError:
                 return False
@@ -233,22 +228,22 @@ class Lineage:
         marks = waived_guardrails(merged, self.approvals())
         if marks:
             merged.document["waivedGuardrails"] = [each.to_json() for each in marks]
-            sources = [each.source for each in marks]
-            merged.provenance["waivedGuardrails"] = ComputedValue("guardrails that an operator waived", sources)
+            sources = [mark.source for mark in marks]
+            merged.provenance["waivedGuardrails"] = ComputedValue("guardrails waived by an operator", sources)
 
 
 def _not_found(search: ContextSearch) -> AgentNotFound:
-    searched = [below(each, f"{AGENTS}/{search.slug}") for each in reversed(search.place.ancestors)]
+    searched = [below(ancestor, f"{AGENTS}/{search.slug}") for ancestor in reversed(search.place.ancestors)]
     trouble = [item.message for item in in_order(search.diagnostics)]
     return AgentNotFound(
-        f"no agent {search.slug!r} at {search.place.path} or above",
+        f"no identity {search.slug!r} at {search.place.path} or above",
         hints=[*trouble, f"searched: {', '.join(searched)}", f"create it: clia agents init {search.slug}"],
         fields={"slug": search.slug, "path": search.place.path, "searched": searched},
     )
 
 
 def survey_path(path: str | os.PathLike[str] = ".", *, ceiling: str | os.PathLike[str] | None = None) -> WorkingPath:
-    """The surveyed working path, as the current user."""
+    """Survey a working path as the current user."""
     top = None if ceiling is None else os.path.abspath(ceiling)
     return survey(LocalFiles(), os.path.abspath(path), ceiling=top, trusted=trusted_owners())
 
@@ -262,15 +257,15 @@ def lineage(
 ) -> Lineage:
     """The lineage of ``slug`` at ``path``.
 
-    ``ceiling`` stops the climb there. ``allow_uncontained`` is the operator's word that a document's
-    ``enforceContainment: false`` may be honoured.
+    ``ceiling`` is the outermost directory to search. ``allow_uncontained`` permits documents to set
+    ``enforceContainment: false``.
     """
     from clia.values.names import check_slug
 
-    check_slug(slug)  # before any path is built or looked at
+    check_slug(slug)  # before it becomes part of a path
     return Lineage(LocalFiles(), survey_path(path, ceiling=ceiling), slug, allow_uncontained=allow_uncontained)
 
 
 def trusted_owners() -> frozenset[int] | None:
-    """The caller and root: whose contexts count outside every repository."""
+    """The calling user and root, whose contexts count outside repositories; None: everybody's."""
     return frozenset((os.getuid(), 0)) if hasattr(os, "getuid") else None

@@ -1,42 +1,8 @@
-"""What a check of many agents found.
+"""Lint: every check on the identities of a tree, from one table.
 
-=====
-
-What a check looks at: one agent, seen from one place.
-
-Invariant: whatever is wrong with the agent, the subject holds every document that could be read; an agent whose root
-chain cannot be used is looked at along its default chain.
-
-=====
-
-Text that a model reads and a person does not see: hidden characters, comments, terminal escapes.
-
-Invariant: a character is hidden by the table below and by nothing else; what an emoji is built with is not hidden as
-long as it stands inside an emoji.
-
-=====
-
-Documents against their schemas.
-
-=====
-
-Everything that resolving an agent reports by itself, and links that lead out of its repository.
-
-=====
-
-Slugs in documents: each is the name of its agent's directory.
-
-=====
-
-Whether every active agent of a repository inherits its root directives.
-
-=====
-
-Lint: every check on the agents of a tree, from one table.
-
-Invariant: the table names the codes each check may give, and a check gives no other; findings come out sorted and each
-once, whatever the order of directories. Root directives are checked as documents, other reserved names and inactive
-agents not at all.
+Invariant: each check gives only the codes that the table lists for it. Findings are sorted, each once. Root directives are checked
+as documents; other reserved names and inactive identities are not checked. Whatever is wrong with an identity, its subject has
+every readable document; if its root chain is invalid, the default chain is checked.
 """
 
 from __future__ import annotations
@@ -83,17 +49,17 @@ class FindingsReport(NamedTuple, Generic[RowType]):
     def to_json(self) -> dict[str, Any]:
         return {
             "path": self.path,
-            "agents": [each.to_json() for each in self.agents],
-            "findings": [each.to_json() for each in self.findings],
+            "agents": [agent.to_json() for agent in self.agents],
+            "findings": [finding.to_json() for finding in self.findings],
             "summary": count_severities(self.findings),
         }
 
 
 def count_severities(findings: Iterable[Diagnostic]) -> dict[str, int]:
-    """How many findings of each severity."""
+    """The number of findings by severity."""
     counts = {ERROR: 0, WARNING: 0, INFO: 0}
-    for each in findings:
-        counts[each.severity] += 1
+    for finding in findings:
+        counts[finding.severity] += 1
     return counts
 
 
@@ -103,12 +69,12 @@ class LintSubject(NamedTuple):
     files: LocalFiles
     contexts: tuple[IdentityContext, ...]  # of the default chain
     layers: Mapping[str, Sequence[Layer]]  # by kind, outermost first
-    lineage: Lineage | None  # None: the root chain cannot be used
+    lineage: Lineage | None  # None: the root chain is invalid
     status: object
-    reading: tuple[Diagnostic, ...]  # what resolving the agent had to say
+    reading: tuple[Diagnostic, ...]  # diagnostics of resolving the identity
 
     def is_directives(self) -> bool:
-        """Whether these are root directives: documents that others inherit, and no agent."""
+        """Whether these are root directives, which others inherit."""
         return self.slug == ROOT
 
     def is_active(self) -> bool:
@@ -116,7 +82,7 @@ class LintSubject(NamedTuple):
 
 
 def load_subject(files: LocalFiles, target: IdentityTarget) -> LintSubject | list[Diagnostic]:
-    """The subject, or why there is none."""
+    """The subject, or diagnostics if the identity cannot be loaded."""
     slug, place = target
     try:
         lineage = Lineage(files, place, slug)
@@ -155,13 +121,13 @@ _HIDDEN = re.compile("[" + "".join(f"{first}-{last}" for first, last in _HIDDEN_
 _ESCAPE = re.compile("[\x1b\x9b]")
 _COMMENT = "<!--"
 _JOINER, _TEXT_STYLE, _EMOJI_STYLE = "\u200d", "\ufe0e", "\ufe0f"
-# The flag of a part of a country: a black flag, its code in tag letters, an end tag.
+# A subdivision flag: a black flag, its code in tag letters, an end tag.
 _FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
 _NAMED_CHARACTERS = 4
 
 
 def check_texts(path: str, document: Any) -> Iterator[Diagnostic]:
-    """Findings for each string of a document, keys included."""
+    """Findings for each string of a document, including keys."""
     for pointer, text in _strings(document, ""):
         if text.isascii() and text.isprintable() and _COMMENT not in text:
             continue
@@ -169,18 +135,18 @@ def check_texts(path: str, document: Any) -> Iterator[Diagnostic]:
         if hidden:
             names = ", ".join(f"U+{ord(char):04X} {unicodedata.name(char, 'control')}" for char in hidden[:_NAMED_CHARACTERS])
             more = f" and {len(hidden) - _NAMED_CHARACTERS} more" if len(hidden) > _NAMED_CHARACTERS else ""
-            yield diagnostic("hidden-text", path, f"{path}: {pointer} holds {names}{more}", pointer)
+            yield diagnostic("hidden-text", path, f"{path}: {pointer} contains {names}{more}", pointer)
         if _COMMENT in text:
-            yield diagnostic("html-comment", path, f"{path}: {pointer} holds an HTML comment", pointer)
+            yield diagnostic("html-comment", path, f"{path}: {pointer} contains an HTML comment", pointer)
         if _ESCAPE.search(text):
-            yield diagnostic("ansi-escape", path, f"{path}: {pointer} holds a terminal escape", pointer)
+            yield diagnostic("ansi-escape", path, f"{path}: {pointer} contains a terminal escape", pointer)
 
 
 def hidden_characters(text: str) -> list[str]:
-    """The kinds of hidden characters in a text, in order of first appearance."""
+    """The distinct hidden characters of a text, in order of first appearance, except in emoji."""
     shown = _FLAG.sub("", text)
-    found = (match for match in _HIDDEN.finditer(shown) if not _is_part_of_emoji(shown, match.start()))
-    return list(dict.fromkeys(match.group() for match in found))
+    matches = (match for match in _HIDDEN.finditer(shown) if not _is_part_of_emoji(shown, match.start()))
+    return list(dict.fromkeys(match.group() for match in matches))
 
 
 def _is_part_of_emoji(text: str, at: int) -> bool:
@@ -196,7 +162,7 @@ def _is_part_of_emoji(text: str, at: int) -> bool:
 
 
 def _is_pictorial(char: str) -> bool:
-    """Symbols and skin tones; the emoji planes count as a whole, since new ones come every year."""
+    """Whether a character is a symbol or skin tone; the emoji planes count as a whole, as they grow every year."""
     return char != "" and ("\U0001f000" <= char <= "\U0001faff" or unicodedata.category(char) in ("So", "Sm"))
 
 
@@ -214,7 +180,7 @@ def _strings(value: Any, at: str) -> Iterator[tuple[str, str]]:
 
 
 def check_schema(path: str, kind: str, document: Any) -> Iterator[Diagnostic]:
-    """A file whose name claims no kind is a fragment to inherit from, and has no schema."""
+    """Check a document against its schema; a fragment without a kind in its name has none."""
     if kind_of(path) == kind:
         for pointer, problem in problems(kind, document):
             yield diagnostic("schema", path, f"{path}: {pointer or 'the document'} {problem}", pointer)
@@ -225,7 +191,7 @@ def check_resolving(subject: LintSubject) -> Iterator[Diagnostic]:
 
 
 def check_links(subject: LintSubject) -> Iterator[Diagnostic]:
-    """Links beside the documents (a persona, an avatar): other tools read those too."""
+    """Check links next to the documents, such as an avatar, which other tools read."""
     search = ContextSearch(subject.files, subject.place, subject.slug)
     for context in subject.contexts:
         boundary = search.boundary(context.directory)
@@ -238,16 +204,16 @@ def check_links(subject: LintSubject) -> Iterator[Diagnostic]:
 
 
 def check_slugs(subject: LintSubject) -> Iterator[Diagnostic]:
-    """Root directives may be called as they like, and so may what is inherited: both are read under another's slug."""
+    """Check that slugs match directory names; root directives and inherited documents may have any slug."""
     if subject.is_directives():
         return
-    # A directory linked under a second name answers to both.
+    # A directory linked under a second name may use both.
     names = {context.directory: {subject.slug, _file_name(context.real_home)} for context in subject.contexts}
     for layer in (each for kind in KINDS for each in subject.layers[kind]):
         slug = layer.document.get("slug")
         expected = names.get(layer.directory, {subject.slug})
         if layer.origin == CONTEXT and isinstance(slug, str) and slug not in expected:
-            message = f"{layer.path}: the slug is {slug!r}, the directory is {subject.slug!r}"
+            message = f"{layer.path}: the slug is {slug!r}, but the directory is {subject.slug!r}"
             yield diagnostic("slug-mismatch", layer.path, message, "/slug")
 
 
@@ -256,7 +222,7 @@ def _file_name(path: str) -> str:
 
 
 def check_inherits_root(subject: LintSubject) -> Iterator[Diagnostic]:
-    """An agent inherits the directives where any document of its chain does, directly or through another one."""
+    """Check that a document of the chain inherits the root directives, directly or indirectly."""
     directives = root_directives(subject.files, subject.place)
     if directives is None or not subject.is_active():
         return
@@ -264,19 +230,19 @@ def check_inherits_root(subject: LintSubject) -> Iterator[Diagnostic]:
     real = subject.files.real(path)
     if any(layer.only is None and real in (layer.path, subject.files.real(layer.path)) for layer in subject.layers[AGENT]):
         return
-    # The outermost one inside that repository: there one line mends every place that sees the agent.
+    # Report the outermost document in that repository, where one line fixes every path below.
     own = [each.path for each in subject.layers[AGENT] if each.origin == CONTEXT and inside(each.directory, repository)]
     if own:
         yield diagnostic("inherits-root-missing", own[0], f"{own[0]} does not inherit the root directives {path}", "/inherits")
 
 
 if TYPE_CHECKING:
-    # (how many are done, of how many, what is looked at now)
+    # (done, total, current slug)
     LintProgress = Callable[[int, int, str], None]
 
 
 class IdentityCheck(NamedTuple):
-    """A check on one agent, or on one of its documents."""
+    """A check on one identity."""
 
     codes: tuple[str, ...]
     run: Callable[[LintSubject], Iterable[Diagnostic]]
@@ -292,7 +258,7 @@ def _check_schema(kind: str, layer: Layer) -> Iterable[Diagnostic]:
 
 
 def _check_text(kind: str, layer: Layer) -> Iterable[Diagnostic]:
-    """Journals are a record of what was said; profiles and plans are what a model is told."""
+    """Check the text of profiles and agendas, which models read; journals are records."""
     return () if kind == AGENCY else check_texts(layer.path, layer.document)
 
 
@@ -321,18 +287,18 @@ DOCUMENT_CHECKS = (
     DocumentCheck(("hidden-text", "html-comment", "ansi-escape"), _check_text),
 )
 
-# Found on the way to the agents, and in the past of their repositories.
+# Codes from finding identities, and from git history.
 TREE_CODES = ("invalid-slug", "unreadable", "unsafe-submodule-path", "invalid-gitmodules")
 HISTORY_CODES = ("removed-without-archive", "history-shallow", "history-unavailable")
 
-# Where one of these stands, a schema error at the same place says nothing new.
+# A schema error at the same pointer as one of these adds nothing.
 _MORE_SPECIFIC = frozenset(("wrong-type", "scalar-for-list", "slug-mismatch", "invalid-root-chain"))
 
 
 class CheckedIdentity(NamedTuple):
     slug: str
-    directory: str  # its innermost domain directory
-    active: bool  # an inactive agent was left alone
+    directory: str  # the innermost domain directory
+    active: bool  # inactive identities are not checked
 
     def to_json(self) -> dict[str, Any]:
         return self._asdict()
@@ -341,7 +307,7 @@ class CheckedIdentity(NamedTuple):
 def lint_tree(
     files: LocalFiles, past: GitHistory, tree: IdentityTree, slugs: Collection[str] = (), watch: LintProgress | None = None
 ) -> FindingsReport[CheckedIdentity]:
-    """All findings of a tree; ``slugs`` narrows it to some agents."""
+    """All findings of a tree, limited to ``slugs`` if any are given."""
     targets = [each for each in tree.targets if not slugs or each.slug in slugs]
     _check_known(slugs, {each.slug for each in targets}, tree.top.path)
     checker = Checker()
@@ -365,22 +331,22 @@ def lint_tree(
 
 
 class Checker:
-    """Runs the tables on subjects; a document that several subjects share is checked once."""
+    """Runs the checks on subjects; a shared document is checked once."""
 
     def __init__(self) -> None:
         self._documents: dict[tuple[str, str], list[Diagnostic]] = {}
 
     def findings(self, subject: LintSubject) -> list[Diagnostic]:
-        found: list[Diagnostic] = []
+        diagnostics: list[Diagnostic] = []
         for check in CHECKS:
             try:
-                found += check.run(subject)
-            except CliaError as error:  # a file that cannot be read makes one check fail, not all
-                found.append(as_diagnostic(error, subject.place.path))
+                diagnostics += check.run(subject)
+            except CliaError as error:  # an unreadable file fails one check, not all
+                diagnostics.append(as_diagnostic(error, subject.place.path))
         for kind in KINDS:
             for layer in subject.layers[kind]:
-                found += self._document(kind, layer)
-        return in_order(_without_duplicates(found))
+                diagnostics += self._document(kind, layer)
+        return in_order(_without_duplicates(diagnostics))
 
     def _document(self, kind: str, layer: Layer) -> list[Diagnostic]:
         key = (kind, layer.path)
@@ -389,14 +355,14 @@ class Checker:
         return self._documents[key]
 
 
-def _without_duplicates(found: list[Diagnostic]) -> Iterator[Diagnostic]:
-    said = {(each.path, each.pointer) for each in found if each.code in _MORE_SPECIFIC}
-    return (each for each in found if each.code != "schema" or (each.path, each.pointer) not in said)
+def _without_duplicates(diagnostics: list[Diagnostic]) -> Iterator[Diagnostic]:
+    said = {(each.path, each.pointer) for each in diagnostics if each.code in _MORE_SPECIFIC}
+    return (each for each in diagnostics if each.code != "schema" or (each.path, each.pointer) not in said)
 
 
 def _check_known(asked: Collection[str], known: Collection[str], path: str) -> None:
     missing = sorted(set(asked) - set(known))
     if missing:
         raise AgentNotFound(
-            f"no agent {missing[0]!r} at {path}, above or below", fields={"slug": missing[0], "path": path, "searched": [path]}
+            f"no identity {missing[0]!r} at {path}, above or below", fields={"slug": missing[0], "path": path, "searched": [path]}
         )

@@ -1,14 +1,7 @@
-"""How strongly a rule is put: tables of words, no guessing.
+"""Guardrails and checklists: an inner document can add rules, not weaken them.
 
-Invariant: two texts are the same rule only where they have the same words apart from those in the tables; which of the
-two is weaker then follows from the tables alone.
-
-=====
-
-Guardrails and checklists: a more local document may add to them, and may not take away.
-
-Invariant: only what two documents say about the same rule is compared, outer against more local; inside one document an
-author may say what they like.
+Invariant: two texts are the same rule only if they have the same words apart from those in the tables; which one is weaker follows
+from the tables alone. Rules are compared between documents, outer against inner, never inside one document.
 """
 
 from __future__ import annotations
@@ -30,8 +23,8 @@ if TYPE_CHECKING:
     from clia.identities.layers import Layer
     from clia.identities.lint import LintSubject
 
-# One scale: from "never" (-3) over "may" (0) to "must" (3). A rule is weakened where a more local one says less in its
-# direction, and so also where it is turned round.
+# A scale from "never" (-3) to "must" (3). An inner rule weakens an outer one if it is weaker in the same direction, or
+# reverses it.
 FORCE: dict[str, int] = {
     **dict.fromkeys(("must", "shall", "required", "mandatory", "always", "have to", "has to", "need to", "needs to"), 3),
     **dict.fromkeys(("should", "ought to", "recommended", "usually", "normally", "generally", "typically"), 2),
@@ -48,7 +41,7 @@ LEVELS: dict[str, int] = {
     **dict.fromkeys(("optional", "may", "advisory", "info"), 1),
     **dict.fromkeys(("disabled", "off", "none"), 0),
 }
-REQUIRED = LEVELS["required"]  # what a rule has that names no level
+REQUIRED = LEVELS["required"]  # the level of a rule that names none
 DISABLED = LEVELS["disabled"]
 
 _WORD = re.compile(r"\w+(?:['\-]\w+)*")
@@ -57,18 +50,18 @@ _SLOT = "…"
 
 
 class RuleStatement(NamedTuple):
-    """One rule or checklist item, wherever it stands: in a list, in a group, as a string or as an object."""
+    """A rule or checklist item: in a list or a group, as a string or an object."""
 
     pointer: str
     text: str
     words: tuple[str, ...]  # with a slot for each phrase of force
-    forces: tuple[int, ...]  # what stands in the slots
-    level: int | None  # None: a word that no table knows
-    name: str | None  # its `id`, where it has one
-    item: Any  # the whole item of the field that it stands in
+    forces: tuple[int, ...]  # the force in each slot
+    level: int | None  # None: an unknown word
+    name: str | None  # its `id`
+    item: Any  # the item of the field that contains it
 
     def identities(self) -> list[object]:
-        """Two statements that share one are the same rule."""
+        """The keys of a statement; two that share one are the same rule."""
         return [self.words] if self.name is None else [self.words, self.name]
 
     def is_weaker_than(self, other: RuleStatement) -> bool:
@@ -78,7 +71,7 @@ class RuleStatement(NamedTuple):
 
 
 def statements(value: Any, at: str) -> Iterator[RuleStatement]:
-    """Each rule in a field's value; a value that is no list is read as a list of one."""
+    """Each rule in a field's value; a single value is read as a list with one item."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _item_statements(item, f"{at}/{index}", item)
@@ -106,36 +99,36 @@ def _level(value: Any) -> int | None:
     return LEVELS.get(value.strip().lower()) if isinstance(value, str) else None
 
 
-def _is_weaker_force(here: int, there: int) -> bool:
-    """Whether ``here`` says less than ``there`` in the direction of ``there``. Less than a permission cannot be said."""
-    return there != 0 and here * (1 if there > 0 else -1) < abs(there)
+def _is_weaker_force(inner: int, outer: int) -> bool:
+    """Whether ``inner`` is weaker than ``outer`` in the direction of ``outer``. Nothing is weaker than a permission."""
+    return outer != 0 and inner * (1 if outer > 0 else -1) < abs(outer)
 
 
 def _split(text: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """The words with a slot for each phrase of force, and the force in each slot."""
+    """The words with a slot for each phrase of force, and the force of each slot."""
     plain = " ".join(text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'").replace("*", "").replace("_", " ").split())
     forces = tuple(FORCE[phrase] for phrase in _PHRASES.findall(plain))
     first, *rest = (_WORD.findall(part) for part in _PHRASES.split(plain))
     words = list(first)
     for following in rest:
-        # English says "never push" and "avoid pushing": the verb behind a slot is compared by its stem.
+        # "never push" and "avoid pushing": the verb after a slot is compared by its stem.
         words += [_SLOT, *map(_stem, following[:1]), *following[1:]]
     return tuple(words), forces
 
 
 def _stem(verb: str) -> str:
-    """``use`` and ``using``, ``commit`` and ``committing`` have one stem; ``bring`` is no form of ``br``."""
+    """The stem of a verb: ``use`` and ``using``, ``commit`` and ``committing`` share one."""
     base = verb.removesuffix("ing")
     base = (base if any(vowel in base for vowel in "aeiouy") else verb).removesuffix("e")
     return base[:-1] if len(base) > 2 and base[-1] == base[-2] else base
 
 
 def check_weakened(subject: LintSubject) -> Iterator[Diagnostic]:
-    """Guardrails repeated with less force. One that an operator has waived may be put as anybody likes."""
+    """Guardrails repeated in a weaker form, unless an operator waived them."""
     waived = {each["guardrail"] for each in _waived(subject)}
     for path, local, outer_path, outer in _repeated(subject.layers[AGENT], "guardrails"):
         if local.is_weaker_than(outer) and guardrail_digest(outer.item) not in waived:
-            message = f"{path}: {_short(local.text)} says less than {_short(outer.text)} in {outer_path}"
+            message = f"{path}: {_short(local.text)} is weaker than {_short(outer.text)} in {outer_path}"
             yield diagnostic("guardrail-weakened", path, message, local.pointer)
 
 
@@ -143,18 +136,18 @@ def check_disabled(subject: LintSubject) -> Iterator[Diagnostic]:
     for kind in (AGENT, AGENDA):
         for path, local, outer_path, outer in _repeated(subject.layers[kind], "checklists"):
             if local.level == DISABLED and outer.level != DISABLED:
-                message = f"{path}: {_short(local.text)} is disabled, but {outer_path} asks for it"
+                message = f"{path}: {_short(local.text)} is disabled, but {outer_path} requires it"
                 yield diagnostic("checklist-disabled", path, message, local.pointer)
 
 
 def check_dropped(subject: LintSubject) -> Iterator[Diagnostic]:
-    """Contexts with guardrails that an explicit chain leaves out."""
+    """Contexts with guardrails that an explicit chain omits."""
     if subject.lineage is None or subject.lineage.context().mode != EXPLICIT:
         return
     source = next(path for context in reversed(subject.contexts) if (path := context.documents[AGENT]))
-    left_out = [each for each in subject.layers[AGENT] if each.only is not None]
+    left_out = [layer for layer in subject.layers[AGENT] if layer.only is not None]
     for directory in sorted({each.directory for each in left_out if not is_empty(each.document.get("guardrails"))}):
-        yield diagnostic("guardrail-dropped", source, f"{source}: the root chain leaves out {directory}", "/rootChain")
+        yield diagnostic("guardrail-dropped", source, f"{source}: the root chain omits {directory}", "/rootChain")
 
 
 def check_waivers(subject: LintSubject) -> Iterator[Diagnostic]:
@@ -171,7 +164,7 @@ def _short(text: str) -> str:
 
 
 def _repeated(layers: Sequence[Layer], field: str) -> Iterator[tuple[str, RuleStatement, str, RuleStatement]]:
-    """(path, statement, outer path, outer statement) for each rule that a more local document says again."""
+    """(path, statement, outer path, outer statement) for each rule that an inner document repeats."""
     known: dict[object, list[tuple[str, RuleStatement]]] = {}
     for layer in layers:
         own = list(statements(layer.document.get(field), f"/{field}"))

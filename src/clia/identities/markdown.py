@@ -1,15 +1,8 @@
-"""Text from documents, made safe for the file it goes into.
+"""Documents rendered as Markdown, with the origins of each part.
 
-Invariant: whatever a document says, it stays text. It cannot open or close an HTML comment, a heading, a code fence or
-front matter, cannot make a tool import a file, and holds nothing that a person cannot see or that no YAML may hold. The
-tables are written out, so that the bytes do not depend on the Unicode version of the interpreter.
-
-=====
-
-Documents as Markdown: sections of parts, each part with its origins.
-
-Invariant: guardrails come first, a waived one is marked and still there, and nothing a document says can leave the
-place it is shown in.
+Invariant: text from a document stays text. It cannot open or close an HTML comment, a heading, a code fence or front matter,
+cannot make a tool import a file, and contains no invisible characters. The character tables are written out, so that the output
+does not depend on the interpreter's Unicode version. Guardrails come first; a waived one is marked, not removed.
 """
 
 from __future__ import annotations
@@ -29,8 +22,8 @@ if TYPE_CHECKING:
 
     from clia.identities.lineage import MergedDocument
 
-# What shows nothing: controls, format characters, fillers, variation selectors (an emoji's own aside), tags, halves of pairs,
-# and the two that are no characters: a YAML reader refuses the whole file for one of them.
+# Controls, format characters, fillers, variation selectors (except in emoji), tags, surrogates and the two noncharacters
+# that make a YAML parser reject the whole file.
 _HIDDEN = (
     r"\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200c\u200e\u200f\u2028-\u202e"
     r"\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001d173-\U0001d17a\U000e0000-\U000e0fff\ud800-\udfff"
@@ -39,7 +32,7 @@ _EMOJI = r"\u2190-\u2bff\U0001f000-\U0001faff"
 _JOINER = "\u200d"
 _INVISIBLE = re.compile(rf"[{_HIDDEN}]|(?<![{_EMOJI}\ufe0f])\u200d|\u200d(?![{_EMOJI}])")
 
-# What would make a line more than a line of a paragraph, in CommonMark or in a front matter parser.
+# Starts of lines that are more than paragraph text, in CommonMark or to a front matter parser.
 _BLOCK_START = re.compile(
     r"""
       \#{1,6}(?=\s|$)               # heading
@@ -55,16 +48,16 @@ _BLOCK_START = re.compile(
     re.VERBOSE,
 )
 _ORDERED = re.compile(r"(\d{1,9})(?=[.)](?:\s|$))")
-# Claude Code, Gemini and Cursor read a file where a word starts with '@'.
+# Claude Code, Gemini and Cursor import a file where a word starts with '@'.
 _IMPORT = re.compile(r"(?<!\S)@")
-# Claude Code runs what stands between such marks before the model reads the file.
+# Claude Code runs commands between these marks before the model reads the file.
 _COMMAND = re.compile(r"!(?=`)|(?<=```)!|(?<=~~~)!")
-# Some readers of front matter, the reference one for skills among them, end it at the first three dashes on any line.
+# Some front matter parsers, including the reference one for skills, end it at the first three dashes on any line.
 _FRONT_MATTER_END = re.compile(r"-(?=--)")
 
 
 def visible(text: str) -> str:
-    """The text with every character that shows nothing written out."""
+    """The text with invisible characters written as escapes."""
     return _INVISIBLE.sub(lambda found: f"\\u{{{ord(found.group()):x}}}", text)
 
 
@@ -74,7 +67,7 @@ def one_line(text: str) -> str:
 
 
 def markdown_line(text: str) -> str:
-    """One line of Markdown that is plain text of a paragraph or list item, wherever it stands."""
+    """One line of Markdown that is plain text in any paragraph or list item."""
     safe = one_line(text).replace("<!--", "&lt;!--")
     safe = _IMPORT.sub(r"\\@", safe)
     if _BLOCK_START.match(safe):
@@ -83,53 +76,53 @@ def markdown_line(text: str) -> str:
 
 
 def inert_markdown(text: str) -> str:
-    """Markdown that people have written, line by line as it is, apart from what a tool would act on or a reader could not see."""
+    """Markdown as people wrote it, except for what a tool would act on or a reader could not see."""
     lines = ("\t".join(visible(part) for part in each.split("\t")) for each in text.replace("\r\n", "\n").split("\n"))
     safe = "\n".join(lines).strip("\n").replace("<!--", "&lt;!--")
     return _IMPORT.sub(r"\\@", _COMMAND.sub(" ! ", safe)) + "\n"
 
 
 def prose(text: str, indent: str = "") -> str:
-    """The text's lines as one paragraph; those after the first are indented, to stay in their list item."""
-    return f"\n{indent}".join(markdown_line(each) for each in text.splitlines() if each.strip())
+    """The lines as one paragraph; lines after the first are indented, to stay in their list item."""
+    return f"\n{indent}".join(markdown_line(line) for line in text.splitlines() if line.strip())
 
 
 def paragraphs(text: str) -> list[str]:
-    """The text's paragraphs as they are: runs of lines that are not blank."""
+    """The paragraphs: runs of lines that are not blank."""
     found: list[list[str]] = [[]]
-    for each in text.splitlines():
-        if each.strip():
-            found[-1].append(each)
+    for line in text.splitlines():
+        if line.strip():
+            found[-1].append(line)
         elif found[-1]:
             found.append([])
     return ["\n".join(each) for each in found if each]
 
 
 def code_span(text: str) -> str:
-    """A code span. It holds no import either: Gemini pairs backticks over the whole file, and may take it for plain text."""
+    """A code span. Imports are escaped too, because Gemini pairs backticks across the whole file."""
     safe = one_line(text).replace(" @", r" \u{40}").replace("`", r"\u{60}").replace("<!--", "&lt;!--")
     return f"`{safe}`"
 
 
 def quoted_string(text: str) -> str:
-    """A double-quoted string on one line, the same in JSON and in YAML; never three dashes in a row."""
+    """A double-quoted string on one line, valid in JSON and YAML, without three dashes in a row."""
     return _FRONT_MATTER_END.sub(r"\\u002d", json.dumps(one_line(text), ensure_ascii=False))
 
 
 def shortened(text: str, room: int) -> str:
-    """One line of at most ``room`` UTF-16 units, as tools in JavaScript count; an ellipsis shows that it was cut."""
+    """One line of at most ``room`` UTF-16 code units, as JavaScript tools count; an ellipsis marks a cut."""
     said = one_line(text)
     units = said.encode("utf-16-le")
     if len(units) <= 2 * room:
         return said
     cut = units[: 2 * (room - 1)].decode("utf-16-le", "ignore")
     words = cut.rpartition(" ")[0]
-    kept = words if 2 * len(words) > len(cut) else cut  # a text without spaces is cut in a word
+    kept = words if 2 * len(words) > len(cut) else cut  # text without spaces is cut inside a word
     return f"{kept.rstrip(_JOINER)}…"
 
 
 if TYPE_CHECKING:
-    # A file's path as it may be shown to others.
+    # Turns a file's path into the one shown in an export.
     ShownPath = Callable[[str], str]
 
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])[A-Z]")
@@ -138,7 +131,7 @@ PURPOSE = "purpose"
 
 
 class MarkdownPart(NamedTuple):
-    """Lines that come from the same files; none named: the whole document is one file."""
+    """Lines with the same origins; no origins if the whole document is one file."""
 
     origins: tuple[str, ...]
     lines: list[str]
@@ -150,54 +143,54 @@ class MarkdownSection(NamedTuple):
 
 
 def render(title: str, opening: str, sections: Iterable[MarkdownSection], level: int) -> str:
-    """A heading, an opening, and the sections below it; ends with a newline."""
+    """A heading, an opening paragraph and the sections; ends with a newline."""
     mark = "#" * level
     blocks = [f"{mark} {markdown_line(title)}", *([opening] if opening else [])]
     for section in sections:
         blocks.append(f"{mark}# {section.title}")
         for part in section.parts:
             if part.origins:
-                blocks.append(f"From {', '.join(code_span(each) for each in part.origins)}:")
+                blocks.append(f"From {', '.join(code_span(origin) for origin in part.origins)}:")
             blocks.append("\n".join(part.lines))
     return "\n\n".join(blocks) + "\n"
 
 
 def merged_sections(merged: MergedDocument, fields: Iterable[str], shown: ShownPath) -> list[MarkdownSection]:
-    """One section a field that says something, each part with the files it comes from."""
-    found = [MarkdownSection(field_title(field), list(_merged_parts(merged, field, shown))) for field in fields]
-    return [each for each in found if each.parts]
+    """One section per field that is not empty, each part with its files."""
+    sections = [MarkdownSection(field_title(field), list(_merged_parts(merged, field, shown))) for field in fields]
+    return [section for section in sections if section.parts]
 
 
 def facts_section(entries: Iterable[tuple[str, Any, tuple[str, ...]]]) -> list[MarkdownSection]:
-    """Single values, one line each: (field, value, origins)."""
+    """A section of single values: (field, value, origins)."""
     parts = _grouped((origins, [f"- **{field_title(field)}**: {_scalar(value, '  ')}"]) for field, value, origins in entries)
     return [MarkdownSection("Facts", parts)] if parts else []
 
 
 def plain_section(field: str, value: Any) -> MarkdownSection:
-    """A field of one document."""
+    """A section for a field of a single document."""
     return MarkdownSection(field_title(field), [MarkdownPart((), _field_lines(field, value, ()))])
 
 
 def is_single(value: Any) -> bool:
-    """Whether a value is one thing rather than a list or an object."""
+    """Whether a value is neither a list nor an object."""
     return not isinstance(value, (dict, list))
 
 
 def origins_of(merged: MergedDocument, field: str, shown: ShownPath) -> tuple[str, ...]:
-    """The files a whole field comes from, outer first."""
+    """The files that a field comes from, outermost first."""
     places = merged.explain(f"/{token(field)}").contributors
-    return tuple(dict.fromkeys(shown(each.path) for each in places))
+    return tuple(dict.fromkeys(shown(place.path) for place in places))
 
 
 def field_title(field: str) -> str:
-    """A field's name as people say it."""
+    """A field's name as a title: focusDomains -> Focus domains."""
     spaced = _CAMEL_HUMP.sub(lambda found: f" {found.group().lower()}", one_line(field))
     return markdown_line(spaced[:1].upper() + spaced[1:])
 
 
 def bullets(value: Any, indent: str = "") -> list[str]:
-    """A value as list items, with all that it holds."""
+    """A value as list items, including nested values."""
     if isinstance(value, dict):
         return [line for key, child in value.items() if not is_empty(child) for line in _pair(key, child, indent)]
     return [line for item in (value if isinstance(value, list) else [value]) for line in _item(item, indent)]
@@ -224,7 +217,7 @@ def _waived(merged: MergedDocument) -> set[str]:
 
 
 def _grouped(described: Iterable[tuple[tuple[str, ...], list[str]]]) -> list[MarkdownPart]:
-    """Neighbours of the same origin share a part; the order never changes."""
+    """Parts in the given order; neighbours with the same origins are joined."""
     parts: list[MarkdownPart] = []
     for origins, lines in described:
         if parts and parts[-1].origins == origins:
@@ -257,7 +250,7 @@ def _item(value: Any, indent: str) -> Iterator[str]:
         return
     if isinstance(value, dict):
         head, rest = _headed(value, inner)
-        yield f"{indent}- {head or '(object)'}"  # a bare dash would underline the line above it
+        yield f"{indent}- {head or '(object)'}"  # a bare dash would underline the line above
         for key, child in rest.items():
             yield from _pair(key, child, inner)
     elif isinstance(value, list):
@@ -268,7 +261,7 @@ def _item(value: Any, indent: str) -> Iterator[str]:
 
 
 def _headed(value: Mapping[str, Any], indent: str) -> tuple[str, dict[str, Any]]:
-    """What an object is called, and what else it says."""
+    """The label of an object, and its other values."""
     rest = {key: child for key, child in value.items() if not is_empty(child)}
     name = label_of(dict(value))
     if name:

@@ -1,7 +1,7 @@
-"""Merging layers into one document, and where every part of it came from.
+"""Merging layers into one document with provenance.
 
-Invariant: merging is a pure function of the layers, and it returns a provenance tree of the same shape as the
-document, so that every leaf can name its origin. ``merge(x, x) == merge(x)``.
+Invariant: merging is a pure function of the layers and idempotent: ``merge(x, x) == merge(x)``. The provenance tree has the shape
+of the document, so that every leaf has an origin.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from clia.identities.layers import Layer
 
 if TYPE_CHECKING:
-    # A value offered for one place: which layer offers it, where in that layer's document, and the value.
+    # A candidate value: the layer's index, the pointer in its document, and the value.
     Offer = tuple[int, str, Any]
     Source = tuple[int, str]
 
 
 class TakenValue:
-    """The whole value came from one place; ``also`` gave the same value, ``shadowed`` another one that lost."""
+    """A value from one source; ``also`` provided the same value, ``shadowed`` a different one that lost."""
 
     __slots__ = ("also", "shadowed", "source")
 
@@ -39,8 +39,8 @@ class TakenValue:
         self.also = also
         self.shadowed = shadowed
 
-    def say(self, source: Source) -> None:
-        """One more place gives the very same value."""
+    def add(self, source: Source) -> None:
+        """Record another source of the same value."""
         if isinstance(self.also, list):
             self.also.append(source)
         else:
@@ -48,7 +48,7 @@ class TakenValue:
 
 
 class MergedItems:
-    """An array whose items came from different places."""
+    """An array whose items come from different sources."""
 
     __slots__ = ("items",)
 
@@ -66,7 +66,7 @@ class MergedFields:
 
 
 class ComputedValue:
-    """A value that no layer gave: the slug that was asked for, a null, a mark."""
+    """A value that no layer provides: the requested slug, a null, a mark."""
 
     __slots__ = ("reason", "sources")
 
@@ -83,9 +83,9 @@ _MISSING = object()
 
 
 def merge(kind: str, slug: str, layers: Sequence[Layer]) -> tuple[dict[str, Any], dict[str, Provenance], list[Diagnostic]]:
-    """The merged document, the provenance of each of its fields, and what was wrong with the layers' types."""
-    found: list[Diagnostic] = []
-    offers = _offers(layers, found)
+    """The merged document, the provenance of each field, and diagnostics for wrong types."""
+    diagnostics: list[Diagnostic] = []
+    offers = _offers(layers, diagnostics)
     innermost = max((index for index, layer in enumerate(layers) if layer.is_own()), default=-1)
     document: dict[str, Any] = {}
     provenance: dict[str, Provenance] = {}
@@ -94,15 +94,15 @@ def merge(kind: str, slug: str, layers: Sequence[Layer]) -> tuple[dict[str, Any]
         counted = [offer for offer in given if offer[0] == innermost] if strategy == merge_rules.LOCAL else given
         if counted:
             document[field], provenance[field] = _STRATEGIES[strategy](counted)
-    document["slug"], provenance["slug"] = slug, ComputedValue("the slug that was asked for")
+    document["slug"], provenance["slug"] = slug, ComputedValue("the requested slug")
     for field in merge_rules.ALWAYS[kind]:
         if field not in document:
-            document[field], provenance[field] = None, ComputedValue("no layer gives a value")
-    return document, provenance, found
+            document[field], provenance[field] = None, ComputedValue("no layer provides a value")
+    return document, provenance, diagnostics
 
 
-def _offers(layers: Sequence[Layer], found: list[Diagnostic]) -> dict[str, list[Offer]]:
-    """What each layer has to say about each field, outermost first; fields in the order of their first appearance."""
+def _offers(layers: Sequence[Layer], diagnostics: list[Diagnostic]) -> dict[str, list[Offer]]:
+    """The values of each field, outermost layer first; fields in order of first appearance."""
     offers: dict[str, list[Offer]] = {}
     places: dict[str, str] = {}
     for index, layer in enumerate(layers):
@@ -111,19 +111,19 @@ def _offers(layers: Sequence[Layer], found: list[Diagnostic]) -> dict[str, list[
                 continue
             if field not in places:
                 places[field] = f"/{token(field)}"
-            shaped = _shaped(layer, field, value, found)
+            shaped = _shaped(layer, field, value, diagnostics)
             if shaped is not _MISSING:
                 offers.setdefault(field, []).append((index, places[field], shaped))
     return offers
 
 
 def is_empty(value: Any) -> bool:
-    """Missing, null, blank, or made of nothing else. ``false`` and ``0`` are values."""
+    """Whether a value is null, blank, or a container of empty values. ``false`` and ``0`` are not empty."""
     kind = type(value)
     if kind is str:
         return not value or value.isspace()
     if kind is dict or isinstance(value, list):
-        for each in value.values() if kind is dict else value:  # noqa: SIM110  # hot: a generator doubles its cost
+        for each in value.values() if kind is dict else value:  # noqa: SIM110  # hot path: a generator doubles the cost
             if not is_empty(each):
                 return False
         return True
@@ -131,13 +131,13 @@ def is_empty(value: Any) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are one and the same canonical value: 1 is 1.0, but neither is true."""
-    # Python calls 1 and True equal, at any depth; equal spellings settle it in nearly every case.
+    """Whether two JSON values are equal: 1 equals 1.0, but neither equals true."""
+    # Python considers 1 and True equal, at any depth; comparing repr() first is fast and nearly always enough.
     return bool(one == other) and (repr(one) == repr(other) or _same_kinds(one, other))
 
 
 def _same_kinds(one: Any, other: Any) -> bool:
-    """For equal values: whether no boolean stands where the other has a number."""
+    """For equal values: whether booleans are only equal to booleans."""
     if isinstance(one, dict):
         return all(_same_kinds(value, other[key]) for key, value in one.items())
     if isinstance(one, list):
@@ -146,8 +146,7 @@ def _same_kinds(one: Any, other: Any) -> bool:
 
 
 class _ValueIndex:
-    """Which values are there already. Equal values have equal outlines, so only a few are ever compared; where many
-    share an outline, a finer one parts them."""
+    """Finds equal values. Equal values have equal outlines, so few are compared; crowded outlines use a finer one."""
 
     def __init__(self) -> None:
         self._strings: dict[str, int] = {}
@@ -155,7 +154,7 @@ class _ValueIndex:
         self._crowds: dict[int, dict[int, list[int]]] = {}
 
     def place(self, item: Any, values: list[Any]) -> int | None:
-        """Where the item stands already; None where it is new, and then it is expected at the end of ``values``."""
+        """The position of an equal item; None if it is new, and the caller then appends it to ``values``."""
         if type(item) is str:
             place = self._strings.get(item)
             if place is None:
@@ -175,7 +174,7 @@ class _ValueIndex:
         return None
 
     def moved(self, item: Any, at: int, values: list[Any]) -> None:
-        """``item`` stands at ``at`` now, in the place of something else."""
+        """Record that ``item`` replaced the value at ``at``."""
         outline = _outline(item)
         rivals = self._by_outline.setdefault(outline, [])
         if len(rivals) >= _CROWDED:
@@ -194,14 +193,14 @@ _CROWDED = 16
 
 
 def _outline(value: Any) -> int:
-    """A number that equal values share, whatever the order of their keys; quick to find, and others seldom share it."""
+    """A cheap hash that equal values share, independent of key order."""
     if type(value) is dict:
         return sum([hash(each) for each in value.values() if type(each) is str])
     return len(value) if isinstance(value, list) else hash(value)
 
 
 def _deep_outline(value: Any) -> int:
-    """As ``_outline``, of everything below too."""
+    """As ``_outline``, including nested values."""
     if type(value) is dict:
         return sum([hash((key, _deep_outline(each))) for key, each in value.items()])
     if isinstance(value, list):
@@ -209,8 +208,8 @@ def _deep_outline(value: Any) -> int:
     return hash(value)
 
 
-def _shaped(layer: Layer, field: str, value: Any, found: list[Diagnostic]) -> Any:
-    """The value as the field's rule wants it, or ``_MISSING`` where it cannot take part."""
+def _shaped(layer: Layer, field: str, value: Any, diagnostics: list[Diagnostic]) -> Any:
+    """The value in the shape of the field's rule, or ``_MISSING`` if it cannot be used."""
     shape = merge_rules.rule_for(field).shape
     if shape is None or value is None:
         return value
@@ -220,23 +219,23 @@ def _shaped(layer: Layer, field: str, value: Any, found: list[Diagnostic]) -> An
         if isinstance(value, list):
             return value
         if isinstance(value, (str, dict)):
-            # Dropping it would lose a guardrail without a word.
-            message = f"{layer.path}: /{field} is {type_name(value)}, read as a list of one"
-            found.append(diagnostic("scalar-for-list", layer.path, message, f"/{token(field)}"))
+            # Dropping it would silently lose a guardrail.
+            message = f"{layer.path}: /{field} is {type_name(value)}; it was read as a list with one item"
+            diagnostics.append(diagnostic("scalar-for-list", layer.path, message, f"/{token(field)}"))
             return _SingleItem((value,))
     elif shape == (merge_rules.STRING if isinstance(value, str) else merge_rules.OBJECT if isinstance(value, dict) else None):
         return value
-    message = f"{layer.path}: /{field} must be {shape}, not {type_name(value)}; it was left out"
-    found.append(diagnostic("wrong-type", layer.path, message, f"/{token(field)}"))
+    message = f"{layer.path}: /{field} must be {shape}, not {type_name(value)}; it was ignored"
+    diagnostics.append(diagnostic("wrong-type", layer.path, message, f"/{token(field)}"))
     return _MISSING
 
 
 class _SingleItem(list):  # type: ignore[type-arg]
-    """A single value read as a list: its item's place in the file is the field itself."""
+    """A single value read as a list; the pointer of its item is the field's own."""
 
 
 def _items(offer: Offer) -> Iterator[tuple[Source, Any]]:
-    """The items of an array that are not empty, each with its place."""
+    """The non-empty items of an array, each with its source."""
     layer, at, value = offer
     single = type(value) is _SingleItem
     for position, item in enumerate(value or ()):
@@ -244,25 +243,25 @@ def _items(offer: Offer) -> Iterator[tuple[Source, Any]]:
             yield (layer, at if single else f"{at}/{position}"), item
 
 
-def _last(given: list[Offer]) -> Merged:
-    """The most local value that is not empty, whole."""
-    for layer, at, value in reversed(given):
+def _last(offers: list[Offer]) -> Merged:
+    """The innermost non-empty value."""
+    for layer, at, value in reversed(offers):
         if not is_empty(value):
             return value, TakenValue((layer, at))
-    return None, ComputedValue("every layer that has the key leaves it empty", [(layer, at) for layer, at, _ in given])
+    return None, ComputedValue("the value is empty in every layer", [(layer, at) for layer, at, _ in offers])
 
 
-def _last_or_empty(given: list[Offer]) -> Merged:
-    """As ``_last``, but where all are empty the most local is kept as it is: unknown keys survive."""
-    value, provenance = _last(given)
+def _last_or_empty(offers: list[Offer]) -> Merged:
+    """As ``_last``, but if all values are empty, the innermost is kept: unknown keys survive."""
+    value, provenance = _last(offers)
     if isinstance(provenance, TakenValue):
         return value, provenance
-    layer, at, value = given[-1]
+    layer, at, value = offers[-1]
     return value, TakenValue((layer, at))
 
 
 def _deep(given: list[Offer]) -> Merged:
-    """Objects key by key, everything else most local first. A value that is no object hides the objects above it."""
+    """Merge objects key by key; otherwise the innermost value wins and hides the objects above it."""
     objects: list[Offer] = []
     for offer in reversed(given):
         value = offer[2]
@@ -287,22 +286,22 @@ def _deep(given: list[Offer]) -> Merged:
     return document, MergedFields(provenance)
 
 
-def _union(given: list[Offer]) -> Merged:
-    """All items in order, each once; empty ones are dropped."""
-    return _united(given, by_text=False)
+def _union(offers: list[Offer]) -> Merged:
+    """All non-empty items in order, without duplicates."""
+    return _united(offers, by_text=False)
 
 
-def _union_by_text(given: list[Offer]) -> Merged:
-    """As ``_union``, and a string that says what an object says is that object."""
-    return _united(given, by_text=_is_mixed(given))
+def _union_by_text(offers: list[Offer]) -> Merged:
+    """As ``_union``; a string equals an object with the same text."""
+    return _united(offers, by_text=_is_mixed(offers))
 
 
-def _united(given: list[Offer], *, by_text: bool) -> Merged:
+def _united(offers: list[Offer], *, by_text: bool) -> Merged:
     values: list[Any] = []
     sources: list[TakenValue] = []
     seen = _ValueIndex()
-    texts: dict[str, int] = {}  # what is said -> where
-    for offer in given:
+    texts: dict[str, int] = {}  # text -> position
+    for offer in offers:
         for source, item in _items(offer):
             known = _same_text(item, values, texts) if by_text else None
             if known is None:
@@ -313,34 +312,34 @@ def _united(given: list[Offer], *, by_text: bool) -> Merged:
                 values.append(item)
                 sources.append(TakenValue(source))
             elif isinstance(values[known], str) and not isinstance(item, str):
-                # From now on the object stands here; the string would find it by its text.
+                # The object replaces the string, which is still found by its text.
                 sources[known] = TakenValue(source, [sources[known].source, *sources[known].also])
                 values[known] = item
                 seen.moved(item, known, values)
             else:
-                sources[known].say(source)
+                sources[known].add(source)
     if not values:
-        return [], ComputedValue("no layer gives an item", [offer[:2] for offer in given])
+        return [], ComputedValue("no layer provides an item", [offer[:2] for offer in offers])
     return values, MergedItems(sources)
 
 
-def _is_mixed(given: list[Offer]) -> bool:
-    kinds = {type(item) for _, _, value in given for item in value or ()}
+def _is_mixed(offers: list[Offer]) -> bool:
+    kinds = {type(item) for _, _, value in offers for item in value or ()}
     return str in kinds and dict in kinds
 
 
 def _same_text(item: Any, values: list[Any], texts: dict[str, int]) -> int | None:
-    """Where a string stands beside an object that says the same, or the other way round."""
+    """The position of an object with the same text as a string, or vice versa."""
     known = texts.get(projected(item)) if isinstance(item, (str, dict)) else None
     return known if known is not None and isinstance(item, str) != isinstance(values[known], str) else None
 
 
-def _keyed(given: list[Offer], key_of: Callable[[Any], Any]) -> Merged:
-    """One item a key, in order of first appearance; the most local one wins whole."""
+def _keyed(offers: list[Offer], key_of: Callable[[Any], Any]) -> Merged:
+    """One item per key, in order of first appearance; the innermost wins."""
     values: list[Any] = []
     sources: list[TakenValue] = []
     seen: dict[Any, int] = {}
-    for offer in given:
+    for offer in offers:
         for source, item in _items(offer):
             key = key_of(item)
             known = seen.setdefault(key, len(values))
@@ -348,17 +347,17 @@ def _keyed(given: list[Offer], key_of: Callable[[Any], Any]) -> Merged:
                 values.append(item)
                 sources.append(TakenValue(source))
             elif same(values[known], item):
-                sources[known].say(source)
+                sources[known].add(source)
             else:
                 lost = sources[known]
                 values[known], sources[known] = item, TakenValue(source, (), [*lost.shadowed, lost.source, *lost.also])
     if not values:
-        return [], ComputedValue("no layer gives an item", [offer[:2] for offer in given])
+        return [], ComputedValue("no layer provides an item", [offer[:2] for offer in offers])
     return values, MergedItems(sources)
 
 
-def _links(given: list[Offer]) -> Merged:
-    return _keyed(given, _link_key)
+def _links(offers: list[Offer]) -> Merged:
+    return _keyed(offers, _link_key)
 
 
 def _link_key(link: Any) -> Any:
@@ -384,7 +383,7 @@ def _contributions(given: list[Offer]) -> Merged:
         return _keyed(filled, _type_key)
     keys: dict[str, list[Offer]] = {}
     for layer, at, value in filled:
-        if isinstance(value, list):  # beside objects, a plain list is what they call primary
+        if isinstance(value, list):  # next to objects, a plain list counts as primary
             keys.setdefault("primary", []).append((layer, at, value))
         else:
             for key, child in value.items():

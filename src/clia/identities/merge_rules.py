@@ -1,12 +1,7 @@
-"""How each field merges: one table of data.
+"""The merge rule of each field, and the text by which items are compared.
 
-Invariant: merging, ``explain`` and the reference documentation all read this table; changing a rule changes one line.
-
-=====
-
-One line of text for each thing a triad can hold, written as a string or as an object.
-
-Invariant: the same content gives the same lines, whichever of the accepted shapes it came in.
+Merging, ``explain`` and the reference documentation all read the table of rules. Invariant: the same content gives the same
+text, whether it is written as a string or as an object.
 """
 
 from __future__ import annotations
@@ -31,10 +26,10 @@ LOCAL = "innermost-document-only"
 REQUEST = "as-asked-for"
 DEEP = "deep"
 
-# Where the merged profile marks waived guardrails. No document can say so itself: the key is ignored in every layer.
+# The merged profile marks waived guardrails here; the key is ignored in documents.
 MARKS = "waivedGuardrails"
 
-# Shapes a value must have to take part; None: anything goes
+# Required shape of a value; None: any
 STRING, LIST, OBJECT, LIST_OR_OBJECT = "a string", "an array", "an object", "an array or an object"
 
 
@@ -44,14 +39,14 @@ class MergeRule(NamedTuple):
     story: str
 
 
-_LAST = MergeRule(LAST, STRING, "the most local value that is not empty wins")
-_UNION = MergeRule(UNION, LIST, "all items, outer first, each once")
+_LAST = MergeRule(LAST, STRING, "the innermost non-empty value wins")
+_UNION = MergeRule(UNION, LIST, "all items, outermost first, without duplicates")
 _UNION_BY_TEXT = MergeRule(
-    UNION_BY_TEXT, LIST, "all items, outer first, each once; a string that says what an object says is that object"
+    UNION_BY_TEXT, LIST, "all items, outermost first, without duplicates; a string equals an object with the same text"
 )
 
 RULES: dict[str, MergeRule] = {
-    "slug": MergeRule(REQUEST, STRING, "always the slug that was asked for"),
+    "slug": MergeRule(REQUEST, STRING, "always the requested slug"),
     **dict.fromkeys(
         (
             "schemaVersion", "title", "subtitle", "purpose", "role", "status", "updated", "profileType", "emoji", "scope",
@@ -59,7 +54,7 @@ RULES: dict[str, MergeRule] = {
         ),
         _LAST,
     ),
-    # Exactly what was written: nobody may put an object in the place of an outer guardrail.
+    # Compared exactly: an object must not replace an outer guardrail.
     **dict.fromkeys(("guardrails", "waivers", "entries", "tags", "emojiTags", "operationModes"), _UNION),
     **dict.fromkeys(
         (
@@ -69,17 +64,17 @@ RULES: dict[str, MergeRule] = {
         _UNION_BY_TEXT,
     ),
     "contributionMix": MergeRule(BY_TYPE, LIST_OR_OBJECT, "one item per type, in order of first appearance; the innermost wins"),
-    "links": MergeRule(BY_LINK, LIST, "one link a (title, url) pair, in order of first appearance; the most local wins"),
-    "notes": MergeRule(WHOLE, None, "the most local notes that are not empty win whole"),
-    "extensions": MergeRule(WHOLE, OBJECT, "the most local extensions that are not empty win whole"),
+    "links": MergeRule(BY_LINK, LIST, "one link per (title, url) pair, in order of first appearance; the innermost wins"),
+    "notes": MergeRule(WHOLE, None, "the innermost non-empty notes win as a whole"),
+    "extensions": MergeRule(WHOLE, OBJECT, "the innermost non-empty extensions win as a whole"),
     "rootChain": MergeRule(LOCAL, OBJECT, "only the innermost agent document's root chain counts"),
-    "persona": MergeRule(DEEP, OBJECT, "merged key by key, the most local value wins"),
-    "agent": MergeRule(DEEP, OBJECT, "merged key by key, the most local value wins"),
+    "persona": MergeRule(DEEP, OBJECT, "merged key by key; the innermost value wins"),
+    "agent": MergeRule(DEEP, OBJECT, "merged key by key; the innermost value wins"),
 }  # fmt: skip
 
-DEFAULT_RULE = MergeRule(DEEP, None, "objects merge key by key; for everything else the most local value that is not empty wins")
+DEFAULT_RULE = MergeRule(DEEP, None, "objects merge key by key; otherwise the innermost non-empty value wins")
 
-# What a merged document always has; null where no layer gives a value.
+# Fields that every merged document has; null if no layer provides a value.
 ALWAYS = {
     AGENT: ("schemaVersion", "slug", "title", "purpose", "role", "status", "updated"),
     AGENDA: ("schemaVersion", "slug", "title", "status", "updated"),
@@ -95,7 +90,7 @@ _LABEL_KEYS = ("title", "label", "name", "text", "summary", "statement", "slug",
 
 
 def projected_lines(item: Any) -> list[str]:
-    """The lines of one array item: ``Title: item`` for sections and checklists, ``T (due: D)`` for milestones."""
+    """The lines of an array item: ``Title: item`` for sections and checklists, ``Title (due: D)`` for milestones."""
     if isinstance(item, str):
         return [item] if item.strip() else []
     if not isinstance(item, dict):
@@ -116,12 +111,12 @@ def projected_lines(item: Any) -> list[str]:
 
 
 def projected_text(item: Any) -> str:
-    """The lines of an item as one string: what a union compares with plain strings."""
+    """The lines of an item as one string, which unions compare."""
     return "\n".join(projected_lines(item))
 
 
 def label_of(item: dict[str, Any]) -> str:
-    """What an object is called, by the first of the usual keys that says something."""
+    """The label of an object: the first non-empty value of the usual keys."""
     for key in _LABEL_KEYS:
         value = item.get(key)
         if isinstance(value, str) and value.strip():
@@ -130,7 +125,7 @@ def label_of(item: dict[str, Any]) -> str:
 
 
 def contribution_weight(item: Any) -> Any:
-    """A contribution's weight; one that names none weighs 1."""
+    """A contribution's weight, 1 by default."""
     weight = item.get("weight") if isinstance(item, dict) else None
     return 1 if weight is None else weight
 

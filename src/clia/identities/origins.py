@@ -1,6 +1,6 @@
-"""Where a value came from: the origin of every leaf, and the story of one value.
+"""The origin of every leaf of a merged document, and the explanation of one value.
 
-Invariant: every leaf of a merged document has an origin, also the ones that no layer gave.
+Invariant: every leaf has an origin, including values that no layer provides.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ValueOrigin(NamedTuple):
-    """One value in one file."""
+    """A value in a file."""
 
     path: str
     pointer: str
@@ -38,18 +38,18 @@ class ValueOrigin(NamedTuple):
 
 
 class Explanation(NamedTuple):
-    """The story of one merged value."""
+    """How one merged value came about."""
 
     pointer: str
     value: Any
     value_sha256: str
     rule: str
     story: str
-    winner: ValueOrigin | None  # None: several files share it, or no file gave it
+    winner: ValueOrigin | None  # None: several files or no file provide it
     contributors: tuple[ValueOrigin, ...]
     shadowed: tuple[ValueOrigin, ...]
     note: str
-    diagnostics: tuple[Diagnostic, ...] = ()  # those of the whole merged document
+    diagnostics: tuple[Diagnostic, ...] = ()  # of the whole merged document
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -59,14 +59,14 @@ class Explanation(NamedTuple):
             "rule": self.rule,
             "story": self.story,
             "winner": self.winner.to_json() if self.winner else None,
-            "contributors": [each.to_json() for each in self.contributors],
+            "contributors": [contributor.to_json() for contributor in self.contributors],
             "shadowed": [each.to_json() for each in self.shadowed],
             "note": self.note,
         }
 
 
 def leaf_origins(document: dict[str, Any], provenance: dict[str, Provenance], layers: Sequence[Layer]) -> dict[str, Any]:
-    """JSON pointer of each leaf -> ``{path, pointer, rule, contributors}``; ``path`` is null for what no file gave."""
+    """JSON pointer of each leaf -> ``{path, pointer, rule, contributors}``; ``path`` is null if no file provides it."""
     found: dict[str, Any] = {}
     for field, value in document.items():
         rule = merge_rules.rule_for(field).strategy
@@ -76,7 +76,7 @@ def leaf_origins(document: dict[str, Any], provenance: dict[str, Provenance], la
 
 
 def _walk(value: Any, provenance: Provenance, at: str) -> Iterator[tuple[str, TakenValue | ComputedValue, str]]:
-    """Each leaf's pointer, the node that accounts for it, and its pointer below that node."""
+    """The pointer of each leaf, its provenance node, and its pointer below that node."""
     if isinstance(provenance, MergedFields):
         for key, child in provenance.fields.items():
             yield from _walk(value[key], child, f"{at}/{pointers.token(key)}")
@@ -98,12 +98,12 @@ def _origin(origin: TakenValue | ComputedValue, below: str, rule: str, layers: S
 
 
 def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers: Sequence[Layer], pointer: str) -> Explanation:
-    """The story of the value at ``pointer`` in a merged document."""
+    """Explain the value at ``pointer`` in a merged document."""
     parts = pointers.split(pointer)
     value = _value_at(document, parts, pointer)
     if not parts:
         node: Provenance = MergedFields(provenance)
-        rule = merge_rules.MergeRule("by-field", None, "each field has its own rule; ask for one of them")
+        rule = merge_rules.MergeRule("by-field", None, "each field has its own rule; explain one of them")
         rest: list[str] = []
     else:
         rule = merge_rules.rule_for(parts[0])
@@ -113,7 +113,7 @@ def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers:
         rest = rest[1:]
     below = pointers.join(rest)
     winner = _value_origin(layers, node.source, below) if isinstance(node, TakenValue) else None
-    contributors = [_value_origin(layers, each, below) for each in _sources(node)]
+    contributors = [_value_origin(layers, source, below) for source in _sources(node)]
     return Explanation(
         pointer,
         value,
@@ -121,7 +121,7 @@ def explain(document: dict[str, Any], provenance: dict[str, Provenance], layers:
         rule.strategy,
         rule.story,
         winner,
-        tuple(each for each in contributors if each is not None),
+        tuple(contributor for contributor in contributors if contributor is not None),
         tuple(_shadowed(layers, node, parts, below, rule.strategy)),
         node.reason if isinstance(node, ComputedValue) else "",
     )
@@ -137,14 +137,14 @@ def _value_at(document: dict[str, Any], parts: list[str], pointer: str) -> Any:
             raise NotFound(
                 f"the merged document has no value at {pointer}",
                 code="no-such-value",
-                hints=[f"there is: {', '.join(sorted(known)[:20])}"] if known else [],
+                hints=[f"available: {', '.join(sorted(known)[:20])}"] if known else [],
                 fields={"pointer": pointer},
             ) from None
     return value
 
 
 def _sources(node: Provenance) -> list[Source]:
-    """Every place that has a part in a value, in the order of the layers, each once."""
+    """Every source of a value, in layer order, each once."""
     if isinstance(node, TakenValue):
         found = [node.source, *node.also]
     elif isinstance(node, ComputedValue):
@@ -156,7 +156,7 @@ def _sources(node: Provenance) -> list[Source]:
 
 
 def _shadowed(layers: Sequence[Layer], node: Provenance, parts: list[str], below: str, strategy: str) -> Iterator[ValueOrigin]:
-    """What other layers say at the same place, and why it does not count."""
+    """Values of other layers at the same pointer, with the reason why they do not count."""
     if not isinstance(node, TakenValue):
         return
     if strategy in (merge_rules.UNION, merge_rules.UNION_BY_TEXT, merge_rules.BY_TYPE, merge_rules.BY_LINK):
@@ -166,15 +166,15 @@ def _shadowed(layers: Sequence[Layer], node: Provenance, parts: list[str], below
         at = pointers.join(parts[: len(parts) - len(pointers.split(below))])
         lost = [(index, at) for index, layer in enumerate(layers) if index not in used and layer.only is None]
     for source in lost:
-        found = _value_origin(layers, source, below)
-        if found is not None:
-            why = "empty" if is_empty(found.value) else "not the innermost" if strategy == merge_rules.LOCAL else "less local"
-            yield found._replace(note=why)
+        origin = _value_origin(layers, source, below)
+        if origin is not None:
+            why = "empty" if is_empty(origin.value) else "not the innermost" if strategy == merge_rules.LOCAL else "overridden"
+            yield origin._replace(note=why)
 
 
 @lru_cache(maxsize=32)
 def _sha256(data: bytes) -> str:
-    """A list may come from thousands of places in a few files."""
+    """Cached: a list may come from thousands of places in a few files."""
     return hashlib.sha256(data).hexdigest()
 
 

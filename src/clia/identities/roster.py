@@ -1,7 +1,7 @@
-"""Which agents there are: those visible from a place, and those of a whole tree.
+"""The identities visible from a working path, and those of a whole tree.
 
-Invariant: an agent is a directory whose name is a slug and is not reserved; what is listed, and its order, depends on
-names alone, never on the order of a directory listing. Links are not followed on the way down.
+Invariant: an identity is a directory whose name is a slug and is not reserved. What is listed, and in which order, depends on names
+alone. Links are not followed downwards.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from clia.identities.working_path import WorkingPath
 
 _RESERVED = frozenset((ROOT, "templates"))
-_SKIPPED = frozenset(("node_modules",))  # beside every hidden directory: others' packages are not this tree
+_SKIPPED = frozenset(("node_modules",))  # third-party packages; hidden directories are skipped too
 
 
 class ListedIdentity(NamedTuple):
-    """One agent as a list shows it."""
+    """An identity as shown in a list."""
 
     slug: str
     title: str | None
@@ -53,39 +53,39 @@ class Roster(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         return {
             "path": self.path,
-            "agents": [each.to_json() for each in self.agents],
+            "agents": [agent.to_json() for agent in self.agents],
             "diagnostics": [each.to_json() for each in self.diagnostics],
         }
 
 
 class IdentityTarget(NamedTuple):
-    """One agent to look at, from one place."""
+    """An identity, seen from a working path."""
 
     slug: str
     place: WorkingPath
 
 
 class IdentityTree(NamedTuple):
-    """Every agent visible from a place or declared below it, and the repositories they live in."""
+    """Every identity visible from a path or declared below it, and their repositories."""
 
     top: WorkingPath
     targets: tuple[IdentityTarget, ...]
-    repositories: tuple[str, ...]  # the innermost that holds the top, and all below it
+    repositories: tuple[str, ...]  # the innermost that encloses the top, and all below
     diagnostics: tuple[Diagnostic, ...]
 
 
 def is_reserved(name: str) -> bool:
-    """Names in an agents directory that are no agents."""
+    """Whether a name in an agents directory is not an identity."""
     return name in _RESERVED or name.startswith("_")
 
 
 def is_active(status: object) -> bool:
-    """Whether an agent with this merged status is at work: `active`, or nothing said."""
+    """Whether a merged status means active: `active`, or no status."""
     return not isinstance(status, str) or status.strip().lower() in ("", "active")
 
 
 def roster(files: LocalFiles, place: WorkingPath, *, everything: bool = False) -> Roster:
-    """The agents visible from ``place``; with ``everything`` also the names that are no agents."""
+    """The identities visible from ``place``; with ``everything`` also reserved names."""
     names, found = visible_names(files, place)
     found += place.diagnostics
     agents = []
@@ -101,49 +101,51 @@ def roster(files: LocalFiles, place: WorkingPath, *, everything: bool = False) -
 def visible_names(files: LocalFiles, place: WorkingPath) -> tuple[dict[str, list[str]], list[Diagnostic]]:
     """Name -> the domain directories that have it, outermost first; sorted by name."""
     names: dict[str, list[str]] = {}
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     for ancestor in place.ancestors:
-        for name in _names_at(files, place, ancestor, found):
+        for name in _names_at(files, place, ancestor, diagnostics):
             names.setdefault(name, []).append(ancestor)
-    return dict(sorted(names.items())), found
+    return dict(sorted(names.items())), diagnostics
 
 
 def seen_from(files: LocalFiles, top: WorkingPath) -> IdentityTree:
-    """The agents visible from a place."""
+    """The identities visible from a path."""
     names, found = visible_names(files, top)
     targets = tuple(IdentityTarget(name, top) for name in names if _is_target(name))
     return IdentityTree(top, targets, top.repositories[-1:], tuple(in_order([*found, *top.diagnostics])))
 
 
 def tree_of(files: LocalFiles, top: WorkingPath, survey_at: Callable[[str], WorkingPath]) -> IdentityTree:
-    """The agents visible from a place, and all below it."""
+    """The identities visible from a path, and all below it."""
     here = seen_from(files, top)
     targets, repositories, found = list(here.targets), list(here.repositories), list(here.diagnostics)
-    for each in _walk(files, top.path, found):
-        if each.is_repository:
-            repositories.append(each.directory)
-        if each.has_agents:
-            place = survey_at(each.directory)
+    for directory in _walk(files, top.path, found):
+        if directory.is_repository:
+            repositories.append(directory.directory)
+        if directory.has_agents:
+            place = survey_at(directory.directory)
             found += place.diagnostics
-            targets += [IdentityTarget(name, place) for name in _names_at(files, place, each.directory, found) if _is_target(name)]
+            targets += [
+                IdentityTarget(name, place) for name in _names_at(files, place, directory.directory, found) if _is_target(name)
+            ]
     return IdentityTree(top, tuple(targets), tuple(repositories), tuple(in_order(found)))
 
 
 def domains_below(files: LocalFiles, directory: str) -> list[str]:
-    """The directory itself and those below it, as far as they hold agents."""
+    """A directory and those below it that have an agents directory."""
     here = [directory] if _agents_in(files, directory, []) is not None else []
     return here + [each.directory for each in _walk(files, directory, []) if each.has_agents]
 
 
 def as_diagnostic(error: CliaError, path: str) -> Diagnostic:
-    """An error of one agent's lineage as a finding, so that the others can still be looked at."""
+    """An error of one identity as a finding, so that the others can still be checked."""
     code = error.code if error.code in CODES else "unreadable"
     fields = error.fields
     return diagnostic(code, str(fields.get("path", path)), error.message, fields.get("pointer"))
 
 
 def default_chain(files: LocalFiles, place: WorkingPath, slug: str) -> tuple[tuple[IdentityContext, ...], list[Diagnostic]]:
-    """An agent's contexts by containment, with what stood in the way: refused links, files in the wrong place."""
+    """The contexts that contain the path, with diagnostics for refused links and misplaced files."""
     search = ContextSearch(files, place, slug)
     try:
         return tuple(search.default_chain()), search.diagnostics
@@ -156,20 +158,20 @@ def _is_target(name: str) -> bool:
 
 
 def _listed_identity(
-    files: LocalFiles, place: WorkingPath, name: str, innermost: str, found: list[Diagnostic]
+    files: LocalFiles, place: WorkingPath, name: str, innermost: str, diagnostics: list[Diagnostic]
 ) -> ListedIdentity | None:
-    if not is_slug(name):  # a reserved name such as `_drafts`: nothing can be resolved by it
+    if not is_slug(name):  # a reserved name such as `_drafts` cannot be resolved
         return ListedIdentity(name, None, None, None, None, None, 0, innermost)
     try:
         lineage = Lineage(files, place, name)
         profile = lineage.profile()
     except AgentNotFound:
-        found += default_chain(files, place, name)[1]
+        diagnostics += default_chain(files, place, name)[1]
         return ListedIdentity(name, None, None, None, None, None, 0, innermost) if is_reserved(name) else None
     except CliaError as error:
-        found.append(as_diagnostic(error, innermost))
+        diagnostics.append(as_diagnostic(error, innermost))
         return ListedIdentity(name, None, None, None, None, None, len(default_chain(files, place, name)[0]), innermost)
-    found += profile.diagnostics
+    diagnostics += profile.diagnostics
     extensions = profile.get("extensions") or {}
     return ListedIdentity(
         name,
@@ -187,31 +189,31 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value.strip() else None
 
 
-def _names_at(files: LocalFiles, place: WorkingPath, directory: str, found: list[Diagnostic]) -> list[str]:
-    """The names in one domain directory that are agents or reserved, sorted."""
+def _names_at(files: LocalFiles, place: WorkingPath, directory: str, diagnostics: list[Diagnostic]) -> list[str]:
+    """The valid and reserved names in one domain directory, sorted."""
     names = []
-    for entry in sorted(_agents_in(files, directory, found) or ()):
+    for entry in sorted(_agents_in(files, directory, diagnostics) or ()):
         if is_slug(entry.name) or (is_reserved(entry.name) and entry.kind in (DIRECTORY, LINK)):
             names.append(entry.name)
         elif entry.kind in (DIRECTORY, LINK) and not entry.name.startswith(".") and _is_trusted(files, place, directory):
             home = below(directory, f"{AGENTS}/{entry.name}")
-            found.append(diagnostic("invalid-slug", home, f"{entry.name!r} is no slug; the directory was skipped"))
+            diagnostics.append(diagnostic("invalid-slug", home, f"{entry.name!r} is not a valid slug; the directory was skipped"))
     return names
 
 
 def _is_trusted(files: LocalFiles, place: WorkingPath, directory: str) -> bool:
-    """Whether what stands in a directory may make anybody's check fail."""
+    """Whether a directory may cause findings: it is in a repository, or its owner is trusted."""
     if place.trusted is None or any(inside(directory, root) for root in place.repositories):
         return True
     return files.owner(below(directory, AGENTS)) in place.trusted
 
 
-def _agents_in(files: LocalFiles, directory: str, found: list[Diagnostic]) -> Iterable[Any] | None:
+def _agents_in(files: LocalFiles, directory: str, diagnostics: list[Diagnostic]) -> Iterable[Any] | None:
     path = below(directory, AGENTS)
     try:
         return files.entries(path)
     except FileError as err:
-        found.append(diagnostic("unreadable", path, err.message))
+        diagnostics.append(diagnostic("unreadable", path, err.message))
         return None
 
 
@@ -221,24 +223,24 @@ class _DomainDirectory(NamedTuple):
     is_repository: bool
 
 
-def _walk(files: LocalFiles, top: str, found: list[Diagnostic]) -> list[_DomainDirectory]:
-    """The directories below ``top`` that hold agents or are repositories, sorted."""
-    met: list[_DomainDirectory] = []
+def _walk(files: LocalFiles, top: str, diagnostics: list[Diagnostic]) -> list[_DomainDirectory]:
+    """The directories below ``top`` that have identities or are repositories, sorted."""
+    directories: list[_DomainDirectory] = []
     waiting = [top]
     while waiting:
         directory = waiting.pop()
         try:
             entries = files.entries(directory) or ()
         except FileError as err:
-            found.append(diagnostic("unreadable", directory, err.message))
+            diagnostics.append(diagnostic("unreadable", directory, err.message))
             continue
-        names = {each.name for each in entries}
+        names = {entry.name for entry in entries}
         if directory != top and names & {".clia", ".git"}:
-            has_agents = ".clia" in names and _agents_in(files, directory, found) is not None
-            met.append(_DomainDirectory(directory, has_agents, ".git" in names))
+            has_agents = ".clia" in names and _agents_in(files, directory, diagnostics) is not None
+            directories.append(_DomainDirectory(directory, has_agents, ".git" in names))
         waiting += [
             below(directory, name)
             for name, kind in entries
             if kind == DIRECTORY and not name.startswith(".") and name not in _SKIPPED
         ]
-    return sorted(met)
+    return sorted(directories)

@@ -1,8 +1,7 @@
-"""Waivers: a guardrail that an operator has set aside, on the record.
+"""Waivers: guardrails that an operator has suspended, on the record.
 
-Invariant: a waiver counts only where every place that owns the guardrail approved it, by an agency entry of its own that
-a profile of type ``operator`` made. A waived guardrail stays in the merged document and is marked; one that is not
-approved changes nothing.
+Invariant: a waiver counts only if every context that owns the guardrail has an agency entry that approves it, made by a profile of
+type ``operator``. A waived guardrail stays in the merged document and is marked; an unapproved waiver changes nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class WaivedGuardrail(NamedTuple):
 
 
 def guardrail_digest(item: Any) -> str:
-    """What a waiver names a guardrail by."""
+    """The hash by which a waiver names a guardrail."""
     return text_digest(projected(item))
 
 
@@ -59,7 +58,7 @@ def waived_guardrails(merged: MergedDocument, approvals: Approvals) -> list[Waiv
 
 
 def waiver_findings(merged: MergedDocument, approvals: Approvals) -> list[Diagnostic]:
-    """Every waiver that does not count, and why."""
+    """A diagnostic for each waiver that does not count."""
     return [each for each in _check_waivers(merged, approvals) if not isinstance(each, WaivedGuardrail)]
 
 
@@ -76,14 +75,14 @@ def _check_waivers(merged: MergedDocument, approvals: Approvals) -> Iterator[Wai
         given = [approval for approval, _ in declared]
         missing = [place for place in needed if not any(approvals.has(place, each) for each in given)]
         if missing:
-            message = f"{path}: the waiver of {text!r} has no operator's approval in the agency of {', '.join(missing)}"
+            message = f"{path}: the waiver of {text!r} is not approved by an operator in the agency of {', '.join(missing)}"
             yield diagnostic("waiver-unapproved", path, message, pointer)
         else:
             yield WaivedGuardrail(guardrail, text, tuple(sorted(set(given))), path, declared[0][1])
 
 
 def _declared_waivers(merged: MergedDocument) -> dict[str, list[tuple[str, Source]]]:
-    """Guardrail hash -> (approval hash, where it is declared)."""
+    """Guardrail hash -> (approval hash, source of the waiver)."""
     found: dict[str, list[tuple[str, Source]]] = {}
     provenance = merged.provenance.get("waivers")
     for index, waiver in enumerate(merged.get("waivers") or ()):
@@ -96,20 +95,20 @@ def _declared_waivers(merged: MergedDocument) -> dict[str, list[tuple[str, Sourc
 
 
 def _guardrail_owners(merged: MergedDocument, approvals: Approvals) -> dict[str, tuple[str, set[str]]]:
-    """Guardrail hash -> its text and the agent directories whose documents declare it."""
+    """Guardrail hash -> its text and the directories whose documents declare it."""
     found: dict[str, tuple[str, set[str]]] = {}
     provenance = merged.provenance.get("guardrails")
     for index, item in enumerate(merged.get("guardrails") or ()):
         if isinstance(provenance, MergedItems):
             taken: TakenValue = provenance.items[index]
             places = {approvals.home(merged.layers[layer].path) for layer, _ in [taken.source, *taken.also]}
-            # A string and an object may say the same: then all who say it own it.
+            # A string and an object may have the same text; then both directories own it.
             found.setdefault(guardrail_digest(item), (projected(item), set()))[1].update(places)
     return found
 
 
 class Approvals:
-    """Looks up approving entries; each agency is read once."""
+    """Looks up approving entries; reads each agency once."""
 
     def __init__(self, files: LocalFiles, is_operator: Callable[[str, str], bool]) -> None:
         self._files = files
@@ -117,11 +116,11 @@ class Approvals:
         self._entries: dict[str, dict[str, str]] = {}
 
     def home(self, path: str) -> str:
-        """The directory that a document really stands in, whatever link led to it."""
+        """The real directory of a document."""
         return self._files.real(path).rpartition("/")[0] or "/"
 
     def has(self, home: str, approval: str) -> bool:
-        """Whether the domain that owns ``home`` holds an operator's entry with this hash."""
+        """Whether the domain that owns ``home`` has an operator's entry with this hash."""
         domain = self._domain(home)
         if domain not in self._entries:
             self._entries[domain] = dict(self._read(domain))
@@ -150,14 +149,14 @@ class Approvals:
         try:
             entries = documents.parse(self._files.read(path, documents.MAX_BYTES) or b"", path).get("entries")
         except CliaError:
-            return []  # reading that agency itself reports it; here it approves nothing
-        return [each for each in entries if isinstance(each, dict)] if isinstance(entries, list) else []
+            return []  # reported when that agency is read; it approves nothing
+        return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def _author(entry: dict[str, Any], fallback: str) -> str:
-    """Who made an entry: the first contributor it names, else the agent in whose agency it stands."""
+    """The author of an entry: the first contributor it names, or the identity of the agency."""
     contributions = entry.get("contributions")
-    for each in contributions if isinstance(contributions, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("by"), str):
-            return str(each["by"])
+    for contribution in contributions if isinstance(contributions, list) else ():
+        if isinstance(contribution, dict) and isinstance(contribution.get("by"), str):
+            return str(contribution["by"])
     return fallback

@@ -1,13 +1,7 @@
-"""The working path and what encloses it: ancestors, repositories, submodules.
+"""The working path and what encloses it: ancestors, repositories and the submodules of ``.gitmodules`` files.
 
-Invariant: every path here is real (links resolved) and every list is ordered outer to inner. A submodule that does
-not contain the working path is named, never looked into.
-
-=====
-
-Submodule paths from a ``.gitmodules`` file, read as git reads its configuration.
-
-Invariant: only paths that stay below the declaring directory come out; everything else is a diagnostic.
+Invariant: every path is real (links resolved) and every list is ordered outermost first. Submodule paths stay below the
+directory that declares them. A submodule that does not contain the working path is listed, never read.
 """
 
 from __future__ import annotations
@@ -29,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class WorkingPath(NamedTuple):
-    """A working path, surveyed once and shared by every agent that is looked up from it."""
+    """A surveyed working path, shared by every identity that is resolved from it."""
 
     path: str
     ancestors: tuple[str, ...]  # outermost first, the path itself last
-    repositories: tuple[str, ...]  # those ancestors that hold `.git`
-    submodules: frozenset[str]  # those ancestors that an outer `.gitmodules` declares
+    repositories: tuple[str, ...]  # ancestors with a `.git`
+    submodules: frozenset[str]  # ancestors that an outer `.gitmodules` declares
     siblings: tuple[str, ...]  # declared submodules that do not contain the path
-    trusted: frozenset[int] | None  # owners whose contexts count outside every repository; None: all
+    trusted: frozenset[int] | None  # owners trusted outside repositories; None: everybody
     diagnostics: tuple[Diagnostic, ...]
 
 
@@ -54,7 +48,7 @@ def below(directory: str, name: str) -> str:
 
 
 def parents(path: str) -> list[str]:
-    """The path and all above it, innermost first."""
+    """The path and its ancestors, innermost first."""
     found = [path]
     while path != "/":
         path = path.rpartition("/")[0] or "/"
@@ -63,7 +57,7 @@ def parents(path: str) -> list[str]:
 
 
 def survey(files: LocalFiles, path: str, *, ceiling: str | None = None, trusted: frozenset[int] | None = None) -> WorkingPath:
-    """Looks at ``path`` (absolute) and every directory above it, up to and including ``ceiling``."""
+    """Survey ``path`` (absolute) and every directory above it, up to and including ``ceiling``."""
     start = _directory(files, path)
     ancestors = parents(start)[::-1]
     if ceiling is not None:
@@ -75,7 +69,7 @@ def survey(files: LocalFiles, path: str, *, ceiling: str | None = None, trusted:
                 fields={"ceiling": ceiling, "path": path},
             )
         ancestors = [each for each in ancestors if inside(each, top)]
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     submodules: set[str] = set()
     siblings: set[str] = set()
     repositories = _trusted_repositories(files, [each for each in ancestors if is_repository(files, each)], trusted)
@@ -83,15 +77,15 @@ def survey(files: LocalFiles, path: str, *, ceiling: str | None = None, trusted:
         outside = not repositories or not inside(ancestor, repositories[0])
         if outside and not is_owned_by(files, trusted, below(ancestor, ".gitmodules")):
             continue
-        for root in _submodule_roots(files, ancestor, found):
+        for root in _submodule_roots(files, ancestor, diagnostics):
             (submodules if inside(start, root) else siblings).add(root)
     return WorkingPath(
-        start, tuple(ancestors), tuple(repositories), frozenset(submodules), tuple(sorted(siblings)), trusted, tuple(found)
+        start, tuple(ancestors), tuple(repositories), frozenset(submodules), tuple(sorted(siblings)), trusted, tuple(diagnostics)
     )
 
 
 def is_repository(files: LocalFiles, directory: str) -> bool:
-    """Whether the directory holds `.git`, a folder or (in submodules and worktrees) a file."""
+    """Whether a directory has a `.git`: a directory, or a file in submodules and worktrees."""
     try:
         return files.kind(below(directory, ".git")) in (DIRECTORY, FILE, LINK)
     except FileError:
@@ -105,13 +99,15 @@ def repositories_above(files: LocalFiles, directory: str, trusted: frozenset[int
 
 
 def is_owned_by(files: LocalFiles, trusted: frozenset[int] | None, *paths: str) -> bool:
-    """Whether all of the paths, as far as they exist, belong to somebody who is trusted."""
-    return trusted is None or {files.owner(each) for each in paths} <= (trusted | {None})
+    """Whether all existing paths belong to trusted owners."""
+    return trusted is None or {files.owner(path) for path in paths} <= (trusted | {None})
 
 
 def _trusted_repositories(files: LocalFiles, found: list[str], trusted: frozenset[int] | None) -> list[str]:
-    """The repositories that count, outermost first. A `.git` that a stranger put into a shared folder makes it none:
-    an outer repository belongs to the caller, to root, or to whoever owns the innermost one."""
+    """The repositories that count, outermost first: outer ones must belong to the caller, root or the innermost one's owner.
+
+    Otherwise anybody could turn a shared directory into a repository by placing a `.git` in it.
+    """
     if trusted is None or not found:
         return found
     owner = files.owner(found[-1])
@@ -144,33 +140,33 @@ def _directory(files: LocalFiles, path: str) -> str:
     raise NotFound(f"{path} does not exist", code="no-such-path", fields={"path": path})
 
 
-def _submodule_roots(files: LocalFiles, directory: str, found: list[Diagnostic]) -> list[str]:
+def _submodule_roots(files: LocalFiles, directory: str, diagnostics: list[Diagnostic]) -> list[str]:
     path = below(directory, ".gitmodules")
     try:
         kind = files.kind(path)
         if kind in (MISSING, DIRECTORY):
             return []
         if kind == LINK:
-            found.append(diagnostic("unsafe-submodule-path", path, f"{path} is a symlink; git refuses it, and so do we"))
+            diagnostics.append(diagnostic("unsafe-submodule-path", path, f"{path} is a symlink, which git refuses too"))
             return []
         data = files.read(path, documents.MAX_BYTES)
         documents.check_size(len(data or b""), path)
         text = documents.decode(data or b"", path)
     except FileError as err:
-        found.append(diagnostic("unreadable", path, err.message))
+        diagnostics.append(diagnostic("unreadable", path, err.message))
         return []
     except CliaError as err:
-        found.append(diagnostic("invalid-gitmodules", path, err.message))
+        diagnostics.append(diagnostic("invalid-gitmodules", path, err.message))
         return []
     paths, refused = submodule_paths(text, path)
-    found.extend(refused)
+    diagnostics.extend(refused)
     return [below(directory, each) for each in paths]
 
 
 _SECTION = re.compile(r'\[([A-Za-z0-9.-]+)(?:[ \t\r\f\v]+"((?:[^"\\\n]|\\[^\n])*)")?\]')
-# Nearly every line of a real file; whatever it does not match is read character by character.
+# Matches nearly every line of a real file; other lines are parsed character by character.
 _SIMPLE = re.compile(r'[ \t]*(?:\[submodule "([^"\\\n]*)"\]|([A-Za-z][A-Za-z0-9-]*)[ \t]*=([^"\\#;\n]*))[ \t]*(?:\n|\Z)')
-# What a path must not hold to be clean at first sight; most are.
+# Paths that do not match need no normalization; most do not.
 _SUSPICIOUS = re.compile(r"\A(?:[-/]|\Z)|/\Z|//|(?:\A|/)\.|\.git|[\\:\0]", re.IGNORECASE)
 _BLANKS = re.compile(r"\s+")
 _KEY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*")
@@ -178,11 +174,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "b": "\b", '"': '"', "\\": "\\"}
 
 
 class _InvalidLine(Exception):
-    """A line that git would refuse."""
+    """A line that git would reject."""
 
 
 def submodule_paths(text: str, path: str) -> tuple[list[str], list[Diagnostic]]:
-    """Relative submodule paths, sorted and each once, with what was refused."""
+    """Relative submodule paths, sorted, each once, and a diagnostic for each refused one."""
     try:
         declared = _declared_paths(text)
     except _InvalidLine as err:
@@ -245,7 +241,7 @@ def _declared_paths(text: str) -> dict[str, str]:
 
 
 def _subsection(match: re.Match[str]) -> str | None:
-    """The submodule's name, or None for a section that is about something else."""
+    """The submodule name; None for other sections."""
     section, quoted = match.group(1), match.group(2)
     if section.lower() != "submodule" or quoted is None:
         return None
@@ -266,9 +262,9 @@ def _variable(text: str, at: int) -> tuple[str, str | None, int]:
 
 
 def _value(text: str, at: int) -> tuple[str, int]:
-    """One value: quotes, escapes, comments and continued lines; blanks at the ends are dropped unless quoted."""
+    """Parse one value with quotes, escapes, comments and continued lines; unquoted blanks at the ends are dropped."""
     out: list[str] = []
-    kept = 0  # what stands before here may not be trimmed, since it was quoted or is no blank
+    kept = 0  # characters before this index are not trimmed
     quoted = False
     start = at
     while at < len(text) and (quoted or text[at] not in "\n#;"):

@@ -1,17 +1,7 @@
-"""Scaffolding: three documents for a new agent.
+"""Writing identities on the local file system: init, journal, transfer, consolidate.
 
-Invariant: an existing document is never touched; where any of the three kinds is there already, nothing is written.
-
-=====
-
-Consolidation: one agent's directory, archived whole inside another's, then removed.
-
-Invariant: nothing is removed before every byte of it stands in the archive and the receipt says so. Interrupted at any
-point it can be run again, and ends in the same state.
-
-=====
-
-Writing to lineage on the local file system: journal, transfer, consolidate, init.
+Invariant: init never touches an existing document. Consolidation archives a directory inside another identity's and removes it only
+after every byte is in the archive and listed in the receipt; an interrupted run can be repeated and ends in the same state.
 """
 
 from __future__ import annotations
@@ -54,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class NewIdentity(NamedTuple):
-    """What a new agent is told about itself."""
+    """The content of a new identity's documents."""
 
     title: str | None = None
     role: str | None = None
@@ -64,8 +54,8 @@ class NewIdentity(NamedTuple):
     operator: bool = False
 
 
-def scaffold(files: WritableLocalFiles, target: WriteTarget, slug: str, wishes: NewIdentity, clock: Clock) -> list[str]:
-    """Creates the three documents and returns their paths."""
+def scaffold(files: WritableLocalFiles, target: WriteTarget, slug: str, content: NewIdentity, clock: Clock) -> list[str]:
+    """Create the three documents and return their paths."""
     files.make_directory(target.home)
     with files.exclusive(target.home):
         entries = files.entries(target.home) or ()
@@ -73,38 +63,38 @@ def scaffold(files: WritableLocalFiles, target: WriteTarget, slug: str, wishes: 
             taken, _ = candidates(entries, kind)
             if taken:
                 raise AlreadyExists(
-                    f"{target.home}/{taken[0].name} exists already",
+                    f"{target.home}/{taken[0].name} already exists",
                     hints=["edit it, or choose another slug"],
                     fields={"path": f"{target.home}/{taken[0].name}"},
                 )
         paths = []
-        for kind, document in _new_documents(slug, wishes, timestamp(clock())).items():
+        for kind, document in _new_documents(slug, content, timestamp(clock())).items():
             path = f"{target.home}/{slug}@{target.prefix}.{kind}.triad.json"
             files.create(path, (json.dumps(document, ensure_ascii=False, indent=2) + "\n").encode("utf-8"))
             paths.append(path)
         return paths
 
 
-def _new_documents(slug: str, wishes: NewIdentity, moment: str) -> dict[str, dict[str, Any]]:
-    title = wishes.title or slug.replace("-", " ").capitalize()
+def _new_documents(slug: str, content: NewIdentity, moment: str) -> dict[str, dict[str, Any]]:
+    title = content.title or slug.replace("-", " ").capitalize()
     common = {"schemaVersion": SCHEMA_VERSION, "slug": slug}
     agent: dict[str, Any] = {
         **common,
         "title": title,
-        "role": wishes.role or slug,
+        "role": content.role or slug,
         "status": "active",
         "updated": moment,
-        "profileType": "operator" if wishes.operator else "agent",
-        "purpose": wishes.purpose or "",
-        "inherits": list(wishes.inherits),
-        "guardrails": list(wishes.guardrails),
+        "profileType": "operator" if content.operator else "agent",
+        "purpose": content.purpose or "",
+        "inherits": list(content.inherits),
+        "guardrails": list(content.guardrails),
         "responsibilities": [],
         "tags": [],
     }
     if slug == ROOT:
-        # Whatever else the directives say, every agent that inherits them would say of itself.
-        said = {"title": wishes.title, "role": wishes.role, "purpose": wishes.purpose}
-        agent = {**common, **{key: value for key, value in said.items() if value}, "guardrails": list(wishes.guardrails)}
+        # Identities inherit every field of the directives, so only the given ones are written.
+        said = {"title": content.title, "role": content.role, "purpose": content.purpose}
+        agent = {**common, **{key: value for key, value in said.items() if value}, "guardrails": list(content.guardrails)}
     agenda = {
         **common,
         "title": f"{title}: agenda",
@@ -141,26 +131,26 @@ class ConsolidationPlan(NamedTuple):
 
 
 def plan_consolidation(files: LocalFiles, slug: str, into: str, source: WriteTarget, target: WriteTarget) -> ConsolidationPlan:
-    """What a consolidation would do; changes nothing."""
+    """Plan a consolidation; changes nothing."""
     if source.home == target.home:
         raise InvalidInput(f"{slug} cannot be consolidated into itself", fields={"slug": slug})
     archive = f"{target.home}/{ARCHIVE}/{slug}"
     for path in (below(source.directory, f"{AGENTS}/{slug}"), below(target.directory, f"{AGENTS}/{into}"), archive):
-        # A link here could lead the archive into what is removed, or out of the repository.
+        # A link could lead the archive into the removed directory, or out of the repository.
         if files.real(path) != path:
-            raise UnsafePath(f"{path} is or lies behind a link, so nothing is archived or removed", fields={"path": path})
+            raise UnsafePath(f"{path} is a link or behind one; nothing was archived or removed", fields={"path": path})
     interrupted = files.kind(f"{archive}.receipt.json") == FILE and files.kind(source.home) == DIRECTORY
     for name, home in ((slug, source.home), (into, target.home)):
         entries = files.entries(home) or ()
         if not any(candidates(entries, kind)[0] for kind in KINDS) and not (interrupted and name == slug):
-            raise AgentNotFound(f"{home} holds no documents of agent {name!r}", fields={"slug": name, "searched": [home]})
+            raise AgentNotFound(f"{home} has no documents of identity {name!r}", fields={"slug": name, "searched": [home]})
     return ConsolidationPlan(
         slug, into, source.home, archive, f"{archive}.receipt.json", tuple(sorted(_files_below(files, source.home, "")))
     )
 
 
 def apply_consolidation(files: WritableLocalFiles, planned: ConsolidationPlan, clock: Clock) -> None:
-    """Archives, writes the receipt, removes. Both directories are held against other writers."""
+    """Archive, write the receipt, then remove; both directories are locked."""
     with files.exclusive(planned.home), files.exclusive(planned.archive.rpartition(f"/{ARCHIVE}/")[0]):
         contents = {name: _file_content(files, f"{planned.home}/{name}") for name in sorted(_files_below(files, planned.home, ""))}
         for name, data in contents.items():
@@ -171,12 +161,12 @@ def apply_consolidation(files: WritableLocalFiles, planned: ConsolidationPlan, c
         _write_receipt(files, planned, hashes, timestamp(clock()))
         for name, expected in hashes.items():
             if hashlib.sha256(_file_content(files, f"{planned.archive}/{name}")).hexdigest() != expected:
-                raise FileError(f"{planned.archive}/{name} does not hold what was archived; nothing was removed")
+                raise FileError(f"{planned.archive}/{name} differs from the archived content; nothing was removed")
         files.remove_tree(planned.home)
 
 
 def _write_receipt(files: WritableLocalFiles, planned: ConsolidationPlan, hashes: dict[str, str], moment: str) -> None:
-    """One receipt for all attempts: a second one adds to it and never forgets a file that is gone by then."""
+    """Write one receipt for all attempts; a later attempt keeps the files of earlier ones."""
     before = files.read(planned.receipt, MAX_FILE_BYTES)
     known = json.loads(before)["files"] if before else {}
     body = {
@@ -193,7 +183,7 @@ def _check_archived(files: LocalFiles, path: str, data: bytes) -> None:
     there = files.read(path, MAX_FILE_BYTES)
     if there is not None and there != data:
         raise AlreadyExists(
-            f"{path} holds something else already; nothing was removed",
+            f"{path} exists with other content; nothing was removed",
             hints=["move the earlier archive away, then try again"],
             fields={"path": path},
         )
@@ -213,23 +203,23 @@ def _files_below(files: LocalFiles, directory: str, below: str) -> Iterator[str]
         elif entry.kind == FILE:
             yield f"{below}{entry.name}"
         else:
-            raise UnsafePath(f"{path} is neither a file nor a directory, so it cannot be archived whole", fields={"path": path})
+            raise UnsafePath(f"{path} is neither a file nor a directory and cannot be archived", fields={"path": path})
 
 
 def _file_content(files: LocalFiles, path: str) -> bytes:
     data = files.read(path, MAX_FILE_BYTES)
     if data is None or len(data) > MAX_FILE_BYTES:
-        raise FileError(f"{path} cannot be archived: it is gone, or larger than {MAX_FILE_BYTES} bytes", fields={"path": path})
+        raise FileError(f"{path} cannot be archived: it is missing or larger than {MAX_FILE_BYTES} bytes", fields={"path": path})
     return data
 
 
 def now() -> datetime:
-    """The real clock."""
+    """The current time."""
     return datetime.now(UTC)
 
 
 class WriteLocation(NamedTuple):
-    """Where a write starts from, and how far up it goes."""
+    """The path that a write starts from, and its scope."""
 
     path: Path = "."
     scope: str = SUBMODULE
@@ -242,20 +232,20 @@ DEFAULT_LOCATION = WriteLocation()
 def journal(
     slug: str, note: Note, where: WriteLocation = DEFAULT_LOCATION, *, clock: Clock = now, files: WritableLocalFiles | None = None
 ) -> tuple[JournalResult, list[Diagnostic]]:
-    """Appends one entry to the agent's agency."""
+    """Append an entry to the identity's agency."""
     at = survey_path(where.path)
     writer = files or WritableLocalFiles()
     agents_dir = None if where.agents_dir is None else os.path.abspath(where.agents_dir)
     target = write_target(writer, at, slug, where.scope, agents_dir)
     found = []
     if agents_dir is not None and not target.used_agents_dir:
-        found.append(diagnostic("agents-dir-unused", target.home, f"the entry goes to {target.home}"))
+        found.append(diagnostic("agents-dir-unused", target.home, f"the entry is written to {target.home}"))
     done = append_note(writer, target, slug, note, signature=_journal_signature(where.path, slug), clock=clock)
     return done, found
 
 
 def _journal_signature(path: Path, slug: str) -> str:
-    """Signing must not fail because a profile cannot be read: the journal is where trouble gets written down."""
+    """The signature of the identity; an unreadable profile must not prevent journaling."""
     try:
         return auto_signature(lineage(path, slug).profile().document, slug)
     except CliaError:
@@ -265,7 +255,7 @@ def _journal_signature(path: Path, slug: str) -> str:
 def transfer(
     slug: str, to: Path, selectors: Sequence[str], where: WriteLocation = DEFAULT_LOCATION, *, apply: bool, clock: Clock = now
 ) -> tuple[TransferPlan, tuple[dict[str, Any], ...]]:
-    """Copies entries up; without ``apply`` only says which."""
+    """Copy entries to an enclosing directory; without ``apply`` only plan it."""
     at = survey_path(where.path)
     files = WritableLocalFiles()
     source = write_target(files, at, slug, where.scope)
@@ -278,7 +268,7 @@ def transfer(
 def consolidate(
     slug: str, into: str, where: WriteLocation = DEFAULT_LOCATION, *, apply: bool, clock: Clock = now
 ) -> ConsolidationPlan:
-    """Archives ``slug`` inside ``into`` and removes it; without ``apply`` only says what would happen."""
+    """Archive ``slug`` inside ``into`` and remove it; without ``apply`` only plan it."""
     at = survey_path(where.path)
     files = WritableLocalFiles()
     source = write_target(files, at, slug, where.scope)
@@ -289,15 +279,15 @@ def consolidate(
     return planned
 
 
-def init(slug: str, wishes: NewIdentity, where: WriteLocation = DEFAULT_LOCATION, *, clock: Clock = now) -> list[str]:
-    """Scaffolds an agent; it inherits the root directives where there are some and nothing else is wished."""
+def init(slug: str, content: NewIdentity, where: WriteLocation = DEFAULT_LOCATION, *, clock: Clock = now) -> list[str]:
+    """Create an identity; by default it inherits the root directives if they exist."""
     at = survey_path(where.path)
     files = WritableLocalFiles()
     agents_dir = None if where.agents_dir is None else os.path.abspath(where.agents_dir)
     target = write_target(files, at, slug, where.scope, agents_dir)
-    if not wishes.inherits and slug != ROOT:
-        wishes = wishes._replace(inherits=_default_inherits(files, at))
-    return scaffold(files, target, slug, wishes, clock)
+    if not content.inherits and slug != ROOT:
+        content = content._replace(inherits=_default_inherits(files, at))
+    return scaffold(files, target, slug, content, clock)
 
 
 def _default_inherits(files: WritableLocalFiles, at: WorkingPath) -> list[str]:

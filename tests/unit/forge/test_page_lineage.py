@@ -108,12 +108,12 @@ def test_every_value_of_the_tree_leads_to_its_story(forge: OpenForge) -> None:
 
 def test_the_story_of_a_value(forge: OpenForge) -> None:
     title = told(forge, "/title")
-    assert "last-non-empty : the most local value that is not empty wins" in title
+    assert "last-non-empty : the innermost non-empty value wins" in title
     winner, shadowed = title.split("Shadowed")
     assert ".clia/agents/scout/repo.agent.triad.json:2" in winner
-    assert re.search(r"1 \.\./\.clia/agents/scout/\S+:2 /title \w+ less local Scout ", shadowed)
+    assert re.search(r"1 \.\./\.clia/agents/scout/\S+:2 /title \w+ overridden Scout ", shadowed)
     assert re.search(r"2 \.clia/agents/scout/repo\.agent\.triad\.json:\d+ /purpose \w+ empty", told(forge, "/purpose"))
-    assert "no file gave it: the slug that was asked for" in told(forge, "/slug")
+    assert "no file gave it: the requested slug" in told(forge, "/slug")
     assert "no single one" in told(forge, "/guardrails")
     assert told(forge, "/guardrails").count("/guardrails/0") == 2
     assert "each field has its own rule" in told(forge, "")

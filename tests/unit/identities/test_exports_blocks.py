@@ -75,10 +75,10 @@ def test_each_agent_has_its_own_block() -> None:
         (BEGIN + b"\n" + END + b"\n" + BEGIN + b"\n" + END + b"\n", "line 3 begins a second block"),
         (BEGIN + b"\n<!-- clia:begin cook -->\n<!-- clia:end cook -->\n" + END, "inside that of scout"),
         (BEGIN + b"\n<!-- clia:end cook -->\n", "ends a block of cook"),
-        (b"<!-- clia:begin scout\n" + END + b"\n", "line 1 holds part"),
-        (b"  " + BEGIN + b"\n" + END + b"\n", "line 1 holds part"),
-        (b"<!-- clia:begin Scout -->\n", "line 1 holds part"),
-        (b"<!--clia:end scout-->\n", "line 1 holds part"),
+        (b"<!-- clia:begin scout\n" + END + b"\n", "line 1 contains part"),
+        (b"  " + BEGIN + b"\n" + END + b"\n", "line 1 contains part"),
+        (b"<!-- clia:begin Scout -->\n", "line 1 contains part"),
+        (b"<!--clia:end scout-->\n", "line 1 contains part"),
     ],
 )
 def test_damaged_markers_are_refused_with_the_line(data: bytes, problem: str) -> None:

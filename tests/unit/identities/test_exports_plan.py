@@ -88,7 +88,7 @@ def test_a_whole_file_that_is_not_listed_is_refused_even_by_force(tree: Tree, pa
     tree.write(path, "mine\n")
     for force in (False, True):
         error = refused(tree, force=force)
-        assert error.message.startswith(f"{path} exists and is not clia's")
+        assert error.message.startswith(f"{path} exists and is not listed")
 
 
 def test_a_listed_file_edited_by_hand_is_refused_with_a_hint_and_rewritten_by_force(tree: Tree) -> None:
@@ -176,7 +176,7 @@ def test_damaged_markers_are_refused(tree: Tree, name: str) -> None:
     agent(tree)
     tree.write(name, "text\n<!-- clia:begin scout -->\nlost its end\n")
     error = refused(tree)
-    assert error.message.startswith(f"{name} has damaged markers: the block of scout that begins in line 2 does not end")
+    assert error.message.startswith(f"{name} has damaged markers: the block of scout that begins on line 2 does not end")
 
 
 def test_a_file_that_is_not_utf8_is_refused(tree: Tree) -> None:
@@ -195,7 +195,7 @@ def test_a_directory_in_the_place_of_a_target_is_refused(tree: Tree, path: str) 
 def test_a_file_in_the_place_of_a_parent_directory_is_refused_before_the_first_write(tree: Tree) -> None:
     agent(tree)
     tree.write(".cursor", "a file")
-    assert refused(tree).message == ".cursor/rules/scout.mdc cannot be made: .cursor is not a directory"
+    assert refused(tree).message == ".cursor/rules/scout.mdc cannot be created: .cursor is not a directory"
 
 
 def test_a_file_too_large_to_edit_is_refused(tree: Tree) -> None:
@@ -345,10 +345,10 @@ def test_a_file_longer_than_a_tool_reads_is_warned_about(tree: Tree) -> None:
 def test_without_a_repository_the_output_root_must_be_named(tree: Tree) -> None:
     tree.agent("", title="Scout")
     before = tree.snapshot()
-    with pytest.raises(NotFound, match="no repository encloses") as caught:
+    with pytest.raises(NotFound, match="is not inside a repository") as caught:
         run(tree)
     assert any("--output-root" in hint for hint in caught.value.hints)
-    with pytest.raises(NotFound, match="is no directory"):
+    with pytest.raises(NotFound, match="is not a directory"):
         export(clia.lineage(tree.path(), "scout"), ALL, output_root=tree.path("nowhere"))
     assert tree.snapshot() == before
     tree.directory("out")

@@ -154,7 +154,7 @@ def test_mirrors_are_no_input_to_lineage(repository: Tree) -> None:
 def test_a_page_without_the_mark_is_not_overwritten_and_stops_the_others(repository: Tree) -> None:
     repository.write(f"{GENERATED}/{PAGES[1]}", "my notes\n")
     error = refused(repository, NotAllowed)
-    assert "lacks clia's mark" in error.message
+    assert "has no generated mark" in error.message
     assert not (repository.root / GENERATED / PAGES[0]).exists()
 
 
@@ -216,7 +216,7 @@ def test_a_malformed_document_in_an_outer_layer_stops_merged_pages(tree: Tree) -
     inner = type(tree)(tree.repository("inner", as_file=True))
     inner.agent("", title="Scout")
     error = refused(inner, InvalidDocument, merged=True)
-    assert "cannot be read whole" in error.message
+    assert "is incomplete" in error.message
     mirrors(inner.path(), "scout")
 
 
@@ -230,9 +230,9 @@ def test_a_link_that_leaves_the_repository_is_refused(tree: Tree) -> None:
 
 def test_an_agent_that_is_not_here_is_not_found(repository: Tree) -> None:
     repository.repository("sub", as_file=True)
-    with pytest.raises(AgentNotFound, match="agent 'scout' has no documents"):
+    with pytest.raises(AgentNotFound, match="identity 'scout' has no documents"):
         mirrors(repository.path("sub"), "scout")
-    with pytest.raises(AgentNotFound, match="no agent has documents"):
+    with pytest.raises(AgentNotFound, match="no identity has documents"):
         mirrors(repository.path("sub"))
 
 
@@ -248,7 +248,7 @@ def test_without_a_repository_the_agents_own_directory_is_the_place(tree: Tree) 
     tree.directory("plain/below")
     mirrors(tree.path("plain"), "scout")
     assert (tree.root / "plain" / GENERATED / "scout@plain.agent.triad.md").is_file()
-    with pytest.raises(NotFound, match="no repository encloses"):
+    with pytest.raises(NotFound, match="is not inside a repository"):
         mirrors(tree.path("plain/below"), "scout")
 
 

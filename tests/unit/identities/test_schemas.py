@@ -104,7 +104,7 @@ def test_documents_as_they_are_written_are_accepted(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_slug_is_required(kind: str) -> None:
-    assert problems(kind, {"title": "x"}) == [("", "needs slug")]
+    assert problems(kind, {"title": "x"}) == [("", "is missing slug")]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """JSON Schemas (2020-12) of the three documents.
 
-Invariant: ``schema(kind)`` stands alone, every reference inside it, so that an editor or another program can use it as
-it is. What the kinds share is written once, in ``common.schema.json``.
+Invariant: ``schema(kind)`` is self-contained, so that editors and other programs can use it as it is. Shared definitions are in
+``common.schema.json``.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _LONGEST = 200
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The schema of one kind of document, complete in itself."""
+    """The self-contained schema of one kind of document."""
     if kind not in KINDS:
-        raise UnknownKind(f"{kind!r} is no kind of document", hints=[f"one of {', '.join(KINDS)}"], fields={"kind": kind})
+        raise UnknownKind(f"unknown document kind {kind!r}", hints=[f"one of {', '.join(KINDS)}"], fields={"kind": kind})
     own: dict[str, Any] = _local(_load(f"{kind}.schema.json"))
     return {**own, "$defs": {**own.get("$defs", {}), **_load(_COMMON)["$defs"]}}
 
 
 def problems(kind: str, document: Any) -> list[tuple[str, str]]:
-    """(JSON pointer, what is wrong there) for each place that does not follow the schema, in order."""
+    """(JSON pointer, problem) for each violation of the schema, sorted."""
     return sorted({(pointers.join(error.absolute_path), _message(error)) for error in _validator(kind).iter_errors(document)})
 
 
 @cache
 def _validator(kind: str) -> Draft202012Validator:
-    from jsonschema import Draft202012Validator  # 60 ms that only a check needs
+    from jsonschema import Draft202012Validator  # takes 60 ms, needed by checks only
 
     return Draft202012Validator(schema(kind))
 
@@ -49,21 +49,21 @@ def _load(name: str) -> dict[str, Any]:
 
 
 def _local(value: Any) -> Any:
-    """The value with references into the shared file made references into the schema itself."""
+    """The value with references to the shared file replaced by local ones."""
     if isinstance(value, dict):
         return {key: child.removeprefix(_COMMON) if key == "$ref" else _local(child) for key, child in value.items()}
     return [_local(each) for each in value] if isinstance(value, list) else value
 
 
 def _message(error: ValidationError) -> str:
-    """What is wrong, in our words; the document's own text comes in only where it is short."""
+    """A short message; text of the document is included only if it is short."""
     rule: Any = error.validator_value
     if error.validator == "type":
         wanted = [rule] if isinstance(rule, str) else rule
         return f"must be {' or '.join(_TYPES[each] for each in wanted)}, not {type_name(error.instance)}"
     if error.validator == "required":
         instance: Any = error.instance
-        return f"needs {', '.join(name for name in rule if name not in instance)}"
+        return f"is missing {', '.join(name for name in rule if name not in instance)}"
     if error.validator == "enum":
         return f"must be one of {', '.join(str(each) for each in rule if each is not None)}"
     if error.validator == "const":
