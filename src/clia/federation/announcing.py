@@ -57,7 +57,7 @@ SNAPSHOT_EVERY = 256
 """So many statements after a snapshot there is another: whoever comes late has no more than these to read."""
 
 
-class ChainState(NamedTuple):
+class AnnouncedState(NamedTuple):
     """Where our chain to an audience ends, and what it has told so far."""
 
     tip: str | None
@@ -115,17 +115,17 @@ class Announcer:
         told = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS, names.BEHAVIOURS, names.TYPES, names.PEERS)
         return text_digest(repr([self._core.refs.under(each) for each in told]))
 
-    def _is_due(self, state: ChainState, more: int) -> bool:
+    def _is_due(self, state: AnnouncedState, more: int) -> bool:
         return state.since + more >= SNAPSHOT_EVERY or state.at + STATEMENT_SECONDS // 2 <= self._core.now()
 
     def _append(
         self,
         peer: PinnedPeer,
         key: str,
-        state: ChainState,
+        state: AnnouncedState,
         moves: Sequence[tuple[str | None, RefClaim]],
         heads: Sequence[RefClaim] | None,
-    ) -> ChainState:
+    ) -> AnnouncedState:
         core = self._core
         at = core.now()
         seq = state.seq
@@ -143,7 +143,7 @@ class Announcer:
         core.reached("objects-written")
         core.refs.move(names.announce(peer.space), state.tip, tip, "clia: announce")
         core.reached("committed")
-        return ChainState(tip, seq, last, {ref: one for ref, one in claims.items() if one.new is not None}, 0, at, key)
+        return AnnouncedState(tip, seq, last, {ref: one for ref, one in claims.items() if one.new is not None}, 0, at, key)
 
     def _write(self, tip: str | None, token: str, subject: str) -> str:
         core = self._core
@@ -164,7 +164,7 @@ class Announcer:
             state = self.said(peer.space)
             self.show(peer, state.claims, state.tip)
 
-    def said(self, space: str) -> ChainState:
+    def said(self, space: str) -> AnnouncedState:
         """What a chain of ours has told so far."""
         tip = self._core.refs.get(names.announce(space))
         claims: dict[str, RefClaim] = {}
@@ -181,7 +181,7 @@ class Announcer:
             claims = {} if statement.is_snapshot else claims
             claims |= {claim.ref: claim for claim in statement.claims}
         kept = {ref: each for ref, each in claims.items() if each.new is not None}
-        return ChainState(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
+        return AnnouncedState(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
 
     def told(self, space: str) -> set[str]:
         """Every id that an audience was told of late: what the chain names, its own commits, and those of our keys."""
