@@ -1,6 +1,6 @@
-"""``make docs``: the reference pages, made from the code.
+"""Generate the reference pages from the code (``make docs``).
 
-Invariant: the pages depend on the code alone, not on the terminal, the Python version or where the checkout is.
+The pages depend only on the code, not on the terminal, the Python version or the path of the checkout.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ HELP = "-h"
 
 
 def main_program(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(description="Writes docs/reference/ from the code.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a page is stale")
-    parser.add_argument("--directory", type=Path, default=PAGES, help="where the pages are")
+    parser = argparse.ArgumentParser(description="Write docs/reference/ from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
+    parser.add_argument("--directory", type=Path, default=PAGES, help="directory of the pages")
     args = parser.parse_args(words)
     pages = {name: f"{MARK}\n\n{make().strip()}\n" for name, (_, make) in CONTENTS.items()}
     pages["index.md"] = f"{MARK}\n\n{index().strip()}\n"
@@ -71,7 +71,7 @@ def index() -> str:
     listed = "\n".join(f"- [{title}]({name})" for name, (title, _) in CONTENTS.items())
     return page(
         "# Reference",
-        f"Made from the code of clia {clia.__version__}. It is complete, and says nothing twice.",
+        f"Generated from the code of clia {clia.__version__}.",
         listed,
         "Written by hand: the [operator's configuration](../configuration.md).",
     )
@@ -86,10 +86,10 @@ def commands() -> str:
         "# Commands",
         f"`clia` and `clia-agent-cli` are the same program. `{HELP}` or `--help` after any command prints its options, "
         "`clia --version` the version.",
-        "Standard output carries the answer, standard error everything else. With `--json` the answer is one JSON value, and "
+        "Results go to standard output, everything else to standard error. With `--json` the result is one JSON value, and "
         "each [diagnostic](json.md#diagnostic) is a JSON line on standard error. `NO_COLOR` turns colours off.",
-        "Exit codes: 0 done, 1 refused or findings, 2 bad input. A read that meets a document it cannot use prints what it could "
-        "merge, and exits 2. More on the [page of errors](errors.md#exit-codes).",
+        "Exit codes: 0 done, 1 refused or findings, 2 bad input. If a document cannot be used, a read prints what it could "
+        "merge and exits with 2. See [exit codes](errors.md#exit-codes).",
         *_group_sections(parser, registry.TREE),
     )
 
@@ -177,11 +177,11 @@ def agent_programs() -> str:
     return page(
         "# A program for each agent",
         "A program for one agent, here `cadence`, has the commands below. Each takes the options of the "
-        "[command of that name](commands.md) and needs no `--slug`; `--agent-slug` overrides the agent.",
-        table(("command", "what it gives"), rows),
-        "There are two ways to get one:\n\n"
-        '- a link to the installed program: `ln -s "$(command -v clia)" cadence-agent-cli`. The name decides.\n'
-        '- an entry point of your own package: `cadence-agent-cli = "yours:run"`, where `yours.py` says '
+        "[command with that name](commands.md) and needs no `--slug`; `--agent-slug` overrides the agent.",
+        table(("command", "result"), rows),
+        "There are two ways to create one:\n\n"
+        '- a symbolic link to the installed program: `ln -s "$(command -v clia)" cadence-agent-cli`. The name selects the agent.\n'
+        '- an entry point in your own package: `cadence-agent-cli = "yours:run"`, where `yours.py` has '
         '`run = clia.agent_cli("cadence")`.',
     )
 
@@ -195,9 +195,9 @@ def documents_page() -> str:
     parts = [
         "# Documents",
         (
-            "A triad is three JSON documents in `.clia/agents/<slug>/`. Only `slug` must be there. Unknown keys are kept, and null "
-            "means the same as a missing key. `clia agents schema` prints the JSON Schemas that these tables are made from. The "
-            "[rules](merging.md) say how each field merges."
+            "A triad is three JSON documents in `.clia/agents/<slug>/`. Only `slug` is required. Unknown keys are kept, and null "
+            "means the same as a missing key. `clia agents schema` prints the JSON Schemas that these tables are generated "
+            "from. See the [merge rules](merging.md) for how each field merges."
         ),
         "## Fields of all three",
         _fields(shapes["triad"], merged=True),
@@ -209,7 +209,7 @@ def documents_page() -> str:
             f"{about[:1].upper()}{about[1:].replace('(', '(`').replace(')', '`)')}.",
             _fields(each, merged=True),
         ]
-    parts += ["## Shapes", "What stands in those fields. Where an item has nothing but a name, the string alone will do."]
+    parts += ["## Shapes", "The types of those fields. If an item has only a name, a string is enough."]
     for name in sorted(shapes):
         if "properties" in shapes[name] and name != "triad":
             base = f"An {_type(shapes[name])} that also has:" if "$ref" in shapes[name] else ""
@@ -256,15 +256,15 @@ def merging() -> str:
     always = [(kind, ", ".join(code(each) for each in fields)) for kind, fields in merge_rules.ALWAYS.items()]
     return page(
         "# Merge rules",
-        "The table that merging and `clia agents explain` work from. Layers come in order: outermost first, an inherited document "
-        "just before the one that names it. Why it is so: [how lineage works](../explanation/lineage.md).",
-        table(("field", "rule", "must be", "what it does"), rows),
-        'Empty is: missing, null, `""`, only blanks, or a list or object of nothing else. `false` and `0` are values. A value of '
-        "the wrong type is left out and reported (`wrong-type`); a single string or object where a list is meant is read as a list "
-        "of one (`scalar-for-list`).",
-        "A merged document always has these fields, null if no layer provides a value:",
+        "The table that merging and `clia agents explain` use. Layers are ordered: outermost first, an inherited document "
+        "just before the one that names it. For the reasons see [how lineage works](../explanation/lineage.md).",
+        table(("field", "rule", "must be", "effect"), rows),
+        'Empty means: missing, null, `""`, only blanks, or a list or object of nothing else. `false` and `0` are values. A value '
+        "of the wrong type is left out and reported (`wrong-type`); a single string or object in place of a list is read as a "
+        "list of one (`scalar-for-list`).",
+        "A merged document always has these fields, null if no layer has a value:",
         table(("document", "fields"), always),
-        "A merged agent document also has `waivedGuardrails` where an operator waived one.",
+        "A merged agent document also has `waivedGuardrails` if an operator approved a waiver.",
     )
 
 
@@ -272,10 +272,10 @@ def diagnostics_page() -> str:
     rows = [(code(each.name), each.severity, prose(each.title), prose(each.hint)) for each in diagnostics.CODES.values()]
     return page(
         "# Diagnostics",
-        "Everything that clia can say about documents. Reading reports what it met; `clia agents lint` reports all of them. An "
-        "`error` makes reads exit 2 and checks exit 1; a `warning` fails only `lint --strict`. The JSON form is on the "
-        "[page of JSON shapes](json.md#diagnostic).",
-        table(("code", "severity", "what it means", "what to do"), rows),
+        "All diagnostics about documents. A read reports those of the documents it uses; `clia agents lint` reports all. An "
+        "`error` makes reads exit with 2 and checks with 1; a `warning` fails only `lint --strict`. For the JSON form see "
+        "[JSON shapes](json.md#diagnostic).",
+        table(("code", "severity", "meaning", "what to do"), rows),
     )
 
 
@@ -295,18 +295,18 @@ def errors_page() -> str:
             ("code", "meaning"),
             [
                 (str(main.DONE), "done"),
-                (str(main.REFUSED), "refused, or a check found something; also when the system refuses, or clia has a bug"),
-                (str(main.BAD_INPUT), "bad input: what was asked for or read cannot be used, or does not exist"),
-                (str(ask.NOT_ANSWERED), "`ask --wait`: the answer did not come in time, or the question was cancelled"),
+                (str(main.REFUSED), "refused, or a check has findings; also a system error, or a bug in clia"),
+                (str(main.BAD_INPUT), "bad input: an argument or a file is invalid or does not exist"),
+                (str(ask.NOT_ANSWERED), "`ask --wait`: no answer in time, or the question was cancelled"),
                 ("130", "interrupted"),
             ],
         ),
         "## The tree",
-        "The classes of `clia.errors`, each with its code and exit code. Some belong to parts that are still to come.",
+        "The classes of `clia.errors`, each with its code and exit code.",
         "\n".join(lines),
         "`Suspended` and `Cancelled` are control flow: they derive from `BaseException`.",
         "## Codes",
-        "More precise codes that errors of those classes carry:",
+        "More specific codes of these classes:",
         table(("code", "class", "exit"), rows),
     )
 
@@ -320,7 +320,7 @@ def _tree(kind: type[errors.CliaError], depth: int) -> Iterator[str]:
 
 
 def _exit(error: errors.CliaError) -> int:
-    """What the program does with an error: asked of the program itself."""
+    """The exit code of the program for an error."""
 
     def fail() -> int:
         raise error
@@ -330,7 +330,7 @@ def _exit(error: errors.CliaError) -> int:
 
 
 def _codes() -> set[tuple[str, str]]:
-    """(code, class) of each error that is raised with a code of its own."""
+    """(code, class) of each error that is raised with its own code."""
     found = {(name, errors.StoreError.__name__) for name, _ in sqlite_store._REFUSALS.values()}  # noqa: SLF001  # their table
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -341,7 +341,7 @@ def _codes() -> set[tuple[str, str]]:
 
 
 def _raised(function: ast.expr) -> str | None:
-    """The class of the errors that a call makes, if it makes any."""
+    """The error class that a call constructs, or None."""
     if isinstance(function, ast.Attribute) and function.attr == "error":  # the PostgreSQL store has a method for its own
         return errors.StoreError.__name__
     return function.id if isinstance(function, ast.Name) and hasattr(errors, function.id) else None
@@ -352,27 +352,27 @@ def _raised(function: ast.expr) -> str | None:
 
 def files() -> str:
     agents, home = contexts.AGENTS, f"{contexts.AGENTS}/<slug>"
-    read = [(f"{home}/*.{kind}.triad.json", f"the {kind} document; of several, the first by name") for kind in contexts.KINDS]
+    read = [(f"{home}/*.{kind}.triad.json", f"the {kind} document; the first by name") for kind in contexts.KINDS]
     read += [
-        (f"{home}/*.{{{','.join(contexts.KINDS)}}}.json", "the old names, where no `.triad` name of that kind is there"),
+        (f"{home}/*.{{{','.join(contexts.KINDS)}}}.json", "the old names, if there is no `.triad` name of that kind"),
         (f"{agents}/root/", "the root directives, at the outermost repository root that has them"),
-        (f"{agents}/_*", "reserved, as `templates`: no agents"),
-        (".git", "a folder or a file: marks a repository root; for lineage never opened"),
+        (f"{agents}/_*", "reserved, such as `templates`: not agents"),
+        (".git", "a folder or a file: marks a repository root; lineage does not read it"),
         (".gitmodules", "which directories are submodules"),
     ]
     written = [
-        (f"{home}/<slug>@<directory>.agency.triad.json", "`journal`, `transfer`: the agency, where none is there yet"),
+        (f"{home}/<slug>@<directory>.agency.triad.json", "`journal`, `transfer`: the agency document, if there is none"),
         (f"{home}/<slug>@<directory>.*.triad.json", "`init`: the three documents"),
-        (f"{home}/{mirrors.GENERATED}/*.md", "`mirrors`: files that carry the generated mark"),
+        (f"{home}/{mirrors.GENERATED}/*.md", "`mirrors`: files with the generated mark"),
         (f"{home}/receipts/transfer-*.json", "`transfer --apply`: what was copied, and from where"),
         (f"{home}/{contexts.ARCHIVE}/<other>/", "`consolidate --apply`: the archive, and `<other>.receipt.json` beside it"),
         *(
             (each.path.format(slug="<slug>"), f"`export --to {name}`{'' if each.whole else ': a managed block'}")
             for name, each in export_formats.FORMATS.items()
         ),
-        (export_plan.MANIFEST_PATH, "`export`: which whole files are clia's own"),
+        (export_plan.MANIFEST_PATH, "`export`: the whole files that clia owns"),
         (".git/clia/", "the [store and the locks](space.md#files) of a space"),
-        (f"{local_files._TEMPORARY}*", "a write under way; one that a killed process left is swept by the next writer"),  # noqa: SLF001  # its name
+        (f"{local_files._TEMPORARY}*", "a write in progress; the next writer removes those of killed processes"),  # noqa: SLF001  # its name
     ]
     limits = [
         ("a document", f"{documents.MAX_BYTES // 1024**2} MiB, {documents.MAX_DEPTH} levels"),
@@ -382,35 +382,35 @@ def files() -> str:
     ]
     variables = [
         ("NO_COLOR", "no colours; `FORCE_COLOR` the opposite"),
-        ("COLUMNS", "how wide output for people is"),
-        ("GITHUB_WORKSPACE", "`lint --format github`: what paths are relative to"),
-        ("CLIA_STORE", "the address of the [store](space.md#settings), over `clia.store`"),
-        ("CLIA_CONFIG", "the operator's configuration, over `.git/clia/config.toml`"),
-        ("CLIA_AGENT", "which agent a tool is, for its [hooks](../how-to/hooks.md) and for `clia mcp`; `clia run` sets it"),
-        ("CLIA_FORGE", "where people answer questions: the address of the forge that `clia mcp` points to"),
+        ("COLUMNS", "width of the output for people"),
+        ("GITHUB_WORKSPACE", "`lint --format github`: base of relative paths"),
+        ("CLIA_STORE", "address of the [store](space.md#settings); overrides `clia.store`"),
+        ("CLIA_CONFIG", "the operator's configuration; overrides `.git/clia/config.toml`"),
+        ("CLIA_AGENT", "the agent of a tool, for its [hooks](../how-to/hooks.md) and for `clia mcp`; `clia run` sets it"),
+        ("CLIA_FORGE", "address of the forge to which `clia mcp` refers people"),
         ("CLIA_HOOK_INGEST", "`off`: hooks do not start `clia ingest`"),
-        ("XDG_STATE_HOME", "where events of a read-only repository wait; `HOME` without it"),
-        ("GIT_COMMITTER_NAME", "with `GIT_COMMITTER_EMAIL`: who is accountable, over `user.name` and `user.email`"),
-        ("CLIA_DEBUG", "shows the traceback of a bug in clia"),
+        ("XDG_STATE_HOME", "where events of a read-only repository are kept (default: below `HOME`)"),
+        ("GIT_COMMITTER_NAME", "with `GIT_COMMITTER_EMAIL`: the accountable person; overrides `user.name` and `user.email`"),
+        ("CLIA_DEBUG", "show the traceback of a bug in clia"),
     ]
     return page(
         "# Files, limits, environment",
-        "Paths are below a directory that encloses the working path (read) or below the target (written).",
+        "Paths are relative to a directory that encloses the working path (read) or to the target (written).",
         "## Read",
-        table(("path", "what it is"), [(code(path), what) for path, what in read]),
-        "A read of lineage writes nothing and starts no process. `lint`, `smoke` and `doctor` also ask `git` for the past of a "
-        "repository.",
+        table(("path", "content"), [(code(path), what) for path, what in read]),
+        "Reading lineage writes nothing and starts no process. `lint`, `smoke` and `doctor` also run `git` to read the history "
+        "of a repository.",
         "## Written",
-        table(("path", "by what"), [(code(path), what) for path, what in written]),
-        f"`--write-scope` chooses the target: {', '.join(code(each) for each in journal.SCOPES)}. Mirrors and exports go below "
-        "the nearest repository root, exports below `--output-root` where that is given. Nothing else is ever written in the "
-        "worktree, but what `land` brings to a branch that is checked out.",
+        table(("path", "written by"), [(code(path), what) for path, what in written]),
+        f"`--write-scope` selects the target: {', '.join(code(each) for each in journal.SCOPES)}. Mirrors and exports go below "
+        "the nearest repository root, exports below `--output-root` if given. Nothing else is written in the worktree, except "
+        "by `land` to a branch that is checked out.",
         "## Limits",
-        table(("of what", "limit"), limits),
+        table(("what", "limit"), limits),
         "## Environment",
-        "Only the command line reads it, and `clia.open` and `clia.init` for git and the name of the accountable person, where "
-        "their settings give no `environment` and no `person`.",
-        table(("variable", "what it does"), [(code(name), what) for name, what in variables]),
+        "Only the command line reads it, and `clia.open` and `clia.init` if their settings have no `environment` and no "
+        "`person`: for git and the name of the accountable person.",
+        table(("variable", "effect"), [(code(name), what) for name, what in variables]),
     )
 
 
