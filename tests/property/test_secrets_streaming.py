@@ -159,3 +159,57 @@ def test_a_stream_of_whole_lines_is_redacted_as_each_line_alone(lines: list[str]
     shown, count, _ = stream([f"{line}\n" for line in lines])
     alone = [redact(f"{line}\n") for line in lines]
     assert (shown, count) == ("".join(each.text for each in alone), sum(each.count for each in alone))
+
+
+_CODES = (
+    *("\x1b[31m", "\x1b[0m", "\x1b[m", "\x1b[1;38;5;208m", "\x1b[38:2::1:2:3m", "\x1b[K", "\x1b[0K", "\x1b[2J"),
+    *("\x1b[01;31m\x1b[K", "\x1b(B\x1b[m"),
+)
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;:]*[A-Za-z]|\(B)")
+
+
+@st.composite
+def coloured(draw: st.DrawFn, text: str) -> str:
+    """The text with colour and erase codes at some places, or after every character."""
+    if draw(st.integers(0, 9)) == 0:
+        return "".join(char + draw(st.sampled_from(_CODES)) for char in text)
+    places = draw(st.dictionaries(st.integers(0, len(text)), st.sampled_from(_CODES), max_size=8))
+    for at in sorted(places, reverse=True):
+        text = text[:at] + places[at] + text[at:]
+    return text
+
+
+@given(fakes, ordinary, ordinary, st.data())
+def test_a_coloured_token_does_not_leave_whole_or_cut_anywhere(fake: Fake, before: str, after: str, data: st.DataObject) -> None:
+    text = f"{before}\n{data.draw(coloured(fake.text))} {after}\n"
+    whole = redact(text)
+    assert leaks(fake.secret, _ESCAPES.sub("", whole.text)) == []
+    assert whole.count >= 1
+    assert redact(whole.text) == (whole.text, 0)
+    shown, count, states = stream(data.draw(cuts(text)))
+    assert leaks(fake.secret, _ESCAPES.sub("", shown)) == []
+    assert [state for state in states if leaks(fake.secret, _ESCAPES.sub("", state))] == []
+    assert count >= 1
+    assert _ESCAPES.sub("", shown).endswith(f" {_ESCAPES.sub('', after)}\n")
+
+
+@given(st.sampled_from(PEM_KEYS), ordinary, st.data())
+def test_a_coloured_private_key_does_not_leave(fake: Fake, after: str, data: st.DataObject) -> None:
+    text = f"cat key\n{data.draw(coloured(fake.text))}\ndone\n{after}"
+    for shown in (redact(text).text, stream(data.draw(cuts(text)))[0]):
+        assert leaks(ALNUM + ALNUM, _ESCAPES.sub("", shown)) == []
+        assert shown.endswith(f"\ndone\n{after}")
+
+
+@given(ordinary.flatmap(coloured), st.data())
+def test_coloured_ordinary_text_comes_out_as_it_went_in(text: str, data: st.DataObject) -> None:
+    assert redact(text) == (text, 0)
+    assert stream(data.draw(cuts(text)))[:2] == (text, 0)
+
+
+@given(fakes, st.data())
+def test_every_escape_sequence_of_a_redacted_text_is_kept(fake: Fake, data: st.DataObject) -> None:
+    """A colour that started before or within a secret must end where it ended."""
+    text = f"first {data.draw(coloured(fake.text))} last\n"
+    for shown in (redact(text).text, stream(data.draw(cuts(text)))[0]):
+        assert _ESCAPES.findall(shown) == _ESCAPES.findall(text)

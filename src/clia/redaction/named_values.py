@@ -9,7 +9,7 @@ import re
 from binascii import a2b_base64
 from typing import NamedTuple
 
-from clia.redaction.patterns import ASSIGNED, ASSIGNMENT, compiled
+from clia.redaction.patterns import ARGUMENT, ASSIGNED, ASSIGNMENT, COLUMN, compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from clia.redaction.patterns import SecretPattern
 
 
-HINTS = ("pass", "secret", "token", "key", "pwd")
-_NAME = r"(?P<name>pass(?:word|wd|phrase)?|pwd|secret|key|token)"
-_HEAD = re.compile(rf"{_NAME}(?:{ASSIGNMENT}|(?P<gap>[ \t]{{1,4}}))(?P<quote>\\?[\"'`])?")
+HINTS = ("pass", "secret", "token", "key", "pwd", "_pat")
+_NAME = r"(?P<name>pass(?:word|wd|phrase)?|pwd|secret|key|token|(?<=_)pat)"
+_HEAD = re.compile(rf"{_NAME}(?:{ASSIGNMENT}|(?P<gap>[ \t]{{0,8}}\|[ \t]{{0,8}}|[ \t]{{1,40}}))(?P<quote>\\?[\"'`])?")
 _AT_END = re.compile(rf"{_NAME}\Z")
 _BEFORE_MAX = 48
-_BEFORE_KEY = re.compile(r"(?:api|access|secret|private|auth|encryption|signing|master|account|shared)[_-]?\Z")
+_BEFORE_KEY = re.compile(r"(?:api|access|secret|private|auth|encryption|signing|master|account|shared|hmac)[_-]?\Z")
 _BEFORE_TOKEN = re.compile(
     r"(?:access|auth|refresh|bearer|api|secret|bot|session|security|personal|private|deploy|oauth|git(?:hub|lab)|npm|slack)[_-]?\Z"
 )
+_SECRET_KEYS = frozenset({"client-key-data", "_auth"})
 _LETTER = re.compile(r"[a-z]\Z")
 _FLAG = re.compile(r"--[a-z-]*\Z")
 _MARK = re.compile(r"\[redacted:[a-z0-9-]*\Z")
@@ -55,20 +56,32 @@ def named_values(text: str) -> Iterator[NamedValue]:
             continue
         before = lower[max(0, head.start() - _BEFORE_MAX) : head.start()]
         faint = _faint(head["name"], before)
-        if faint is None or _MARK.search(before) or (head["gap"] and not _FLAG.search(before)):
+        upper = text[head.start() : head.end("name")].isupper()
+        row = _row(head, before, upper=upper)
+        if faint is None or row is None or _MARK.search(before):
             continue
-        row = ASSIGNED[(head["quote"] or "")[:1]]
         value = compiled(row.find).match(text, head.end())
         if value:
             at = value.end()
-            name_end = head.end("name")
-            shell = lower[name_end : head.end()] == "=" and text[head.start() : name_end].isupper()
-            yield NamedValue(value.start(), at, row, faint and not shell, shell)
+            shell = upper and lower[head.end("name") : head.end()] == "="
+            yield NamedValue(value.start(), at, row, faint and (not shell or head["name"] == "pat"), shell)
+
+
+def _row(head: re.Match[str], before: str, *, upper: bool) -> SecretPattern | None:
+    """How the value behind a name is read; None where what follows the name is not its value."""
+    gap, quote = head["gap"], head["quote"]
+    if gap and "|" not in gap and _FLAG.search(before):
+        return ASSIGNED[quote[:1]] if quote else ARGUMENT
+    if gap:
+        return COLUMN if upper and before.endswith("_") and gap != " " and not quote else None
+    return ASSIGNED[(quote or "")[:1]]
 
 
 def secret_name(key: str) -> bool | None:
     """Does a name say that its value is a secret? None: no; True: only faintly, it is often that of something else."""
     lower = lower_case(key)
+    if lower in _SECRET_KEYS:
+        return True
     name = _AT_END.search(lower)
     return _faint(name["name"], lower[: name.start()]) if name else None
 
@@ -80,7 +93,7 @@ def _faint(name: str, before: str) -> bool | None:
         return not _BEFORE_TOKEN.search(before)  # a lexer has tokens too
     if name in {"pass", "pwd"}:
         return None if _LETTER.search(before) else name == "pass"  # compass, a test's pass
-    return False
+    return name == "pat"  # also short for pattern
 
 
 SHORT = 6  # a word of fewer letters, alone in its chunk, may also be a token's middle
@@ -111,6 +124,8 @@ _CODE = _words(
     "the was and not for must should can could will has have with from that your when where which are string bytes undefined new "
     "is in if or a an os re req res ctx cfg opts env str pw def func let var const return pass raise True False None"
 )
+# What a manual says behind a flag.
+_AFTER_FLAG = _words("argument arguments parameter parameters required optional instead protected database variable variables")
 _PLACEHOLDER = re.compile(
     "|".join([*map(re.escape, _STARTS), _SIGNS, r"(?:~|\.{1,2})?/[a-z][a-z0-9._-]{0,23}(?:/|\Z)", r"[0-9]{4}-[0-9]{2}-[0-9]{2}"]),
     re.IGNORECASE | re.ASCII,
@@ -191,6 +206,8 @@ class SecretCandidate(NamedTuple):
 _JUDGES = {
     "user": lambda text: _is_user(text, 16),
     "login": lambda text: len(text) >= 4 and not text.isdigit(),
+    "jwk": lambda text: _DIGIT.search(text) is not None and _CASES.search(text) is not None,
+    "mixed": lambda text: _CASES.search(text) is not None,
     "basic": lambda text: _is_login(text) and b":" in a2b_base64(text[: len(text) // 4 * 4]),
     "random": looks_random,
 }
@@ -209,7 +226,7 @@ def is_secret(value: SecretCandidate) -> bool:
         return _DIGIT.search(text) is not None
     if judged in _JUDGES:
         return _JUDGES[judged](text)
-    if judged not in {"quoted", "plain"}:
+    if judged not in {"quoted", "plain", "argument", "column"}:
         return True
     if _FILE_NAME.fullmatch(text) or (value.faint and not looks_random(text)):
         return False
@@ -217,6 +234,8 @@ def is_secret(value: SecretCandidate) -> bool:
         return len(text) >= 4 and value.after not in {" ", "\t"}  # words in quotes are prose
     if value.shell:
         return len(text) >= 4
+    if judged == "argument" and len(text) >= 8 and text.isalpha() and value.after in {"", "\n", "\r"}:
+        return text.lower() not in _AFTER_FLAG
     code = value.after in {"(", "[", "{", '"', "'", "`"} or _DOTTED.fullmatch(text)
     return len(text) >= 6 and not code and _UNUSUAL.search(text) is not None
 
@@ -226,15 +245,17 @@ def is_secret_so_far(value: SecretCandidate) -> bool:
     text = value.text
     if is_placeholder(text) or _PATH_START.fullmatch(text) or _SIGN_START.fullmatch(text):
         return False
-    if value.judged == "bearer":
+    if value.judged in {"bearer", "mixed"}:
         return _MIXED.search(text) is not None
-    if value.judged == "user":
+    if value.judged == "column":
+        return _UNUSUAL.search(text) is not None
+    if value.judged in {"user", "jwk"}:
         return len(text) >= 6 and _CASES.search(text) is not None and _DIGIT.search(text) is not None
     if value.judged == "basic":
         return _is_login(text)
     if value.judged == "login" and text.isdigit():
         return False
-    if value.judged == "plain" and not value.shell and _may_be_code(text):
+    if value.judged in {"plain", "argument"} and not value.shell and _may_be_code(text):
         return False
     return text.lower() not in _BEGUN and not (value.faint and len(text) < 6)
 

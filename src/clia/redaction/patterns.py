@@ -119,6 +119,7 @@ _TOKENS = (
     _token("planetscale-token", "pscale_", "pscale_(?:tkn|pw|oauth)_", "A-Za-z0-9_.-", 32),
     _token("supabase-key", "sbp_ sb_secret_", "(?:sbp_|sb_secret_)", _DASHED, 30, early=_WEAK),
     _token("atlassian-token", "ATATT3 ATBB", "(?:ATATT3|ATBB)", "A-Za-z0-9_=-", 30, early=_WEAK),
+    _token("clia-token", "clia_", "clia_", _DASHED, 43, exact=43)._replace(value="mixed"),  # clia_http_requests is a metric
     _token("age-key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1", "A-Z0-9", 50, exact=58),
 )
 
@@ -190,6 +191,51 @@ _SHAPES = (
         rf"{_BEFORE_DASHED}(?P<s>v1\.0-(?P<b>[a-f0-9]{{6,24}}+(?:-[A-Za-z0-9_-]*+)?))",
         "[A-Za-z0-9_-]*+",
         full=r"v1\.0-[a-f0-9]{24}-[a-f0-9]{100}.*",
+    ),
+    SecretPattern(
+        "clia-login",
+        "clia-token",
+        ("/login?key=",),
+        r"/login\?key=(?P<s>(?P<b>[A-Za-z0-9_-]++))",
+        "[A-Za-z0-9_-]*+",
+        least=20,
+        value="value",
+    ),
+    SecretPattern(
+        "terraform-token",
+        "terraform-token",
+        (".atlasv1.",),
+        rf"{_BEFORE}(?P<s>[A-Za-z0-9]{{14}}\.atlasv1\.(?P<b>[A-Za-z0-9_-]++))",
+        "[A-Za-z0-9_-]*+",
+        least=40,
+    ),
+    SecretPattern(
+        "kubernetes-key",
+        "kubernetes-key",
+        ("client-key-data",),
+        r"client-key-data\\?[\"']?\s{0,4}:\s{0,4}\\?[\"']?(?P<s>(?P<b>[A-Za-z0-9+/=]++))",
+        "[A-Za-z0-9+/=]*+",
+        least=40,
+        value="value",
+    ),
+    # The private members of a JSON Web Key; the one of a symmetric key only where the text says that it is one.
+    SecretPattern(
+        "jwk",
+        "jwk",
+        tuple(f'"{name}{end}' for name in ("d", "dp", "dq", "p", "q", "qi") for end in ('"', '\\"')),
+        r"(?<![\w\\])\\?\"(?:d[pq]?|p|qi?)\\?\"\s{0,4}:\s{0,4}\\?\"(?P<s>(?P<b>[A-Za-z0-9_-]++))",
+        "[A-Za-z0-9_-]*+",
+        least=40,
+        value="jwk",
+    ),
+    SecretPattern(
+        "jwk-symmetric",
+        "jwk",
+        ('"oct"', '"oct\\"'),
+        r"\"k\\?\"\s{0,4}:\s{0,4}\\?\"(?P<s>(?P<b>[A-Za-z0-9_-]++))",
+        "[A-Za-z0-9_-]*+",
+        least=20,
+        value="jwk",
     ),
     SecretPattern(
         "slack-webhook",
@@ -264,6 +310,12 @@ _USER = "[A-Za-z0-9_~%-]"  # no dot: what stands before a dot is a host
 _GAP = r"[ \t]++(?:\\\n[ \t]*+)?"
 _CURL_USER = r"(?:-[A-Za-z]{0,8}u|--(?:proxy-)?user)[ \t=]{0,4}[\"']?"
 
+_ARGUMENT, _ARGUMENT_REST = r"[\"']?(?P<s>(?P<b>[^\s\"'\\]++))", r"[^\s\"'\\]*+"
+_XML_HINTS = ("ssword>", "SSWORD>", "ssphrase>", "ssPhrase>", "sswd>")
+_XML_TAG = r"(?ai:<[a-z0-9:._-]{0,32}(?:password|passphrase|passwd)>)(?![@/:])"
+_XML_TEXT = r"(?P<s>(?P<b>[^<>\s]{1,1024}+))"
+_XML_REST = r"[^<>\s]*+"
+
 _CONTEXTS = (
     _context("twilio-key", "SK", "twilio|api_?key|sid|auth|user", f"(?P<s>SK{_HEX_32})", "[a-f0-9]*+", 32),
     _context("mailgun-key", "key-", "mailgun|api", f"(?P<s>key-{_HEX_32})", "[a-f0-9]*+", 32),
@@ -335,6 +387,51 @@ _CONTEXTS = (
         r"[^\s\"'\\]*+",
         value="login",
     ),
+    # Passwords in arguments of commands: `-p` means something else to most other commands.
+    SecretPattern(
+        "sshpass",
+        "assigned",
+        ("sshpass",),
+        rf"(?<![A-Za-z])sshpass{_GAP}-p[ \t]{{0,4}}{_ARGUMENT}",
+        _ARGUMENT_REST,
+        value="value",
+    ),
+    SecretPattern(
+        "mysql-password",
+        "assigned",
+        ("mysql", "mariadb"),
+        rf"(?<![A-Za-z])(?:mysql|mariadb)[a-z-]{{0,16}}+(?:{_GAP}(?!-p|mysql|mariadb)\S++){{0,32}}{_GAP}-p{_ARGUMENT}",
+        _ARGUMENT_REST,
+        value="value",
+    ),
+    SecretPattern(
+        "login-password",
+        "assigned",
+        ("login",),
+        rf"(?<![A-Za-z])login(?:{_GAP}(?!-p[ \t=]|login)\S++){{0,32}}{_GAP}-p[ \t=]{{1,4}}{_ARGUMENT}",
+        _ARGUMENT_REST,
+        value="value",
+    ),
+    SecretPattern("xml-password", "assigned", _XML_HINTS, rf"{_XML_TAG}{_XML_TEXT}<(?:/|\Z)", _XML_REST, value="value"),
+    # Where a chunk ends, the closing tag may still come.
+    SecretPattern(
+        "xml-start",
+        "assigned",
+        _XML_HINTS,
+        rf"{_XML_TAG}{_XML_TEXT}\Z",
+        _XML_REST,
+        least=2000,
+        value="value",
+    ),
+    SecretPattern(
+        "npm-auth",
+        "npm-auth",
+        ("_auth",),
+        rf"(?<![A-Za-z0-9])_auth{ASSIGNMENT}\\?[\"']?(?P<s>(?P<b>[A-Za-z0-9+/]{{4,}}+=*+))",
+        "[A-Za-z0-9+/=]*+",
+        least=8,
+        value="basic",
+    ),
     SecretPattern(
         "docker-auth",
         "docker-auth",
@@ -368,6 +465,11 @@ ASSIGNED = {
     opening: SecretPattern(f"assigned-{name}", "assigned", (), f"{body}+", f"{body}*", value="quoted" if opening else "plain")
     for opening, (name, body) in _BODIES.items()
 }
+ARGUMENT, COLUMN = (
+    SecretPattern(f"assigned-{judge}", "assigned", (), f"{_BODIES[''][1]}+", f"{_BODIES[''][1]}*", value=judge)
+    for judge in ("argument", "column")
+)
+"""What follows a flag (``--password VALUE``), and what stands beside a name in a table (``DB_PASSWORD    VALUE``)."""
 
 
 def _by_hint(rows: tuple[SecretPattern, ...]) -> tuple[tuple[str, tuple[SecretPattern, ...]], ...]:
@@ -379,5 +481,7 @@ def _by_hint(rows: tuple[SecretPattern, ...]) -> tuple[tuple[str, tuple[SecretPa
 
 
 # In order: of two rows for one place the first names the kind.
-ROWS = {row.name: row for row in (*_TOKENS, *_SHAPES, *_CONTEXTS, *ASSIGNED.values())}
+ROWS = {row.name: row for row in (*_TOKENS, *_SHAPES, *_CONTEXTS, *ASSIGNED.values(), ARGUMENT, COLUMN)}
 HINTS = _by_hint((*_TOKENS, *_SHAPES, *_CONTEXTS))
+TOKEN_HEAD = "|".join([*(row.name.partition(":")[2] for row in _TOKENS), "A(?:KI|SI|BI|CC)A", "eyJ", r"SG\.", r"v1\.0-"])
+"""What the tokens that are known by their first characters start with."""

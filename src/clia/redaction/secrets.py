@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from clia.redaction.escapes import ESC, ColouredText, incomplete_escape, shortened
 from clia.redaction.named_values import HINTS as NAME_HINTS
 from clia.redaction.named_values import (
     SHORT,
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
 MARK = "[redacted:{kind}]"
 _MARKS = re.compile(r"\[redacted:[a-z0-9-]+\]")
 _TAIL_MAX = 256  # longer than any name, user or prefix that makes what follows it a secret
+_COLOURED_TAIL_MAX = 4 * _TAIL_MAX  # with the shortest sequence after each character
 _WHOLE = " whole"
 # Shorter ones are more likely cut in two; what is in quotes goes on until they close.
 _WHOLE_LEAST = {"": 8, "credential": 16, "basic": 1 << 30}
 _FLAG = re.compile(r"--?[A-Za-z][A-Za-z_-]*")
+_JWK_PRIVATE = frozenset({"d", "p", "q", "dp", "dq", "qi", "k"})
 _ORDER = {name: index for index, name in enumerate((PEM, *ROWS))}
 
 
@@ -69,15 +72,25 @@ START = RedactionState("", "")
 
 
 def redact(text: str) -> Redacted:
-    """A whole text, nothing before or after it."""
+    """Redact a whole text, with nothing before or after it."""
+    if ESC in text:
+        return _redact_coloured(text)
     spans = _spans(text, cut=False)
     return _replace(text, spans, 0) if spans else Redacted(text, 0)
 
 
+def _redact_coloured(text: str) -> Redacted:
+    coloured = ColouredText(text)
+    spans = _apart(_coloured_spans(coloured, cut=False))
+    return _replace(text, spans, 0, coloured) if spans else Redacted(text, 0)
+
+
 def redact_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionState]:
-    """One chunk of a stream, and the state for the next one."""
+    """Redact one chunk of a stream; also return the state for the next chunk."""
     if not text:
         return Redacted("", 0), state
+    if ESC in text or ESC in state.tail:
+        return _redact_coloured_chunk(text, state)
     tail, inside = state
     gone, inside = _swallow(text, inside) if inside else (0, "")
     if gone:
@@ -87,18 +100,62 @@ def redact_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionS
     whole = tail + text
     spans = [span for span in _spans(whole, cut=True) if span.end > len(tail)]
     if tail:
-        # The chunk may go on where the last one ended, or be a text of its own: what is a secret either way is one.
+        # The chunk may continue the last one or be a separate text: a secret in either reading is redacted.
         spans = _apart(spans + [_moved(span, len(tail)) for span in _spans(text, cut=True)])
-    done = _replace(whole, spans, len(tail)) if spans else Redacted(text, 0)
+    redacted = _replace(whole, spans, len(tail)) if spans else Redacted(text, 0)
     if spans and spans[-1].end == len(whole):
-        return done, RedactionState("", spans[-1].inside)
+        return redacted, RedactionState("", spans[-1].inside)
     end = max(whole.rfind("\n") + 1, spans[-1].end if spans else 0, len(whole) - _TAIL_MAX)
-    return done, RedactionState(whole[end:], inside)
+    return redacted, RedactionState(whole[end:], inside)
+
+
+def _redact_coloured_chunk(text: str, state: RedactionState) -> tuple[Redacted, RedactionState]:
+    """As ``redact_chunk``, for a chunk with escape sequences, or one that starts within such a sequence."""
+    tail, inside = state
+    escapes = ""  # of the part that is swallowed: colours must still end where they ended
+    if inside:
+        coloured = ColouredText(tail + text)
+        gone, inside = _swallow(coloured.plain, inside)
+        if gone == len(coloured.plain):
+            shown = coloured.escapes(len(tail), len(coloured.text))
+            return Redacted(shown, 0), RedactionState(incomplete_escape(coloured.text), inside)
+        if gone:
+            _, end = coloured.span(0, gone)
+            escapes, text, tail = coloured.escapes(len(tail), end), coloured.text[end:], ""
+    coloured = ColouredText(tail + text)
+    spans = _coloured_spans(coloured, cut=True)
+    if tail:
+        start = coloured.escape_end(len(tail))
+        spans += [_moved(span, start) for span in _coloured_spans(ColouredText(coloured.text[start:]), cut=True)]
+    spans = _apart([span for span in spans if span.end > len(tail)])
+    redacted = _replace(coloured.text, spans, len(tail), coloured) if spans else Redacted(text, 0)
+    redacted = redacted._replace(text=escapes + redacted.text)
+    after = coloured.text[spans[-1].end :] if spans else coloured.text
+    if spans and not ColouredText(after).plain:
+        return redacted, RedactionState(incomplete_escape(after), spans[-1].inside)
+    return redacted, RedactionState(shortened(after[after.rfind("\n") + 1 :], _COLOURED_TAIL_MAX), inside)
+
+
+def _coloured_spans(coloured: ColouredText, *, cut: bool) -> list[_SecretSpan]:
+    """The secrets of a text with escape sequences, by their place in it."""
+    spans = []
+    for view in (coloured, coloured.with_boundaries()):
+        if view is not None:
+            for span in _spans(view.plain, cut=cut):
+                start, end = view.span(span.start, span.end)
+                spans.append(span._replace(start=start, end=end))
+    return spans
 
 
 def swallowed(text: str, state: RedactionState) -> int:
     """How many characters at the start of this chunk are taken for the rest of the token that the last one ended in."""
-    return _swallow(text, state.inside)[0] if text and state.inside else 0
+    if not text or not state.inside:
+        return 0
+    if ESC not in text and ESC not in state.tail:
+        return _swallow(text, state.inside)[0]
+    coloured = ColouredText(state.tail + text)
+    gone, _ = _swallow(coloured.plain, state.inside)
+    return coloured.span(0, gone)[1] - len(state.tail) if gone else 0
 
 
 def mark(state: RedactionState) -> str:
@@ -148,7 +205,10 @@ def _redact_object(members: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
     total = 0
     for key, value in members.items():
         name, found = redact(key) if isinstance(key, str) else (key, 0)
-        shown, count = _redact_member(key if isinstance(key, str) else "", value)
+        if key in _JWK_PRIVATE and "kty" in members and isinstance(value, str):
+            shown, count = MARK.format(kind="jwk"), int(_MARKS.fullmatch(value) is None)
+        else:
+            shown, count = _redact_member(key if isinstance(key, str) else "", value)
         while found and (name in made or name in members):  # two secret names may not become one
             name += "'"
         made[name] = shown
@@ -157,6 +217,8 @@ def _redact_object(members: dict[Any, Any]) -> tuple[dict[Any, Any], int]:
 
 
 def _is_named_secret(name: str, value: str) -> bool:
+    if ESC in name or ESC in value:
+        name, value = ColouredText(name).plain, ColouredText(value).plain
     faint = secret_name(name)
     if faint is None or not value.strip() or is_placeholder(value):
         return False
@@ -170,7 +232,7 @@ def _spans(text: str, *, cut: bool) -> list[_SecretSpan]:
     rows = [row for hint, hinted in HINTS if hint in text for row in hinted]
     for row in dict.fromkeys(rows):
         spans += _row_spans(row, text, cut=cut)
-    if ("=" in text or ":" in text or "--" in text) and _may_name(text.lower()):
+    if ("=" in text or ":" in text or "--" in text or "_" in text) and _may_name(text.lower()):
         spans += _named_spans(text, cut=cut)
     return _apart(spans) if len(spans) > 1 else spans
 
@@ -210,7 +272,7 @@ def _named_spans(text: str, *, cut: bool) -> list[_SecretSpan]:
         whole = is_secret(value)
         if is_secret_so_far(value) if cut and end == len(text) else whole:
             # A quote that is not closed yet says that more will come.
-            spans.append(_SecretSpan(start, end, row.name, _inside(row, value.text, whole=whole and row.value == "plain")))
+            spans.append(_SecretSpan(start, end, row.name, _inside(row, value.text, whole=whole and row.value != "quoted")))
     return spans
 
 
@@ -234,11 +296,14 @@ def _wider(first: _SecretSpan, second: _SecretSpan) -> str:
     return max(first.inside, second.inside, key=lambda each: _ORDER.get(each.removesuffix(_WHOLE), 0))
 
 
-def _replace(text: str, spans: list[_SecretSpan], gone: int) -> Redacted:
-    """``text`` from ``gone`` on, a mark in place of each span; what stands before ``gone`` went out earlier."""
-    parts, at = [], gone
+def _replace(text: str, spans: list[_SecretSpan], gone: int, coloured: ColouredText | None = None) -> Redacted:
+    """``text`` from ``gone`` on with a mark for each span, and the span's escape sequences behind the mark."""
+    at = gone if coloured is None else coloured.escape_end(gone)  # a mark must not split a sequence
+    parts = [text[gone:at]]
     for span in spans:
         parts += [text[at : span.start], MARK.format(kind=_kind(span.name))]
+        if coloured is not None:
+            parts.append(coloured.escapes(max(span.start, at), span.end))
         at = span.end
     parts.append(text[at:])
     return Redacted("".join(parts), len(spans))

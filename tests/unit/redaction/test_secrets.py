@@ -130,6 +130,25 @@ ORDINARY = [
     "the --password option, --token is better",
     "The secret: never stop. The key: work.",
     "[redacted:github-token]=abcdef123456",
+    'clia_http_requests_total{route="/"} 12 clia_http_request_seconds_bucket_of_the_slowest_route_2',
+    "GET /login?key=<key> and /login?key=KEY",
+    "client-key-data: <base64> client-key: /etc/kubernetes/admin.key",
+    "self._auth = BasicAuth(user, secret_of(user)); _auth=none; _auth = await login2(request)",
+    "see v1.atlasv1.short and atlasv1",
+    '{"d": "' + HEX[:40] + '", "p": "M12.5 3.25L4 5", "q": "what is 2 + 2", "k": "' + ALNUM[:22] + '"}',
+    "postgres://user:<password>@host and <password>${env.PASSWORD}</password> <password></password>",
+    "<password>password</password> <username>bob2</username>",
+    "sshpass -p $PASSWORD ssh host; sshpass -f file1 ssh host2",
+    "mysql -u root -p shop2 -h host1; mysql -P 3306 -p",
+    "docker run -p 8080:80 image; docker login -u bob registry.example.org; docker ps -p2",
+    "login from host1 -pid 1234",
+    "tool --password required, --password optional\n--password argument",
+    "DB_PASSWORD    the password of the database",
+    "DB_PASSWORD\tDESCRIPTION",
+    "| DB_PASSWORD | required | string |",
+    "MAX_TOKEN    128000",
+    "FILE_PAT=*.test.py",
+    "name_pat = re.compile(r'[a-z]+2')",
     "password=[redacted:assigned] https://u:[redacted:url-password]@h",
 ]
 
@@ -465,6 +484,32 @@ _HOSTILE = [
         "machine ",
     ),
     *('"auth": "', "8Q~", "a8Q~", "Private-Lines: 1\n", "://aA1", "1//0", f"AKIA{UPPER[:16]},", "_ghp_"),
+    *(
+        "mysql ",
+        "mysql -p",
+        "mysql a -",
+        "docker login ",
+        "login -p ",
+        "sshpass -p ",
+        "<password>",
+        "<a",
+        '"d":"',
+        '"oct""k":"',
+        "_auth=",
+    ),
+    *(
+        "\x1b",
+        "\x1b[",
+        "\x1b[m",
+        "ghp_\x1b[m",
+        "a\x1b[m",
+        "password=\x1b[1m",
+        "\x1b[1;",
+        "client-key-data:",
+        "A_PASSWORD  ",
+        "_pat ",
+    ),
+    *("password |", "_pat ", "_auth=", ".atlasv1.", f"{ALNUM[:14]}.atlasv1.", "clia_", "/login?key=", "hmac_key", "--password a"),
 ]
 
 
@@ -476,3 +521,64 @@ def test_a_long_text_made_to_hurt_comes_to_an_end(unit: str, soak: bool) -> None
     assert redact(done.text).text == done.text
     redact_chunk(f"://u:{text}", START)
     redact_chunk(f"-----BEGIN PRIVATE KEY-----\n{text}", START)
+
+
+def test_private_members_of_a_json_web_key_go() -> None:
+    key = {"kty": "EC", "crv": "P-256", "x": ALNUM[:43], "y": ALNUM[1:44], "d": ALNUM[2:45]}
+    assert redact_value(key) == ({**key, "d": "[redacted:jwk]"}, 1)
+    assert redact_value({**key, "d": "[redacted:jwk]"})[1] == 0
+    assert redact_value({"kty": "oct", "k": "c2hvcnQ"})[0] == {"kty": "oct", "k": "[redacted:jwk]"}
+    assert redact_value({"k": "c2hvcnQ", "d": "M12 3"}) == ({"k": "c2hvcnQ", "d": "M12 3"}, 0)
+
+
+def test_kubernetes_and_npm_members_go() -> None:
+    value = {"client-key-data": ALNUM, "_auth": ALNUM[:24], "GITHUB_PAT": ALNUM[:40], "HMAC_KEY": "correct horse"}
+    assert redact_value(value) == (dict.fromkeys(value, "[redacted:assigned]"), 4)
+    assert redact_value({"_auth": "none", "file_pat": "*.py"})[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            f"a.env:T=\x1b[01;31m\x1b[Kghp_\x1b[m\x1b[K{ALNUM[:36]} x",
+            "a.env:T=\x1b[01;31m\x1b[K[redacted:github-token]\x1b[m\x1b[K x",
+        ),
+        (f"word\x1b[31m{_TOKEN}\x1b[0m x", "word\x1b[31m[redacted:github-token]\x1b[0m x"),
+        (
+            f"word\x1b[31m\x1b[Kghp_{ALNUM[:9]}\x1b[0m{ALNUM[9:36]} x",
+            "word\x1b[31m\x1b[K[redacted:github-token]\x1b[0m x",
+        ),
+        (
+            f'\x1b[34;1m"api_key"\x1b[0m\x1b[1;39m: \x1b[0m\x1b[0;32m"{HEX[:32]}"\x1b[0m',
+            '\x1b[34;1m"api_key"\x1b[0m\x1b[1;39m: \x1b[0m\x1b[0;32m"[redacted:assigned]"\x1b[0m',
+        ),
+        ("pass\x1b[31mword\x1b[0m=hun" + "ter2\x1b[K x", "pass\x1b[31mword\x1b[0m=[redacted:assigned]\x1b[K x"),
+        ("password=hun\x1b(B\x1b[m" + "ter2 x", "password=[redacted:assigned]\x1b(B\x1b[m x"),
+    ],
+    ids=["grep", "within a word", "twice within a word", "jq", "name", "tput"],
+)
+def test_colours_do_not_hide_a_secret_and_are_kept(text: str, shown: str) -> None:
+    assert redact(text) == (shown, 1)
+    assert redact(shown) == (shown, 0)
+    assert redact_value([text])[0] == [shown]
+
+
+def test_a_moved_cursor_ends_a_token() -> None:
+    text = f"ghp_{ALNUM[:20]}\x1b[3;1H{ALNUM[20:36]}"
+    assert redact(text) == (text, 0)
+
+
+def test_an_entry_that_lost_coloured_characters_says_so() -> None:
+    _, _, state = _redact_chunk("glpat-\x1b[1m" + ALNUM[:10] + "\x1b[", None)
+    kept, count, state = _redact_chunk("0m" + ALNUM[10:20] + "\x1b[0m and", list(state))
+    assert (kept, count) == ("[redacted:gitlab-token]0m\x1b[0m and", 1)
+    assert _redact_chunk(" more", list(state))[:2] == (" more", 0)
+
+
+def test_an_escape_sequence_without_end_is_text() -> None:
+    text = "password=\x1b[" + "1;" * 4000
+    state = START
+    for start in range(0, len(text), 50):
+        _, state = redact_chunk(text[start : start + 50], state)
+        assert len("".join(state)) < 2000
