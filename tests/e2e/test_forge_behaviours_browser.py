@@ -110,8 +110,8 @@ def test_everyone_can_read_the_pages_at_any_width_and_in_any_light(stage: Stage)
         _assert_whole(page)
         assert_accessible(page)
         page.emulate_media(color_scheme="light")
-    expect(page.locator("#compared")).to_contain_text("over 99.9 % probable that the later is better")
-    expect(page.locator("#compared")).to_contain_text("the later is shown to be better")
+    expect(page.locator("#compared")).to_contain_text("over 99.9 % likely that the later is better")
+    expect(page.locator("#compared")).to_contain_text("the later is better")
     eve.leave()
 
 
@@ -124,7 +124,7 @@ def test_what_a_version_holds_is_never_more_than_text(stage: Stage) -> None:
         found = page.evaluate("() => [window.pwned, document.querySelectorAll('main img, [onload], a[href^=javascript]').length]")
         assert found == [None, 0], path
         assert "onerror=window.pwned" in page.content(), f"{path} does not show it"
-    expect(page.locator("#unreviewed")).to_contain_text("Not reviewed. An agent proposed it.")
+    expect(page.locator("#unreviewed")).to_contain_text("Not reviewed. Proposed by an agent.")
     ada.leave()
 
 

@@ -135,7 +135,7 @@ def test_a_question_appears_is_decided_by_mouse_and_the_session_goes_on(stage: S
     )
     for each in (page, second, other):
         mark(each)
-        expect(each.get_by_text("Nothing waits for you.")).to_be_visible()
+        expect(each.get_by_text("No pending questions.")).to_be_visible()
     session = stage.space.start("scout", "short", "Shall we ship it?")
     (request,) = session.pending
     for each in (page, second, other):
@@ -169,7 +169,7 @@ def test_what_is_loaded_into_a_page_leaves_its_title_alone(stage: Stage) -> None
     page.add_init_script('document.addEventListener("htmx:finally:swap", () => { window.swapped = true; })')
     page.goto("/s/repo/")
     page.wait_for_function("() => window.swapped")
-    expect(page.locator("#findings")).to_contain_text("nothing is wrong with sessions")
+    expect(page.locator("#findings")).to_contain_text("no session problems found")
     expect(page).to_have_title("(1) Overview · repo · clia")
 
 
@@ -179,7 +179,7 @@ def test_everything_can_be_done_with_the_keyboard(stage: Stage) -> None:
     page = settled(stage.person().tab("/s/repo/inbox"))
     keys = page.keyboard
     keys.press("Tab")
-    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     keys.press("j")
     expect(card(page, first)).to_be_focused()
     keys.press("j")
@@ -340,7 +340,7 @@ def test_several_questions_are_answered_at_once(stage: Stage) -> None:
     several.locator("summary").click()
     several.get_by_label("Why").fill("All of them.")
     several.get_by_role("button", name="no").click()
-    expect(page.get_by_text("What became of 2 answers")).to_be_visible()
+    expect(page.get_by_text("Results of 2 answers")).to_be_visible()
     assert [each.id for each in stage.space.pending()] == [asked[2].id]
     for name in ("scout", "digger"):
         made = stage.decision(name)
@@ -407,7 +407,7 @@ def test_a_viewer_reads_and_cannot_decide(stage: Stage) -> None:
     eve = stage.person("eve")
     eve.expects("status of 403")
     page = settled(eve.tab("/s/repo/inbox"))
-    expect(card(page, request)).to_contain_text("Deciding takes the role decider.")
+    expect(card(page, request)).to_contain_text("You need the decider role to answer.")
     for path in ("inbox", f"inbox/scout/{request.id}", "", "agents/scout", f"sessions/scout/{request.session}", f"commits/{head}"):
         visited(page, f"/s/repo/{path}")
         assert page.locator("main form[method=post]").count() == 0, path
@@ -434,7 +434,7 @@ def test_the_printed_link_logs_in_once_and_logging_out_ends_it(stage: Stage) -> 
     expect(page.get_by_role("banner")).to_contain_text("Ada Lovelace")
     stolen = thief.tab(link)
     stolen.get_by_role("button", name="Log in").click()
-    expect(stolen.get_by_role("alert")).to_contain_text("used already")
+    expect(stolen.get_by_role("alert")).to_contain_text("has been used")
     stolen.goto("/s/repo/inbox")
     expect(stolen).to_have_url(re.compile("/login"))
     (kept,) = [each for each in person.context.cookies() if each["name"] == "clia_login"]
@@ -453,7 +453,7 @@ def test_a_deep_link_leads_to_its_question_also_through_the_login_and_after_it_w
     page = stage.person(None).tab()
     address = f"/s/repo/inbox/scout/{request.id}"
     page.goto(address)
-    page.get_by_label("The key of your login link").fill(users_of(stage.space).login_link("grace"))
+    page.get_by_label("Login key").fill(users_of(stage.space).login_link("grace"))
     page.get_by_role("button", name="Log in").click()
     expect(page).to_have_url(stage.forge.address + address)
     expect(page.locator("[data-request]")).to_have_count(1)

@@ -119,7 +119,7 @@ def test_a_key_opens_what_it_was_pressed_on_though_there_is_news(desk: Desk) -> 
     desk.news(page)
     page.keyboard.up("Space")
     expect(fold).to_have_attribute("open", "")
-    expect(page.locator("#count")).to_contain_text("3 questions")
+    expect(page.locator("#count")).to_contain_text("3 pending questions")
 
 
 def test_what_is_new_comes_with_the_release(desk: Desk) -> None:
@@ -180,7 +180,7 @@ def test_a_part_that_is_loaded_later_is_put_in_after_the_release(desk: Desk) -> 
     page.mouse.up()
     heard(page, "swap")
     assert order(page, "release", "swap") == ["release", "swap"]
-    expect(page.locator("#findings")).to_contain_text("nothing is wrong with sessions")
+    expect(page.locator("#findings")).to_contain_text("no session problems found")
 
 
 def test_the_first_part_that_is_loaded_is_asked_for_as_every_other_one(desk: Desk) -> None:

@@ -213,7 +213,7 @@ def test_a_trace_of_ten_thousand_entries_is_read_in_windows_and_searched(crowd: 
     assert page.evaluate("window.still_here")
     page.get_by_role("searchbox", name="Search").fill("needle")
     page.get_by_role("searchbox", name="Search").press("Enter")
-    expect(page.get_by_role("status").filter(has_text="hit 1 of 1")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="match 1 of 1")).to_be_visible()
     expect(page.locator(f"#e{TRACE - 100}").locator("mark.hit")).to_have_text("needle")
     page.close()
 
@@ -276,7 +276,7 @@ def test_one_gets_from_page_to_page(gallery: Gallery, ada: Person) -> None:
         ("All 3 entries", f"{commit}/trace"),
         ("Graph", "/s/shop/graph"),
         ("session 1", "/s/shop/sessions/lead/1"),
-        ("Answer it in the inbox", "/s/shop/inbox/lead/1.3"),
+        ("Answer in the inbox", "/s/shop/inbox/lead/1.3"),
     ):
         page.get_by_role("banner" if name == "Graph" else "main").get_by_role("link", name=name).first.click()
         expect(page).to_have_url(gallery.address + address)

@@ -1,1 +1,1 @@
-"""The forge: pages and the API for people and programs, over HTTP."""
+"""The forge: web pages and the HTTP API."""

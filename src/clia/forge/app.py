@@ -1,7 +1,7 @@
-"""The forge as one ASGI application.
+"""The ASGI application of the forge.
 
-Invariant: every address is in this one list. Whatever fails on the way is answered in the form of whoever asked: a problem
-document for programs, a page for people; a bug is said to the log and looks like nothing else.
+Invariant: this module lists every route. Errors become a problem document for programs and a page for people. Bugs are logged, and
+the response reveals nothing about them.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).parent / "static"
 _OPEN = ("/login", "/static/", "/healthz")
-"""Where nobody needs to be logged in."""
+"""Paths that need no login."""
 _THREADS = 8
 _PROBE = 2.0
 
 
 def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
     bus, listening, fetching = EventBus(forge), Listening(forge), Fetching(forge)
-    hosted = [Hosted(each) for each in extras]
+    hosted = [Hosted(extra_app) for extra_app in extras]
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
         del app
         async with bus, listening, AsyncExitStack() as stack:
-            for each in hosted:
-                await stack.enter_async_context(each)
+            for extra_app in hosted:
+                await stack.enter_async_context(extra_app)
             yield
 
     app = Starlette(
@@ -70,15 +70,15 @@ def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
             *_routes(),
             *listening.routes(),
             *fetching.routes(),
-            *(Route(path, each, name=each.extra.name) for each in hosted for path in each.extra.paths),
+            *(Route(path, extra_app, name=extra_app.extra.name) for extra_app in hosted for path in extra_app.extra.paths),
         ],
         middleware=[Middleware(Front, forge=forge)],
         exception_handlers={CliaError: _failed, HTTPException: _failed, ClientDisconnect: _gone, Exception: _broken},
         lifespan=life,
     )
     app.state.forge, app.state.event_bus, app.state.listening = forge, bus, listening
-    forge.told_to_stop += [each.stopping for each in hosted]
-    app.router.redirect_slashes = False  # it would send people to whatever host a request names
+    forge.told_to_stop += [extra_app.stopping for extra_app in hosted]
+    app.router.redirect_slashes = False  # redirects would trust the Host header
     return Guard(app, forge.options)
 
 
@@ -101,7 +101,7 @@ def _routes() -> list[BaseRoute]:
 
 
 class Front:
-    """Says who asks before anything is asked, and how often they may."""
+    """Identifies the user of each request and limits request rates."""
 
     def __init__(self, app: ASGIApp, forge: Forge) -> None:
         self._app = app
@@ -127,36 +127,36 @@ class Front:
         address = request.client.host if request.client else "-"
         if request.url.path.startswith(FEDERATION):
             self._rates.check(f"address {address}")
-            return NOBODY  # peers show passes of their own there
+            return NOBODY  # peers authenticate with their own tokens
         try:
-            # Threads of its own: whoever holds up the others with slow pages must not keep people from being known.
+            # A separate thread pool, so that slow pages do not delay authentication.
             self._limiter = self._limiter or CapacityLimiter(_THREADS)
-            found = await to_thread.run_sync(identify, self._forge, request, limiter=self._limiter)
+            identity = await to_thread.run_sync(identify, self._forge, request, limiter=self._limiter)
         except CliaError:
             self._wrong.check(address)
             raise
-        if found.user is not None:
-            request.scope["clia_user"] = found.user.name
+        if identity.user is not None:
+            request.scope["clia_user"] = identity.user.name
         if not request.url.path.startswith("/static/"):
-            self._rates.check(found.user.name if found.user else f"address {address}")
-        return found
+            self._rates.check(identity.user.name if identity.user else f"address {address}")
+        return identity
 
 
 def _failed(request: Request, err: Exception) -> Response:
-    made = err if isinstance(err, CliaError) else _of_http(err)
-    status = status_of(made)
+    error = err if isinstance(err, CliaError) else _of_http(err)
+    status = status_of(error)
     headers = {}
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        headers["retry-after"] = str(made.fields.get("retry_after", 1))
+        headers["retry-after"] = str(error.fields.get("retry_after", 1))
     if status == HTTPStatus.UNAUTHORIZED:
         headers["www-authenticate"] = 'Bearer realm="clia"'
     if isinstance(err, HTTPException) and err.headers:
         headers |= dict(err.headers)
     if _for_programs(request):
-        return JSONResponse(problem(made, status), status_code=status, media_type=PROBLEM, headers=headers)
-    if isinstance(made, Unauthenticated) and request.method == "GET" and not request.url.path.startswith(_OPEN):
+        return JSONResponse(problem(error, status), status_code=status, media_type=PROBLEM, headers=headers)
+    if isinstance(error, Unauthenticated) and request.method == "GET" and not request.url.path.startswith(_OPEN):
         return RedirectResponse(f"/login?next={quote(_back(request), safe='')}", status_code=303)
-    page = render_bare(request, "error.html", status, error=made, code=status)
+    page = render_bare(request, "error.html", status, error=error, code=status)
     page.headers.update(headers)
     return page
 
@@ -164,19 +164,19 @@ def _failed(request: Request, err: Exception) -> Response:
 def _of_http(err: Exception) -> CliaError:
     status = err.status_code if isinstance(err, HTTPException) else 500
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        return CliaError("this address does not take that method", code="method-not-allowed")
+        return CliaError("method not allowed", code="method-not-allowed")
     if status == HTTPStatus.NOT_FOUND:
-        return NotFound("there is nothing at this address", code="no-such-address")
+        return NotFound("page not found", code="no-such-address")
     detail = err.detail if isinstance(err, HTTPException) else ""
     return _bad_request(detail) if 400 <= status < 500 else internal()
 
 
 def _bad_request(detail: str) -> CliaError:
-    return CliaError(detail or "the request cannot be read", code="malformed-json")
+    return CliaError(detail or "malformed request", code="malformed-json")
 
 
 def _gone(request: Request, err: Exception) -> Response:
-    """Whoever asked has left before all was said: nobody reads this, and it is nobody's mistake of ours."""
+    """The client disconnected; nobody reads this response."""
     del request, err
     return Response(status_code=400)
 
@@ -201,13 +201,13 @@ def _to_overview(request: Request) -> Response:
 
 
 async def _health(request: Request) -> Response:
-    """Whether every store and repository answers, and soon: whoever probes does not wait."""
+    """Check that every store and repository responds within the probe timeout."""
     forge, limiter = forge_of(request), CapacityLimiter(1)
     spaces = {}
     for site in forge.sites.values():
         try:
-            asked = to_thread.run_sync(_answers, site, limiter=limiter, abandon_on_cancel=True)
-            spaces[site.name] = await asyncio.wait_for(asked, _PROBE)
+            answer = to_thread.run_sync(_answers, site, limiter=limiter, abandon_on_cancel=True)
+            spaces[site.name] = await asyncio.wait_for(answer, _PROBE)
         except TimeoutError:
             spaces[site.name] = "no-answer"
     good = all(state == "ok" for state in spaces.values())

@@ -1,8 +1,7 @@
-"""Who a request is from.
+"""Authentication and roles.
 
-Invariant: a request is from nobody until something in it proves otherwise, and only one thing may: a token, a login's cookie or
-the header of a proxy that the operator trusts. A cookie alone changes nothing: what changes something must carry the login's own
-CSRF token, which no other site can know. A token is never taken from an address, where logs would keep it.
+Invariant: a request is anonymous unless a token, a login cookie or the header of a trusted proxy identifies its user. A request
+with a cookie that changes something must also carry the CSRF token of the login. Tokens in URLs are ignored: logs keep URLs.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ CSRF_FIELD, CSRF_HEADER = "_csrf", "x-csrf-token"
 
 
 class Identity(NamedTuple):
-    """Who asks, and how that is known; ``csrf`` is there for a login of a browser."""
+    """The user of a request; ``csrf`` is set for browser logins."""
 
     user: User | None = None
     csrf: str | None = None
@@ -42,15 +41,15 @@ NOBODY = Identity()
 
 
 def identify(forge: Forge, connection: HTTPConnection) -> Identity:
-    """``Unauthenticated`` where something was presented that proves nothing."""
-    given = connection.headers.get("authorization")
+    """Identify the user; raises ``Unauthenticated`` for invalid credentials."""
+    authorization = connection.headers.get("authorization")
     name = _said_by_proxy(forge, connection)
-    if given is not None and (name is None or given.lower().startswith("bearer ")):
-        return _by_token(forge, given)  # any other word beside a proxy's is what people told the proxy
+    if authorization is not None and (name is None or authorization.lower().startswith("bearer ")):
+        return _by_token(forge, authorization)  # other schemes next to a proxy header are credentials for the proxy
     if name is not None:
         user = forge.users.get(name)
         if user is None:
-            raise NotAllowed(f"the user {name!r} is not known here", code="unknown-user", hints=[f"clia user add {name}"])
+            raise NotAllowed(f"unknown user {name!r}", code="unknown-user", hints=[f"clia user add {name}"])
         secret = f"proxy:{name}"
         return Identity(user, _proxy_csrf(forge, name), secret)
     cookie = connection.cookies.get(COOKIE)
@@ -58,11 +57,11 @@ def identify(forge: Forge, connection: HTTPConnection) -> Identity:
     return NOBODY if session is None else Identity(session.user, session.csrf, session.secret)
 
 
-def _by_token(forge: Forge, given: str) -> Identity:
-    scheme, _, secret = given.partition(" ")
+def _by_token(forge: Forge, authorization: str) -> Identity:
+    scheme, _, secret = authorization.partition(" ")
     user = forge.users.by_token(secret.strip()) if scheme.lower() == "bearer" else None
     if user is None:
-        raise Unauthenticated("the token is not known, or no longer good", code="bad-token", hints=["clia user token NAME"])
+        raise Unauthenticated("invalid or expired token", code="bad-token", hints=["clia user token NAME"])
     return Identity(user)
 
 
@@ -79,28 +78,30 @@ def _proxy_csrf(forge: Forge, name: str) -> str:
 
 
 def check_csrf(identity: Identity, headers: Mapping[str, str], field: str | None) -> None:
-    """For a change that a browser asks for."""
+    """Check the CSRF token of a change made by a browser."""
     if not identity.by_cookie:
         return
-    given = headers.get(CSRF_HEADER) or field or ""
-    if not hmac.compare_digest(given.encode("utf-8"), (identity.csrf or "").encode("ascii")):
+    token = headers.get(CSRF_HEADER) or field or ""
+    if not hmac.compare_digest(token.encode("utf-8"), (identity.csrf or "").encode("ascii")):
         raise NotAllowed(
-            "this form is not one of this forge's, or it is from another login",
+            "the form has expired or belongs to another login",
             code="bad-csrf",
-            hints=["load the page again and send the form from there"],
+            hints=["reload the page and submit the form again"],
         )
 
 
 def require(identity: Identity, role: str) -> User:
-    """The user, who may do what a role may."""
+    """The user, if the role is sufficient."""
     user = identity.user
     if user is None:
-        raise Unauthenticated("log in first", hints=["clia serve prints a login link", "programs send Authorization: Bearer TOKEN"])
+        raise Unauthenticated(
+            "log in first", hints=["open the login link that clia serve prints", "programs: send Authorization: Bearer TOKEN"]
+        )
     if not user.may(role):
         raise NotAllowed(
-            f"{user.name!r} has the role {user.role}; this takes {role}",
+            f"user {user.name!r} has role {user.role}, but this needs {role}",
             code="role-too-low",
-            hints=[f"an administrator can change the role: clia user change {user.name} --role {role}"],
+            hints=[f"ask an administrator to run: clia user change {user.name} --role {role}"],
             fields={"user": user.name, "role": user.role, "needed": role},
         )
     return user

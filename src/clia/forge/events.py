@@ -1,23 +1,15 @@
-"""The feed of a space: what happened in it, in order, for those who watch.
+"""The event feed of a space, the event bus, and server-sent events.
 
-Invariant: positions only grow, and an entry never changes. Each step of a session is there as soon as it is done, since it
-was written with it; what happened to refs is there after the next look. Whoever has read up to a position goes on from it
-and misses nothing, unless it was trimmed away (``oldest`` tells) or the store was lost and positions began anew (``end``
-tells, being less).
+Feed: positions only grow, and entries never change. Session steps are written with their entry; ref changes appear after the next
+scan. A reader continues from its position and misses nothing, unless entries were trimmed (see ``oldest``) or the store was lost
+(``end`` is then lower than the position).
 
+Event bus: one thread per space and process reads new entries once for all listeners; a listener that is further behind reads the
+store itself. A slow listener delays nobody.
 
-One watcher a space and process, and any number of listeners.
-
-Invariant: a listener sees every entry of the feed after the one it names, in order, or is told that it must start over. Each has
-its own place: a slow one holds up nobody. The newest entries are read from the store once for all; who is behind them reads alone.
-
-
-The feed as server-sent events.
-
-Invariant: the id of each event says how far the listener has seen, so that a browser which comes back with ``Last-Event-ID`` misses
-nothing; where that is too old, or of a store that was lost, the event ``reset`` says so. A connection that nobody reads from waits
-by itself: beyond what its socket takes nothing is kept for it, and it has one of the places for listeners. Whoever may no longer
-listen hears nothing more after a minute.
+Server-sent events: the event id is the listener's position, so a browser that reconnects with ``Last-Event-ID`` misses nothing. A
+``reset`` event says that the position is too old or belongs to a lost store. Nothing is buffered beyond the socket. Permissions are
+checked again every minute.
 """
 
 from __future__ import annotations
@@ -61,12 +53,12 @@ EPOCH = "feed/epoch"
 
 
 class FeedEntry(NamedTuple):
-    position: int  # from 1, never used again
+    position: int  # starts at 1, never reused
     body: dict[str, Any]
 
 
 class Feed:
-    """Made by ``feed_of``. Threads may share it, but only one may wait."""
+    """The feed of a space. Threads may share it, but only one may wait."""
 
     def __init__(self, core: Core, bell: FeedNotifier) -> None:
         self._store = core.store
@@ -75,71 +67,71 @@ class Feed:
         self._one_look = threading.Lock()
 
     def epoch(self) -> str:
-        """Which feed this is: another one after the store was lost, when positions begin anew."""
-        found = self._store.get(EPOCH)
-        if found is not None and isinstance(found.value, str):
-            return found.value
+        """The identifier of this feed; it changes when the store is lost and positions restart."""
+        row = self._store.get(EPOCH)
+        if row is not None and isinstance(row.value, str):
+            return row.value
         with self._store.writing() as change:
-            there = change.values.get(EPOCH)
-            if there is not None and isinstance(there.value, str):
-                return there.value
-            made = token_hex(4)
-            change.values.put(EPOCH, made)
-        return made
+            current = change.values.get(EPOCH)
+            if current is not None and isinstance(current.value, str):
+                return current.value
+            new_epoch = token_hex(4)
+            change.values.put(EPOCH, new_epoch)
+        return new_epoch
 
     def end(self) -> int:
-        """The position of the last entry ever; less than what a reader has seen: the store was lost, all begins anew."""
+        """The position of the last entry; lower than a reader's position if the store was lost."""
         with self._store.reading() as view:
             return view.streams.end(FEED)
 
     def oldest(self) -> int:
-        """The first position that is still there, or will be; who has read less than up to the one before it has missed some."""
+        """The first position that is still available, or the next one; readers before it have missed entries."""
         return oldest(self._store)
 
     def read(self, after: int, limit: int = 500) -> list[FeedEntry]:
-        """The entries after a position, in order; none where it lies beyond the end."""
+        """The entries after a position, in order."""
         _check(after, "after", 0)
         _check(limit, "limit", 1)
         with self._store.reading() as view:
-            return [FeedEntry(*each) for each in view.streams.read(FEED, after, limit)]
+            return [FeedEntry(*entry) for entry in view.streams.read(FEED, after, limit)]
 
     def look(self) -> int:
-        """Tells what has happened to refs since anyone looked last, also by plain git; how many entries that took."""
+        """Add entries for ref changes since the last scan, including those by plain git; returns their number."""
         with self._one_look:
             return self._looking.look()
 
     def trim(self, keep: int = KEPT) -> int:
-        """Drops all but the newest entries; how many."""
+        """Delete all but the newest entries; returns how many."""
         return trim(self._store, _check(keep, "keep", 0))
 
     def wait(self, after: int, timeout: float) -> bool:
-        """True as soon as the feed goes beyond a position; False after so many seconds, or when the feed is closed."""
+        """Wait for entries after a position; False on timeout or when the feed is closed."""
         return self._bell.wait(lambda: self.end() > after, timeout)
 
     def close(self) -> None:
-        """Ends the waiting. The space stays open."""
+        """Stop waiting. The space stays open."""
         self._bell.close()
 
 
 def feed_of(space: Space) -> Feed:
-    """The feed of an open space; to be closed before it."""
+    """The feed of an open space; close it before the space."""
     core = space._core  # noqa: SLF001  # the space's other face: what a watcher needs is no verb of it
     return Feed(core, notifier_for(core.store))
 
 
 def _check(number: int, field: str, least: int) -> int:
     if type(number) is not int or number < least:
-        raise InvalidInput(f"{field} must be a number from {least} on", code="invalid-number", fields={"field": field})
+        raise InvalidInput(f"{field} must be at least {least}", code="invalid-number", fields={"field": field})
     return number
 
 
 _log = logging.getLogger("clia.forge")
-_LOOK, _TRIM = 1.0, 300.0  # seconds between two looks at the refs, and between two tidyings
+_LOOK, _TRIM = 1.0, 300.0  # seconds between scans of the refs, and between cleanups
 _TAIL = 2000
 
 
 class News(NamedTuple):
-    """An entry of the feed, ready to be sent."""
+    """A feed entry, ready to send."""
 
     position: int
     text: str  # JSON
@@ -150,18 +142,18 @@ def news_of(site: Site, position: int, body: Any) -> News:
 
 
 class _Tail:
-    """The newest entries of one space's feed. Only the event loop changes or reads it."""
+    """The newest entries of a feed. Used only by the event loop."""
 
     def __init__(self) -> None:
-        self.pulse = asyncio.Event()  # set once something is new; then there is another one
+        self.pulse = asyncio.Event()  # set on news, then replaced
         self.end = 0
         self.epoch = ""
         self.entries: deque[News] = deque(maxlen=_TAIL)
 
-    def add(self, found: Sequence[News], end: int, epoch: str) -> None:
+    def add(self, entries: Sequence[News], end: int, epoch: str) -> None:
         if epoch != self.epoch:
             self.entries.clear()  # the store was lost
-        self.entries.extend(found)
+        self.entries.extend(entries)
         self.epoch = epoch
         self.end = end
         self.beat()
@@ -171,18 +163,18 @@ class _Tail:
         self.pulse = asyncio.Event()
 
     def after(self, position: int) -> list[News] | None:
-        """What came after a position; None where that is not all here."""
+        """The entries after a position; None if some are missing here."""
         if position == self.end:
             return []
         if not self.entries or self.entries[0].position > position + 1 or position > self.end:
             return None
         first = position + 1 - self.entries[0].position
-        found = [self.entries[index] for index in range(first, len(self.entries))]
-        return found if found and found[0].position == position + 1 else None
+        entries = [self.entries[index] for index in range(first, len(self.entries))]
+        return entries if entries and entries[0].position == position + 1 else None
 
 
 class EventBus:
-    """Wakes listeners when the feed of a space goes on."""
+    """Wakes listeners when a feed has new entries."""
 
     def __init__(self, forge: Forge) -> None:
         self._forge = forge
@@ -208,7 +200,7 @@ class EventBus:
         return self
 
     def end_soon(self) -> None:
-        """Ends every stream; from any thread, or from a signal's handler."""
+        """End every stream. Safe in any thread and in a signal handler."""
         self._stop.set()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)
@@ -228,7 +220,7 @@ class EventBus:
             thread.join(timeout=5)
 
     def _watch(self, site: Site, tail: _Tail) -> None:
-        """Waits for the feed to go on, reads what is new, and wakes the listeners."""
+        """Wait for new entries, read them and wake the listeners."""
         at, epoch = tail.end, tail.epoch
         while not self._stop.is_set():
             try:
@@ -238,21 +230,21 @@ class EventBus:
                     continue
                 if not more:
                     continue
-                found = [news_of(site, position, body) for position, body in site.feed.read(at)]
-                at = self._told(tail, found, found[-1].position if found else site.feed.end(), epoch)
+                entries = [news_of(site, position, body) for position, body in site.feed.read(at)]
+                at = self._told(tail, entries, entries[-1].position if entries else site.feed.end(), epoch)
             except CliaError as err:
-                _log.warning("%s: the feed cannot be read: %s", site.name, err.message)
+                _log.warning("%s: cannot read the feed: %s", site.name, err.message)
                 self._stop.wait(1.0)
 
-    def _told(self, tail: _Tail, found: Sequence[News], end: int, epoch: str) -> int:
+    def _told(self, tail: _Tail, entries: Sequence[News], end: int, epoch: str) -> int:
         loop = self._loop
         if loop is not None and not self.closing:
-            with suppress(RuntimeError):  # it is just closing
-                loop.call_soon_threadsafe(tail.add, found, end, epoch)
+            with suppress(RuntimeError):  # the loop is closing
+                loop.call_soon_threadsafe(tail.add, entries, end, epoch)
         return end
 
     def _look(self, site: Site, tail: _Tail) -> None:
-        """Puts into the feed what refs say: commits of others, and of plain git."""
+        """Add ref changes to the feed: commits of other processes and of plain git."""
         del tail
         tidied = 0.0
         while not self._stop.wait(_LOOK):
@@ -264,7 +256,7 @@ class EventBus:
                     tidied = 0.0
                     self._tidy(site)
             except CliaError as err:
-                _log.warning("%s: its refs cannot be read: %s", site.name, err.message)
+                _log.warning("%s: cannot read refs: %s", site.name, err.message)
 
     def _tidy(self, site: Site) -> None:
         site.feed.trim()
@@ -274,11 +266,11 @@ class EventBus:
 
 
 BEAT = 15.0
-"""Seconds after which a comment is sent, so that proxies and people see that the connection lives."""
+"""Seconds between keep-alive comments."""
 ALLOWED = 60.0
-"""Seconds after which it is asked again whether the listener may listen."""
+"""Seconds between permission checks."""
 _BATCH = 200
-_SHARE, _LEAST = 4, 20  # one user has at most this part of all places, and this many in any case
+_SHARE, _LEAST = 4, 20  # one user may use a quarter of all connections, but at least 20
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
@@ -287,7 +279,7 @@ class TooManyListeners(CliaError):
 
 
 class Place(NamedTuple):
-    """How far a listener has seen one space's feed; another epoch is another feed."""
+    """A listener's position in a feed; the epoch identifies the feed."""
 
     epoch: str
     position: int
@@ -304,7 +296,7 @@ def feed_routes() -> list[Route]:
 
 
 async def _all(request: Request) -> Response:
-    """Every space, for browsers: one connection for all tabs."""
+    """The events of every space, for browsers: one connection for all tabs."""
     require(request.state.identity, "viewer")
     return await _stream(request, list(forge_of(request).sites.values()), plain=False)
 
@@ -319,36 +311,36 @@ async def _stream(request: Request, sites: Sequence[Site], *, plain: bool) -> Re
     user = require(request.state.identity, "viewer").name
     most = forge_of(request).options.listeners
     if bus.listeners >= most or bus.of_user[user] >= max(_LEAST, most // _SHARE):
-        raise TooManyListeners("too many are listening; try again later")
+        raise TooManyListeners("too many event listeners; try again later")
     if request.method == "HEAD":
         return Response(media_type="text/event-stream", headers=_HEADERS)
-    given = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
-    place = _read_place(given, sites, plain=plain)
+    last_event_id = request.headers.get("last-event-id") or request.query_params.get("last_event_id") or ""
+    place = _read_place(last_event_id, sites, plain=plain)
     return _EventStream(_Listener(request, sites, place, plain=plain))
 
 
 def _read_place(text: str, sites: Sequence[Site], *, plain: bool) -> dict[str, Place]:
-    """What Last-Event-ID says: a place, or one for each space by its name."""
+    """Parse Last-Event-ID: one position, or one per space name."""
     if not text:
         return {}
     names = {site.name for site in sites}
     parts = (
         [(sites[0].name, text)]
         if plain
-        else [(name, place) for name, _, place in (each.partition("=") for each in text.split(";"))]
+        else [(name, place) for name, _, place in (part.partition("=") for part in text.split(";"))]
     )
-    found = {}
+    positions = {}
     for name, place in parts:
         epoch, _, number = place.rpartition(".")
         if not place.isascii() or not epoch.isalnum() or not number.isdigit() or len(number) > 15:
-            raise InvalidInput("this is no Last-Event-ID of ours", code="invalid-field", fields={"field": "Last-Event-ID"})
+            raise InvalidInput("invalid Last-Event-ID", code="invalid-field", fields={"field": "Last-Event-ID"})
         if name in names:
-            found[name] = Place(epoch, int(number))
-    return found
+            positions[name] = Place(epoch, int(number))
+    return positions
 
 
 class _EventStream(StreamingResponse):
-    """Has its place among the listeners from the moment that it was let in, however its connection ends."""
+    """Counts as a listener from admission until the connection ends."""
 
     def __init__(self, listener: _Listener) -> None:
         super().__init__(listener.events(), media_type="text/event-stream", headers=_HEADERS)
@@ -364,7 +356,7 @@ class _EventStream(StreamingResponse):
         except asyncio.CancelledError:
             if not self._bus.closing:
                 raise
-            # The forge ends, and this one reads nothing: it was given its time.
+            # The forge is stopping and the client did not read in time.
         finally:
             self._bus.listeners -= 1
             self._bus.of_user[self._user] -= 1
@@ -372,30 +364,30 @@ class _EventStream(StreamingResponse):
 
 
 class _Listener:
-    def __init__(self, request: Request, sites: Sequence[Site], seen: dict[str, Place], *, plain: bool) -> None:
+    def __init__(self, request: Request, sites: Sequence[Site], positions: dict[str, Place], *, plain: bool) -> None:
         self.bus: EventBus = request.app.state.event_bus
         self._request = request
         self.user = require(request.state.identity, "viewer").name
         self._sites = sites
-        self._seen = seen
+        self._seen = positions
         self._plain = plain
 
     async def events(self) -> AsyncIterator[str]:
-        """Ends with the forge, and where the listener may not listen or the feed cannot be read: who comes back is told why."""
+        """Stream events until the forge stops, permission is lost or the feed fails; a reconnect gets the error."""
         bus, time = self.bus, asyncio.get_running_loop().time
         for site in self._sites:
             self._seen.setdefault(site.name, self._now(site))
         yield f"retry: 2000\n{self._event('hello', json.dumps({'spaces': [site.name for site in self._sites]}))}"
-        asked = time()
+        checked_at = time()
         while not bus.closing:
-            pulses = [bus.tails[site.name].pulse for site in self._sites]  # taken first: what comes meanwhile is not slept over
+            pulses = [bus.tails[site.name].pulse for site in self._sites]  # taken first, so that no wake-up is lost
             try:
-                if time() - asked >= ALLOWED:
+                if time() - checked_at >= ALLOWED:
                     await run_in_threadpool(self._check_allowed)
-                    asked = time()
+                    checked_at = time()
                 news = [text for site in self._sites for text in await self._news(site)]
             except CliaError as err:
-                _log.warning("a stream of events ends: %s", err.message)
+                _log.warning("event stream ended: %s", err.message)
                 return
             for text in news:
                 yield text
@@ -410,42 +402,42 @@ class _Listener:
         return Place(tail.epoch, tail.end)
 
     async def _news(self, site: Site) -> list[str]:
-        """What is to be sent of one space, a batch at most."""
-        tail, seen = self.bus.tails[site.name], self._seen[site.name]
-        found: list[News] | None = None
-        if seen.epoch == tail.epoch:
-            found = tail.after(seen.position)
-            if found is None:
-                found = await run_in_threadpool(self._from_store, site, seen.position)
-        if found is None:
+        """The next batch of events of one space."""
+        tail, last = self.bus.tails[site.name], self._seen[site.name]
+        entries: list[News] | None = None
+        if last.epoch == tail.epoch:
+            entries = tail.after(last.position)
+            if entries is None:
+                entries = await run_in_threadpool(self._from_store, site, last.position)
+        if entries is None:
             self._seen[site.name] = self._now(site)
             return [self._event("reset", json.dumps({"space": site.name}))]
-        made = []
-        for each in found[:_BATCH]:
-            self._seen[site.name] = Place(seen.epoch, each.position)
-            made.append(self._event("change", each.text))
-        metrics.sent(len(made))
-        return made
+        events = []
+        for entry in entries[:_BATCH]:
+            self._seen[site.name] = Place(last.epoch, entry.position)
+            events.append(self._event("change", entry.text))
+        metrics.sent(len(events))
+        return events
 
     def _from_store(self, site: Site, after: int) -> list[News] | None:
-        """What came after a position; None where the feed does not say any more."""
+        """The entries after a position; None if they are no longer available."""
         end = site.feed.end()
         if after > end or (after < end and site.feed.oldest() > after + 1):
             return None
         return [news_of(site, position, body) for position, body in site.feed.read(after, _BATCH)]
 
     def _event(self, name: str, data: str) -> str:
-        seen = self._seen
-        place = str(seen[self._sites[0].name]) if self._plain else ";".join(f"{each}={seen[each]}" for each in seen)
+        positions = self._seen
+        place = str(positions[self._sites[0].name]) if self._plain else ";".join(f"{site}={positions[site]}" for site in positions)
         return f"id: {place}\nevent: {name}\ndata: {data}\n\n"
 
 
 async def _first_of(pulses: Sequence[asyncio.Event], seconds: float) -> bool:
-    """Whether one of them came within the time."""
+    """Whether one of the events was set in time."""
     waits = [asyncio.ensure_future(pulse.wait()) for pulse in pulses]
     try:
         done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         return bool(done)
     finally:
-        for each in waits:
-            each.cancel()
+        for wait in waits:
+            wait.cancel()

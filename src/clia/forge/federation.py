@@ -1,15 +1,12 @@
-"""Git over HTTP for peers: they fetch what they were told about.
+"""Federation endpoints: git fetch over HTTP for peers, and background sync with them.
 
-Invariant: only who shows a pass gets anything, and only from its own view; there is no way to write. A request asks for commits,
-in the first version of git's protocol, so that git itself looks whether the refs of the view reach each of them. What answers is
-a program that has a time to do it, and that ends as soon as nobody reads its answer; a peer has but a few of them.
+Fetch: a peer authenticates with a pass and reads only its own view; nothing can be written. Requests use version 1 of git's
+protocol, so that git checks that the refs of the view reach each wanted commit. Each request runs a git process with a time limit,
+which is killed when the client disconnects; a peer may run a few at once.
 
-
-Listening to the peers of every space that is served: at the start, every so often, and when one knocks; and telling them.
-
-Invariant: a peer is listened to by one thread at a time; however often it knocks meanwhile, there is one more time after it. No
-peer keeps the others waiting unless all threads are busy, and none gets more than half of one. What is shared is announced soon
-after it has moved, whoever moved it. What fails is said to the log and kept for the page of the peers; it hurts nobody.
+Sync: peers are synced at start, periodically, and when one sends a notification (a knock). One thread syncs a peer at a time, and
+notifications during a sync cause one more. A peer uses at most half the time of one thread. Shared changes are announced soon after
+they happen. Failures are logged and shown on the peer page.
 """
 
 from __future__ import annotations
@@ -52,10 +49,10 @@ if TYPE_CHECKING:
     from clia.git.records import UploadCommand
 
 AT = "/federation/"
-"""Where peers come to. Nothing below it knows users, cookies or forms."""
+"""URL prefix for peers. Nothing below it uses users, cookies or forms."""
 SERVICE = "git-upload-pack"
 AT_ONCE = 4
-"""So many answers one peer gets at a time."""
+"""Maximum concurrent fetches per peer."""
 _ASKED, _TOLD, _SENT = (f"application/x-{SERVICE}-{what}" for what in ("request", "advertisement", "result"))
 _PART = 64 * 1024
 _SIZE = re.compile(rb"[0-9a-fA-F]{4}")
@@ -64,11 +61,11 @@ _log = logging.getLogger("clia.federation")
 
 
 class Fetching:
-    """The addresses of git."""
+    """The git fetch endpoints."""
 
     def __init__(self, forge: Forge) -> None:
         self._forge = forge
-        self._open: Counter[tuple[str, str]] = Counter()  # only the event loop counts
+        self._open: Counter[tuple[str, str]] = Counter()  # used only by the event loop
 
     def routes(self) -> list[Route]:
         at = f"{AT}{{space}}"
@@ -80,7 +77,7 @@ class Fetching:
     async def _refs(self, request: Request) -> Response:
         site, peer = await run_in_threadpool(self._admitted, request)
         if request.query_params.get("service") != SERVICE:
-            raise NotAllowed("peers fetch here, with git; they write nothing", code="read-only")
+            raise NotAllowed("this endpoint is read-only; use git fetch", code="read-only")
         upload = await run_in_threadpool(site.space.peer_tokens.advertised, peer)
         head = _packet(f"# service={SERVICE}\n".encode("ascii")) + b"0000"
         return _Answer(self._run(site, peer, upload), _TOLD, head)
@@ -88,16 +85,16 @@ class Fetching:
     async def _pack(self, request: Request) -> Response:
         site, peer = await run_in_threadpool(self._admitted, request)
         if request.headers.get("content-type") != _ASKED:
-            raise InvalidInput(f"git asks with {_ASKED}", code="unsupported-media-type")
+            raise InvalidInput(f"the content type must be {_ASKED}", code="unsupported-media-type")
         body = await _body(request, self._forge.options.body_max)
         try:
             body = asked(body, await run_in_threadpool(site.space.peer_tokens.told, peer))
-        except Denied as err:  # in the words of git, which its client passes on
+        except Denied as err:  # in git's wording, which its client shows
             return Response(_packet(f"ERR upload-pack: not our ref {err.message}".encode("ascii")), media_type=_SENT)
         return _Answer(self._run(site, peer, site.space.peer_tokens.upload(peer), body), _SENT)
 
     def _admitted(self, request: Request) -> tuple[Site, PinnedPeer]:
-        """The space and the peer that a pass is good for; whoever has none learns nothing of either."""
+        """The space and peer of a pass; without a valid pass, the error reveals neither."""
         site = self._forge.sites.get(request.path_params["space"])
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if site is not None and scheme.lower() == "bearer":
@@ -105,7 +102,7 @@ class Fetching:
                 peer = site.space.peer_tokens.visitor(token.strip(), FETCH_TOKEN)
                 request.scope["clia_user"] = f"peer:{peer.name}"
                 return site, peer
-        raise Unauthenticated("no pass that is good here was shown", code="bad-pass")
+        raise Unauthenticated("missing or invalid pass", code="bad-pass")
 
     def _run(self, site: Site, peer: PinnedPeer, upload: UploadCommand, body: bytes = b"") -> _Run:
         seconds = site.space.running.config.federation.transfer_seconds
@@ -113,7 +110,7 @@ class Fetching:
 
 
 class _Run:
-    """A program that answers one request: as a block, in which it runs."""
+    """A git process that answers one request; it runs inside the ``async with`` block."""
 
     def __init__(
         self, upload: UploadCommand, body: bytes, seconds: float, places: Counter[tuple[str, str]], whose: tuple[str, str]
@@ -126,7 +123,7 @@ class _Run:
 
     async def __aenter__(self) -> _Run:
         if self._open[self.whose] >= AT_ONCE:
-            raise TooMany(f"a peer has at most {AT_ONCE} answers at a time", fields={"retry_after": 1})
+            raise TooMany(f"at most {AT_ONCE} concurrent fetches per peer", fields={"retry_after": 1})
         self._open[self.whose] += 1
         try:
             words, environment = self._upload
@@ -137,7 +134,7 @@ class _Run:
         except BaseException:
             self._open[self.whose] -= 1
             raise
-        assert self._process.stderr is not None  # noqa: S101  # it is a pipe, and said so above
+        assert self._process.stderr is not None  # noqa: S101  # opened as a pipe above
         self._said = asyncio.create_task(self._process.stderr.read(4096))
         self._fed = asyncio.create_task(self._feed())
         return self
@@ -145,7 +142,7 @@ class _Run:
     async def _feed(self) -> None:
         into = self._process.stdin
         assert into is not None  # noqa: S101  # as above
-        with suppress(BrokenPipeError, ConnectionResetError):  # it has heard enough
+        with suppress(BrokenPipeError, ConnectionResetError):  # git stopped reading
             into.write(self._body)
             await into.drain()
         into.close()
@@ -156,15 +153,15 @@ class _Run:
         while part := await out.read(_PART):
             yield part
         if await self._process.wait():
-            said = one_line((await self._said).decode("utf-8", "replace").strip())
-            _log.warning("%s: git has not answered the peer %s: %s", *self.whose, said)
+            message = one_line((await self._said).decode("utf-8", "replace").strip())
+            _log.warning("%s: git failed for peer %s: %s", *self.whose, message)
 
     async def __aexit__(self, *exc: object) -> None:
         try:
             self._fed.cancel()
             if self._process.returncode is None:
                 with suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)  # also what it has started itself
+                    os.killpg(self._process.pid, signal.SIGKILL)  # including its children
                 await self._process.wait()
             self._said.cancel()
         finally:
@@ -172,7 +169,7 @@ class _Run:
 
 
 class _Answer(StreamingResponse):
-    """What a program says, as it says it."""
+    """Streams the output of a git process."""
 
     def __init__(self, run: _Run, kind: str, head: bytes = b"") -> None:
         super().__init__(self._whole(run, head), media_type=kind)
@@ -188,33 +185,33 @@ class _Answer(StreamingResponse):
             try:
                 async with asyncio.timeout(run.seconds):
                     await super().__call__(scope, receive, send)
-            except TimeoutError:  # the connection breaks off, so that half of an answer does not pass for a whole one
-                _log.warning("%s: an answer to the peer %s took longer than %g s", *run.whose, run.seconds)
+            except TimeoutError:  # drop the connection, so that a partial response is not taken for a complete one
+                _log.warning("%s: fetch by peer %s exceeded %g s", *run.whose, run.seconds)
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """What was asked, which git sends compressed where it is long; the guard has limited what came."""
+    """The request body, decompressed if necessary; the guard has limited its size."""
     encoding = request.headers.get("content-encoding", "identity")
     whole = await request.body()
     if encoding == "identity":
         return whole
     if encoding not in ("gzip", "x-gzip"):
-        raise InvalidInput(f"what is encoded as {encoding!r} is not read here", code="unsupported-media-type")
+        raise InvalidInput(f"unsupported content encoding {encoding!r}", code="unsupported-media-type")
     try:
-        found = zlib.decompressobj(wbits=31).decompress(whole, most + 1)
+        body = zlib.decompressobj(wbits=31).decompress(whole, most + 1)
     except zlib.error:
         raise _malformed() from None
-    if len(found) > most:
-        raise TooLarge(f"a request has at most {most} bytes", fields={"most": most})
-    return found
+    if len(body) > most:
+        raise TooLarge(f"the request body exceeds {most} bytes", fields={"most": most})
+    return body
 
 
-def asked(body: bytes, told: Container[str]) -> bytes:
-    """A request without the ids that the peer says it has and was never told of: it must not learn whether they are here.
+def asked(body: bytes, allowed: Container[str]) -> bytes:
+    """A request without ``have`` ids that the peer was never told about, so that it cannot learn whether they exist here.
 
-    ``Denied`` with the id where it asks for one that it was not told; ``InvalidInput`` where it is no request that we make.
+    Raises ``Denied`` with the id if it wants a commit that it was not told about, ``InvalidInput`` if the request is malformed.
     """
-    kept = []
+    lines = []
     at = 0
     while at < len(body):
         head = body[at : at + 4]
@@ -225,12 +222,12 @@ def asked(body: bytes, told: Container[str]) -> bytes:
         if size and line is None:
             raise _malformed()
         verb, cid = (line["verb"], line["cid"].decode("ascii")) if line and line["cid"] else (b"", "")
-        if verb == b"want" and cid not in told:
+        if verb == b"want" and cid not in allowed:
             raise Denied(cid, code="missing-object")
-        if verb != b"have" or cid in told:
-            kept.append(body[at : at + (size or 4)])
+        if verb != b"have" or cid in allowed:
+            lines.append(body[at : at + (size or 4)])
         at += size or 4
-    return b"".join(kept)
+    return b"".join(lines)
 
 
 def _packet(line: bytes) -> bytes:
@@ -238,18 +235,18 @@ def _packet(line: bytes) -> bytes:
 
 
 def _malformed() -> InvalidInput:
-    return InvalidInput("this is no request of git's", code="malformed-request")
+    return InvalidInput("not a git upload-pack request", code="malformed-request")
 
 
 THREADS = 3
 KNOCK_MAX = 16 * 1024
-_REST = 0.2  # seconds at least between the end of one time and the next
+_REST = 0.2  # minimum seconds between syncs of a peer
 TELL = ""
-"""In a peer's place, which has a name: it is not about one of them."""
+"""Placeholder for a peer name in a job that announces to all peers."""
 
 
 class Heard(NamedTuple):
-    """What came of listening to a peer last; ``error`` says why it could not be reached."""
+    """The result of the last sync with a peer; ``error`` if it failed."""
 
     at: datetime
     synced: Synced | None
@@ -258,7 +255,7 @@ class Heard(NamedTuple):
 
 class _Job(NamedTuple):
     site: Site
-    peer: str | None  # None: look whom there is to listen to; TELL: look whether there is something to announce
+    peer: str | None  # None: schedule all peers; TELL: announce changes
 
     @property
     def key(self) -> tuple[str, str | None]:
@@ -266,16 +263,16 @@ class _Job(NamedTuple):
 
 
 class Listening:
-    """Runs in threads of its own as long as its block."""
+    """Syncs with peers in background threads while its block runs."""
 
     def __init__(self, forge: Forge) -> None:
         self._forge = forge
         self._changed = threading.Condition()
         self._wanted: dict[tuple[str, str | None], _Job] = {}
         self._busy: set[tuple[str, str | None]] = set()
-        self._rests: dict[tuple[str, str | None], float] = {}  # until when
+        self._rests: dict[tuple[str, str | None], float] = {}  # monotonic deadlines
         self._due: dict[tuple[str, str | None], float] = {}
-        self._told: dict[str, str] = {}  # what there was to tell when it was told last
+        self._told: dict[str, str] = {}  # state at the last announcement
         self._heard: dict[tuple[str, str | None], Heard] = {}
         self._over = False
         self._threads: list[threading.Thread] = []
@@ -301,31 +298,31 @@ class Listening:
             thread.join(timeout=5)
 
     def heard(self, site: Site, peer: str) -> Heard | None:
-        """What came of listening to a peer last, in this process."""
+        """The result of the last sync with a peer in this process."""
         return self._heard.get((site.name, peer))
 
     def listen(self, site: Site, peer: str) -> Synced:
-        """Listens to a peer now, in the thread of whoever asks."""
+        """Sync with a peer now, in the calling thread."""
         key, now = (site.name, peer), self._forge.clock
         try:
-            found = site.space.sync(peer)[0]
+            report = site.space.sync(peer)[0]
         except CliaError as err:
             self._heard[key] = Heard(now(), None, err)
             raise
-        self._heard[key] = Heard(now(), found, None)
-        if found.moves:
-            site.feed.look()  # whoever watches is told at once
-        return found
+        self._heard[key] = Heard(now(), report, None)
+        if report.moves:
+            site.feed.look()  # update the feed immediately
+        return report
 
-    # The bell
+    # Notifications
 
     async def _knock(self, request: Request) -> Response:
-        """Whoever knocks is listened to soon; a stranger learns nothing."""
+        """Schedule a sync with the peer that sent a notification; the error reveals nothing to strangers."""
         token = b""
         async for part in request.stream():
             token += part
             if len(token) > KNOCK_MAX:
-                raise TooLarge(f"a knock has at most {KNOCK_MAX} bytes", fields={"most": KNOCK_MAX})
+                raise TooLarge(f"the notification exceeds {KNOCK_MAX} bytes", fields={"most": KNOCK_MAX})
         job = await run_in_threadpool(self._knocking, token.decode("ascii", "replace"))
         request.scope["clia_user"] = f"peer:{job.peer}"
         self._want(job)
@@ -335,14 +332,14 @@ class Listening:
         for site in self._forge.sites.values():
             with suppress(Denied, InvalidInput):
                 return _Job(site, site.space.peer_tokens.visitor(token, NOTIFY_TOKEN).name)
-        raise Unauthenticated("nobody who is known here knocks like this", code="bad-knock")
+        raise Unauthenticated("invalid notification token", code="bad-knock")
 
     def _want(self, *jobs: _Job) -> None:
         with self._changed:
             self._wanted |= {job.key: job for job in jobs}
             self._changed.notify()
 
-    # The threads
+    # Threads
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
@@ -357,7 +354,7 @@ class Listening:
                     self._changed.notify()
 
     def _next(self) -> _Job | None:
-        """The next that is wanted and may be; None when all is over."""
+        """The next job that may run; None when stopping."""
         with self._changed:
             while not self._over:
                 now = time.monotonic()
@@ -381,14 +378,14 @@ class Listening:
                     self._wanted[job.key] = job
 
     def _tell(self, site: Site) -> None:
-        """Announces what is new, if something moved since it was announced last; once a day anyway, should a snapshot be due."""
-        there = site.space.peer_tokens.untold()
-        state = f"{self._forge.clock():%F} {there}"
-        if there is None or self._told.get(site.name) == state:
+        """Announce changes since the last announcement; once a day in any case, in case a snapshot is due."""
+        untold = site.space.peer_tokens.untold()
+        state = f"{self._forge.clock():%F} {untold}"
+        if untold is None or self._told.get(site.name) == state:
             return
-        for each in site.space.announce():
-            if each.statements:
-                _log.info("%s: the peer %s was told of %d moves", site.name, each.peer, len(each.moves))
+        for announcement in site.space.announce():
+            if announcement.statements:
+                _log.info("%s: peer %s was told of %d changes", site.name, announcement.peer, len(announcement.moves))
         self._told[site.name] = state
 
     def _carry_out(self, job: _Job) -> None:
@@ -397,13 +394,13 @@ class Listening:
             if peer == TELL:
                 self._tell(site)
             elif peer is None:
-                self._want(*(_Job(site, each.name) for each in site.space.peers() if each.url is not None))
+                self._want(*(_Job(site, known_peer.name) for known_peer in site.space.peers() if known_peer.url is not None))
             elif site.space.peer(peer).url is not None:
-                found = self.listen(site, peer)
-                if found.moves or found.refused:
-                    told = (site.name, peer, len(found.moves), len(found.refused))
-                    _log.info("%s: the peer %s was heard: %d moved, %d refused", *told)
+                report = self.listen(site, peer)
+                if report.moves or report.refused:
+                    counts = (site.name, peer, len(report.moves), len(report.refused))
+                    _log.info("%s: synced peer %s: %d moved, %d refused", *counts)
         except CliaError as err:
-            _log.warning("%s: the peer %s: %s", site.name, peer or "-", one_line(err.message)[:1000])
-        except Exception:  # noqa: BLE001  # a bug: it is logged whole, and the thread serves every other peer too
-            _log.exception("%s: listening to the peer %s is broken", site.name, peer or "-")
+            _log.warning("%s: peer %s: %s", site.name, peer or "-", one_line(err.message)[:1000])
+        except Exception:  # noqa: BLE001  # a bug: log it and keep the thread for the other peers
+            _log.exception("%s: sync with peer %s failed", site.name, peer or "-")

@@ -1,13 +1,8 @@
-"""A forge: the spaces it serves, who may use it, and what its operator decided.
+"""The forge: its spaces, users and options, and mounted applications.
 
-Invariant: everything that a request may reach hangs on one ``Forge``; nothing of it is global to the process. The first space is
-the forge's home: its store holds users, logins and idempotency keys for all of them.
-
-
-Applications of somebody else's at addresses of the forge, for programs that have a token.
-
-Invariant: a browser's login does not reach them, so no page can use them in somebody's name. One is made when it is first asked
-for: its packages may take a second to load, and most forges never need it. It lives in a task of its own until the forge ends.
+Invariant: everything that a request can reach belongs to one ``Forge``; there is no global state. The first space is the home: its
+store holds users, logins and idempotency keys. Mounted applications (MCP) accept only tokens, never a browser login, and are loaded
+on first use, because their packages take a second to import.
 """
 
 from __future__ import annotations
@@ -44,12 +39,12 @@ _SECRET = "forge/secret"  # noqa: S105  # the name of a row
 
 
 class Site(NamedTuple):
-    """One space that is served."""
+    """A served space."""
 
     name: str
     space: Space
     feed: Feed
-    path: str  # where lineage is asked who an agent is
+    path: str  # directory for identity lookups
 
 
 class Forge:
@@ -62,18 +57,18 @@ class Forge:
         self.clock = clock
         self.options = options
         self.told_to_stop: list[Callable[[], None]] = []
-        self.secret = secret  # what the forge signs for itself with; the same in all of its processes
+        self.secret = secret  # signing key, shared by all processes of the forge
 
     def site(self, name: str) -> Site:
-        found = self.sites.get(name)
-        if found is None:
-            raise NotFound(f"no space {name!r} is served here", code="no-such-space", fields={"space": name})
-        return found
+        result = self.sites.get(name)
+        if result is None:
+            raise NotFound(f"unknown space {name!r}", code="no-such-space", fields={"space": name})
+        return result
 
     def stopping(self) -> None:
-        """The forge is told to stop: whoever streams is to end. A signal's handler may call it."""
-        for told in self.told_to_stop:
-            told()
+        """End all streams. Safe in a signal handler."""
+        for callback in self.told_to_stop:
+            callback()
 
     def close(self) -> None:
         for site in self.sites.values():
@@ -82,10 +77,10 @@ class Forge:
 
 
 def forge_of(spaces: Iterable[tuple[str, Space]], options: Options) -> Forge:
-    """A forge of opened spaces, each with the directory it was opened at."""
+    """Create a forge for open spaces, each with its directory."""
     opened = list(spaces)
     if not opened:
-        raise InvalidInput("a forge serves at least one space", code="no-space")
+        raise InvalidInput("a forge needs at least one space", code="no-space")
     names = unique_names([_place(path, space) for path, space in opened])
     sites = [Site(name, space, feed_of(space), path) for name, (path, space) in zip(names, opened, strict=True)]
     home = opened[0][1]
@@ -95,16 +90,16 @@ def forge_of(spaces: Iterable[tuple[str, Space]], options: Options) -> Forge:
 
 def _secret(home: Store) -> str:
     with home.writing() as change:
-        found = change.values.get(_SECRET)
-        if found is not None and isinstance(found.value, str):
-            return found.value
-        made = token_hex(32)
-        change.values.put(_SECRET, made)
-    return made
+        row = change.values.get(_SECRET)
+        if row is not None and isinstance(row.value, str):
+            return row.value
+        secret = token_hex(32)
+        change.values.put(_SECRET, secret)
+    return secret
 
 
 def _place(path: str, space: Space) -> str:
-    """What a space is called after: its hub's repository, which is the same on every machine, or its own directory."""
+    """The path that a space is named after: its hub's repository, the same on every machine, else its directory."""
     address = address_of(space)
     if address is None:
         return path
@@ -112,26 +107,26 @@ def _place(path: str, space: Space) -> str:
 
 
 def unique_names(paths: Iterable[str]) -> list[str]:
-    """A short name for each path: its last part as a slug, with a number where that is taken."""
-    found: list[str] = []
+    """A unique short name for each path: its last component as a slug, with a number if necessary."""
+    names: list[str] = []
     for path in paths:
         last = path.rstrip("/").rpartition("/")[2].lower()
         slug = re.sub(r"[^a-z0-9]+", "-", last).strip("-")[:60] or "space"
         number = 2
         name = slug
-        while name in found:
+        while name in names:
             name = f"{slug}-{number}"
             number += 1
-        found.append(name)
-    return found
+        names.append(name)
+    return names
 
 
 CALLER = "clia_caller"
-"""Where who asks stands in the scope of a request."""
+"""The key of the user in the ASGI scope."""
 
 
 class Made(NamedTuple):
-    """An application, what goes on as long as it is there, and how it is told to stop, from a signal's handler."""
+    """A loaded application, its lifespan, and a stop callback that is safe in a signal handler."""
 
     app: ASGIApp
     life: Callable[[], AbstractAsyncContextManager[None]]
@@ -139,7 +134,7 @@ class Made(NamedTuple):
 
 
 class Extra(NamedTuple):
-    """Where an application is, and how it is made; that happens in a thread."""
+    """An application to mount: its paths and a factory, which runs in a thread."""
 
     name: str
     paths: Sequence[str]
@@ -147,7 +142,7 @@ class Extra(NamedTuple):
 
 
 class Hosted:
-    """An extra in a forge that runs: the application at its addresses."""
+    """A mounted application in a running forge."""
 
     def __init__(self, extra: Extra) -> None:
         self.extra = extra
@@ -176,7 +171,7 @@ class Hosted:
         except Exception as err:
             if self._ready.done():
                 raise
-            self._ready.set_exception(err)  # whoever asks is told that something is broken
+            self._ready.set_exception(err)  # requests get the error
 
     def stopping(self) -> None:
         if self._made is not None:
@@ -186,5 +181,5 @@ class Hosted:
         identity = scope["state"]["identity"]
         user = require(NOBODY if identity.by_cookie else identity, "viewer")
         self._wanted.set()
-        made = await asyncio.shield(self._ready)
-        await made.app({**scope, CALLER: user}, receive, send)
+        hosted = await asyncio.shield(self._ready)
+        await hosted.app({**scope, CALLER: user}, receive, send)

@@ -1,7 +1,7 @@
-"""What stands before everything else: sizes, rates, headers, the access log.
+"""The outermost middleware: size limits, rate limits, security headers, the access log.
 
-Invariant: no request reaches the rest with more bytes than allowed, or more often than allowed; every answer carries the headers
-that keep a browser from running or loading anything that is not ours; every request is one line of the log, without secrets.
+Invariant: no request exceeds the size and rate limits; every response has headers that keep browsers from loading or running
+foreign content; every request is one line in the access log, without secrets.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class TooMany(CliaError):
 
 
 class Guard:
-    """The outermost layer."""
+    """The outermost ASGI middleware."""
 
     def __init__(self, app: ASGIApp, options: Options) -> None:
         self._app = app
@@ -88,18 +88,18 @@ class Guard:
 
 
 class _Limited:
-    """Receives no more than so many bytes, and waits no longer than so for the end of them."""
+    """Limits the size of a request body and the time to receive it."""
 
     def __init__(self, receive: Receive, most: int, declared: str | None) -> None:
         self._receive = receive
         self._most = most
         self._left = most
-        self._until: float | None = None  # from when somebody waits for it
+        self._until: float | None = None  # set on the first read
         self._whole = False
         self._over = bool(declared and declared.isascii() and declared.isdigit() and int(declared[:20]) > most)
 
     def answered(self) -> None:
-        """Whoever has an answer waits for no more of the question."""
+        """The response has started; stop enforcing the deadline."""
         self._whole = True
 
     async def __call__(self) -> Message:
@@ -118,15 +118,15 @@ class _Limited:
                 self._until = time.monotonic() + BODY_SECONDS
             return await asyncio.wait_for(self._receive(), max(0.0, self._until - time.monotonic()))
         except TimeoutError:
-            raise TooSlow(f"the request did not come to its end within {BODY_SECONDS:g} s") from None
+            raise TooSlow(f"the request body was not received within {BODY_SECONDS:g} s") from None
 
 
 def _too_large(most: int) -> TooLarge:
-    return TooLarge(f"a request has at most {most} bytes", fields={"most": most})
+    return TooLarge(f"the request body exceeds {most} bytes", fields={"most": most})
 
 
 def _route(scope: Scope) -> str:
-    """The name of what was asked for: one of a few, whatever stands in the address."""
+    """The route name, from a small fixed set."""
     return scope.get("clia_route") or getattr(scope.get("route"), "name", None) or "other"
 
 
@@ -136,19 +136,19 @@ def _client(scope: Scope) -> str:
 
 
 def _path(scope: Scope) -> str:
-    """Without the query, where a login's secret would stand; one line whatever was asked for."""
+    """The path on one line, without the query, which may contain a login key."""
     return ascii(scope.get("path", ""))[1:-1]
 
 
 class Rates:
-    """How often someone may ask: a bucket each, of those that asked last. Threads do not share it: one event loop has it."""
+    """Token buckets for the most recent clients. Used by one event loop."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str, cost: float = 1.0) -> float:
-        """Seconds to wait; 0.0 where it may be now."""
+        """Seconds to wait; 0.0 if allowed now."""
         now = time.monotonic()
         left, then = self._buckets.pop(who, (float(self._per_minute), now))
         left = min(self._per_minute, left + (now - then) * self._per_minute / 60)

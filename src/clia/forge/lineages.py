@@ -1,7 +1,7 @@
-"""Lineage as a forge tells it, to people and to programs: seen from the directory of a space.
+"""Lineage seen from the directory of a space, for pages and the API.
 
-Invariant: whoever reads this is on another machine. A path at, below or above the space's directory is said relative to it; a
-document that cannot be used is named with its place, and never hides the others.
+Invariant: clients are on other machines, so paths are relative to the space's directory. An unusable document is reported with its
+location and never hides the others.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 
 PROFILE, PLAN = "profile", "plan"
 DOCUMENTS = {PROFILE: AGENT, PLAN: AGENDA, AGENCY: AGENCY}
-"""What people call each merged document, and its kind."""
+"""Kinds of merged documents by public name."""
 LINES_BYTES = 4_000_000
-"""How much is read at most to find lines."""
+"""Maximum bytes read to find line numbers."""
 
 
 class Paths:
-    """How paths of this machine are said."""
+    """Converts local paths to paths relative to a space."""
 
     def __init__(self, directory: str) -> None:
         self._top = os.path.realpath(directory)
-        above = [each for each in parents(self._top) if each != "/"]
-        known = "|".join(re.escape(each) for each in above)  # the longest first
-        self._known = re.compile(rf"(?<![\w./~-])({known})(/|(?![\w.-]))") if above else None
+        above = [parent for parent in parents(self._top) if parent != "/"]
+        pattern = "|".join(re.escape(parent) for parent in above)  # longest first
+        self._known = re.compile(rf"(?<![\w./~-])({pattern})(/|(?![\w.-]))") if above else None
 
     def short(self, path: str) -> str:
         return _text(os.path.relpath(path, self._top))
 
     def whole(self, short: str) -> str:
-        """Where a path that was said is on this machine."""
+        """The local path for a relative one."""
         return os.path.normpath(os.path.join(self._top, short))
 
     def said(self, text: str) -> str:
-        """A sentence with the paths in it."""
+        """A message with its paths made relative."""
         return _text(text if self._known is None else self._known.sub(self._relative, text))
 
     def _relative(self, match: re.Match[str]) -> str:
@@ -60,21 +60,21 @@ class Paths:
         return ("" if match[2] else ".") if relative == "." else relative + match[2]
 
     def in_json(self, value: Any) -> Any:
-        """A report, in all of its strings."""
+        """A JSON value with the paths in all its strings made relative."""
         if isinstance(value, str):
             return self.said(value)
         if isinstance(value, dict):
-            return {key: self.in_json(each) for key, each in value.items()}
-        return [self.in_json(each) for each in value] if isinstance(value, (list, tuple)) else value
+            return {key: self.in_json(item) for key, item in value.items()}
+        return [self.in_json(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def told(self, err: CliaError) -> CliaError:
-        """The error, as it is told."""
+        """An error with its paths made relative."""
         hints = [self.said(hint) for hint in err.hints]
         return type(err)(self.said(err.message), hints=hints, fields=self.in_json(err.fields), code=err.code)
 
 
 class Finding(NamedTuple):
-    """Something that is wrong with a document, and where."""
+    """A problem in a document and its location."""
 
     severity: str
     code: str
@@ -86,7 +86,7 @@ class Finding(NamedTuple):
 
 
 def roster_at(site: Site, *, everything: bool = False) -> Roster:
-    """The agents visible from the space's directory; ``everything``: also names that are no agents."""
+    """The agents visible from the space's directory; ``everything`` includes names that are not agents."""
     try:
         return checks.roster(site.path, everything=everything)
     except CliaError as err:
@@ -101,10 +101,10 @@ def lineage_at(site: Site, slug: str) -> Lineage:
 
 
 def kind_of(document: str) -> str:
-    """The kind of a document that an address names."""
+    """The document kind for a name in a URL."""
     if document not in DOCUMENTS:
         raise NotFound(
-            f"{document!r} is no document of an agent",
+            f"unknown document {document!r}",
             code="no-such-document",
             hints=[f"one of {', '.join(DOCUMENTS)}"],
             fields={"document": document},
@@ -112,31 +112,31 @@ def kind_of(document: str) -> str:
     return DOCUMENTS[document]
 
 
-def findings(paths: Paths, found: Iterable[Diagnostic]) -> list[Finding]:
-    """Each with the line that it is about, as far as that costs little to find."""
-    listed = list(found)
+def findings(paths: Paths, diagnostics: Iterable[Diagnostic]) -> list[Finding]:
+    """Findings with line numbers, as far as they are cheap to compute."""
+    listed = list(diagnostics)
     lines = checks.lines_of(_cheap(listed))
     return [
         Finding(
-            each.severity,
-            each.code,
-            paths.said(each.message),
-            each.hint,
-            None if each.path is None else paths.short(each.path),
-            lines.get(each),
-            each.pointer,
+            diagnostic.severity,
+            diagnostic.code,
+            paths.said(diagnostic.message),
+            diagnostic.hint,
+            None if diagnostic.path is None else paths.short(diagnostic.path),
+            lines.get(diagnostic),
+            diagnostic.pointer,
         )
-        for each in listed
+        for diagnostic in listed
     ]
 
 
-def _cheap(found: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
-    """The first of them: for each line a file is read through, and an agent may write large files with many mistakes."""
+def _cheap(diagnostics: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """The first diagnostics within the read limit: each line number costs a read of the file, and files may be large."""
     left = LINES_BYTES
-    for each in found:
-        left -= _size(each.path)
+    for diagnostic in diagnostics:
+        left -= _size(diagnostic.path)
         if left >= 0:
-            yield each
+            yield diagnostic
 
 
 def _size(path: str | None) -> int:
@@ -147,19 +147,19 @@ def _size(path: str | None) -> int:
 
 
 def explained(merged: MergedDocument, pointer: str) -> Explanation:
-    """The story of one value, as the library tells it."""
+    """Explain one value."""
     return explain(merged.document, merged.provenance, merged.layers, pointer)
 
 
-def explanation_json(paths: Paths, told: Explanation) -> dict[str, Any]:
-    """The values themselves are left as they are."""
-    made = told.to_json()
-    places = [*made["contributors"], *made["shadowed"], *([made["winner"]] if made["winner"] else [])]
+def explanation_json(paths: Paths, explanation: Explanation) -> dict[str, Any]:
+    """An explanation as JSON with relative paths."""
+    document = explanation.to_json()
+    places = [*document["contributors"], *document["shadowed"], *([document["winner"]] if document["winner"] else [])]
     for place in places:
         place["path"] = paths.short(place["path"])
-    return made
+    return document
 
 
 def _text(path: str) -> str:
-    """A name that is no Unicode cannot be sent; its odd bytes are spelled out."""
+    """A name with invalid Unicode escaped."""
     return path.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,7 +1,7 @@
-"""Errors as HTTP says them: the one place where a code of the library becomes a status.
+"""Errors as HTTP responses: status codes and problem documents (RFC 9457).
 
-Invariant: every answer that is no success has the library's error in it, as ``application/problem+json`` (RFC 9457) for programs;
-what went wrong inside is said to the log, and never to whoever asked.
+Invariant: every error response for programs is ``application/problem+json`` with the library's error. Internal details are only
+logged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BY_CODE = {
     "unsupported-media-type": 415,
     "too-many-listeners": 503,
 }
-# The first class that fits decides.
+# The first matching class applies.
 _BY_CLASS: tuple[tuple[type[CliaError], int], ...] = (
     (errors.InvalidInput, 422),
     (errors.NotFound, 404),
@@ -36,7 +36,7 @@ _BY_CLASS: tuple[tuple[type[CliaError], int], ...] = (
 
 
 class Unauthenticated(errors.Denied):
-    """Nobody is logged in."""
+    """The request has no valid credentials."""
 
     code = "not-authenticated"
 
@@ -50,7 +50,7 @@ def status_of(err: CliaError) -> int:
 
 
 def problem(err: CliaError, status: int | None = None) -> dict[str, Any]:
-    """RFC 9457 with the library's words beside it; ``kind`` names the class, so that a client raises the same one."""
+    """A problem document with the library's fields; ``kind`` is the error class, so that a client can raise the same one."""
     return {
         "type": f"urn:clia:error:{err.code}",
         "title": _kind(err).replace("-", " "),
@@ -68,6 +68,6 @@ def _kind(err: CliaError) -> str:
 
 
 def internal() -> CliaError:
-    """What is said of a bug."""
-    hints = ["the forge's log has the details"]
-    return CliaError("something went wrong inside the forge", code="internal", hints=hints)
+    """The error for a bug."""
+    hints = ["see the forge's log"]
+    return CliaError("internal error in the forge", code="internal", hints=hints)

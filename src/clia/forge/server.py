@@ -1,6 +1,6 @@
-"""Serving: a socket, uvicorn, and an orderly end.
+"""Run the forge: socket, uvicorn and graceful shutdown.
 
-Invariant: the address is ours before anything is said of it; told to stop, the forge lets what runs end, and ends every stream.
+Invariant: the socket is bound before the address is announced. On shutdown, running requests finish and streams end.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
 
 PORT = 8337
 _GRACE = 5
-_ROOM = 500  # connections beside those that listen
+_ROOM = 500  # connections in addition to event listeners
 _FILES = 65536
 HEAD_SECONDS = 20.0
 _SILENCE = 10.0
 
 
 class Wishes(NamedTuple):
-    """What whoever starts a forge says."""
+    """Options of ``clia serve``."""
 
     spaces: Sequence[str]
     host: str = "127.0.0.1"
     port: int = PORT
-    user: str | None = None  # whom the login link is for
+    user: str | None = None  # user for the login link
 
 
 class Served(NamedTuple):
-    """What is said at the start."""
+    """What ``clia serve`` prints at start."""
 
     address: str
     link: str | None
@@ -65,13 +65,13 @@ class Served(NamedTuple):
 
 
 class NoAddress(BackendError):
-    """The address cannot be had."""
+    """The address cannot be bound."""
 
     code = "address-taken"
 
 
 class _Impatient(H11Protocol):
-    """Closes a connection on which a request's head does not come to its end in time: each is an open file of ours."""
+    """Closes connections whose request headers do not arrive in time; each holds a file descriptor."""
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -101,14 +101,13 @@ class _Impatient(H11Protocol):
             self.transport.close()
 
     def _is_waiting(self) -> bool:
-        """Whether no request is being answered; before the first there is no cycle."""
+        """Whether no request is in progress; ``cycle`` does not exist before the first."""
         cycle = getattr(self, "cycle", None)
         return cycle is None or bool(cycle.response_complete)
 
 
 class _Server(uvicorn.Server):
-    """Says that it serves when it does, and when a signal would end it in order; ends the streams as soon as it is told to
-    stop, since they would go on for ever; and outlives the signal, to tidy up."""
+    """Reports when it is ready, ends streams when it is told to stop, and survives the signal to clean up."""
 
     def __init__(self, config: uvicorn.Config, serving: Callable[[], None], stopping: Callable[[], None]) -> None:
         super().__init__(config)
@@ -140,7 +139,7 @@ def serve(
     say: Callable[[Served], None],
     extras: Callable[[Forge], Sequence[Extra]] = lambda _: (),
 ) -> None:
-    """Serves until it is told to stop; ``extras`` are made for the forge as soon as it knows its address."""
+    """Serve until stopped; ``extras`` are created as soon as the address is known."""
     _allow_files()
     forge = open_forge(wishes.spaces, settings)
     try:
@@ -150,7 +149,7 @@ def serve(
                 forge.options = forge.options._replace(address=address)
             hooks = Webhooks(forge, environment)
             app = create_app(forge, extras(forge))
-            said = _said(forge, address, wishes.user)
+            banner = _said(forge, address, wishes.user)
             config = uvicorn.Config(
                 app,
                 log_config=None,
@@ -164,7 +163,7 @@ def serve(
             hooks.start()
             try:
                 with _marked(forge, address), _beating(forge, bound):
-                    _Server(config, lambda: say(said), forge.stopping).run(sockets=[bound])
+                    _Server(config, lambda: say(banner), forge.stopping).run(sockets=[bound])
             finally:
                 hooks.stop()
     finally:
@@ -173,7 +172,7 @@ def serve(
 
 @contextmanager
 def _marked(forge: Forge, address: str) -> Iterator[None]:
-    """Programs of this machine can find out where each space is served."""
+    """Record where each space is served, for programs on this machine."""
     for site in forge.sites.values():
         top = address.rstrip("/")
         mark(site.space, f"{top}/s/{site.name}", f"{top}{FEDERATION}{site.name}")
@@ -186,8 +185,7 @@ def _marked(forge: Forge, address: str) -> Iterator[None]:
 
 @contextmanager
 def _beating(forge: Forge, bound: socket.socket) -> Iterator[None]:
-    """The fleet of each space is told that it is served, by the address that no other forge of this machine has; and each space
-    is kept in step with its hub."""
+    """Send heartbeats for each space and sync it with its hub in the background."""
     host, port = bound.getsockname()[:2]
     about = ProcessInfo(FORGE, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
     with ExitStack() as stack:
@@ -204,7 +202,7 @@ def open_forge(paths: Sequence[str], settings: Settings) -> Forge:
             opened.append((path, open_space(path, settings=settings)))
         ids = [space.id for _, space in opened]
         if len(set(ids)) < len(ids):
-            raise InvalidInput("a space is served once", code="same-space", fields={"field": "space"})
+            raise InvalidInput("a space cannot be served twice", code="same-space", fields={"field": "space"})
         return forge_of(opened, opened[0][1].running.config.forge)
     except BaseException:
         for _, space in opened:
@@ -213,7 +211,7 @@ def open_forge(paths: Sequence[str], settings: Settings) -> Forge:
 
 
 def _allow_files() -> None:
-    """As many open files as the system lets us have: every connection is one."""
+    """Raise the limit on open files; every connection is one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -224,14 +222,16 @@ def _bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=512)
-        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what it accepts has it too; else each answer waits 40 ms
+        bound.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+        )  # inherited by accepted sockets; without it each response is delayed by 40 ms
     except (OSError, OverflowError) as err:
         reason = getattr(err, "strerror", None) or str(err)
         taken = getattr(err, "errno", None) == errno.EADDRINUSE
         raise NoAddress(
-            f"{host}:{port} cannot be served: {reason}",
+            f"cannot listen on {host}:{port}: {reason}",
             code="address-taken" if taken else "no-such-host",
-            hints=["another program has the port: clia serve --port 0 takes a free one"] if taken else [],
+            hints=["the port is in use; use a free one with: clia serve --port 0"] if taken else [],
             fields={"host": host, "port": port, "reason": reason},
         ) from None
     return bound
@@ -244,28 +244,28 @@ def _address(bound: socket.socket) -> str:
 
 
 def _said(forge: Forge, address: str, name: str | None) -> Served:
-    """A login link for someone named, else for the first administrator; where nobody is known yet, the accountable person."""
+    """A login link for the named user, else for the first administrator, else for the local user."""
     users = forge.users
-    known = [each.user for each in users.all()]
+    known = [account.user for account in users.all()]
     if name is None:
-        admins = [each.name for each in known if each.role == ADMIN]
+        admins = [account.name for account in known if account.role == ADMIN]
         name = admins[0] if admins else _first_admin(forge)
-    elif not any(each.name == name for each in known):
+    elif not any(account.name == name for account in known):
         hints = [f"clia user add {name}"]
-        raise InvalidInput(f"there is no user {name!r}", code="no-such-user", hints=hints, fields={"user": name})
+        raise InvalidInput(f"unknown user {name!r}", code="no-such-user", hints=hints, fields={"user": name})
     link = f"{address}/login?key={users.login_link(name)}"
     return Served(address, link, name, list(forge.sites))
 
 
 def _first_admin(forge: Forge) -> str:
-    """Another forge may start on the same store just now: who is made by one of them is found by the other."""
+    """Create the first administrator; another forge may do so at the same time on the same store."""
     site = next(iter(forge.sites.values()))
-    person = site.space._core.person  # noqa: SLF001  # who is accountable here becomes the first administrator
+    person = site.space._core.person  # noqa: SLF001  # the local user becomes the first administrator
     return forge.users.first_admin(person.name[:100], person.email).name
 
 
 def log_to(stream: logging.Handler) -> None:
-    """The access log and what goes wrong, one line each."""
+    """Write the access log and warnings, one line each."""
     stream.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
     levels = (("clia", logging.INFO), ("uvicorn.error", logging.WARNING), ("asyncio", logging.ERROR), ("mcp", logging.WARNING))
     for name, level in levels:
@@ -277,7 +277,7 @@ def log_to(stream: logging.Handler) -> None:
 
 
 class _Seldom(logging.Filter):
-    """Lets the same complaint through once in a while: where files run out, the loop says so thousands of times."""
+    """Rate-limits identical log messages; without file descriptors the loop logs thousands."""
 
     def __init__(self) -> None:
         super().__init__()

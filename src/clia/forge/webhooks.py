@@ -1,9 +1,8 @@
-"""Telling the outside that something waits, or was decided.
+"""Webhooks: notify other systems of new questions and decisions.
 
-Invariant: each event of a space goes to each hook that wants it at least once, in order, and is signed; how far a hook was told is
-kept in the store, so that a restart loses nothing. One process of a space delivers at a time; one whose lock was lost in silence
-finds that another went on from its place, and lets it. A hook that fails for long is tried ever less often, then the event is
-given up and said so in the log: it never holds up another hook.
+Invariant: each event is delivered to each subscribed hook at least once, in order and signed. The store keeps each hook's position,
+so a restart loses nothing. One process per space delivers; a process that lost its lock stops when another has advanced the
+position. A failing hook is retried with backoff; after the last attempt the event is dropped and logged. Hooks are independent.
 """
 
 from __future__ import annotations
@@ -45,27 +44,29 @@ class Delivery(NamedTuple):
 
 
 def signed(secret: str, at: int, body: bytes) -> str:
-    """The header that proves a delivery: when it was sent, and the HMAC of that moment and the body."""
+    """The signature header: the time of sending, and the HMAC of time and body."""
     mac = hmac.new(secret.encode("utf-8"), f"{at}.".encode("ascii") + body, "sha256").hexdigest()
     return f"t={at},v1={mac}"
 
 
 def deliveries(site: Site, address: str, name: str, position: int, entry: Mapping[str, Any]) -> Iterator[Delivery]:
-    """What one entry of the feed says to a hook."""
+    """The deliveries for one feed entry."""
     if entry.get("event") != "session":
         return
     where = f"{address}/s/{site.name}"
     common = {"space": site.name, "space_id": site.space.id, **{key: entry[key] for key in ("agent", "session", "at")}}
-    kinds = {each["id"]: each["kind"] for each in entry.get("waits", ())}
-    asked = [each for each in entry.get("asked", ()) if is_human(kinds.get(each, ""))]
-    if asked:
-        requests = [{"id": each, "kind": kinds[each], "url": f"{where}/inbox/{entry['agent']}/{each}"} for each in asked]
+    kinds = {request["id"]: request["kind"] for request in entry.get("waits", ())}
+    questions = [request for request in entry.get("asked", ()) if is_human(kinds.get(request, ""))]
+    if questions:
+        requests = [
+            {"id": request, "kind": kinds[request], "url": f"{where}/inbox/{entry['agent']}/{request}"} for request in questions
+        ]
         yield _made(f"{site.space.id}.{position}.waiting", "waiting", {**common, "requests": requests}, name)
     answered = entry.get("answered") or {}
     if answered.get("decision"):
-        said = {key: answered.get(key) for key in ("request", "by", "decision")}
-        made = {**common, **said, "url": f"{where}/commits/{answered['decision']}"}
-        yield _made(f"{site.space.id}.{position}.decided", "decided", made, name)
+        answer = {key: answered.get(key) for key in ("request", "by", "decision")}
+        decided = {**common, **answer, "url": f"{where}/commits/{answered['decision']}"}
+        yield _made(f"{site.space.id}.{position}.decided", "decided", decided, name)
 
 
 def _made(delivery_id: str, event: str, body: Mapping[str, Any], name: str) -> Delivery:
@@ -74,7 +75,7 @@ def _made(delivery_id: str, event: str, body: Mapping[str, Any], name: str) -> D
 
 
 class Webhooks:
-    """Runs in threads of its own from ``start`` to ``stop``."""
+    """Delivers events in background threads from ``start`` to ``stop``."""
 
     def __init__(self, forge: Forge, environment: Mapping[str, str], http: HttpClient | None = None) -> None:
         self._forge = forge
@@ -89,7 +90,7 @@ class Webhooks:
 
     def start(self) -> None:
         for job in self._jobs:
-            self._place(job[0], job[0].feed, job[1])  # what happens from here on is told, however late the thread begins
+            self._place(job[0], job[0].feed, job[1])  # fix the position now, even if the thread starts late
             thread = threading.Thread(target=self._work, args=job, daemon=True, name=f"webhook {job[1]}")
             thread.start()
             self._threads.append(thread)
@@ -101,7 +102,7 @@ class Webhooks:
 
     def _work(self, site: Site, name: str, hook: Webhook, secret: str) -> None:
         feed = feed_of(site.space)
-        locks = site.space._core.locks  # noqa: SLF001  # one process of a space delivers: the lock of its clone says which
+        locks = site.space._core.locks  # noqa: SLF001  # one process per space delivers
         try:
             while not self._stop.is_set():
                 try:
@@ -119,13 +120,13 @@ class Webhooks:
         if not feed.wait(at, 1.0):
             return
         for position, entry in feed.read(at):
-            for each in deliveries(site, self._forge.options.address, name, position, entry):
-                if each.event in hook.events and not self._deliver(name, hook, secret, each):
-                    return  # told to stop; it is delivered after the next start
+            for delivery in deliveries(site, self._forge.options.address, name, position, entry):
+                if delivery.event in hook.events and not self._deliver(name, hook, secret, delivery):
+                    return  # stopping; delivered after the next start
             version = self._keep(site, name, position, version)
 
     def _place(self, site: Site, feed: Any, name: str) -> tuple[int, int]:
-        """How far a hook was told, and the version of that note. A new one hears of what comes from now on."""
+        """A hook's position and its row version; a new hook starts at the end of the feed."""
         store = site.space._core.store  # noqa: SLF001  # as above
         row = store.get(ROW + name)
         end: int = feed.end()
@@ -134,12 +135,12 @@ class Webhooks:
         return end, self._keep(site, name, end, ANY_VERSION)
 
     def _keep(self, site: Site, name: str, position: int, version: int) -> int:
-        """The note's new version; ``Conflict`` where another process has told the hook since."""
+        """Save the position; raises ``Conflict`` if another process has advanced it."""
         with site.space._core.store.writing() as change:  # noqa: SLF001  # as above
             return change.values.put(ROW + name, position, version)
 
     def _deliver(self, name: str, hook: Webhook, secret: str, delivery: Delivery) -> bool:
-        """Whether it is done with, delivered or given up; False where the forge is told to stop first."""
+        """Deliver or give up; False if the forge stops first."""
         pause = _FIRST
         for attempt in range(1, ATTEMPTS + 1):
             problem = self._posted(hook, secret, delivery)
@@ -151,12 +152,12 @@ class Webhooks:
             if self._stop.wait(pause):
                 return False
             pause = min(pause * 2, _LONGEST)
-        _log.error("webhook %s: %s was given up after %d attempts", name, delivery.id, ATTEMPTS)
+        _log.error("webhook %s: gave up on %s after %d attempts", name, delivery.id, ATTEMPTS)
         metrics.hook_done("given-up")
         return True
 
     def _posted(self, hook: Webhook, secret: str, delivery: Delivery) -> str | None:
-        """What went wrong; None where the hook took it."""
+        """The error; None on success."""
         headers = {
             "content-type": "application/json",
             "user-agent": "clia",
@@ -168,16 +169,16 @@ class Webhooks:
             answer = self._http.post(hook.url, headers, delivery.body, seconds=hook.timeout_seconds, limit=_ANSWER_MAX)
         except CliaError as err:
             return err.message
-        return None if 200 <= answer.status < 300 else f"it answered {answer.status}"
+        return None if 200 <= answer.status < 300 else f"status {answer.status}"
 
 
 def _secret(name: str, hook: Webhook, environment: Mapping[str, str]) -> str:
-    found = environment.get(hook.secret_env, "")
-    if not found:
+    secret = environment.get(hook.secret_env, "")
+    if not secret:
         raise InvalidInput(
-            f"the webhook {name!r} is signed with the variable {hook.secret_env}, which is not set",
+            f"webhook {name!r} needs the environment variable {hook.secret_env}",
             code="no-webhook-secret",
             hints=[f"export {hook.secret_env}=…"],
             fields={"field": f"forge.webhooks.{name}.secret_env"},
         )
-    return found
+    return secret

@@ -1,5 +1,4 @@
-"""A space for agents, over the Model Context Protocol.
+"""The MCP server: a space for agents over the Model Context Protocol.
 
-Invariant: nothing is decided here. Each tool is a verb of the library in a form that a model can use, with the roles, the
-shapes and the errors that the verb has over HTTP; ``tools`` has the one list of them.
+Each tool calls a verb of the library, with the same roles, shapes and errors as the HTTP API. ``server.TOOLS`` lists them all.
 """

@@ -1,13 +1,8 @@
-"""Where a server stands, who calls it, and which agent is meant.
+"""The context of a call: the space, the caller and the agent.
 
-Invariant: whoever calls over HTTP is on another machine: no path of this one is told, the working directory says nothing about
-them, and they may do what their role may. Whoever started a server at their own terminal may do what they may anyway.
-
-
-One call, with whoever made it still on the line.
-
-Invariant: the library runs in threads and the loop never waits for it; what is said meanwhile goes only to a client that asked to
-hear it.
+Invariant: an HTTP caller is on another machine, so it sees no local paths, the working directory does not identify its agent, and
+its role limits it. A caller on standard input is the local user and has no limits. Library code runs in threads and never blocks
+the event loop; progress goes only to clients that asked for it.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ _NO_SPACE = ("no-such-space", "no-such-repository")
 
 
 class Place:
-    """One directory, the space that is there if any, and how its things are told."""
+    """A directory and its space, if there is one."""
 
     def __init__(
         self,
@@ -56,7 +51,7 @@ class Place:
         waits: Waits | None = None,
     ) -> None:
         self.path = path
-        self.agent = agent  # who it is that calls, where nothing else is said
+        self.agent = agent  # the default agent
         self.at_hand = paths is None
         self.waits = waits or Waits()
         self._address = address
@@ -64,11 +59,11 @@ class Place:
         self._opened = opened
         self._space: Space | None = None
         self._mutex = threading.Lock()
-        self.stopping = False  # whoever waits is to end
-        self.asking = threading.Lock()  # whether a question waits already, and asking it, are one step
+        self.stopping = False  # waiting calls must end
+        self.asking = threading.Lock()  # makes "check for the same pending question, then ask" atomic
 
     def space(self) -> Space:
-        """Opened when it is first needed, and tried again as long as there is none."""
+        """The space; opened on first use, and retried while it does not exist."""
         with self._mutex:
             if self._space is None:
                 self._space = self._opened()
@@ -80,12 +75,12 @@ class Place:
                 self._space.close()
 
     def inbox(self, agent: str, request: str) -> str | None:
-        """Where people answer a request, in a forge that is known."""
+        """The URL at which people answer a request, if a forge is known."""
         base = self._address(self.space())
         return None if base is None else f"{base}/inbox/{quote(agent, safe='')}/{quote(request, safe='')}"
 
     def said(self, value: Any) -> Any:
-        """A value with paths in it, as whoever calls may know it."""
+        """A value with local paths replaced for remote callers."""
         return value if self._paths is None else self._paths.in_json(value)
 
     def told(self, err: CliaError) -> CliaError:
@@ -93,37 +88,37 @@ class Place:
 
 
 class Waits:
-    """How many calls may wait for people at a time: over HTTP each is a connection that nobody else can have."""
+    """Limits how many calls wait for people at once; over HTTP each holds a connection."""
 
-    def __init__(self, most: int = 256, each: int = 64) -> None:
+    def __init__(self, most: int = 256, per_user: int = 64) -> None:
         self._most = most
-        self._each = each
+        self._each = per_user
         self._now: Counter[str] = Counter()
 
     @contextmanager
     def room(self, who: str) -> Iterator[bool]:
-        """Whether there is room for one more of somebody's; it is theirs until the block ends. One event loop has it."""
+        """Yield whether the user may start another wait; the slot is held until the block ends. Used by one event loop."""
         free = self._now[who] < self._each and self._now.total() < self._most
         self._now[who] += free
         try:
             yield free
         finally:
             self._now[who] -= free
-            self._now += Counter()  # forgets who has none
+            self._now += Counter()  # drops zero counts
 
 
 class Paths(NamedTuple):
-    """How paths of this machine are said to others."""
+    """Replaces local paths for remote callers."""
 
     in_json: Callable[[Any], Any]
     told: Callable[[CliaError], CliaError]
 
 
 class Caller(NamedTuple):
-    """Who calls: a user of the forge, or whoever runs the server (None)."""
+    """The caller: a user of the forge, or None for the local user."""
 
     user: User | None = None
-    now: Callable[[str], User | None] = lambda _: None  # the user as known at this moment
+    now: Callable[[str], User | None] = lambda _: None  # looks up the user again
 
     @property
     def name(self) -> str:
@@ -131,37 +126,37 @@ class Caller(NamedTuple):
 
     @property
     def by(self) -> str | None:
-        """As answers record who gave them; None: the person that is accountable here."""
+        """The name recorded with answers; None for the local user."""
         return None if self.user is None else self.user.by
 
     def may(self, role: str) -> bool:
         return self.user is None or self.user.may(role)
 
     def still(self, role: str) -> bool:
-        """Whether they may at this moment: a call may have waited for long."""
+        """Check the role again, since a call may have waited for long."""
         if self.user is None:
             return True
-        known = self.now(self.user.name)
-        return self.may(role) and known is not None and known.may(role)
+        user = self.now(self.user.name)
+        return self.may(role) and user is not None and user.may(role)
 
     def require(self, role: str) -> None:
         user = self.user
         if user is not None and not user.may(role):
             raise NotAllowed(
-                f"{user.name!r} has the role {user.role}; this takes {role}",
+                f"user {user.name!r} has role {user.role}, but this needs {role}",
                 code="role-too-low",
-                hints=[f"an administrator can change the role: clia user change {user.name} --role {role}"],
+                hints=[f"ask an administrator to run: clia user change {user.name} --role {role}"],
                 fields={"user": user.name, "role": user.role, "needed": role},
             )
 
 
 class Call:
-    """One call of a tool, for the function that does it: in a thread of its own, where it may take its time."""
+    """One tool call, as its function sees it. The function runs in a thread and may block."""
 
     def __init__(self, place: Place, caller: Caller, say: Callable[[str], None] = lambda _: None) -> None:
         self.place = place
         self.caller = caller
-        self.say = say  # tells whoever waits how far it is
+        self.say = say  # reports progress
 
     @property
     def space(self) -> Space:
@@ -175,38 +170,43 @@ class Call:
                 return None
             raise
 
-    def agent(self, given: str | None) -> str:
-        """The agent that is meant: named, else whoever calls is known to be."""
-        found = given or self.place.agent or self._checked_out() or self._captured()
-        if found is not None:
-            return found
-        known = self._known()
-        hints = [f"agents here: {', '.join(known)}" if known else "there are no agents here yet: clia spawn NAME"]
-        hints += ["clia mcp --agent NAME, or CLIA_AGENT, says it for every call"] if self.place.at_hand else []
+    def agent(self, requested: str | None) -> str:
+        """The agent of this call: the named one, else the caller's own."""
+        name = requested or self.place.agent or self._checked_out() or self._captured()
+        if name is not None:
+            return name
+        names = self._known()
+        hints = [f"agents here: {', '.join(names)}" if names else "no agents yet; create one with: clia spawn NAME"]
+        hints += ["set it for every call with clia mcp --agent NAME or CLIA_AGENT"] if self.place.at_hand else []
         raise InvalidInput(
-            "say which agent you are: agent", code="missing-field", hints=hints, fields={"field": "agent", "agents": known}
+            "cannot tell which agent you are; set the agent argument",
+            code="missing-field",
+            hints=hints,
+            fields={"field": "agent", "agents": names},
         )
 
     def _checked_out(self) -> str | None:
-        """Whose checkout the working directory is in."""
+        """The agent whose checkout contains the working directory."""
         space = self.space_or_none() if self.place.at_hand else None
-        found = None if space is None else space.checkout_at(self.place.path)
-        return None if found is None else found.agent
+        agent = None if space is None else space.checkout_at(self.place.path)
+        return None if agent is None else agent.agent
 
     def _captured(self) -> str | None:
-        """Whose session of a tool is open in the working directory, where there is just one."""
+        """The agent of the only open tool session in the working directory."""
         space = self.space_or_none() if self.place.at_hand else None
         if space is None:
             return None
         top = space.captures.top_of(self.place.path)
-        found = {each.agent for each in space.captures.sessions() if each.open and not each.sub and each.place == top}
-        return found.pop() if len(found) == 1 else None
+        agents = {
+            session.agent for session in space.captures.sessions() if session.open and not session.sub and session.place == top
+        }
+        return agents.pop() if len(agents) == 1 else None
 
     def _known(self) -> list[str]:
         space = self.space_or_none()
         if space is not None:
             return space.agents()[:50]
-        return [each.slug for each in checks.roster(self.place.path).agents][:50]
+        return [agent.slug for agent in checks.roster(self.place.path).agents][:50]
 
 
 class Exchange:
@@ -225,18 +225,18 @@ class Exchange:
         self._told = 0
 
     async def do(self, work: Callable[P, R], *args: P.args, **more: P.kwargs) -> R:
-        """Does something in a thread."""
+        """Run a function in a thread."""
         return await to_thread.run_sync(partial(work, *args, **more), limiter=self._limiter)
 
     async def tell(self, message: str) -> None:
-        """One step further, for whoever asked for progress."""
+        """Report progress to the client, if it asked for it."""
         self._told += 1
         await self._context.session.report_progress(float(self._told), None, message)
 
     def _say(self, message: str) -> None:
         from_thread.run(self.tell, message)
 
-    # Asking back
+    # Elicitation
 
     @property
     def protocol(self) -> str:
@@ -244,10 +244,10 @@ class Exchange:
 
     @property
     def can_show_forms(self) -> bool:
-        """Whether the client said that it can; without a word on how, it means forms."""
-        known = self._context.session.client_capabilities
-        said = None if known is None else known.elicitation
-        return said is not None and (said.form is not None or said.url is None)
+        """Whether the client supports forms; a client that names no mode means forms."""
+        capabilities = self._context.session.client_capabilities
+        elicitation = None if capabilities is None else capabilities.elicitation
+        return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
     @property
     def can_ask_back(self) -> bool:
@@ -255,7 +255,7 @@ class Exchange:
 
     @property
     def state(self) -> str | None:
-        """What the round before left for this one."""
+        """The state that the previous round left."""
         return self._params.request_state
 
     @property
@@ -263,5 +263,5 @@ class Exchange:
         return self._params.input_responses or {}
 
     async def show(self, message: str, schema: dict[str, Any]) -> ElicitResult:
-        """Has the client show a form, and waits for what becomes of it."""
+        """Show a form in the client and wait for the result."""
         return await self._context.session.elicit_form(message, schema, self._context.request_id)

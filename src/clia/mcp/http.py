@@ -1,8 +1,8 @@
-"""Servers for the spaces of a forge, as one ASGI application.
+"""MCP servers for the spaces of a forge, as one ASGI application.
 
-Invariant: a request reaches a server only with a user whom the forge knows by a token, and each call is that user's, whoever opened
-the session that it comes in. A page of another site reaches nothing. What a client must not lose between two requests is either in
-what it carries, sealed with the forge's secret, or in a session that is bounded in number and in time.
+Invariant: every request carries a token of a known user, and each call runs as that user, whoever opened the session. Pages of
+other sites are rejected. State between requests is either sealed with the forge's secret and carried by the client, or in a
+session; sessions are limited in number and time.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 SESSIONS_MAX, SESSIONS_EACH = 256, 64
 IDLE_SECONDS = 15 * 60.0
 USER = "clia_caller"
-"""Where the forge puts who asks into the scope of a request."""
+"""The key of the user in the ASGI scope."""
 
 
 class Wishes(NamedTuple):
-    """What the forge says of itself."""
+    """Settings from the forge."""
 
-    address: str  # as browsers reach it
-    secret: str  # the same in all of its processes
+    address: str  # URL of the forge
+    secret: str  # shared by all processes of the forge
     body_max: int
     version: str  # of clia
-    now: Callable[[str], User | None]  # a user by name, as known at this moment
+    now: Callable[[str], User | None]  # looks up a user by name
 
 
 class _Sessions(StreamableHTTPSessionManager):
-    """One user has at most a quarter of the sessions."""
+    """Limits each user to a quarter of the sessions."""
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
         taken = sum(owner == requestor for owner in self._session_owners.values())
@@ -60,7 +60,7 @@ class _Sessions(StreamableHTTPSessionManager):
 
 
 class Endpoint:
-    """``/mcp`` is the first space, ``/mcp/{space}`` any."""
+    """``/mcp`` serves the first space, ``/mcp/{space}`` any."""
 
     def __init__(self, places: Mapping[str, Place], wishes: Wishes) -> None:
         self._wishes = wishes
@@ -88,33 +88,33 @@ class Endpoint:
             yield
 
     def stopping(self) -> None:
-        """The forge is told to stop: calls that wait for people end. A signal's handler may call it."""
+        """End calls that wait for people. Safe in a signal handler."""
         for place in self._places.values():
             place.stopping = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """``CliaError`` is answered by the forge, in its own form."""
+        """Handle a request; the forge turns a ``CliaError`` into a problem document."""
         name = scope.get("path_params", {}).get("space") or next(iter(self._managers))
         manager = self._managers.get(name)
         if manager is None:
-            raise NotFound(f"no space {name!r} is served here", code="no-such-space", fields={"space": name})
+            raise NotFound(f"unknown space {name!r}", code="no-such-space", fields={"space": name})
         if scope["method"] not in ("POST", "DELETE"):
-            # We say nothing that was not asked for: an open stream would only be a connection that waits.
-            raise CliaError("this address takes POST, and DELETE of a session", code="method-not-allowed")
+            # GET would open a stream for server messages; this server never sends any.
+            raise CliaError("use POST, or DELETE to end a session", code="method-not-allowed")
         origin = Headers(scope=scope).get("origin")
         if origin is not None and origin != self._wishes.address:
-            raise NotAllowed("pages of other sites may not speak with the forge", code="other-origin", fields={"origin": origin})
+            raise NotAllowed("requests from other sites are not allowed", code="other-origin", fields={"origin": origin})
         user: User = scope[USER]
-        # A session belongs to the user who opened it; to everybody else it does not exist.
+        # A session is visible only to the user who opened it.
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=user.name, scopes=[user.role]))
         await manager.handle_request(scope, receive, send)
 
 
 def _user(context: ServerRequestContext[Any, Any]) -> User:
     if context.request is None:
-        raise NotAllowed("a call comes with a request", code="not-authenticated")
-    found: User = context.request.scope[USER]
-    return found
+        raise NotAllowed("the call has no HTTP request", code="not-authenticated")
+    user: User = context.request.scope[USER]
+    return user
 
 
 def _principal(context: ServerRequestContext[Any, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Tools about who an agent is: they work in any directory, with or without a space.
+"""Identity tools; they work in any directory, with or without a space.
 
-Invariant: what lineage says is told as it is merged, guardrails first; a document that cannot be used is named beside the answer
-and hides nothing else.
+Invariant: documents are returned as merged, guardrails first. An unusable document is reported next to the result and hides
+nothing else.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _JOURNALED = Told(slug=STRING, path=STRING, entry=OBJECT, sha256=STRING, appende
 
 
 def slug_of(space: Space | None, agent: str) -> str:
-    """By what name lineage knows an agent: as it was spawned, else its own."""
+    """The slug of an agent: the one it was spawned with, else its name."""
     if space is not None:
         try:
             profile = space.record_of(agent).get("profile.json")
@@ -72,9 +72,9 @@ def _whoami(call: Call, agent: str | None) -> Mapping[str, Any]:
     space = call.space_or_none()
     slug = slug_of(space, name)
     merged = _profile(call, slug)
-    standing = None if space is None else _standing(space, name, known=merged is not None)
+    standing = None if space is None else _standing(space, name, is_known=merged is not None)
     if merged is None and standing is None:
-        lineage(call.place.path, slug)  # says where it was looked for
+        lineage(call.place.path, slug)  # the error names the searched directories
     document = {} if merged is None else dict(merged.document)
     guardrails = document.get("guardrails")
     return {
@@ -90,7 +90,7 @@ def _whoami(call: Call, agent: str | None) -> Mapping[str, Any]:
 
 
 def _profile(call: Call, slug: str) -> MergedDocument | None:
-    """Who it is in lineage; None for an agent that only the space knows."""
+    """The identity of an agent; None for an agent that only the space knows."""
     if not is_slug(slug):
         return None
     try:
@@ -99,12 +99,12 @@ def _profile(call: Call, slug: str) -> MergedDocument | None:
         return None
 
 
-def _standing(space: Space, name: str, *, known: bool) -> dict[str, Any] | None:
-    """Where an agent stands in the space; None for one that only lineage knows."""
+def _standing(space: Space, name: str, *, is_known: bool) -> dict[str, Any] | None:
+    """The state of an agent in the space; None for one that only has documents."""
     try:
         head = space.show(space.head(name))
     except NoSuchAgent:
-        if known:
+        if is_known:
             return None
         raise
     return {
@@ -121,7 +121,7 @@ def _standing(space: Space, name: str, *, known: bool) -> dict[str, Any] | None:
 def _briefing(space: Space, name: str) -> Any:
     try:
         return space.briefing_of(name)
-    except CliaError:  # an agent of a clone that did not send its record
+    except CliaError:  # the clone that recorded it has not pushed
         return None
 
 
@@ -130,18 +130,18 @@ def _session(space: Space, name: str) -> Session | None:
 
 
 def _contexts(call: Call, merged: MergedDocument) -> list[str]:
-    found: list[str] = call.place.said([each.directory for each in merged.chain])
-    return found
+    directories: list[str] = call.place.said([context.directory for context in merged.chain])
+    return directories
 
 
-def diagnostics(call: Call, found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+def diagnostics(call: Call, items: Iterable[Diagnostic]) -> list[dict[str, Any]]:
     keys = ("severity", "code", "message", "hint", "path", "pointer")
-    made: list[dict[str, Any]] = call.place.said([{key: getattr(each, key) for key in keys} for each in found])
-    return made
+    listed: list[dict[str, Any]] = call.place.said([{key: getattr(diagnostic, key) for key in keys} for diagnostic in items])
+    return listed
 
 
 def lineage_here(call: Call, slug: str) -> Lineage:
-    """The lineage of a slug at the server's directory."""
+    """The lineage of a slug in the server's directory."""
     return lineage(call.place.path, slug)
 
 
@@ -169,8 +169,8 @@ LINEAGE_TOOLS = (
     Tool(
         "whoami",
         "Who you are here",
-        "Call this first. Who the agent is in this directory: its guardrails, which bind you, then its merged profile; and where it"
-        " stands in the space: newest commit, briefing, parent and sub-agents, live session, and the requests it waits for.",
+        "Call this first. Returns who the agent is here: its guardrails, which are binding, then its merged profile; and its"
+        " state in the space: newest commit, briefing, parent and sub-agents, live session and pending requests.",
         VIEWER,
         (AGENT,),
         _WHO,
@@ -179,7 +179,7 @@ LINEAGE_TOOLS = (
     Tool(
         "plan",
         "Your agenda",
-        "The agent's agenda, merged over every enclosing directory and repository: what it is to do, and in which order.",
+        "Returns the agent's agenda, merged from every enclosing directory and repository: what to do, and in which order.",
         VIEWER,
         (AGENT,),
         _PLAN,
@@ -188,14 +188,14 @@ LINEAGE_TOOLS = (
     Tool(
         "journal",
         "Write to your journal",
-        "Appends one entry to the agent's agency document, a file in the repository. For what the next session of this agent must"
-        " know: decisions taken, dead ends, open ends. The same key twice makes one entry.",
+        "Appends an entry to the agent's agency document, a file in the repository. Use it for what the next session must"
+        " know: decisions, dead ends, open questions. Using the same key twice adds one entry.",
         ADMIN,
         (
             Field("note", TEXT, "what happened, in a few sentences"),
-            Field("tags", Listed(TEXT), "words to find it by", ()),
-            Field("dirs_touched", Listed(TEXT), "directories that the work touched", ()),
-            Field("key", MAYBE_TEXT, "an idempotency key: a second entry with it is not made", None),
+            Field("tags", Listed(TEXT), "search tags", ()),
+            Field("dirs_touched", Listed(TEXT), "directories that the work changed", ()),
+            Field("key", MAYBE_TEXT, "idempotency key: a second entry with the same key is ignored", None),
             AGENT,
         ),
         _JOURNALED,

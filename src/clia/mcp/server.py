@@ -1,15 +1,7 @@
-"""The one list of tools.
+"""The MCP server: the tools, resources and prompts of one space, for any transport, and the stdio transport.
 
-The server: the tools, resources and prompts of one place, for any transport.
-
-Invariant: every request is checked in this order before anything happens: who calls, whether they may, what they say. Whatever goes
-wrong is an answer; nothing ends the server.
-
-
-A server for one client, over standard input and output.
-
-Invariant: nothing but the protocol goes to standard output; what is not of the protocol on standard input is refused and ends
-nothing. The server ends when its input does.
+Invariant: every request is checked for caller, role and arguments, in this order, before it has any effect. Errors become
+responses and never end the server. On stdio, only protocol messages go to standard output, and the server ends with its input.
 """
 
 from __future__ import annotations
@@ -56,13 +48,13 @@ _THREADS = 16
 
 
 def server_of(place: Place, version: str, who: Callable[[Context], Caller], security: RequestStateSecurity) -> Server[Any]:
-    """``who`` tells from a request who made it; ``security`` seals what a client carries from round to round."""
+    """Create a server. ``who`` identifies the caller; ``security`` seals the state that a client carries between rounds."""
     desk = _Desk(place, who)
     server: Server[Any] = Server(
         NAME,
         version=version,
         title="clia",
-        description="The system of record for AI agents, kept in the git repository they work in.",
+        description="The system of record for AI agents in a git repository.",
         instructions=resources.INSTRUCTIONS,
         get_tool_input_schema=_input_schemas().get,
         on_list_tools=desk.list_tools,
@@ -79,7 +71,7 @@ def server_of(place: Place, version: str, who: Callable[[Context], Caller], secu
 
 
 class _Desk:
-    """What a server does with each kind of request."""
+    """Handlers for each kind of request."""
 
     def __init__(self, place: Place, who: Callable[[Context], Caller]) -> None:
         self._place = place
@@ -89,7 +81,7 @@ class _Desk:
 
     @property
     def _limiter(self) -> CapacityLimiter:
-        """Threads of our own: pages of a forge do not wait for agents. It belongs to the loop that is there by now."""
+        """A separate thread pool, so that agents do not slow down the pages of a forge. Bound to the running event loop."""
         self._threads = self._threads or CapacityLimiter(_THREADS)
         return self._threads
 
@@ -104,19 +96,19 @@ class _Desk:
     ) -> types.CallToolResult | types.InputRequiredResult:
         tool = TOOLS.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}", {"tools": list(TOOLS)})
+            raise MCPError(types.INVALID_PARAMS, f"unknown tool {params.name!r}", {"tools": list(TOOLS)})
         try:
             caller = self._who(context)
             caller.require(tool.role)
-            given = arguments(tool.fields, params.arguments or {})
-            made = await _done(tool, Exchange(self._place, caller, context, params, self._limiter), given)
-            return made if isinstance(made, types.InputRequiredResult) else _result(tool.result.encode(made))
+            values = arguments(tool.fields, params.arguments or {})
+            result = await _done(tool, Exchange(self._place, caller, context, params, self._limiter), values)
+            return result if isinstance(result, types.InputRequiredResult) else _result(tool.result.encode(result))
         except MCPError:
             raise
         except CliaError as err:
             return refused(self._place.told(err))
-        except Exception:  # noqa: BLE001  # a bug is answered too, and logged where it becomes an answer
-            return refused(broken(f"the tool {tool.name}"))
+        except Exception:  # noqa: BLE001  # a bug becomes a logged error result
+            return refused(broken(f"tool {tool.name}"))
 
     # Resources and prompts
 
@@ -145,11 +137,11 @@ class _Desk:
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
         ref, typed = params.ref, params.argument
         uri = ref.uri if isinstance(ref, types.ResourceTemplateReference) else ""
-        found = await self._look(context, uri, lambda call: resources.completed(call, uri, typed.name, typed.value))
-        return types.CompleteResult(completion=found)
+        completion = await self._look(context, uri, lambda call: resources.completed(call, uri, typed.name, typed.value))
+        return types.CompleteResult(completion=completion)
 
     async def _look(self, context: Context, what: str, work: Callable[[Call], R]) -> R:
-        """Reads something in a thread; whatever is wrong is an error of the protocol."""
+        """Read something in a thread; errors become protocol errors."""
         try:
             caller = self._who(context)
             caller.require(VIEWER)
@@ -160,24 +152,24 @@ class _Desk:
             raise protocol_error(broken(what), {"uri": what}) from None
 
 
-async def _done(tool: Tool, exchange: Exchange, given: dict[str, Any]) -> Any:
+async def _done(tool: Tool, exchange: Exchange, values: dict[str, Any]) -> Any:
     if tool.talks:
-        return await tool.run(exchange, **given)
+        return await tool.run(exchange, **values)
     if tool.slow is None:
-        return await exchange.do(tool.run, exchange.call, **given)
+        return await exchange.do(tool.run, exchange.call, **values)
     await exchange.tell(f"{tool.name}: {tool.slow}")
-    made = await exchange.do(tool.run, exchange.call, **given)
+    result = await exchange.do(tool.run, exchange.call, **values)
     await exchange.tell(f"{tool.name}: done")
-    return made
+    return result
 
 
-def _result(made: Any) -> types.CallToolResult:
-    text = _sendable(json.dumps(made, ensure_ascii=False, separators=(",", ":")))
+def _result(result: Any) -> types.CallToolResult:
+    text = _sendable(json.dumps(result, ensure_ascii=False, separators=(",", ":")))
     return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
 
 
 def _sendable(text: str) -> str:
-    """Text of git need not be Unicode; what cannot be sent is replaced."""
+    """Text from git may not be valid Unicode; replace what cannot be sent."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -204,7 +196,7 @@ def _input_schemas() -> dict[str, dict[str, Any]]:
 
 
 def serve(place: Place, version: str) -> None:
-    """Serves until standard input ends."""
+    """Serve until standard input ends."""
     try:
         anyio.run(_serve, place, version)
     finally:

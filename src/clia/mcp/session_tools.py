@@ -1,6 +1,6 @@
-"""Tools about flows and sessions.
+"""Flow and session tools.
 
-Invariant: a question to people is never answered here: only a decision of a person does that.
+Invariant: these tools never answer a question to people; only a person's decision does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from clia.mcp.calls import Call
 
-_WHICH = Field("session_id", MAYBE_TEXT, "which session (default: the live one, else the last)", None)
+_WHICH = Field("session_id", MAYBE_TEXT, "session id (default: the live session, else the last)", None)
 
 
 def _flow(call: Call, name: str) -> Any:
@@ -30,15 +30,15 @@ def _start(call: Call, flow: str, input: Any, timezone: str, agent: str | None) 
     return call.space.start(call.agent(agent), flow, input, timezone=timezone)
 
 
-def _session(call: Call, session_id: str | None, given: bool, agent: str | None) -> Mapping[str, Any]:
-    found = call.space.session(call.agent(agent), session_id)
-    return {"session": found, "given": found if given else None}
+def _session(call: Call, session_id: str | None, with_answers: bool, agent: str | None) -> Mapping[str, Any]:
+    session = call.space.session(call.agent(agent), session_id)
+    return {"session": session, "given": session if with_answers else None}
 
 
 def _resume(call: Call, value: Any, error: str | None, request_id: str | None, agent: str | None) -> Any:
     name, by = call.agent(agent), call.caller.by
     if error is not None and value is not ABSENT:
-        raise InvalidInput("give a value or an error, not both", code="invalid-field", fields={"field": "error"})
+        raise InvalidInput("value and error are mutually exclusive", code="invalid-field", fields={"field": "error"})
     if error is not None:
         return call.space.give_up(name, error, request_id, by=by)
     if value is ABSENT:
@@ -56,17 +56,17 @@ def _fork(call: Call, as_agent: str, at: str | None, agent: str | None) -> Any:
 
 def _pending(call: Call, agent: str | None) -> Mapping[str, Any]:
     space = call.space
-    found = [
+    requests = [
         {
-            "request": each,
-            "question": question_of(each),
-            "for_people": is_for_people(each),
-            "rule": space.rule(each),
-            "url": call.place.inbox(each.agent, each.id),
+            "request": request,
+            "question": question_of(request),
+            "for_people": is_for_people(request),
+            "rule": space.rule(request),
+            "url": call.place.inbox(request.agent, request.id),
         }
-        for each in space.pending(agent)
+        for request in space.pending(agent)
     ]
-    return {"requests": found}
+    return {"requests": requests}
 
 
 _PENDING = Told(request=REQUEST, question=STRING, for_people=FLAG, rule=RULE, url=Optional(STRING))
@@ -74,32 +74,32 @@ _PENDING = Told(request=REQUEST, question=STRING, for_people=FLAG, rule=RULE, ur
 SESSION_TOOLS = (
     Tool(
         "pending",
-        "What waits for an answer",
-        "Every request that waits, the oldest first: of one agent, or of all. Those for_people are answered by a person's decision;"
-        " the others by resume.",
+        "Pending requests",
+        "Lists pending requests, oldest first, of one agent or all. A person's decision answers those that are for_people;"
+        " resume answers the others.",
         VIEWER,
-        (agent_field("whose; leave it out for all of the space"),),
+        (agent_field("only requests of this agent (default: all)"),),
         Told(requests=Listed(_PENDING)),
         _pending,
     ),
     Tool(
         "flow",
         "One flow",
-        "A flow with its source and its versions, by name or by the id of a version.",
+        "Shows a flow with its source and versions, by name or version id.",
         VIEWER,
-        (Field("name", TEXT, "the flow's name, or a version's id"),),
+        (Field("name", TEXT, "flow name or version id"),),
         FLOW,
         _flow,
     ),
     Tool(
         "start",
         "Start a session",
-        "Runs a flow for an agent up to its first request; it survives restarts. An agent has at most one live session.",
+        "Runs a flow for an agent until its first request; the session survives restarts. An agent has at most one live session.",
         ADMIN,
         (
-            Field("flow", TEXT, "the flow's name, or a version's id"),
-            Field("input", ANY, "what the flow is given, any JSON", None),
-            Field("timezone", TEXT, "the session's time zone", "UTC"),
+            Field("flow", TEXT, "flow name or version id"),
+            Field("input", ANY, "input of the flow, any JSON", None),
+            Field("timezone", TEXT, "time zone of the session", "UTC"),
             AGENT,
         ),
         SESSION,
@@ -110,22 +110,22 @@ SESSION_TOOLS = (
     Tool(
         "session",
         "One session",
-        "Where an agent's session is: status, pending requests, result or failure; with given also its input and all answers.",
+        "Shows an agent's session: status, pending requests, result or failure; with given also its input and all answers.",
         VIEWER,
-        (_WHICH, Field("given", FLAG, "with what it was given", False), AGENT),
+        (_WHICH, Field("given", FLAG, "include input and answers", False), AGENT),
         Told(session=SESSION, given=Optional(GIVEN)),
         _session,
     ),
     Tool(
         "resume",
         "Answer a request of a session",
-        "Answers a request that is no question to people, and lets the flow go on; or gives it up with an error, which is raised in"
-        " the flow. A question to people is refused: only a person decides it.",
+        "Answers a request that is not for people and resumes the flow, or gives up on it with an error that is raised in"
+        " the flow. Questions to people are refused: only a person can decide them.",
         ADMIN,
         (
             Field("value", ANY, "the answer, any JSON", ABSENT),
-            Field("error", MAYBE_TEXT, "instead of a value: why there is none", None),
-            Field("request_id", MAYBE_TEXT, "which request; may be left out while just one is pending", None),
+            Field("error", MAYBE_TEXT, "error message, instead of a value", None),
+            Field("request_id", MAYBE_TEXT, "request id (default: the only pending request)", None),
             AGENT,
         ),
         SESSION,
@@ -136,7 +136,7 @@ SESSION_TOOLS = (
     Tool(
         "cancel",
         "Cancel a session",
-        "Ends a session that nobody needs any more; its requests are no longer asked. This cannot be undone.",
+        "Ends a session and closes its pending requests. This cannot be undone.",
         ADMIN,
         (Field("reason", TEXT, "why", ""), _WHICH, AGENT),
         SESSION,
@@ -146,11 +146,11 @@ SESSION_TOOLS = (
     Tool(
         "fork",
         "Fork a session",
-        "A new agent whose session is where this one is, or was at a commit: to try something else from there.",
+        "Creates an agent whose session continues from the current step of this one, or from a commit, to try an alternative.",
         ADMIN,
         (
-            Field("as_agent", TEXT, "the new agent's name"),
-            Field("at", MAYBE_TEXT, "a commit of the agent (default: now)", None),
+            Field("as_agent", TEXT, "name of the new agent"),
+            Field("at", MAYBE_TEXT, "a commit of the agent (default: the current step)", None),
             AGENT,
         ),
         SESSION,

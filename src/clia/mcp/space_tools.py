@@ -1,7 +1,7 @@
-"""Tools about agents, commits, traces, merges, relations and peers.
+"""Tools for agents, commits, traces, merges, relations and peers.
 
-Invariant: a tool calls one verb of the space, and what is too long for an answer is cut and says so. No tool pins a peer, grants,
-announces or syncs: whom a space trusts is for people to say, and an agent may have read what a peer wrote.
+Invariant: a tool calls one verb of the space and truncates results that are too long, with a note. No tool pins, grants,
+announces or syncs: people decide whom a space trusts, because an agent may have read what a peer wrote.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ DIFF_MAX = 200_000
 FILES_MAX = 1_000_000
 HITS_MAX = 200
 LOG_MAX = 200
-_META = Field("meta", Optional(OBJECT), "open fields, a JSON object", None)
-_MESSAGE = Field("message", TEXT, "what was done, and why: a subject line, then a body", "")
+_META = Field("meta", Optional(OBJECT), "additional fields, a JSON object", None)
+_MESSAGE = Field("message", TEXT, "what you did and why: a subject line, then a body", "")
 _WORK = (
     Field(
         "changes",
         Optional(CHANGES),
-        'what is different, by path: a text, {"text": …} or {"base64": …} (with "executable": true), {"link": …}; null removes it',
+        'changed files by path: a text, {"text": …} or {"base64": …} (with "executable": true), {"link": …}; null deletes the file',
         None,
     ),
-    Field("files", Optional(FILES), "the whole worktree by path instead of changes; what is not named is gone", None),
+    Field("files", Optional(FILES), "the complete worktree by path, instead of changes; other files are deleted", None),
 )
 
 
@@ -73,7 +73,7 @@ def _spawn(call: Call, name: str, title: str, text: str, empty: bool, **start: A
     briefing = Briefing(title, text) if prompt is None else space.brief(prompt, title, text, agent=name)
     briefing = briefing._replace(meta=start["meta"])
     if empty and (parent is not None or at is not None):
-        raise InvalidInput("empty goes with neither parent nor at", code="invalid-field", fields={"field": "empty"})
+        raise InvalidInput("empty cannot be combined with parent or at", code="invalid-field", fields={"field": "empty"})
     if parent is not None and at is None:
         return space.spawn_from(name, briefing, parent, slug=slug)
     begin = at if at is not None or empty else _head(space)
@@ -83,7 +83,7 @@ def _spawn(call: Call, name: str, title: str, text: str, empty: bool, **start: A
 
 
 def _head(space: Space) -> str | None:
-    """What the repository has checked out; None before its first commit."""
+    """The commit that the repository has checked out; None before the first commit."""
     try:
         return space.find("HEAD")
     except NoSuchObject:
@@ -106,8 +106,8 @@ def _trace(call: Call, text: str, kind: str, data: Any, agent: str | None) -> Ma
 
 
 def _trace_search(call: Call, text: str, regex: bool, agent: str | None) -> Mapping[str, Any]:
-    found = call.space.trace_search(text, agent=agent, regex=regex)
-    return {"hits": found[:HITS_MAX], "cut": len(found) > HITS_MAX}
+    matches = call.space.trace_search(text, agent=agent, regex=regex)
+    return {"hits": matches[:HITS_MAX], "cut": len(matches) > HITS_MAX}
 
 
 # History
@@ -115,20 +115,20 @@ def _trace_search(call: Call, text: str, regex: bool, agent: str | None) -> Mapp
 
 def _log(call: Call, of: str | None, own: bool, limit: int) -> Mapping[str, Any]:
     if not 1 <= limit <= LOG_MAX:
-        raise InvalidInput(f"limit is a number from 1 to {LOG_MAX}", code="invalid-field", fields={"field": "limit"})
+        raise InvalidInput(f"limit must be between 1 and {LOG_MAX}", code="invalid-field", fields={"field": "limit"})
     return {"commits": call.space.log(of or call.agent(None), own=own, limit=limit)}
 
 
 def _show(call: Call, commit: str, diff: bool, trace: bool) -> Mapping[str, Any]:
     space = call.space
-    found = space.show(commit)
-    patch, cut = _cut(space.diff(found.cid)) if diff else (None, False)
+    shown = space.show(commit)
+    patch, cut = _cut(space.diff(shown.cid)) if diff else (None, False)
     return {
-        "commit": found,
-        "changed": space.changed(found.cid),
+        "commit": shown,
+        "changed": space.changed(shown.cid),
         "diff": patch,
         "cut": cut,
-        "trace": space.trace_for(found.cid) if trace else None,
+        "trace": space.trace_for(shown.cid) if trace else None,
     }
 
 
@@ -145,17 +145,17 @@ def _cut(text: str) -> tuple[str, bool]:
 def _files(call: Call, at: str | None, paths: Sequence[str]) -> Mapping[str, Any]:
     space = call.space
     commit = space.find(at or call.agent(None))
-    found = space.files(commit)
+    files = space.files(commit)
     for path in paths:
-        if path not in found:
+        if path not in files:
             raise NoSuchObject(
-                f"there is no file {path!r} at {commit[:10]}", code="no-such-file", fields={"path": path, "commit": commit}
+                f"no file {path!r} at commit {commit[:10]}", code="no-such-file", fields={"path": path, "commit": commit}
             )
-    chosen = {path: found[path] for path in paths}
+    chosen = {path: files[path] for path in paths}
     if sum(map(_size, chosen.values())) > FILES_MAX:
-        hints = [f"at most {FILES_MAX} bytes at a time; sizes are in the list without paths"]
-        raise InvalidInput("these files are too large for one answer", code="too-large", hints=hints, fields={"field": "paths"})
-    listed = [] if paths else [{"path": path, "bytes": _size(each)} for path, each in sorted(found.items())]
+        hints = [f"read at most {FILES_MAX} bytes at once; call without paths to list sizes"]
+        raise InvalidInput("the files are too large for one response", code="too-large", hints=hints, fields={"field": "paths"})
+    listed = [] if paths else [{"path": path, "bytes": _size(item)} for path, item in sorted(files.items())]
     return {"commit": commit, "listed": listed, "files": chosen}
 
 
@@ -198,34 +198,34 @@ def _verify(call: Call) -> Any:
     return call.space.verify(progress=call.say)
 
 
-_INTO = Field("into", MAYBE_TEXT, "the agent that takes the work in; leave it out to mean yourself", None)
-_FROM = Field("from_", TEXT, "the agent whose work is taken in; PEER/AGENT for a peer's, as remotes names it")
+_INTO = Field("into", MAYBE_TEXT, "the agent to merge into (default: yourself)", None)
+_FROM = Field("from_", TEXT, "the agent to merge; PEER/AGENT for a peer's agent, as listed by remotes")
 
 SPACE_TOOLS = (
     Tool(
         "agents",
         "Agents of this space",
-        "Every agent at work in this space, its newest commit and whether that has landed on a branch of people.",
+        "Lists the active agents of this space, the newest commit of each, and whether it has landed on a human branch.",
         VIEWER,
-        (Field("archived", FLAG, "also name the archived ones", False),),
+        (Field("archived", FLAG, "include archived agents", False),),
         Told(agents=Listed(STATE), archived=STRINGS),
         _agents,
     ),
     Tool(
         "spawn",
         "Spawn an agent",
-        "A new agent: a branch agents/NAME made from a briefing. Give parent (usually yourself) for a sub-agent that starts at the"
-        " parent's files; then merge its work when it is done.",
+        "Creates an agent: a branch agents/NAME with a briefing. Set parent (usually yourself) for a sub-agent that starts with the"
+        " parent's files; merge its work when it is done.",
         ADMIN,
         (
-            Field("name", TEXT, "the new agent's name: lower-case letters, digits and hyphens"),
-            Field("title", TEXT, "what it is to do, in a line"),
-            Field("text", TEXT, "the briefing: all it must know", ""),
-            Field("behaviour", MAYBE_TEXT, "a prompt to work by, its name or a version's id; text is then its task", None),
-            Field("parent", MAYBE_TEXT, "the agent whose sub-agent it is; without at it starts at that agent's head", None),
-            Field("at", MAYBE_TEXT, "the commit it starts at (default: what the repository has checked out)", None),
-            Field("empty", FLAG, "start with no files", False),
-            Field("slug", MAYBE_TEXT, "whose profile in lineage it has (default: that of its name, if any)", None),
+            Field("name", TEXT, "name of the new agent: lowercase letters, digits and hyphens"),
+            Field("title", TEXT, "one-line title"),
+            Field("text", TEXT, "the briefing, self-contained", ""),
+            Field("behaviour", MAYBE_TEXT, "prompt to use, by name or version id; text is then its task", None),
+            Field("parent", MAYBE_TEXT, "the parent agent; the new agent starts at its head unless at is set", None),
+            Field("at", MAYBE_TEXT, "the commit to start at (default: the repository's checked-out commit)", None),
+            Field("empty", FLAG, "start without files", False),
+            Field("slug", MAYBE_TEXT, "identity to work under (default: the one with the agent's name, if it exists)", None),
             _META,
         ),
         SPAWNED,
@@ -234,17 +234,17 @@ SPACE_TOOLS = (
     ),
     Tool(
         "commit",
-        "Record what you did",
-        "A typed commit on the agent's branch; the working directory and your own branch are not touched. Give changes (paths that"
-        " are different) or files (everything). Kinds are finding, refactor, test and those that are registered here; an unknown"
-        " one is refused with the known ones. With base, nothing is written if the agent's head has moved since.",
+        "Commit your work",
+        "Creates a typed commit on the agent's branch; the working directory and checkout do not change. Set changes (paths that"
+        " differ) or files (everything). Kinds are finding, refactor, test and types registered in this space; an unknown"
+        " kind is refused with a list of known ones. With base, nothing is written if the agent's head has moved.",
         ADMIN,
         (
-            Field("kind", TEXT, "the kind of the commit, a registered type"),
+            Field("kind", TEXT, "commit kind, a registered type"),
             _MESSAGE,
             *_WORK,
-            Field("base", MAYBE_TEXT, "the head that the work was based on", None),
-            Field("with_trace", FLAG, "bind what was traced since the last commit to this one", True),
+            Field("base", MAYBE_TEXT, "the head that the work is based on", None),
+            Field("with_trace", FLAG, "attach the trace entries since the last commit", True),
             _META,
             AGENT,
         ),
@@ -255,13 +255,13 @@ SPACE_TOOLS = (
     ),
     Tool(
         "trace",
-        "Trace what you say and see",
-        "Appends an entry to what the next commit with trace is bound to: reasoning, commands, output. Secrets are taken out.",
+        "Add a trace entry",
+        "Appends an entry to the pending trace, which the next commit attaches: reasoning, commands, output. Secrets are redacted.",
         ADMIN,
         (
-            Field("text", TEXT, "what was said or seen"),
-            Field("kind", TEXT, "a lower-case word: said, thinking, tool-call, tool-result, note", "note"),
-            Field("data", Optional(OBJECT), "data beside the text", None),
+            Field("text", TEXT, "the text of the entry"),
+            Field("kind", TEXT, "lowercase word: said, thinking, tool-call, tool-result, note", "note"),
+            Field("data", Optional(OBJECT), "structured data", None),
             AGENT,
         ),
         Told(agent=STRING, position=COUNT),
@@ -271,12 +271,12 @@ SPACE_TOOLS = (
     Tool(
         "trace_search",
         "Search traces",
-        "Every entry of a trace, bound or pending, that holds a text: what was said or tried before, by whom, and at which commit.",
+        "Finds trace entries, attached or pending, that contain a text: what was said or tried before, by whom, at which commit.",
         VIEWER,
         (
-            Field("text", TEXT, "what to look for, case aside"),
+            Field("text", TEXT, "text to find, ignoring case"),
             Field("regex", FLAG, "the text is a regular expression", False),
-            agent_field("whose traces; leave it out for everybody's"),
+            agent_field("only traces of this agent (default: all)"),
         ),
         Told(hits=Listed(TRACE_HIT), cut=FLAG),
         _trace_search,
@@ -284,12 +284,12 @@ SPACE_TOOLS = (
     Tool(
         "log",
         "History",
-        "Commits, newest first, with kind, message, author and trailers.",
+        "Lists commits, newest first, with kind, message, author and trailers.",
         VIEWER,
         (
-            Field("of", MAYBE_TEXT, "an agent, a peer's PEER/AGENT, a commit or a branch; leave it out to mean yourself", None),
-            Field("own", FLAG, "only commits of that agent, not those it started from or merged", True),
-            Field("limit", COUNT, f"how many, at most {LOG_MAX}", 20),
+            Field("of", MAYBE_TEXT, "an agent, PEER/AGENT, a commit or a branch (default: yourself)", None),
+            Field("own", FLAG, "only commits made by this agent, not those that it started from or merged", True),
+            Field("limit", COUNT, f"maximum number of commits, at most {LOG_MAX}", 20),
         ),
         Told(commits=Listed(COMMIT)),
         _log,
@@ -297,12 +297,12 @@ SPACE_TOOLS = (
     Tool(
         "show",
         "One commit",
-        "A commit: what its trailers say, which files it changed, and where asked its patch and its trace.",
+        "Shows a commit: its trailers, changed files and, on request, its patch and trace.",
         VIEWER,
         (
-            Field("commit", TEXT, "an id or its start, an agent or PEER/AGENT (its head) or a branch"),
-            Field("diff", FLAG, "with the patch", False),
-            Field("trace", FLAG, "with the trace that is bound to it", False),
+            Field("commit", TEXT, "a commit id or prefix, an agent or PEER/AGENT (for its head), or a branch"),
+            Field("diff", FLAG, "include the patch", False),
+            Field("trace", FLAG, "include the trace", False),
         ),
         Told(commit=COMMIT, changed=Listed(CHANGE), diff=MAYBE_STRING, cut=FLAG, trace=Optional(TRACE)),
         _show,
@@ -310,10 +310,10 @@ SPACE_TOOLS = (
     Tool(
         "diff",
         "Changes",
-        "A patch: all that an agent did since it was spawned, one commit's, or between two commits.",
+        "Returns a patch: everything that an agent did since it was spawned, one commit, or the difference between two commits.",
         VIEWER,
         (
-            Field("of", MAYBE_TEXT, "an agent, a peer's PEER/AGENT or a commit; leave it out to mean yourself", None),
+            Field("of", MAYBE_TEXT, "an agent, PEER/AGENT or a commit (default: yourself)", None),
             Field("other", MAYBE_TEXT, "another commit to compare with", None),
             Field("paths", Listed(TEXT), "only these paths", ()),
         ),
@@ -323,10 +323,10 @@ SPACE_TOOLS = (
     Tool(
         "files",
         "Files at a commit",
-        "The worktree of an agent or commit: without paths a list of names and sizes, with paths their content.",
+        "Reads the worktree of an agent or commit: a list of names and sizes without paths, contents with paths.",
         VIEWER,
         (
-            Field("at", MAYBE_TEXT, "an agent, a peer's PEER/AGENT, a commit or a branch; leave it out to mean yourself", None),
+            Field("at", MAYBE_TEXT, "an agent, PEER/AGENT, a commit or a branch (default: yourself)", None),
             Field("paths", Listed(TEXT), "the files to read", ()),
         ),
         Told(commit=STRING, listed=Listed(Told(path=STRING, bytes=COUNT)), files=Mapped(CONTENT)),
@@ -335,8 +335,8 @@ SPACE_TOOLS = (
     Tool(
         "merge",
         "Merge another agent's work",
-        "One agent takes in another's work as a commit. outcome is merged, up_to_date or conflicts; conflicts are no error: nothing"
-        " was written, and each path comes with base, ours and theirs. Then call resolve with the heads from the answer.",
+        "Merges another agent's work as a commit. outcome is merged, up_to_date or conflicts. Conflicts are not an error: nothing"
+        " was written, and each path has base, ours and theirs. Then call resolve with the heads from the result.",
         ADMIN,
         (_FROM, _MESSAGE, _META, _INTO),
         MERGING,
@@ -346,14 +346,14 @@ SPACE_TOOLS = (
     ),
     Tool(
         "resolve",
-        "Conclude a conflicted merge",
-        "Concludes a merge that had conflicts, with the content of each path as it shall be. ours and theirs are the heads that"
-        " merge answered with; if either has moved since, nothing is written: merge again.",
+        "Resolve merge conflicts",
+        "Completes a merge that had conflicts, with the final content of each path. ours and theirs are the heads that"
+        " merge returned; if either has moved, nothing is written: merge again.",
         ADMIN,
         (
             _FROM,
-            Field("ours", TEXT, "the head of the agent that takes in, from the conflicts"),
-            Field("theirs", TEXT, "the head of the other, from the conflicts"),
+            Field("ours", TEXT, "the head of the agent to merge into, from the conflicts"),
+            Field("theirs", TEXT, "the head of the other agent, from the conflicts"),
             _MESSAGE,
             *_WORK,
             _META,
@@ -366,14 +366,14 @@ SPACE_TOOLS = (
     ),
     Tool(
         "relate",
-        "State a relation",
-        "States that one agent stands in a relation to another (reviews, or any kind of your own), or takes it back.",
+        "Add or remove a relation",
+        "Adds a relation from one agent to another (reviews, or any other kind), or removes it.",
         ADMIN,
         (
             Field("kind", TEXT, "the relation: reviews, depends-on, …"),
-            Field("dst", TEXT, "the agent it leads to"),
-            Field("retract", FLAG, "take it back", False),
-            Field("src", MAYBE_TEXT, "the agent it starts from; leave it out to mean yourself", None),
+            Field("dst", TEXT, "the target agent"),
+            Field("retract", FLAG, "remove the relation", False),
+            Field("src", MAYBE_TEXT, "the source agent (default: yourself)", None),
         ),
         Told(src=STRING, kind=STRING, dst=STRING, retracted=FLAG, origin=STRING),
         _relate,
@@ -382,17 +382,17 @@ SPACE_TOOLS = (
     Tool(
         "relations",
         "Relations",
-        "Who was spawned from whom, who merged whom, who reviews whom.",
+        "Lists relations: spawns, merges, reviews and others.",
         VIEWER,
-        (Field("touching", MAYBE_TEXT, "only those at this agent; leave it out for all", None),),
+        (Field("touching", MAYBE_TEXT, "only relations of this agent (default: all)", None),),
         Told(relations=Listed(EDGE)),
         _relations,
     ),
     Tool(
         "peers",
         "Peers of this space",
-        "The other spaces that this one works with: whether each is trusted, what it is told about, how many of its agents are"
-        " tracked here and how much of what it says waits for a grant.",
+        "Lists the peers of this space: trust, what is shared with each, how many of its agents are"
+        " tracked here, and how many announcements wait for a grant.",
         VIEWER,
         (),
         Told(peers=Listed(PEER)),
@@ -401,17 +401,17 @@ SPACE_TOOLS = (
     Tool(
         "remotes",
         "Agents of peers",
-        "The agents of other spaces as they are tracked here: read them and merge them as PEER/AGENT. What they wrote is"
-        " another owner's word: check it before you build on it.",
+        "Lists the tracked agents of peers: read and merge them as PEER/AGENT. Their content is"
+        " from another owner: check it before you use it.",
         VIEWER,
-        (Field("peer", MAYBE_TEXT, "only this peer's; leave it out for all", None),),
+        (Field("peer", MAYBE_TEXT, "only agents of this peer (default: all)", None),),
         Told(remotes=Listed(REMOTE)),
         _remotes,
     ),
     Tool(
         "verify",
         "Check the record",
-        "Checks everything that is recorded against git, and changes nothing. No findings means all is there and agrees.",
+        "Verifies the record against git without changing anything. No findings means that the record is complete and consistent.",
         VIEWER,
         (),
         REPORT,

@@ -1,14 +1,7 @@
-"""What tools take and answer with, as JSON Schema that stands alone.
+"""Tool definitions, their JSON Schemas, and errors as MCP results.
 
-Invariant: a tool's schemas are made from the shapes that read its arguments and write its answer, so they cannot disagree. A
-schema refers to nothing outside itself: clients have no other document to look in.
-
-
-What a tool is: data, so that its description, its rights and its work stand in one place.
-
-Errors as the protocol says them: the one place where an error of the library becomes what a client sees.
-
-Invariant: whoever made a mistake is told which, with hints; a bug is said to the log, and to nobody else.
+Invariant: schemas are derived from the shapes that decode arguments and encode results. A schema is self-contained, because
+clients have no other document to resolve references in. User errors are returned with hints; bugs are only logged.
 """
 
 from __future__ import annotations
@@ -32,12 +25,12 @@ if TYPE_CHECKING:
     from clia.api.shapes import Shape
 
 ABSENT: Any = object()
-"""The default of what may be left out, where null says something else."""
+"""The default of an optional argument for which null has a meaning."""
 _ELSEWHERE, _INSIDE = "#/components/schemas/", "#/$defs/"
 
 
 class Field(NamedTuple):
-    """One argument of a tool; ``name`` is the function's, ``key`` what clients call it."""
+    """An argument of a tool: ``name`` in the function, ``key`` for clients."""
 
     name: str
     shape: Shape
@@ -54,7 +47,7 @@ class Field(NamedTuple):
 
 
 class Told:
-    """An object with certain fields, all of which are there."""
+    """The shape of a result object; all fields are present."""
 
     def __init__(self, **fields: Shape) -> None:
         self.fields = fields
@@ -62,8 +55,8 @@ class Told:
     def encode(self, value: Mapping[str, Any]) -> dict[str, Any]:
         return {name: shape.encode(value[name]) for name, shape in self.fields.items()}
 
-    def decode(self, given: Any, where: str) -> Any:
-        raise NotImplementedError(f"{where}: only answered, never taken: {given!r}")
+    def decode(self, value: Any, where: str) -> Any:
+        raise NotImplementedError(f"{where}: output only: {value!r}")
 
     def schema(self) -> dict[str, Any]:
         properties = {name: shape.schema() for name, shape in self.fields.items()}
@@ -74,68 +67,68 @@ class Told:
 
 
 def output_schema(shape: Shape) -> dict[str, Any]:
-    """Of an object: protocols before 2026-07-28 know no other answer."""
+    """The schema of the result, always an object: protocols before 2026-07-28 allow nothing else."""
     return _alone({"type": "object", **shape.schema()}, [shape])
 
 
 def input_schema(fields: Sequence[Field]) -> dict[str, Any]:
-    properties = {each.key: _described(each) for each in fields}
-    made: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-    required = [each.key for each in fields if each.required]
-    return _alone(made | ({"required": required} if required else {}), [each.shape for each in fields])
+    properties = {field.key: _described(field) for field in fields}
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    required = [field.key for field in fields if field.required]
+    return _alone(schema | ({"required": required} if required else {}), [field.shape for field in fields])
 
 
 def _described(field: Field) -> dict[str, Any]:
-    made = {**field.shape.schema(), "description": field.said}
+    schema = {**field.shape.schema(), "description": field.said}
     silent = field.required or field.default is None or field.default is ABSENT
     default = list(field.default) if isinstance(field.default, tuple) else field.default
-    return made if silent else {**made, "default": default}
+    return schema if silent else {**schema, "default": default}
 
 
 def _alone(schema: dict[str, Any], shapes: Sequence[Shape]) -> dict[str, Any]:
-    known = definitions(shapes) | EXTRA_SCHEMAS
-    found: dict[str, Any] = {}
-    made = _moved(schema, known, found)
-    return {**made, "$defs": dict(sorted(found.items()))} if found else dict(made)
+    shared = definitions(shapes) | EXTRA_SCHEMAS
+    used: dict[str, Any] = {}
+    inlined = _moved(schema, shared, used)
+    return {**inlined, "$defs": dict(sorted(used.items()))} if used else dict(inlined)
 
 
-def _moved(value: Any, known: Mapping[str, Any], found: dict[str, Any]) -> Any:
-    """A schema whose references lead into itself; ``found`` gets what they lead to."""
+def _moved(value: Any, shared: Mapping[str, Any], used: dict[str, Any]) -> Any:
+    """A schema with local references; ``used`` collects their targets."""
     if isinstance(value, list):
-        return [_moved(each, known, found) for each in value]
+        return [_moved(item, shared, used) for item in value]
     if not isinstance(value, dict):
         return value
     target = value.get("$ref")
     if isinstance(target, str) and target.startswith(_ELSEWHERE):
         name = target.removeprefix(_ELSEWHERE)
-        if name not in found:
-            found[name] = {}  # it may refer to itself
-            found[name] = _moved(known[name], known, found)
+        if name not in used:
+            used[name] = {}  # it may be recursive
+            used[name] = _moved(shared[name], shared, used)
         return {**value, "$ref": _INSIDE + name}
-    return {key: _moved(each, known, found) for key, each in value.items()}
+    return {key: _moved(item, shared, used) for key, item in value.items()}
 
 
-def arguments(fields: Sequence[Field], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function is called with; ``InvalidInput`` names the field that is wrong, unknown or missing."""
-    known = {each.key: each for each in fields}
-    for key in given:
-        if key not in known:
-            listed = ", ".join(known) or "none"
+def arguments(fields: Sequence[Field], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Decode arguments; raises ``InvalidInput`` for a wrong, unknown or missing field."""
+    by_key = {item.key: item for item in fields}
+    for key in values:
+        if key not in by_key:
+            listed = ", ".join(by_key) or "none"
             raise InvalidInput(
-                f"there is no argument {key!r}", code="unknown-field", hints=[f"arguments: {listed}"], fields={"field": key}
+                f"unknown argument {key!r}", code="unknown-field", hints=[f"arguments: {listed}"], fields={"field": key}
             )
-    for key, field in known.items():
-        if field.required and key not in given:
+    for key, field in by_key.items():
+        if field.required and key not in values:
             raise InvalidInput(f"{key} is missing", code="missing-field", hints=[field.said], fields={"field": key})
-    return {each.name: each.shape.decode(given[each.key], each.key) if each.key in given else each.default for each in fields}
+    return {item.name: item.shape.decode(values[item.key], item.key) if item.key in values else item.default for item in fields}
 
 
 class Effect(NamedTuple):
-    """What a client may be told of a tool before it is called."""
+    """Hints for clients about the effect of a tool."""
 
     reads: bool = False
     destroys: bool = False
-    repeats: bool = False  # whether a second call with the same arguments changes nothing more
+    repeats: bool = False  # idempotent
 
 
 READS = Effect(reads=True, repeats=True)
@@ -148,17 +141,17 @@ class Tool(NamedTuple):
     name: str
     title: str
     said: str  # for the model
-    role: str  # as the verb takes it over HTTP
+    role: str  # the same as over HTTP
     fields: Sequence[Field]
     result: Told | Shape
-    run: Callable[..., Any]  # with a call and the arguments: in a thread, or a coroutine that takes an exchange
+    run: Callable[..., Any]  # takes a Call and the arguments, or, as a coroutine, an Exchange
     effect: Effect = READS
-    slow: str | None = None  # what is said while it goes on
-    talks: bool = False  # ``run`` is a coroutine that may ask the client back
+    slow: str | None = None  # progress message
+    talks: bool = False  # ``run`` is a coroutine that may show forms
 
 
-def agent_field(said: str = "the agent; leave it out to mean yourself") -> Field:
-    return Field("agent", MAYBE_TEXT, said, None)
+def agent_field(description: str = "the agent (default: yourself)") -> Field:
+    return Field("agent", MAYBE_TEXT, description, None)
 
 
 AGENT = agent_field()
@@ -168,19 +161,19 @@ log = logging.getLogger("clia.mcp")
 
 
 def refused(err: CliaError) -> CallToolResult:
-    """A tool that did nothing, in words for a model and in fields for a program."""
-    told = "\n".join([f"{err.code}: {err.message}", *(f"hint: {hint}" for hint in err.hints)])
-    return CallToolResult(content=[TextContent(text=told)], structured_content=err.to_json(), is_error=True)
+    """The result of a refused call, as text for a model and as fields for a program."""
+    text = "\n".join([f"{err.code}: {err.message}", *(f"hint: {hint}" for hint in err.hints)])
+    return CallToolResult(content=[TextContent(text=text)], structured_content=err.to_json(), is_error=True)
 
 
 def broken(what: str) -> CliaError:
-    """What is said of a bug; called where it was caught."""
+    """The error for a bug; call it in the exception handler."""
     log.exception("%s failed", what)
-    return CliaError("something went wrong inside clia", code="internal", hints=["the server's log has the details"])
+    return CliaError("internal error in clia", code="internal", hints=["see the server's log"])
 
 
 def protocol_error(err: CliaError, more: Mapping[str, Any]) -> MCPError:
-    """For what has no other way to say no: resources and prompts."""
-    known = isinstance(err, (InvalidInput, NotFound))
-    code = INVALID_PARAMS if known else INVALID_REQUEST if isinstance(err, Denied) else INTERNAL_ERROR
+    """The protocol error for resources and prompts."""
+    is_invalid = isinstance(err, (InvalidInput, NotFound))
+    code = INVALID_PARAMS if is_invalid else INVALID_REQUEST if isinstance(err, Denied) else INTERNAL_ERROR
     return MCPError(code, err.message, {**err.to_json(), **more})

@@ -214,7 +214,7 @@ def test_a_browser_insists_only_where_no_answer_is_empty(part: dict[str, Any], r
 def test_a_browser_does_not_insist_inside_a_group_that_may_be_left_out() -> None:
     inner = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     (left_out,) = part_of(inner).fields
-    assert (left_out.must, left_out.mark) == (False, "required with the others here")
+    assert (left_out.must, left_out.mark) == (False, "required within this group")
     assert part_of(inner, required=True).fields[0].must
 
 
@@ -227,7 +227,7 @@ def test_notes_say_in_words_what_is_taken() -> None:
     assert part_of({"type": "string", "minLength": 4, "maxLength": 4}).notes == ("exactly 4 characters",)
     assert part_of({"type": "number", "exclusiveMinimum": 0, "maximum": 1}).notes == ("more than 0", "at most 1")
     lines = part_of({"type": "array", "items": {"type": "string", "format": "uri"}, "maxItems": 1, "uniqueItems": True})
-    assert lines.notes == ("one on each line", "at most 1 entry", "no entry twice", "each: format: uri")
+    assert lines.notes == ("one per line", "at most 1 entry", "no duplicates", "each: format: uri")
 
 
 # What is read
@@ -294,7 +294,7 @@ def test_a_box_that_is_not_ticked_says_no_only_where_it_was_shown() -> None:
 def test_a_group_is_given_when_its_box_is_ticked_or_anything_in_it_is_filled_in() -> None:
     made = form(RELEASE)
     assert value_from(made, {**LEAST, "v.where": ["on"], "v.where.host": [""]})["where"] == {"host": "", "via": "ssh"}
-    assert problems(made, {**LEAST, "v.where.port": ["1"]}) == {"v.where.host": "it is required"}
+    assert problems(made, {**LEAST, "v.where.port": ["1"]}) == {"v.where.host": "required"}
 
 
 def test_every_field_that_cannot_be_read_is_named_at_once() -> None:
@@ -312,14 +312,14 @@ def test_every_field_that_cannot_be_read_is_named_at_once() -> None:
     )
     assert found == {
         "v.version": "'xxxxxxxxxxxxxxxxxxxxx' is too long",
-        "v.sure": "it must be true or false",
+        "v.sure": "must be true or false",
         "v.count": "0 is less than the minimum of 1",
-        "v.ratio": "'1,5' is no number",
-        "v.level": "choose one of those listed",
-        "v.tags": "choose one of those listed",
+        "v.ratio": "'1,5' is not a number",
+        "v.level": "choose one of the options",
+        "v.tags": "choose one of the options",
         "v.names": "at [0]: 'long' is too long",
     }
-    with pytest.raises(InvalidAnswer, match="Version: it is required; sure: it is required"):
+    with pytest.raises(InvalidAnswer, match="Version: required; sure: required"):
         value_from(form(RELEASE), {"v.version": [""]})
 
 
@@ -348,7 +348,7 @@ def test_a_choice_that_is_not_offered_is_refused() -> None:
     made = form({"enum": ["a", 1]})
     posted: list[dict[str, list[str]]] = [{}, {"v": []}, {"v": [""]}, {"v": ["a"]}, {"v": ["1.0"]}]
     for data in posted:
-        assert problems(made, data) == {"v": "choose one of those listed"}
+        assert problems(made, data) == {"v": "choose one of the options"}
 
 
 def test_keys_with_dots_and_odd_characters_do_not_meet() -> None:
@@ -381,7 +381,7 @@ def test_an_error_in_json_has_its_line_and_column() -> None:
         value_from(form(True), {"v": ['{\r\n  "a": x}']})
     assert caught.value.message == "not JSON: Expecting value (line 2, column 8)"
     assert (caught.value.fields["field"], caught.value.fields["line"], caught.value.fields["column"]) == ("v", 2, 8)
-    assert "takes it as text" in caught.value.hints[0]
+    assert "treat it as text" in caught.value.hints[0]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "NaN", "-Infinity", "1e999", '{"a": 1, "a": 2}', "[" * 100_000, "9" * 5000])
@@ -453,7 +453,7 @@ def test_defaults_are_filled_in_where_they_have_a_place() -> None:
     ],
 )
 def test_a_value_without_a_place_in_the_form_is_refused_and_not_bent(schema: Any, value: Any) -> None:
-    with pytest.raises(InvalidAnswer, match="the form has no place for it"):
+    with pytest.raises(InvalidAnswer, match="the form cannot express the value"):
         as_posted(form(schema), value)
 
 

@@ -87,15 +87,15 @@ def test_with_nothing_and_with_one_observation_there_is_not_enough_data(scene: S
         observed(scene, scene.flaky, seen)
         assert f"finished {rate}" in scene.page(browser, "behaviours")
         page = scene.page(browser, "behaviours/review")
-        assert "<h2>Nothing is suggested: not enough data</h2>" in page
+        assert "<h2>No suggestion: not enough data</h2>" in page
         assert chosen(page) == ([""], [])
         assert ("Nothing was observed by this measure yet." in page) == (seen == 0)
     compared = scene.page(browser, f"behaviours/review/compare?before={scene.flaky}&after={scene.steady}")
     assert "not enough data: the later one was never observed" in compared
     both = scene.page(browser, f"behaviours/review/compare?before={scene.steady}&after={scene.hostile}")
-    assert "Not enough data: neither was ever observed" in both
+    assert "Not enough data: neither version has observations" in both
     same = scene.page(browser, f"behaviours/review/compare?before={scene.flaky}&after={scene.flaky}")
-    assert "a version cannot be compared with itself" in same
+    assert "cannot compare a version with itself" in same
 
 
 def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: Scene) -> None:
@@ -105,19 +105,19 @@ def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: 
     browser = scene.forge.browser(display="Ada Lovelace", email="ada@example.org")
     listed = scene.page(browser, "behaviours")
     assert re.search(rf"<strong>adopt</strong> <span[^>]*><a[^>]*>{scene.steady[:12]}", listed)
-    assert "3, of them 1 proposed" in listed
+    assert "3, including 1 proposed" in listed
     page = scene.page(browser, "behaviours/review?over=month")
     suggestion, evidence = scene.space.suggest_behaviour("review"), page.partition('id="evidence"')[2].partition("</details>")[0]
     assert re.findall(r'title="(\w+)"', evidence) == [*suggestion.evidence]
     session = f'href="{scene.forge.base}/sessions/scout/60" title="{suggestion.evidence[0]}">session 60 of scout finished</a>'
     assert session in evidence
     assert evidence.count(" failed</a>") == 15
-    assert f"What it rests on: {len(suggestion.evidence)} commits" in page
-    assert "the newest 20 are named" in evidence
+    assert f"Evidence: {len(suggestion.evidence)} commits" in page
+    assert "the newest 20 of each version" in evidence
     assert chosen(page) == ([scene.steady], ["adopt"])
     assert f'href="{scene.forge.base}/commits/{scene.space.head("scout")}"' in page.partition('id="history"')[2]
     assert '<title id="plot-time-title">finished by month' in page
-    assert "an agent&#39;s, not reviewed" in page
+    assert "by an agent, not reviewed" in page
     assert scene.change(browser, "adopt", scene.steady, scene.flaky).headers["location"] == f"{scene.forge.base}/behaviours/review"
     made = scene.space.behaviour("review").history[0]
     assert (made.event, made.cid, made.evidence) == ("adopt", scene.steady, suggestion.evidence)
@@ -189,12 +189,12 @@ def test_what_is_on_trial_is_named_until_it_is_adopted(scene: Scene) -> None:
 def test_a_version_is_shown_whole_as_text_with_what_it_changes(scene: Scene) -> None:
     page = scene.page(scene.forge.browser(), f"behaviour-versions/{scene.hostile}")
     assert page.count("&lt;script&gt;alert(1)") >= 4  # why, notes, body, and the line that it adds
-    assert "An agent proposed it." in page
-    assert "Against its parent" in page
+    assert "Proposed by an agent." in page
+    assert "Changes from its parent" in page
     assert 'class="add"' in page
     assert f'name="expect" value="{scene.flaky}"' in page
     ours = scene.space.propose_behaviour("review", "def main(input):\n    return 1\n").cid
-    assert "It was only proposed." in scene.page(scene.forge.browser(), f"behaviour-versions/{ours}")
+    assert "</strong> Proposed. It cannot run" in scene.page(scene.forge.browser(), f"behaviour-versions/{ours}")
     current = scene.page(scene.forge.browser(), f"behaviour-versions/{scene.flaky}")
     assert "It is the current version." in current
     assert 'id="unreviewed"' not in current
@@ -214,7 +214,7 @@ def test_whoever_lost_a_race_is_told_and_changes_nothing(scene: Scene) -> None:
             assert ">since</textarea>" in answer.text.replace("\n", "")
     assert scene.events() == before
     assert scene.change(browser, "retire", scene.steady, scene.steady).status_code == 303
-    assert "nothing is current" in scene.page(browser, "behaviours")
+    assert "no current version" in scene.page(browser, "behaviours")
     assert scene.change(browser, "trial", scene.hostile, None).status_code == 303
     assert scene.change(browser, "adopt", scene.hostile, None).status_code == 303
     assert scene.events()[:3] == ["adopt", "trial", "retire"]
@@ -225,7 +225,7 @@ def test_what_is_no_deed_no_version_or_not_allowed_is_refused(scene: Scene) -> N
     assert scene.change(browser, "burn", scene.steady, scene.flaky).status_code == 422
     assert scene.change(browser, "adopt", "0" * 40, scene.flaky).status_code == 422
     unsaid = scene.change(browser, "adopt", "", scene.flaky)
-    assert (unsaid.status_code, "no version is chosen" in unsaid.text) == (422, True)
+    assert (unsaid.status_code, "select a version" in unsaid.text) == (422, True)
     assert scene.change(browser, "adopt", scene.steady, scene.flaky, _csrf="wrong").status_code == 403
     assert scene.change(decider, "adopt", scene.steady, scene.flaky).status_code == 403
     for path in ("behaviours/review", f"behaviour-versions/{scene.steady}"):
@@ -256,7 +256,7 @@ def test_a_page_reads_the_index_once_and_says_what_this_clone_has_not_got(scene:
     counted("sums")
     pages = ("behaviours", "behaviours/review", f"behaviour-versions/{scene.steady}", "behaviours/review/compare")
     for number, path in enumerate(pages, 1):
-        assert "1 thing could not be told" in scene.page(browser, path)
+        assert "1 item could not be read" in scene.page(browser, path)
         assert len(reads) == number, path
 
 
@@ -283,11 +283,11 @@ def test_a_lineage_has_every_version_once_whatever_parents_are_claimed() -> None
 
 def test_a_probability_is_said_in_words_and_of_whom() -> None:
     few = judged(compare("passed", Count(1, 4), Count(4, 1)), 20)
-    assert few.probable.replace("\u00a0", " ") == "96 % probable that the later is better"
+    assert few.probable.replace("\u00a0", " ") == "96 % likely that the later is better"
     assert few.verdict == "not enough data: 20 observations of each are needed"
     many = judged(compare("passed", Count(90, 10), Count(40, 60)), 20)
-    assert many.probable.replace("\u00a0", " ") == "over 99.9 % probable that the earlier is better"
-    assert many.verdict == "the earlier is shown to be better"
+    assert many.probable.replace("\u00a0", " ") == "over 99.9 % likely that the earlier is better"
+    assert many.verdict == "the earlier is better"
     certain = judged(compare("passed", Count(0, 9000), Count(9000, 0)), 20)
-    assert certain.probable.replace("\u00a0", " ") == "over 99.9 % probable that the later is better"
-    assert judged(compare("passed", Count(50, 50), Count(51, 49)), 20).verdict == "no difference is shown"
+    assert certain.probable.replace("\u00a0", " ") == "over 99.9 % likely that the later is better"
+    assert judged(compare("passed", Count(50, 50), Count(51, 49)), 20).verdict == "no difference"

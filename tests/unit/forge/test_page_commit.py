@@ -82,8 +82,8 @@ def test_a_commit_of_people_is_shown_too(forge: OpenForge) -> None:
     answer = forge.browser().get(f"{forge.base}/commits/{made.stdout.decode().strip()}")
     assert answer.status_code == 200
     assert "<b>" not in answer.text
-    assert "none: a root" in answer.text
-    assert "It changes no file" in answer.text
+    assert "none (root commit)" in answer.text
+    assert "No files changed" in answer.text
     assert_harmless(answer.text)
 
 
@@ -120,7 +120,7 @@ def test_a_binary_change_and_a_rename_are_named(forge: OpenForge) -> None:
     cid = forge.space.commit("scout", "test", {"new": b"some lines\nof text\n" * 9, "bin": b"\0b"})
     page = forge.browser().get(f"{forge.base}/commits/{cid}").text
     assert "old → " in page
-    assert "A binary file" in page
+    assert "Binary file" in page
 
 
 def test_the_trace_and_every_trace_before_it_can_be_read(forge: OpenForge) -> None:
@@ -133,7 +133,7 @@ def test_the_trace_and_every_trace_before_it_can_be_read(forge: OpenForge) -> No
     page = browser.get(f"{forge.base}/commits/{cid}").text
     assert_harmless(page)
     assert "another &lt;script&gt;" in page
-    assert "bound 2 times" in page
+    assert "attached 2 times" in page
     for version in (before, after):
         assert f"{forge.base}/commits/{cid}/trace?version={version}" in page
     old = browser.get(f"{forge.base}/commits/{cid}/trace?version={before}").text
@@ -167,8 +167,8 @@ def test_an_administrator_forks_the_session_as_it_was_at_the_commit(forge: OpenF
     space.resume("scout", "do it")
     space.commit("scout", "test", {"a": b"c"})
     browser = forge.browser()
-    assert "The session as it was at this commit" not in browser.get(f"{forge.base}/commits/{early}~1").text
-    assert "The session as it was at this commit" in browser.get(f"{forge.base}/commits/{cid}").text
+    assert "Fork the session at this commit" not in browser.get(f"{forge.base}/commits/{early}~1").text
+    assert "Fork the session at this commit" in browser.get(f"{forge.base}/commits/{cid}").text
     answer = browser.post(f"{forge.base}/commits/{cid}/forks", {"name": "twin"})
     assert (answer.status_code, answer.headers["location"]) == (303, f"{forge.base}/sessions/twin/1")
     assert space.session("twin").resumes == []
@@ -196,5 +196,5 @@ def test_a_merge_has_both_parents_and_the_agent_it_took_in(forge: OpenForge) -> 
     page = forge.browser().get(f"{forge.base}/commits/{merged.cid}").text
     assert page.count("<dt>parent</dt>") == 2
     assert theirs in page
-    assert "against its first parent" in page
+    assert "compared with its first parent" in page
     assert f'<dt>merged</dt><dd><a href="{forge.base}/agents/digger">' in page

@@ -42,9 +42,9 @@ def section(page: str, title: str) -> str:
 def test_where_nobody_works_the_page_says_what_to_do_and_only_users_see_it(forge: OpenForge) -> None:
     page = forge.browser("vi", "viewer").get(f"{forge.base}/fleet").text
     assert "start one: clia worker" in section(page, "waits")
-    assert "Start one on any machine that has the space: clia worker" in section(page, "workers")
-    assert "No machine was heard of" in section(page, "machines")
-    assert section(page, "queue") == "Nothing waits for a worker."
+    assert "Start one on any machine that has this space: clia worker" in section(page, "workers")
+    assert "No heartbeats" in section(page, "machines")
+    assert section(page, "queue") == "No requests are waiting for a worker."
     assert 'aria-current="page">Fleet<' in page
     assert_harmless(page)
     assert forge.stranger().get(f"{forge.base}/fleet").status_code == 303
@@ -77,16 +77,16 @@ def test_machines_workers_leases_and_what_waits_are_shown_whatever_they_are_call
     page = forge.browser().get(f"{forge.base}/fleet").text
     assert_harmless(page)
     machines = section(page, "machines")
-    assert "north clock 1 min ahead c1 alive 1 1 1 in step" in machines
-    assert "c2 silent 0 0 0 away for 10 min forked: smith" in machines
+    assert "north clock 1 min ahead c1 alive 1 1 1 in sync" in machines
+    assert "c2 silent 0 0 0 unreachable for 10 min forked: smith" in machines
     workers = section(page, "workers")
     assert "w1 north pid 7, clia 0.1.0 alive" in workers
-    assert "scout 1.1 echo , attempt 2, 1 min 41 0 0 echo 4 at a time" in workers
+    assert "scout 1.1 echo , attempt 2, 1 min 41 0 0 echo 4 at once" in workers
     assert "silent 10 min" in workers
-    assert section(page, "queue").endswith("echo 0 1 0 1 llm 1 0 0 none answers it")
+    assert section(page, "queue").endswith("echo 0 1 0 1 llm 1 0 0 no worker handles it")
     assert re.search(r"scout 1.1 echo 1 w1 alive \d min$", section(page, "leases"))
     assert "127.0.0.1:8337 north pid 7 alive" in section(page, "forges")
-    assert "no worker answers llm" in section(page, "waits")
+    assert "no worker handles llm" in section(page, "waits")
     assert re.search(rf'<dd id="oldest-people">.*<a href="{forge.base}/inbox/asks/1.1">asks 1.1</a>', page)
     assert re.search(rf'<dd id="oldest-work">.*<a href="{forge.base}/agents/scout">scout 1.1</a>', page)
     numbers = metrics.text(forge.forge).decode()
@@ -126,11 +126,11 @@ def test_with_a_hub_addresses_are_those_of_every_machine_and_what_is_owed_is_tol
         (depth,) = space.fleet().queue
         assert (depth.due, depth.held, depth.later, depth.elsewhere) == (0, 0, 0, 1)
         page = forge.browser().get("/s/team-shop/fleet").text
-        assert "requests due for workers 0 requests left to other machines 1 each is for" in section(page, "waits")
-        assert "its agent's last work is on another machine" in section(page, "waits")
+        assert "requests due for workers 0 requests for other machines 1 each needs" in section(page, "waits")
+        assert "its agent's latest work is on another machine" in section(page, "waits")
         assert section(page, "queue").endswith("Elsewhere Workers echo 0 0 0 1 1")
-        assert "owes (behaviours/go2) forked: smith" in section(page, "machines")
-        assert "unknown third no worker, no forge 0 0 0 owes scout" in section(page, "machines")
+        assert "not pushed: (behaviours/go2) forked: smith" in section(page, "machines")
+        assert "unknown third no processes 0 0 0 not pushed: scout" in section(page, "machines")
         numbers = metrics.text(forges[0]).decode()
         hub.rename(tmp_path / "away.git")
         space.spawn("tailor", BRIEFING)

@@ -126,7 +126,7 @@ def test_a_path_is_marked_and_listed(forge: OpenForge) -> None:
     genesis = forge.space.genesis("scout")
     assert "on-path" not in look(forge).text
     answer = look(forge, f"?from={genesis[:10]}&to=builder")
-    assert "The path has 4 commits" in answer.text
+    assert "Path: 4 commits" in answer.text
     assert answer.text.count("on-path") > 4
     table = look(forge, f"?from={genesis[:10]}&to=builder&view=table")
     assert table.text.count("on the path") == 4
@@ -141,8 +141,8 @@ def test_a_path_begins_on_the_page_that_shows_it(forge: OpenForge, monkeypatch: 
 
 def test_where_no_path_leads_that_is_said(forge: OpenForge) -> None:
     forge.space.spawn("loner", BRIEFING)
-    assert "No path leads from one to the other" in look(forge, "?from=loner&to=scout").text
-    assert "Name both ends" in look(forge, "?from=loner").text
+    assert "No path between them" in look(forge, "?from=loner&to=scout").text
+    assert "Enter both ends" in look(forge, "?from=loner").text
 
 
 @pytest.mark.parametrize("name", ["nobody", "%3Cscript%3Ealert(1)%3C%2Fscript%3E", "..", "%00", "a" * 3000, "%ed%a0%80"])

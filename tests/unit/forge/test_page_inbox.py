@@ -56,7 +56,7 @@ def decision(forge: OpenForge, agent: str = "scout") -> Any:
     return found
 
 
-# Looking
+# Pages
 
 
 def test_questions_are_listed_the_oldest_first_with_all_that_belongs_to_them(forge: OpenForge) -> None:
@@ -72,7 +72,7 @@ def test_questions_are_listed_the_oldest_first_with_all_that_belongs_to_them(for
 
 
 def test_an_empty_inbox_says_so(forge: OpenForge) -> None:
-    assert "Nothing waits for you" in forge.browser().get(f"{forge.base}/inbox").text
+    assert "No pending questions" in forge.browser().get(f"{forge.base}/inbox").text
 
 
 def test_the_inbox_can_be_filtered_by_agent_flow_and_question(forge: OpenForge) -> None:
@@ -148,7 +148,7 @@ def test_a_question_whose_rule_cannot_be_read_hides_no_other(tmp_path: Path) -> 
         assert forge.browser().post(f"{forge.base}/inbox/scout/1.1", {"v": "1"}).status_code == 422
 
 
-# Deciding
+# Decisions
 
 
 def test_a_decision_is_by_whoever_is_logged_in_and_is_named_afterwards(forge: OpenForge) -> None:
@@ -211,12 +211,12 @@ def test_a_question_without_a_rule_takes_json_or_text(forge: OpenForge) -> None:
 @pytest.mark.parametrize(
     ("payload", "fields", "said"),
     [
-        (CHOICES, {"v": '"later"'}, "choose one of those listed"),
-        (CHOICES, {}, "choose one of those listed"),
+        (CHOICES, {"v": '"later"'}, "choose one of the options"),
+        (CHOICES, {}, "choose one of the options"),
         (SCHEMA, {"v.name": "Ada", "v.count": "0"}, "less than the minimum"),
-        (SCHEMA, {"v.name": "", "v.count": "x"}, "no whole number"),
+        (SCHEMA, {"v.name": "", "v.count": "x"}, "not a whole number"),
         ({"question": "What?"}, {"v": "{"}, "not JSON"),
-        ({"question": "What?"}, {"v": ""}, "it is required"),
+        ({"question": "What?"}, {"v": ""}, "required"),
         ({"question": "What?"}, {"v": '"a\\u0000"', "rationale": "a\0"}, "NUL"),
     ],
 )
@@ -287,12 +287,12 @@ def test_a_long_question_is_told_by_the_decision_and_all_of_it_where_it_was_only
     browser = forge.browser()
     page = browser.get(f"{forge.base}/inbox/scout/1.1").text
     assert questions(page) == ["Long?"]
-    assert "too long to be kept" in page
+    assert "too long to store" in page
     address = ask(forge, large)
     forge.space.decide("scout", "yes", request_id=address.rpartition("/")[2])
     page = browser.get(address).text
     assert questions(page) == ["Long?"]
-    assert "too long to be kept" not in page
+    assert "too long to store" not in page
     assert "drain drain" in page
 
 
@@ -414,7 +414,7 @@ def test_questions_with_the_same_choices_are_answered_together(forge: OpenForge)
     ask(forge, {"question": "Other?", "choices": ["a", "b"]})
     browser = forge.browser("ada", display="Ada")
     page = browser.get(f"{forge.base}/inbox").text
-    assert "2 questions take" in page
+    assert "2 questions with the choices" in page
     assert page.count('name="pick"') == 2, "the one with other choices cannot be ticked"
     picked = ["scout/ask-1.1", "smith/ask-1.1"]
     answer = browser.post(f"{forge.base}/inbox", {"pick": picked, "v": '"approve"', "rationale": "Both."})
@@ -435,7 +435,7 @@ def test_of_several_answers_each_has_its_own_outcome(forge: OpenForge) -> None:
     answer = forge.browser().post(f"{forge.base}/inbox", {"pick": picked, "v": '"approve"'})
     assert answer.status_code == 200
     assert decision(forge).value == '"approve"'
-    assert "Bob has answered" in answer.text
+    assert "answered by Bob" in answer.text
     assert answer.text.count("not recorded") == 3
     assert_harmless(answer.text)
 

@@ -89,10 +89,10 @@ def test_where_nobody_has_documents_it_says_how_to_make_some(tmp_path: Path) -> 
 def test_chain_files_and_tree_of_each_document(forge: OpenForge) -> None:
     profile = look(forge, "/scout").text
     assert re.findall(r"(\.\./)?\.clia/agents/scout/\S+?\.agent\.triad\.json", profile.partition("</ol>")[0]) == ["../", ""]
-    for text in ("Scout of the shop", "Ask first.", "Never push.", "ancestor", "given by file 1", "given by file 2"):
+    for text in ("Scout of the shop", "Ask first.", "Never push.", "ancestor", "set by file 1", "set by file 2"):
         assert text in profile
     assert "The plan" in look(forge, "/scout?document=plan").text
-    assert "No file gives this document." in look(forge, "/scout?document=agency").text
+    assert "No file defines this document." in look(forge, "/scout?document=agency").text
 
 
 def test_every_value_of_the_tree_leads_to_its_story(forge: OpenForge) -> None:
@@ -113,8 +113,8 @@ def test_the_story_of_a_value(forge: OpenForge) -> None:
     assert ".clia/agents/scout/repo.agent.triad.json:2" in winner
     assert re.search(r"1 \.\./\.clia/agents/scout/\S+:2 /title \w+ overridden Scout ", shadowed)
     assert re.search(r"2 \.clia/agents/scout/repo\.agent\.triad\.json:\d+ /purpose \w+ empty", told(forge, "/purpose"))
-    assert "no file gave it: the requested slug" in told(forge, "/slug")
-    assert "no single one" in told(forge, "/guardrails")
+    assert "no file sets it: the requested slug" in told(forge, "/slug")
+    assert "none: merged from several values" in told(forge, "/guardrails")
     assert told(forge, "/guardrails").count("/guardrails/0") == 2
     assert "each field has its own rule" in told(forge, "")
     assert "union-by-text" in told(forge, "/backlog/1", "plan")
@@ -236,18 +236,18 @@ def test_a_document_that_is_too_deep_or_too_large_goes_on_behind_links(
     write(tmp_path / "repo", "scout", "agenda", json.dumps({"x": json.loads('{"a":' * 60 + '"the bottom"' + "}" * 60)}))
     address, steps = "?document=plan", 0
     while "the bottom" not in (text := look(forge, f"/scout{address}").text):
-        address = re.findall(r'<a href="([^"]+)">… show what is in it', text)[-1].replace("&amp;", "&")
+        address = re.findall(r'<a href="([^"]+)">… show contents', text)[-1].replace("&amp;", "&")
         steps += 1
     assert steps == 60 // lineage_tree.LEVELS
     monkeypatch.setattr(lineage_tree, "LINES", 5)
     write(tmp_path / "repo", "scout", "agenda", {f"f{n}": {"inside": n} for n in range(50)})
-    assert "show what is in it" in look(forge, "/scout?document=plan").text
+    assert "show contents" in look(forge, "/scout?document=plan").text
 
 
 def test_a_long_story_is_cut_and_says_so(forge: OpenForge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "PLACES", 3)
     write(tmp_path / "repo", "scout", "agenda", {"backlog": [f"item {n}" for n in range(10)]})
-    assert "and 7 more places" in told(forge, "/backlog", "plan")
+    assert "7 more" in told(forge, "/backlog", "plan")
     monkeypatch.setattr(page, "LINES_BYTES", 0)
     assert "agenda.triad.json /backlog/0" in told(forge, "/backlog/0", "plan"), "without a line"
 

@@ -146,7 +146,7 @@ def test_an_empty_space_says_what_to_do(forge: OpenForge) -> None:
 def test_health_tells_what_ails_sessions_and_what_was_tried_in_vain(forge: OpenForge) -> None:
     space = forge.space
     browser = forge.browser()
-    assert "nothing is wrong with sessions" in browser.get(f"{forge.base}/health").text
+    assert "no session problems found" in browser.get(f"{forge.base}/health").text
     space.spawn("scout", BRIEFING)
     space.define("question", QUESTION)
     space.start("scout", "question", {"kind": "llm", "payload": {}})
@@ -159,11 +159,11 @@ def test_health_tells_what_ails_sessions_and_what_was_tried_in_vain(forge: OpenF
         row = dict(change.values.get("live/scout/1").value)  # type: ignore[union-attr]
         change.values.put("live/scout/1", {**row, "status": "finished"})
     page = browser.get(f"{forge.base}/health").text
-    assert "wrong with sessions" in page
+    assert "session problem" in page
     assert "nothing is wrong" not in page
     assert "no answer &lt;script&gt;" in page
     assert_harmless(page)
-    assert "1 request was tried in vain" in browser.get(f"{forge.base}/").text
+    assert "1 request has failed attempts" in browser.get(f"{forge.base}/").text
 
 
 def test_the_badge_can_be_asked_for_alone(forge: OpenForge) -> None:

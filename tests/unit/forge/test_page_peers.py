@@ -70,7 +70,7 @@ def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
     assert 'id="silent"' not in page
     assert "capability-denied" in page
     assert "clia cap grant other briefing spawn" in page.partition('id="waiting"')[2]
-    assert "None is tracked" in page
+    assert "The peer must share agents" in page
     scene.sent(browser, "other/follow")
     assert "it is allowed" in scene.page(browser, "other")
     scene.sent(browser, "other/sync")
@@ -78,7 +78,7 @@ def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
     page = scene.page(browser, "other")
     assert f'href="{scene.peers}/other/agents/scout"' in page
     assert f"{scene.forge.base}/commits/{head}" in page
-    assert "no end" in page.partition('id="grants"')[2]
+    assert "no expiry" in page.partition('id="grants"')[2]
     assert re.findall(r'scope="row" data-label="what">([^<]*)<', page) == ["behaviours/greet"]
     page = scene.page(browser, "other", "agents", "scout")
     assert "Found &lt;script&gt;" in page
@@ -97,7 +97,7 @@ def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
     assert (space.peer("other").trusted, space.peer("other").url) == (False, str(scene.root))
     assert browser.post(f"{scene.peers}/other/remove", {"name": "else"}).status_code == 422
     scene.sent(browser, "other/remove", {"name": "other"})
-    assert "No peer yet" in scene.page(browser)
+    assert "No peers yet" in scene.page(browser)
 
 
 def test_what_was_merged_of_a_peer_never_makes_a_broken_link(scene: Scene) -> None:
@@ -196,7 +196,7 @@ def test_what_is_wrong_is_said_beside_the_form(scene: Scene, tmp_path: Path) -> 
     assert_harmless(answer.text)
     space.add_peer("other", scene.other.key().text, str(tmp_path / "gone"))
     answer = browser.post(f"{scene.peers}/other/sync", {})
-    assert (answer.status_code, 'id="sync-problem"' in answer.text, "listened to" in answer.text) == (503, True, True)
+    assert (answer.status_code, 'id="sync-problem"' in answer.text, "last sync" in answer.text) == (503, True, True)
     spawn = {"type": "finding", "trigger": "spawn"}
     for fields in ({"type": "finding"}, {**spawn, "expires": "soon"}, {**spawn, "type": "x"}):
         answer = browser.post(f"{scene.peers}/other/grants", fields)

@@ -45,7 +45,7 @@ def test_the_list_has_live_sessions_first_and_can_be_narrowed(forge: OpenForge) 
     assert "/sessions/scout/1" in ended
     assert "/sessions/digger/1" not in ended
     assert "/sessions/scout/1" not in browser.get(f"{forge.base}/sessions?agent=digger").text
-    assert "No session is like that" in browser.get(f"{forge.base}/sessions?status=%3Cb%3E").text
+    assert "No matching sessions" in browser.get(f"{forge.base}/sessions?status=%3Cb%3E").text
 
 
 def test_a_list_without_sessions_says_how_to_start_one(forge: OpenForge) -> None:
@@ -196,7 +196,7 @@ def test_an_administrator_forks_and_cancels(forge: OpenForge) -> None:
     assert (cancelled.status_code, cancelled.headers["location"]) == (303, address)
     page = browser.get(address).text
     assert_harmless(page)
-    assert "Why it was cancelled" in page
+    assert "Cancellation reason" in page
     assert "enough &lt;script&gt;" in page
     again = browser.post(f"{address}/cancel")
     assert again.status_code in (409, 422)

@@ -125,8 +125,8 @@ def test_a_window_may_have_the_end_of_one_trace_and_the_start_of_the_next(
     second = browser.get(f"{forge.base}/agents/scout/trace?at=3").text
     assert re.findall(r">([ab]\d)</pre>", first) == ["b0", "b1", "a0"]
     assert re.findall(r">([ab]\d)</pre>", second) == ["a1"]
-    assert first.count("Bound to") == 2
-    assert second.count("Bound to") == 0
+    assert first.count("Attached to") == 2
+    assert second.count("Attached to") == 0
 
 
 def test_search_looks_everywhere_and_goes_from_hit_to_hit(forge: OpenForge) -> None:
@@ -140,7 +140,7 @@ def test_search_looks_everywhere_and_goes_from_hit_to_hit(forge: OpenForge) -> N
     first = browser.get(f"{address}?q=needle")
     assert (first.status_code, first.headers["location"]) == (303, f"{address}?q=needle&hit=0#e3")
     page = browser.get(f"{address}?q=needle&hit=0").text
-    assert "hit 1 of 4" in page
+    assert "match 1 of 4" in page
     assert "Hit before" not in page
     assert '<mark class="hit">NEEDLE</mark>' in page
     assert f'href="{address}?q=needle&amp;hit=1#e10"' in page
@@ -149,11 +149,11 @@ def test_search_looks_everywhere_and_goes_from_hit_to_hit(forge: OpenForge) -> N
     assert 'class="entry is-hit is-current" id="e450"' in middle
     assert f'href="{address}?q=needle&amp;hit=1#e10"' in middle
     last = browser.get(f"{address}?q=needle&hit=99").text
-    assert "hit 4 of 4" in last
+    assert "match 4 of 4" in last
     between = browser.get(f"{address}?q=needle&at=200").text
     assert f'href="{address}?q=needle&amp;hit=1#e10"' in between
     assert f'href="{address}?q=needle&amp;hit=2#e450"' in between
-    assert "no entry holds it" in browser.get(f"{address}?q=nowhere").text
+    assert "no matches" in browser.get(f"{address}?q=nowhere").text
 
 
 def test_what_is_looked_for_is_text_on_the_page(forge: OpenForge) -> None:
@@ -162,7 +162,7 @@ def test_what_is_looked_for_is_text_on_the_page(forge: OpenForge) -> None:
     browser = forge.browser()
     answer = browser.client.get(f"{forge.base}/commits/{cid}/trace", params={"q": ATTACK}, follow_redirects=True)
     assert answer.status_code == 200
-    assert "hit 1 of 1" in answer.text
+    assert "match 1 of 1" in answer.text
     assert_harmless(answer.text)
     none = browser.client.get(f"{forge.base}/agents/scout/trace", params={"q": f"no {ATTACK}" * 50}, follow_redirects=True)
     assert none.status_code == 200

@@ -39,7 +39,7 @@ def day(number: int) -> str:
 def test_nothing_observed_is_a_picture_with_axes_that_says_so(made: str) -> None:
     picture = drawn(made)
     assert points(picture) == []
-    assert picture.findtext(f"{SVG}desc") == "Nothing was observed."
+    assert picture.findtext(f"{SVG}desc") == "No observations."
     assert [each.text for each in picture.iter(f"{SVG}text") if each.get("class") == "tick"] == [
         "0 %",
         "25 %",

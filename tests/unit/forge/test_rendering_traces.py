@@ -56,7 +56,7 @@ def test_redactions_are_marked_with_their_kind() -> None:
     assert "[redacted:" in text
     (marked,) = within(one(entry(text)).body, "mark.redacted")
     kind = marked.removeprefix("[redacted:").removesuffix("]")
-    assert f'<mark class="redacted" title="a secret was taken out: {kind}">' in one(entry(text)).body
+    assert f'<mark class="redacted" title="redacted secret: {kind}">' in one(entry(text)).body
 
 
 def test_what_only_looks_like_a_redaction_is_not_marked() -> None:

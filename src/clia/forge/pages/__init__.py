@@ -1,4 +1,4 @@
-"""One module a page: what it shows, and what can be done on it."""
+"""The pages of the forge, by topic."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ if TYPE_CHECKING:
 
 
 def page_routes() -> list[Route]:
-    """Every page, in the order of the navigation."""
+    """The routes of all pages."""
     modules = (overview, inbox, agents, traces, sessions, graph, commits, lineage, behaviours, peers)
     return [route for module in modules for route in module.routes()]

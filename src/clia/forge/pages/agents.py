@@ -1,12 +1,7 @@
-"""One agent: who it is, what it did, where it stands and whom it works with.
+"""Agent pages, and the conflicts of a merge.
 
-Invariant: an agent that this clone holds only in part is shown as far as it goes. What changes something takes an administrator,
-and a merge that has conflicts commits nothing and leads to the page of these conflicts.
-
-
-What a merge of two agents runs into: each path with what both sides did to it, and how to settle it.
-
-Invariant: looking changes nothing; what is shown are the heads as they are now, and the page names both.
+Invariant: an agent that is only partly in this clone is shown as far as possible. Changes need an administrator. A merge with
+conflicts commits nothing and redirects to the conflict page, which shows the current heads and changes nothing.
 """
 
 from __future__ import annotations
@@ -60,12 +55,12 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit, ConflictPath, Content
 
 PAGE = 50
-"""Commits on a page."""
-_CAPTURED = 5  # sessions of tools that are told
+"""Commits per page."""
+_CAPTURED = 5  # captured sessions shown
 
 
 class Commits(NamedTuple):
-    """Some of an agent's own commits, and where the neighbours start."""
+    """A page of an agent's own commits, and the offsets of its neighbours."""
 
     shown: Sequence[AgentCommit]
     first: int
@@ -74,7 +69,7 @@ class Commits(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """Whom an agent works with."""
+    """The relations of an agent."""
 
     parent: str | None
     sub_agents: Sequence[str]
@@ -82,32 +77,32 @@ class Edges(NamedTuple):
     reviewing: Sequence[str]
     merged: Sequence[str]
     merged_into: Sequence[str]
-    others: Sequence[Any]  # edges of kinds that have no name of their own here
+    others: Sequence[Any]  # other kinds
 
     def __bool__(self) -> bool:
         return any(self._asdict().values())
 
 
 class Ask(NamedTuple):
-    """A question beside the agent's session."""
+    """A question asked outside of a flow."""
 
     id: str
     question: str
-    at: str  # since when it waits, else when that ended
-    status: str  # of the session that asked nothing else
+    at: str  # when it was asked, or when it ended
+    status: str  # of the session created for the question
 
 
 class Runs(NamedTuple):
-    """What the agent runs or ran."""
+    """The sessions of an agent."""
 
     session: Session | None
-    damaged: bool  # whether there is one whose row cannot be read
-    waiting: Sequence[Ask]  # the oldest first
-    last: Ask | None  # where there is no session, and nothing waits
+    damaged: bool  # whether the session row is unreadable
+    waiting: Sequence[Ask]  # oldest first
+    last: Ask | None  # only without a session and pending questions
 
 
 class Identity(NamedTuple):
-    """Who the agent is; None where this clone does not hold it."""
+    """The identity of an agent; None where it is not in this clone."""
 
     genesis: str | None
     briefing: Briefing | None
@@ -145,7 +140,7 @@ def _shown(visit: Visit, agent: Known, refused: Refused | None = None) -> Respon
         edges=_edges(space, name),
         session=runs.session,
         runs=runs,
-        captured=[each for each in space.captures.sessions() if each.agent == name][-_CAPTURED:],
+        captured=[session for session in space.captures.sessions() if session.agent == name][-_CAPTURED:],
         pending=len(space.trace_pending(name)),
         landings=space.landings(name),
         others=_others(space, name) if visit.may(ADMIN) else [],
@@ -154,12 +149,12 @@ def _shown(visit: Visit, agent: Known, refused: Refused | None = None) -> Respon
 
 
 def _others(space: Space, name: str) -> list[str]:
-    """Whose work can be merged: that of agents here, and of those of peers."""
-    return [*(each for each in space.agents() if each != name), *(f"{each.peer}/{each.agent}" for each in space.remotes())]
+    """Merge sources: other local agents and agents of peers."""
+    return [*(agent for agent in space.agents() if agent != name), *(f"{remote.peer}/{remote.agent}" for remote in space.remotes())]
 
 
 def _identity(space: Space, name: str) -> Identity:
-    """A shallow clone, or a branch that plain git made, has less."""
+    """The identity; a shallow clone or a branch made by plain git lacks parts."""
     genesis, briefing, profile = None, None, None
     with suppress(NotFound):
         genesis = space.genesis(name)
@@ -171,9 +166,9 @@ def _identity(space: Space, name: str) -> Identity:
 
 
 def _commits(space: Space, name: str, start: int) -> Commits:
-    found = space.log(name, own=True, limit=start + PAGE + 1)[start:]
-    older = start + PAGE if len(found) > PAGE else None
-    return Commits(found[:PAGE], start, max(0, start - PAGE) if start else None, older)
+    commits = space.log(name, own=True, limit=start + PAGE + 1)[start:]
+    older = start + PAGE if len(commits) > PAGE else None
+    return Commits(commits[:PAGE], start, max(0, start - PAGE) if start else None, older)
 
 
 def _edges(space: Space, name: str) -> Edges:
@@ -185,35 +180,35 @@ def _edges(space: Space, name: str) -> Edges:
         space.reviewing(name),
         space.merged_sessions(name),
         space.merged_into(name),
-        [each for each in space.relations(name) if each.kind not in named],
+        [edge for edge in space.relations(name) if edge.kind not in named],
     )
 
 
 def _runs(visit: Visit, name: str) -> Runs:
-    """The live session, else the last one; none can be shown where its row is damaged, which ``clia doctor`` tells."""
+    """The live session, else the last one; a damaged row is only flagged."""
     space, session, damaged = visit.site.space, None, False
     try:
         session = space.session(name)
     except NotFound:
-        pass  # it never had one
+        pass  # it has no session
     except CorruptJournal:
         damaged = True
-    beside = [each for each in space.pending(name) if each.session.startswith(ASK)]
-    waiting = [Ask(each.id, headline(question_of(each)), each.since, "suspended") for each in beside]
+    beside = [request for request in space.pending(name) if request.session.startswith(ASK)]
+    waiting = [Ask(request.id, headline(question_of(request)), request.since, "suspended") for request in beside]
     return Runs(session, damaged, waiting, None if session or waiting else _last_ask(visit, name))
 
 
 def _last_ask(visit: Visit, name: str) -> Ask | None:
-    """The newest question that does not wait any more; no verb lists those."""
+    """The newest answered question; no verb lists those."""
     counts = core_of(visit).store.get(COUNTS + name)
     number = 0 if counts is None else counts_of(counts.value).get("asks", 0)
     with suppress(NotFound, CorruptJournal):
-        found = visit.site.space.session(name, f"{ASK}{number}")
-        return Ask(f"{found.id}.1", headline(question_in(found.input)), found.ended_at or found.started_at, found.status)
+        session = visit.site.space.session(name, f"{ASK}{number}")
+        return Ask(f"{session.id}.1", headline(question_in(session.input)), session.ended_at or session.started_at, session.status)
     return None
 
 
-# What can be done
+# Actions
 
 
 @form(ADMIN)
@@ -221,14 +216,14 @@ def _spawn(visit: Visit, posted: Posted) -> Response:
     agent = known_agent(visit, visit.param("agent"))
 
     def deed() -> str:
-        made = visit.site.space.spawn_from(*new_agent(posted), agent.name, slug=optional(posted, "slug"))
-        return _address(visit, made.agent)
+        spawned = visit.site.space.spawn_from(*new_agent(posted), agent.name, slug=optional(posted, "slug"))
+        return _address(visit, spawned.agent)
 
     return carry_out("spawn", posted, deed, lambda refused: _shown(visit, agent, refused))
 
 
 def new_agent(posted: Posted) -> tuple[str, Briefing]:
-    """What the fields of a new agent say."""
+    """The name and briefing in the fields of a new agent."""
     return first(posted, "name").strip(), Briefing(first(posted, "title").strip(), text_of(posted, "text"))
 
 
@@ -241,8 +236,8 @@ def _fork(visit: Visit, posted: Posted) -> Response:
     agent = known_agent(visit, visit.param("agent"))
 
     def deed() -> str:
-        made = visit.site.space.fork(agent.name, first(posted, "name").strip())
-        return link("s", visit.site.name, "sessions", made.agent, made.id)
+        forked = visit.site.space.fork(agent.name, first(posted, "name").strip())
+        return link("s", visit.site.name, "sessions", forked.agent, forked.id)
 
     return carry_out("fork", posted, deed, lambda refused: _shown(visit, agent, refused))
 
@@ -253,11 +248,11 @@ def _merge(visit: Visit, posted: Posted) -> Response:
     other = first(posted, "from").strip()
 
     def deed() -> str:
-        found = visit.site.space.merge(agent.name, other, message=text_of(posted, "message"))
-        if isinstance(found, Conflicts):
+        result = visit.site.space.merge(agent.name, other, message=text_of(posted, "message"))
+        if isinstance(result, Conflicts):
             return link("s", visit.site.name, "agents", agent.name, "merges", other)
-        # Also where there was nothing to merge: the head that has it all.
-        return link("s", visit.site.name, "commits", found.cid if isinstance(found, Merged) else found.head)
+        # Also if there was nothing to merge: the head contains it.
+        return link("s", visit.site.name, "commits", result.cid if isinstance(result, Merged) else result.head)
 
     return carry_out("merge", posted, deed, lambda refused: _shown(visit, agent, refused))
 
@@ -288,7 +283,7 @@ PATHS_MAX = 100
 
 
 class Side(NamedTuple):
-    """What one agent did to a path: in a word, as a diff, else as what it has now."""
+    """One side of a conflict: a summary with a diff or the current content."""
 
     agent: str
     deed: str
@@ -305,42 +300,42 @@ class Clash(NamedTuple):
 def _conflicts(visit: Visit) -> Response:
     agent = known_agent(visit, visit.param("agent"))
     other = known_source(visit, visit.param("other"))
-    found = visit.site.space.conflicts(agent.name, other.name)
-    clashes = [] if found is None else _clashes(visit.site.space, found)
+    conflicts = visit.site.space.conflicts(agent.name, other.name)
+    clashes = [] if conflicts is None else _clashes(visit.site.space, conflicts)
     return show(
         visit,
         "agent_merge.html",
         agent=agent,
         other=other,
-        found=found,
+        found=conflicts,
         clashes=clashes,
-        rest=0 if found is None else len(found.paths) - len(clashes),
-        commands=[] if found is None else _commands(found),
+        rest=0 if conflicts is None else len(conflicts.paths) - len(clashes),
+        commands=[] if conflicts is None else _commands(conflicts),
     )
 
 
-def _clashes(space: Space, found: Conflicts) -> list[Clash]:
-    paths = found.paths[:PATHS_MAX]
-    base = space.fork_point(found.ours, found.theirs)
-    heads = (found.ours, found.theirs)
-    made = [_diffs(space, base, head, [each.path for each in paths]) for head in heads]
+def _clashes(space: Space, conflicts: Conflicts) -> list[Clash]:
+    paths = conflicts.paths[:PATHS_MAX]
+    base = space.fork_point(conflicts.ours, conflicts.theirs)
+    heads = (conflicts.ours, conflicts.theirs)
+    diffs_by_side = [_diffs(space, base, head, [conflict.path for conflict in paths]) for head in heads]
     return [
         Clash(
-            visible(each.path),
+            visible(conflict.path),
             (
-                _side(found.into, each, each.ours, made[0].get(visible(each.path))),
-                _side(found.from_, each, each.theirs, made[1].get(visible(each.path))),
+                _side(conflicts.into, conflict, conflict.ours, diffs_by_side[0].get(visible(conflict.path))),
+                _side(conflicts.from_, conflict, conflict.theirs, diffs_by_side[1].get(visible(conflict.path))),
             ),
         )
-        for each in paths
+        for conflict in paths
     ]
 
 
 def _diffs(space: Space, base: str | None, head: str, paths: Sequence[str]) -> dict[str, FileView]:
-    """What became of the paths since the two parted; nothing where they never were one."""
+    """The changes of the paths since the merge base; empty without one."""
     if base is None:
         return {}
-    return {each.path: each for each in diffs.view(space.diff(base, head, paths=paths)).files}
+    return {file.path: file for file in diffs.view(space.diff(base, head, paths=paths)).files}
 
 
 def _side(agent: str, path: ConflictPath, side: Content | None, diff: FileView | None) -> Side:
@@ -350,7 +345,7 @@ def _side(agent: str, path: ConflictPath, side: Content | None, diff: FileView |
 
 def _deed(base: Content | None, side: Content | None) -> str:
     if side is None:
-        return "no such file" if base is None else "deleted"
+        return "missing" if base is None else "deleted"
     return "added" if base is None else "unchanged" if side == base else "changed"
 
 
@@ -365,14 +360,14 @@ def _text(content: Content) -> Markup:
     return escaped(data[:TEXT_MAX].decode("utf-8", "replace") + ("\n…" if len(data) > TEXT_MAX else ""))
 
 
-def _commands(found: Conflicts) -> list[tuple[str, str]]:
-    """What to run, and what it does."""
-    words = f"clia resolve {found.into} {found.from_}"
-    heads = f"--ours {found.ours[:12]} --theirs {found.theirs[:12]}"
-    path = shlex.quote(visible(found.paths[0].path))
+def _commands(conflicts: Conflicts) -> list[tuple[str, str]]:
+    """The commands that resolve the conflicts, with descriptions."""
+    words = f"clia resolve {conflicts.into} {conflicts.from_}"
+    heads = f"--ours {conflicts.ours[:12]} --theirs {conflicts.theirs[:12]}"
+    path = shlex.quote(visible(conflicts.paths[0].path))
     return [
-        (f"{words} {heads} --file {path}=FILE", "a path becomes what a file of yours holds; repeat it for each path"),
-        (f"{words} {heads} --take ours", f"every conflict as {found.into} has it"),
-        (f"{words} {heads} --take theirs", f"every conflict as {found.from_} has it"),
-        (f"{words} {heads} --dir DIR", "the whole outcome is what a directory of yours holds"),
+        (f"{words} {heads} --file {path}=FILE", "takes the content of a path from a file; repeat for each path"),
+        (f"{words} {heads} --take ours", f"takes the side of {conflicts.into} for every conflict"),
+        (f"{words} {heads} --take theirs", f"takes the side of {conflicts.from_} for every conflict"),
+        (f"{words} {heads} --dir DIR", "takes the complete result from a directory"),
     ]

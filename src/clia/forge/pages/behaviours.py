@@ -1,7 +1,7 @@
-"""Behaviours: their versions, what was observed of each, what that suggests, and what a person does about it.
+"""Behaviour pages: versions, observations, suggestions and actions.
 
-Invariant: looking changes nothing of the record, and reads the index of observations once. What lets a version run, or stops
-it, takes an administrator, and insists on what was current when the page was made. All that a version holds is shown as text.
+Invariant: viewing changes nothing and reads the observation index once. Only an administrator can adopt, try or retire a version,
+and only if the current version is still the one that the page showed. Version contents are shown as text.
 """
 
 from __future__ import annotations
@@ -39,56 +39,56 @@ if TYPE_CHECKING:
 
 LISTED, VERSIONS, EVENTS, EVIDENCE, STRAYS, TRIALS = 300, 100, 100, 60, 50, 5
 BODY_MAX = 200_000
-"""Characters of a body on its own page."""
+"""Maximum characters of a body on its page."""
 DEEDS = (ADOPT, "trial", RETIRE)
-_SURE = 0.9999  # no observation makes anything certain
-_DEPTH = 8  # how far a lineage is indented
+_SURE = 0.9999  # shown probabilities stay below 100 %
+_DEPTH = 8  # maximum indentation
 
 
 class Row(NamedTuple):
-    """A behaviour in the list."""
+    """A row of the behaviour list."""
 
     known: KnownBehaviour
     proposals: int
     trials: Sequence[BehaviourVersion]
-    rate: Rate | None  # by the usual measure, of the current version
-    suggestion: Suggestion | None  # None: nothing is current
+    rate: Rate | None  # of the current version, by the default measure
+    suggestion: Suggestion | None  # None: no current version
 
 
 class Told(NamedTuple):
-    """A version, and what was observed of it."""
+    """A version with its statistics."""
 
     version: BehaviourVersion
     stats: BehaviourStats
-    by_agent: bool  # an agent proposed it
+    by_agent: bool  # proposed by an agent
 
 
 class Advised(NamedTuple):
-    """What is suggested that somebody does, and to which version; both empty where nothing is."""
+    """The suggested action and version; empty if there is none."""
 
     deed: str = ""
     cid: str = ""
 
 
 class Branch(NamedTuple):
-    """A version in the lineage."""
+    """A version in the tree of versions."""
 
     version: BehaviourVersion
     depth: int
 
 
 class OverTime(NamedTuple):
-    """The rates of some versions by one measure over time: the picture, and the table that says the same."""
+    """Rates over time by one measure: a plot and the same numbers as a table."""
 
     picture: Markup
     periods: Sequence[str]
     cells: Mapping[tuple[str, str], plots.Point]  # by version and period
     shown: Sequence[BehaviourVersion]
-    rest: int  # versions that are in neither
+    rest: int  # versions not shown
 
 
 class Judged(NamedTuple):
-    """One measure of two versions, in words."""
+    """The comparison of two versions by one measure, in words."""
 
     made: Compared
     probable: str
@@ -96,7 +96,7 @@ class Judged(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What a comparison came to; one of both."""
+    """A comparison or an error."""
 
     found: Comparison | None = None
     judged: Sequence[Judged] = ()
@@ -115,28 +115,28 @@ def routes() -> list[Route]:
 
 
 def _inside(space: Space) -> tuple[BehaviourLibrary, ObservationIndex]:
-    return space._library, space._observed  # noqa: SLF001  # each verb reads the index anew, and a page needs several
+    return space._library, space._observed  # noqa: SLF001  # every verb reloads the index, and a page needs several
 
 
 def _policy(space: Space, name: str) -> Policy:
     return space._policy(name)  # noqa: SLF001  # as above
 
 
-# All of them
+# List
 
 
 @page
 def _behaviours(visit: Visit) -> Response:
     space = visit.site.space
     library, index = _inside(space)
-    known, sums = library.all(), index.every()
-    ours = {each.cid for behaviour in known for each in behaviour.versions}
+    behaviours, sums = library.all(), index.every()
+    ours = {version.cid for behaviour in behaviours for version in behaviour.versions}
     strays = sorted(cid for cid in sums.keys() - ours if cid)
     return show(
         visit,
         "behaviours.html",
-        rows=[_row(space, each, sums) for each in known[:LISTED]],
-        rest=max(0, len(known) - LISTED),
+        rows=[_row(space, behaviour, sums) for behaviour in behaviours[:LISTED]],
+        rest=max(0, len(behaviours) - LISTED),
         strays=[stats_of(cid, None, None, sums[cid]) for cid in strays[:STRAYS]],
         stray_count=len(strays),
         most=TRIALS,
@@ -145,33 +145,33 @@ def _behaviours(visit: Visit) -> Response:
     )
 
 
-def _row(space: Space, known: KnownBehaviour, sums: Mapping[str, ObservationSum]) -> Row:
-    proposals = sum(each.state == PROPOSED for each in known.versions)
-    suggestion = _suggestion(space, known, sums)
-    return Row(known, proposals, _on_trial(known), suggestion.current if suggestion else None, suggestion)
+def _row(space: Space, behaviour: KnownBehaviour, sums: Mapping[str, ObservationSum]) -> Row:
+    proposals = sum(version.state == PROPOSED for version in behaviour.versions)
+    suggestion = _suggestion(space, behaviour, sums)
+    return Row(behaviour, proposals, _on_trial(behaviour), suggestion.current if suggestion else None, suggestion)
 
 
-def _on_trial(known: KnownBehaviour) -> list[BehaviourVersion]:
-    """The versions that run by their id only, newest first."""
-    return [each for each in reversed(known.versions) if each.state == TRIAL]
+def _on_trial(behaviour: KnownBehaviour) -> list[BehaviourVersion]:
+    """The versions on trial, newest first."""
+    return [version for version in reversed(behaviour.versions) if version.state == TRIAL]
 
 
-def _suggestion(space: Space, known: KnownBehaviour, sums: Mapping[str, ObservationSum]) -> Suggestion | None:
-    current = next((each for each in known.versions if each.cid == known.current), None)
+def _suggestion(space: Space, behaviour: KnownBehaviour, sums: Mapping[str, ObservationSum]) -> Suggestion | None:
+    current = next((version for version in behaviour.versions if version.cid == behaviour.current), None)
     if current is None:
         return None
-    found = {each.cid: sums.get(each.cid, ObservationSum({}, {})) for each in known.versions}
-    return suggest(known, current, found, _policy(space, known.name))
+    sums_by_version = {version.cid: sums.get(version.cid, ObservationSum({}, {})) for version in behaviour.versions}
+    return suggest(behaviour, current, sums_by_version, _policy(space, behaviour.name))
 
 
 def advised(suggestion: Suggestion | None) -> Advised:
-    """To keep a version takes no deed."""
+    """The action for a suggestion; "keep" needs none."""
     if suggestion is None or suggestion.action not in (ADOPT, RETIRE):
         return Advised()
     return Advised(suggestion.action, suggestion.cid or "")
 
 
-# One of them
+# One behaviour
 
 
 @page
@@ -182,41 +182,43 @@ def _behaviour(visit: Visit) -> Response:
 def _shown(visit: Visit, refused: Refused | None = None) -> Response:
     space = visit.site.space
     library, index = _inside(space)
-    known = library.get(visit.param("name"))
-    sums = index.sums(each.cid for each in known.versions)
-    suggestion = _suggestion(space, known, sums)
+    behaviour = library.get(visit.param("name"))
+    sums = index.sums(version.cid for version in behaviour.versions)
+    suggestion = _suggestion(space, behaviour, sums)
     over = visit.query("over") if visit.query("over") in SPANS else WEEK
-    usual = suggestion.measure if suggestion else usual_measure(known.kind)
+    usual = suggestion.measure if suggestion else usual_measure(behaviour.kind)
     measure = visit.query("measure") if visit.query("measure") in MEASURES else usual
-    every = [_told(known, each, sums[each.cid], over) for each in known.versions]
+    every = [_told(behaviour, version, sums[version.cid], over) for version in behaviour.versions]
     advice = advised(suggestion)
     listed = _listed(every, advice.cid)
     return show(
         visit,
         "behaviour.html",
         refused.status if refused else 200,
-        known=known,
+        known=behaviour,
         versions=listed,
         version_rest=len(every) - len(listed),
-        current=next((each for each in known.versions if each.cid == known.current), None),
-        trials=_on_trial(known),
+        current=next((version for version in behaviour.versions if version.cid == behaviour.current), None),
+        trials=_on_trial(behaviour),
         most=TRIALS,
         suggestion=suggestion,
         advice=advice,
-        waiting_for=[each for each in suggestion.candidates if each.needed and each.state in MAY_RUN] if suggestion else [],
+        waiting_for=[candidate for candidate in suggestion.candidates if candidate.needed and candidate.state in MAY_RUN]
+        if suggestion
+        else [],
         evidence=cited(visit, suggestion.evidence if suggestion else ()),
         kept=COMMITS_KEPT,
         measure=measure,
         measures=MEASURES,
-        observed={rate.measure for each in every for rate in each.stats.rates},
+        observed={rate.measure for item in every for rate in item.stats.rates},
         over=over,
         spans=SPANS,
         time=_over_time(listed, measure, over),
         beside=_beside(listed),
-        lineage=descent(known.versions)[:VERSIONS],
-        events=known.history[:EVENTS],
-        event_rest=max(0, len(known.history) - EVENTS),
-        event_evidence={each.commit: cited(visit, each.evidence[:10]) for each in known.history[:EVENTS]},
+        lineage=descent(behaviour.versions)[:VERSIONS],
+        events=behaviour.history[:EVENTS],
+        event_rest=max(0, len(behaviour.history) - EVENTS),
+        event_evidence={event.commit: cited(visit, event.evidence[:10]) for event in behaviour.history[:EVENTS]},
         gaps=space.observation_gaps(),
         told=told,
         plots=plots,
@@ -224,22 +226,22 @@ def _shown(visit: Visit, refused: Refused | None = None) -> Response:
     )
 
 
-def _told(known: KnownBehaviour, version: BehaviourVersion, found: ObservationSum, over: str | None = None) -> Told:
-    stats = stats_of(version.cid, version.name, version.state, found, over)
-    proposed = next((each for each in reversed(known.history) if each.cid == version.cid), None)
+def _told(behaviour: KnownBehaviour, version: BehaviourVersion, sums: ObservationSum, over: str | None = None) -> Told:
+    stats = stats_of(version.cid, version.name, version.state, sums, over)
+    proposed = next((event for event in reversed(behaviour.history) if event.cid == version.cid), None)
     return Told(version, stats, proposed is not None and proposed.event == PROPOSE and is_agents(proposed.by))
 
 
 def is_agents(by: str) -> bool:
-    """Whether an agent and no person signed something."""
+    """Whether an author is an agent."""
     return by.endswith(f"{AGENT_EMAIL.format('')}>")
 
 
 def _listed(every: Sequence[Told], suggested: str) -> list[Told]:
-    """The current version first, what is suggested, what is on trial, then the others, newest first; as many as a page holds."""
+    """Versions for the page: current, suggested, on trial, then the others, newest first."""
 
-    def place(each: Told) -> int:
-        version = each.version
+    def place(version_view: Told) -> int:
+        version = version_view.version
         return 0 if version.state == CURRENT else 1 if version.cid == suggested else 2 if version.state == TRIAL else 3
 
     newest = every[::-1]
@@ -247,7 +249,7 @@ def _listed(every: Sequence[Told], suggested: str) -> list[Told]:
 
 
 def told(rate: Rate | None) -> str:
-    """A rate in words, with its interval and its count."""
+    """A rate with its interval and sample size, as text."""
     return "never observed" if rate is None or rate.rate is None else _point("", rate).told()
 
 
@@ -260,47 +262,47 @@ def _label(version: BehaviourVersion) -> str:
 
 
 def _over_time(listed: Sequence[Told], measure: str, over: str) -> OverTime:
-    """Of the versions of which there is something to tell, the first few."""
-    found: list[tuple[BehaviourVersion, list[plots.Point]]] = []
-    for each in listed:
-        points = [_point(period.start, rate) for period in each.stats.series for rate in period.rates if rate.measure == measure]
-        found += [(each.version, points)] if points else []
-    shown = found[: plots.SERIES]
+    """Rates over time of the first versions with data."""
+    all_series: list[tuple[BehaviourVersion, list[plots.Point]]] = []
+    for item in listed:
+        points = [_point(period.start, rate) for period in item.stats.series for rate in period.rates if rate.measure == measure]
+        all_series += [(item.version, points)] if points else []
+    shown = all_series[: plots.SERIES]
     series = [plots.Series(_label(version), points) for version, points in shown]
     cells = {(version.cid, point.at): point for version, points in shown for point in points}
     picture = plots.over_time("plot-time", series, measure, over)
-    return OverTime(picture, plots.periods_of(series), cells, [version for version, _ in shown], len(found) - len(shown))
+    return OverTime(picture, plots.periods_of(series), cells, [version for version, _ in shown], len(all_series) - len(shown))
 
 
 def _beside(listed: Sequence[Told]) -> dict[str, Markup]:
-    """A plot a measure of which any version has something."""
-    made = {}
+    """One plot per measure with data."""
+    plots_by_measure = {}
     for measure in MEASURES:
-        points = [_point(_label(each.version), rate) for each in listed for rate in each.stats.rates if rate.measure == measure]
+        points = [_point(_label(item.version), rate) for item in listed for rate in item.stats.rates if rate.measure == measure]
         if points:
-            made[measure] = plots.side_by_side(f"plot-{measure}", points, measure)
-    return made
+            plots_by_measure[measure] = plots.side_by_side(f"plot-{measure}", points, measure)
+    return plots_by_measure
 
 
 def descent(versions: Sequence[BehaviourVersion]) -> list[Branch]:
-    """Each version below the one that it came from, once, whatever somebody wrote into a chain."""
-    known = {each.cid for each in versions}
+    """Each version below its parent, exactly once, even if the chain contains cycles."""
+    cids = {version.cid for version in versions}
     below: dict[str | None, list[BehaviourVersion]] = {}
-    for each in versions:
-        below.setdefault(each.parent if each.parent in known else None, []).append(each)
-    made: list[Branch] = []
-    seen: set[str] = set()
-    waiting = [Branch(each, 0) for each in reversed(below.get(None, []))]
+    for version in versions:
+        below.setdefault(version.parent if version.parent in cids else None, []).append(version)
+    branches: list[Branch] = []
+    visited: set[str] = set()
+    waiting = [Branch(version, 0) for version in reversed(below.get(None, []))]
     rest = list(versions)
     while waiting or rest:
         branch = waiting.pop() if waiting else Branch(rest.pop(0), 0)
-        if branch.version.cid in seen:
+        if branch.version.cid in visited:
             continue
-        seen.add(branch.version.cid)
-        made.append(branch)
+        visited.add(branch.version.cid)
+        branches.append(branch)
         deeper = min(branch.depth + 1, _DEPTH)
-        waiting += [Branch(each, deeper) for each in reversed(below.get(branch.version.cid, []))]
-    return made
+        waiting += [Branch(version, deeper) for version in reversed(below.get(branch.version.cid, []))]
+    return branches
 
 
 # One version
@@ -311,22 +313,22 @@ def _version(visit: Visit) -> Response:
     space = visit.site.space
     library, index = _inside(space)
     version = space.behaviour_version(visit.param("cid"))
-    known = library.get(version.name) if version.state != FOREIGN else None
-    there = {each.cid: each for each in known.versions} if known else {}
-    current = there.get(known.current or "") if known else None
-    parent = there.get(version.parent or "")
+    behaviour = library.get(version.name) if version.state != FOREIGN else None
+    versions = {sibling.cid: sibling for sibling in behaviour.versions} if behaviour else {}
+    current = versions.get(behaviour.current or "") if behaviour else None
+    parent = versions.get(version.parent or "")
     against = current if visit.query("against") == CURRENT or parent is None else parent
-    sums = index.sums({version.cid, *there})
+    sums = index.sums({version.cid, *versions})
     stats = stats_of(version.cid, version.name, version.state, sums[version.cid])
     return show(
         visit,
         "behaviour_version.html",
         version=version,
-        known=known,
-        by_agent=known is not None and _told(known, version, sums[version.cid]).by_agent,
+        known=behaviour,
+        by_agent=behaviour is not None and _told(behaviour, version, sums[version.cid]).by_agent,
         stats=stats,
         rates=_beside([Told(version, stats, by_agent=False)]),
-        advice=advised(_suggestion(space, known, sums) if known else None),
+        advice=advised(_suggestion(space, behaviour, sums) if behaviour else None),
         evidence=cited(visit, version.evidence[:EVIDENCE]),
         evidence_rest=max(0, len(version.evidence) - EVIDENCE),
         body_max=BODY_MAX,
@@ -334,7 +336,7 @@ def _version(visit: Visit) -> Response:
         current=current,
         against=against,
         changes=_changes(library, against, version) if against and against.cid != version.cid else None,
-        children=[each for each in there.values() if each.parent == version.cid],
+        children=[sibling for sibling in versions.values() if sibling.parent == version.cid],
         span=lambda seconds: texts.ago(0, seconds),
         gaps=space.observation_gaps(),
         told=told,
@@ -342,14 +344,14 @@ def _version(visit: Visit) -> Response:
 
 
 def _changes(library: BehaviourLibrary, one: BehaviourVersion, other: BehaviourVersion) -> FileView | None:
-    """What a version changes in another; None where nothing."""
+    """The diff between two versions; None if they are equal."""
     patch = library.diff(one, other)
     if not patch:
         return None
     hunks = patch.split("\n", 2)[2]
     names = f"{one.name}@{one.cid[:12]}", f"{other.name}@{other.cid[:12]}"
-    found = diffs.view(f"diff --git a/{names[0]} b/{names[1]}\n--- a/{names[0]}\n+++ b/{names[1]}\n{hunks}").files
-    return found[0] if found else None
+    views = diffs.view(f"diff --git a/{names[0]} b/{names[1]}\n--- a/{names[0]}\n+++ b/{names[1]}\n{hunks}").files
+    return views[0] if views else None
 
 
 # Two versions
@@ -359,18 +361,18 @@ def _changes(library: BehaviourLibrary, one: BehaviourVersion, other: BehaviourV
 def _compare(visit: Visit) -> Response:
     space = visit.site.space
     library, _ = _inside(space)
-    known = library.get(visit.param("name"))
-    before = _whole(library, known, visit.query("before") or known.current or "")
-    others = [each.cid for each in known.versions if each.cid != before and each.state != RETIRED]
-    after = _whole(library, known, visit.query("after") or next(reversed(others), ""))
+    behaviour = library.get(visit.param("name"))
+    before = _whole(library, behaviour, visit.query("before") or behaviour.current or "")
+    others = [version.cid for version in behaviour.versions if version.cid != before and version.state != RETIRED]
+    after = _whole(library, behaviour, visit.query("after") or next(reversed(others), ""))
     return show(
         visit,
         "behaviour_compare.html",
-        known=known,
+        known=behaviour,
         before=before,
         after=after,
-        story=_story(space, known, before, after) if before and after else None,
-        least=_policy(space, known.name).least,
+        story=_story(space, behaviour, before, after) if before and after else None,
+        least=_policy(space, behaviour.name).least,
         measures=MEASURES,
         gaps=space.observation_gaps(),
         told=told,
@@ -378,43 +380,43 @@ def _compare(visit: Visit) -> Response:
     )
 
 
-def _whole(library: BehaviourLibrary, known: KnownBehaviour, text: str) -> str:
-    """The version that the start of an id means; what means none stays, and is told where it is used."""
+def _whole(library: BehaviourLibrary, behaviour: KnownBehaviour, text: str) -> str:
+    """Expand an id prefix; an unknown one is kept, and its use raises the error."""
     with suppress(CliaError):
-        return library.version(text, known.name).cid
+        return library.version(text, behaviour.name).cid
     return text
 
 
-def _story(space: Space, known: KnownBehaviour, before: str, after: str) -> Story:
+def _story(space: Space, behaviour: KnownBehaviour, before: str, after: str) -> Story:
     library, index = _inside(space)
-    policy = _policy(space, known.name)
+    policy = _policy(space, behaviour.name)
     try:
-        one, other = library.version(before, known.name), library.version(after, known.name)
+        one, other = library.version(before, behaviour.name), library.version(after, behaviour.name)
         if one.cid == other.cid:
-            raise InvalidInput("a version cannot be compared with itself", code="same-version", fields={"cid": one.cid})
+            raise InvalidInput("cannot compare a version with itself", code="same-version", fields={"cid": one.cid})
     except CliaError as err:
         return Story(error=err)
     sums = index.sums([one.cid, other.cid])
-    stats = [stats_of(each.cid, each.name, each.state, sums[each.cid]) for each in (one, other)]
-    made = compared(sums[one.cid], sums[other.cid], policy.error)
-    return Story(Comparison(stats[0], stats[1], made), [judged(each, policy.least) for each in made])
+    stats = [stats_of(version.cid, version.name, version.state, sums[version.cid]) for version in (one, other)]
+    comparisons = compared(sums[one.cid], sums[other.cid], policy.error)
+    return Story(Comparison(stats[0], stats[1], comparisons), [judged(comparison, policy.least) for comparison in comparisons])
 
 
-def judged(made: Compared, least: int) -> Judged:
-    """The probability in words, and what may be concluded."""
-    if made.better is None:
-        which = "later" if made.before.n else "earlier"
-        return Judged(made, "", f"not enough data: the {which} one was never observed")
-    later = made.better >= 0.5
-    sure = plots.percent(min(_SURE, made.better if later else 1 - made.better))
-    probable = f"{sure} probable that the {'later' if later else 'earlier'} is better"
-    if min(made.before.n, made.after.n) < least:
-        return Judged(made, probable, f"not enough data: {least} observations of each are needed")
-    verdict = {1: "the later is shown to be better", -1: "the earlier is shown to be better"}
-    return Judged(made, probable, verdict.get(made.proven, "no difference is shown"))
+def judged(comparison: Compared, least: int) -> Judged:
+    """The probability and the verdict in words."""
+    if comparison.better is None:
+        which = "later" if comparison.before.n else "earlier"
+        return Judged(comparison, "", f"not enough data: the {which} one was never observed")
+    later = comparison.better >= 0.5
+    sure = plots.percent(min(_SURE, comparison.better if later else 1 - comparison.better))
+    probable = f"{sure} likely that the {'later' if later else 'earlier'} is better"
+    if min(comparison.before.n, comparison.after.n) < least:
+        return Judged(comparison, probable, f"not enough data: {least} observations of each are needed")
+    verdict = {1: "the later is better", -1: "the earlier is better"}
+    return Judged(comparison, probable, verdict.get(comparison.proven, "no difference"))
 
 
-# What can be done
+# Actions
 
 
 @form(ADMIN)
@@ -426,7 +428,7 @@ def _change(visit: Visit, posted: Posted) -> Response:
         return link("s", visit.site.name, "behaviours", name)
 
     library, _ = _inside(space)
-    library.get(name)  # the address of a form may be wrong too
+    library.get(name)  # 404 if the behaviour does not exist
     return carry_out("change", posted, deed, lambda refused: _shown(visit, refused))
 
 
@@ -434,9 +436,9 @@ def _changed(visit: Visit, name: str, posted: Posted) -> None:
     space = visit.site.space
     what, version, expect = first(posted, "deed"), first(posted, "version"), optional(posted, "expect")
     if what not in DEEDS:
-        raise InvalidInput(f"one can {', '.join(DEEDS)}", code="no-such-deed", fields={"field": "deed"})
+        raise InvalidInput(f"the action must be one of {', '.join(DEEDS)}", code="no-such-deed", fields={"field": "deed"})
     if not version:
-        raise InvalidInput("no version is chosen: say which one you mean", code="version-needed", fields={"field": "version"})
+        raise InvalidInput("select a version", code="version-needed", fields={"field": "version"})
     order: dict[str, Any] = {"expect": expect or NOTHING, "why": text_of(posted, "why"), "by": visit.user.by}
     if what == RETIRE:
         space.retire_behaviour(name, version, **order)
@@ -446,10 +448,13 @@ def _changed(visit: Visit, name: str, posted: Posted) -> None:
 
 
 def _evidence(visit: Visit, name: str, version: str) -> dict[str, Any]:
-    """What speaks for a version where that is what is suggested: it stays in the chain, as far as this clone has it."""
+    """The evidence for adopting a suggested version, recorded in the chain as far as this clone has it."""
     objects = core_of(visit).objects
     with suppress(CliaError):
-        found = visit.site.space.suggest_behaviour(name)
-        if found.action == ADOPT and found.cid == version:
-            return {"evidence": [cid for cid in found.evidence if objects.kind(cid) == "commit"], "measure": found.measure}
+        suggestion = visit.site.space.suggest_behaviour(name)
+        if suggestion.action == ADOPT and suggestion.cid == version:
+            return {
+                "evidence": [cid for cid in suggestion.evidence if objects.kind(cid) == "commit"],
+                "measure": suggestion.measure,
+            }
     return {}

@@ -1,13 +1,7 @@
-"""One commit: what it says of itself, what it changed, and what its agent saw on the way to it.
+"""Commit pages, and the files at an agent's head.
 
-Invariant: every name of a commit leads to the address with its full id, which means the same for ever. Diffs, children and traces
-are bounded on the page, and what is left out is said.
-
-
-The files at an agent's head: folders, one file as text, and who wrote each line.
-
-Invariant: a page costs what it shows: a folder's names, or a bounded part of one file, whose rest is counted. A file is only
-ever text here; what is no text is said to be so, and nothing is ever handed to the browser under another type.
+Invariant: every name of a commit redirects to the permanent URL with its full id. Diffs, children, traces, folders and files are
+bounded, and the page says what it leaves out. Files are shown only as text and never served under another content type.
 """
 
 from __future__ import annotations
@@ -59,13 +53,13 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit, BlamedLine
 
 LINES_MAX, FILES_MAX, LISTED_MAX = 20_000, 300, 2000
-"""Of a diff: lines and files that are rendered, and files that are listed."""
+"""Limits of a diff: rendered lines, rendered files, listed files."""
 _WALKED, _CHILDREN = 5000, 50
 _ENTRIES = 50
 
 
 class Change(NamedTuple):
-    """A changed file in the list; ``anchor`` is where its diff stands on the page."""
+    """A changed file in the list; ``anchor`` links to its diff."""
 
     status: str
     path: str
@@ -83,7 +77,7 @@ class Changes(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Where the agent's session stood at the commit."""
+    """The session checkpoint at the commit."""
 
     session: str
     resumes: int
@@ -109,27 +103,27 @@ def _commit(visit: Visit) -> Response:
 
 
 def find(visit: Visit) -> AgentCommit:
-    """The commit that the address names: by its id, the start of it, an agent or a branch."""
+    """The commit in the URL: by id, id prefix, agent or branch."""
     text = visit.param("cid")
     try:
         return visit.site.space.show(text)
-    except InvalidInput:  # a text that no name can be
-        raise NoSuchObject(f"{text!r} is no agent and no commit here", fields={"text": text}) from None
+    except InvalidInput:  # not a valid name
+        raise NoSuchObject(f"unknown agent or commit {text!r}", fields={"text": text}) from None
 
 
 def _shown(visit: Visit, commit: AgentCommit, refused: Refused | None = None) -> Response:
     space = visit.site.space
     trace = space.trace_for(commit.cid)
     entries = trace.entries if trace is not None else ()
-    asked, peer = asked_in(commit), _peer(visit, commit)
+    request, peer = asked_in(commit), _peer(visit, commit)
     return show(
         visit,
         "commit.html",
         refused.status if refused else 200,
         commit=commit,
         value=_value(commit),
-        asked=asked,
-        meta={key: value for key, value in commit.meta.items() if asked is None or key not in ("asked", "cut")},
+        asked=request,
+        meta={key: value for key, value in commit.meta.items() if request is None or key not in ("asked", "cut")},
         children=_children(visit, commit.cid),
         changes=_changes(space, commit.cid),
         entries=traces.view(entries[:_ENTRIES]),
@@ -144,20 +138,20 @@ def _shown(visit: Visit, commit: AgentCommit, refused: Refused | None = None) ->
 
 
 def _peer(visit: Visit, commit: AgentCommit) -> str | None:
-    """The peer whose agent made the commit; None for one that an agent here made, and for one of people."""
+    """The peer whose agent made the commit; None for local agents and people."""
     core, agent, cid = core_of(visit), commit.agent, commit.cid
     if agent is None or not is_name(agent):
         return None
     peers = (ref.removeprefix(names.PEERS) for ref, _ in core.refs.under(names.PEERS))
     tips = [(peer, core.refs.get(names.remote(peer, f"agents/{agent}"))) for peer in peers]
-    found = next((peer for peer, tip in tips if tip and core.graph.descends(tip, cid)), None)
-    head = core.refs.get(names.head(agent)) or core.refs.get(names.archived(agent)) if found else None
-    ours = head is not None and any(each.cid == cid for each in core.own_commits(agent, head))
-    return None if ours else found
+    owner = next((peer for peer, tip in tips if tip and core.graph.descends(tip, cid)), None)
+    head = core.refs.get(names.head(agent)) or core.refs.get(names.archived(agent)) if owner else None
+    ours = head is not None and any(own.cid == cid for own in core.own_commits(agent, head))
+    return None if ours else owner
 
 
 def _value(commit: AgentCommit) -> tuple[Any, ...]:
-    """What was decided, where that can be read; as the text it is where not."""
+    """The decided value, parsed if possible, else as text."""
     if commit.value is None:
         return ()
     try:
@@ -167,42 +161,42 @@ def _value(commit: AgentCommit) -> tuple[Any, ...]:
 
 
 def _children(visit: Visit, cid: str) -> tuple[list[str], bool]:
-    """The commits on top of it, and whether there may be more: only what is newer is walked, and not for ever."""
+    """The children, and whether there may be more; the walk is bounded."""
     space = visit.site.space
     heads = sorted({space.find(name) for name in (*space.agents(), *space.agents(archived=True))})
-    here = [space.find("HEAD")] if _has_head(space) else []
-    walked, found = 0, []
-    for each in islice(core_of(visit).graph.walk([*heads, *here], [cid]), _WALKED):
+    head = [space.find("HEAD")] if _has_head(space) else []
+    walked, children = 0, []
+    for child in islice(core_of(visit).graph.walk([*heads, *head], [cid]), _WALKED):
         walked += 1
-        if cid in each.parents:
-            found.append(each.cid)
-    return found[:_CHILDREN], walked == _WALKED or len(found) > _CHILDREN
+        if cid in child.parents:
+            children.append(child.cid)
+    return children[:_CHILDREN], walked == _WALKED or len(children) > _CHILDREN
 
 
 def _has_head(space: Space) -> bool:
-    """Whether anything is checked out: before the first commit there is nothing."""
+    """Whether HEAD exists; it does not before the first commit."""
     with suppress(NoSuchObject):
         return bool(space.find("HEAD"))
     return False
 
 
 def _changes(space: Space, cid: str) -> Changes:
-    """The files that were changed; the diffs of the first of them, as far as a page can hold them."""
+    """The changed files, with the diffs of the first ones."""
     every = space.changed(cid)
     chosen = _chosen(every)
-    paths = [] if len(chosen) == len(every) else [path for each in chosen for path in (each.path, each.old_path) if path]
+    paths = [] if len(chosen) == len(every) else [path for change in chosen for path in (change.path, change.old_path) if path]
     patch = diffs.view(space.diff(cid, paths=paths) if chosen else "")
-    anchors = {each.path: f"file-{number}" for number, each in enumerate(patch.files, 1)}
+    anchors = {change.path: f"file-{number}" for number, change in enumerate(patch.files, 1)}
     listed = [
         Change(
-            each.status,
-            visible(each.path),
-            None if each.old_path is None else visible(each.old_path),
-            each.added,
-            each.removed,
-            anchors.get(visible(each.path)),
+            change.status,
+            visible(change.path),
+            None if change.old_path is None else visible(change.old_path),
+            change.added,
+            change.removed,
+            anchors.get(visible(change.path)),
         )
-        for each in every[:LISTED_MAX]
+        for change in every[:LISTED_MAX]
     ]
     return Changes(listed, len(every), patch, len(every) - len(chosen))
 
@@ -210,25 +204,25 @@ def _changes(space: Space, cid: str) -> Changes:
 def _chosen(every: Sequence[FileChange]) -> list[FileChange]:
     chosen: list[FileChange] = []
     left = LINES_MAX
-    for each in every[:FILES_MAX]:
-        left -= (each.added or 0) + (each.removed or 0)
+    for file in every[:FILES_MAX]:
+        left -= (file.added or 0) + (file.removed or 0)
         if left < 0 and chosen:
             break
-        chosen.append(each)
+        chosen.append(file)
     return chosen
 
 
 def _checkpoint(visit: Visit, commit: AgentCommit) -> Checkpoint | None:
-    """None where there is none to fork from."""
+    """The checkpoint to fork from; None if there is none."""
     if commit.agent is None or not is_name(commit.agent):
         return None
     with suppress(CorruptJournal):
-        found = Checkpoints(core_of(visit)).at(commit.agent, commit.cid)
-        return None if found is None else Checkpoint(found.session, len(found.journal.resumes))
+        checkpoint = Checkpoints(core_of(visit)).at(commit.agent, commit.cid)
+        return None if checkpoint is None else Checkpoint(checkpoint.session, len(checkpoint.journal.resumes))
     return None
 
 
-# What can be done
+# Actions
 
 
 @form(ADMIN)
@@ -238,8 +232,8 @@ def _spawn(visit: Visit, posted: Posted) -> Response:
     def deed() -> str:
         parent = commit.agent if first(posted, "parent") == "on" else None
         name, briefing = new_agent(posted)
-        made = visit.site.space.spawn_at(name, briefing, commit.cid, parent, slug=optional(posted, "slug"))
-        return link("s", visit.site.name, "agents", made.agent)
+        spawned = visit.site.space.spawn_at(name, briefing, commit.cid, parent, slug=optional(posted, "slug"))
+        return link("s", visit.site.name, "agents", spawned.agent)
 
     return carry_out("spawn", posted, deed, lambda refused: _shown(visit, commit, refused))
 
@@ -250,9 +244,9 @@ def _fork(visit: Visit, posted: Posted) -> Response:
 
     def deed() -> str:
         if commit.agent is None:
-            raise InvalidInput("this commit is no agent's: there is no session to fork", code="no-agent")
-        made = visit.site.space.fork(commit.agent, first(posted, "name").strip(), commit.cid)
-        return link("s", visit.site.name, "sessions", made.agent, made.id)
+            raise InvalidInput("the commit does not belong to an agent, so there is no session to fork", code="no-agent")
+        forked = visit.site.space.fork(commit.agent, first(posted, "name").strip(), commit.cid)
+        return link("s", visit.site.name, "sessions", forked.agent, forked.id)
 
     return carry_out("fork", posted, deed, lambda refused: _shown(visit, commit, refused))
 
@@ -264,7 +258,7 @@ _KINDS = {FILE: "file", FOLDER: "folder", LINK: "link", SUBMODULE: "submodule", 
 
 
 class Item(NamedTuple):
-    """Something in a folder; ``parts`` is its address, None where a browser could not name it."""
+    """A folder entry; ``parts`` is its URL path, None if the name is not valid in a URL."""
 
     name: str
     kind: str
@@ -275,11 +269,11 @@ class Line(NamedTuple):
     number: int
     text: Markup
     origin: BlamedLine | None = None
-    begins: bool = False  # whether the origin is another one than in the line before
+    begins: bool = False  # whether the origin differs from the previous line's
 
 
 class Text(NamedTuple):
-    """What is shown of a file, and how many lines are not."""
+    """The shown lines of a file, and the number of others."""
 
     lines: Sequence[Line]
     rest: int
@@ -295,14 +289,14 @@ def _files(visit: Visit) -> Response:
     entry = _entry(visit, tree, path)
     if entry is None:
         fields = {"path": path, "commit": agent.head}
-        raise NotFound(f"there is no file {path!r} at the head of {agent.name!r}", code="no-such-path", fields=fields)
+        raise NotFound(f"no file {path!r} at the head of agent {agent.name!r}", code="no-such-path", fields=fields)
     return _folder(visit, agent, path, entry.cid) if entry.mode == FOLDER else _file(visit, agent, path, entry)
 
 
 def _entry(visit: Visit, tree: str, path: str) -> TreeEntry | None:
     parts = path.split("/")
     if not all(parts) or "\0" in path:
-        return None  # libgit2 would look for another path than the one that was asked for
+        return None  # libgit2 would normalize the path
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
@@ -311,7 +305,7 @@ def _entry(visit: Visit, tree: str, path: str) -> TreeEntry | None:
 
 
 def _crumbs(path: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Every folder above, and the path itself: what it is called, and its address."""
+    """Breadcrumbs: the name and URL of every parent folder and the path itself."""
     parts = tuple(path.split("/")) if path else ()
     return [(visible(part), parts[: index + 1]) for index, part in enumerate(parts)]
 
@@ -319,29 +313,29 @@ def _crumbs(path: str) -> list[tuple[str, tuple[str, ...]]]:
 def _folder(visit: Visit, agent: Known, path: str, tree: str) -> Response:
     above = tuple(path.split("/")) if path else ()
     modes = _directly_in(core_of(visit).objects.entries(tree))
-    found = sorted(modes.items(), key=lambda each: (each[1] != FOLDER, each[0]))
-    items = [_item(above, name, mode) for name, mode in found[:ENTRIES_MAX]]
-    return show(visit, "agent_files.html", agent=agent, crumbs=_crumbs(path), items=items, rest=max(0, len(found) - ENTRIES_MAX))
+    entries = sorted(modes.items(), key=lambda entry: (entry[1] != FOLDER, entry[0]))
+    items = [_item(above, name, mode) for name, mode in entries[:ENTRIES_MAX]]
+    return show(visit, "agent_files.html", agent=agent, crumbs=_crumbs(path), items=items, rest=max(0, len(entries) - ENTRIES_MAX))
 
 
 def _directly_in(entries: Mapping[str, TreeEntry]) -> dict[str, int]:
-    """What stands in a folder by name, and what it is."""
-    found: dict[str, int] = {}
+    """The entries of a folder with their modes."""
+    modes: dict[str, int] = {}
     for path, entry in entries.items():
         name, _, below = path.partition("/")
-        found[name] = FOLDER if below else entry.mode
-    return found
+        modes[name] = FOLDER if below else entry.mode
+    return modes
 
 
 def _item(above: tuple[str, ...], name: str, mode: int) -> Item:
-    plain = name.encode("utf-8", "replace").decode("utf-8") == name  # no bytes that an address cannot carry
+    plain = name.encode("utf-8", "replace").decode("utf-8") == name  # only valid UTF-8 fits in a URL
     kind = _KINDS[mode]
     return Item(visible(name), kind, (*above, name) if plain and kind != "submodule" else None)
 
 
 def _file(visit: Visit, agent: Known, path: str, entry: TreeEntry) -> Response:
     data = b"" if entry.mode == SUBMODULE else core_of(visit).objects.blob(entry.cid)
-    kind = _KINDS.get(entry.mode, "file")  # git of old wrote other modes for files
+    kind = _KINDS.get(entry.mode, "file")  # old versions of git wrote other file modes
     binary = b"\0" in data[:_SNIFFED]
     wants_blame = visit.query("blame") == "1" and kind in ("file", "executable") and not binary
     blamed = visit.site.space.blame(agent.head, path) if wants_blame and data.count(b"\n") <= FILE_LINES_MAX else []

@@ -1,13 +1,8 @@
-"""What all pages share: who looks, at which space, and how a page is made.
+"""Shared by all pages: access checks, forms and rendering.
 
-Invariant: a page is shown to someone who may see it, or the login page is; a form that changes something came from one of our own
-pages. Every text that an agent wrote goes through autoescape.
-
-
-What the pages of agents, commits, sessions and traces share.
-
-Invariant: whatever an agent wrote goes into a template through ``shown`` or a function of ``clia.forge.rendering``, so that nothing
-of it acts or hides. A form that was refused is shown again with what was typed, and nothing has changed.
+Invariant: a page checks the role of the user, and a form its CSRF token. Text written by agents goes through autoescape,
+``shown`` or ``clia.forge.rendering``, so it can neither act nor hide. A refused form is shown again with its input, and nothing
+has changed.
 """
 
 from __future__ import annotations
@@ -56,7 +51,7 @@ _environment = Environment(
 
 
 class Visit(NamedTuple):
-    """One look at one page of one space."""
+    """A page request: the user, the space and the parameters."""
 
     request: Request
     forge: Forge
@@ -74,7 +69,7 @@ class Visit(NamedTuple):
         return self.request.query_params.get(name, default)
 
     def number(self, name: str, default: int, most: int = 10**9) -> int:
-        """A number in the address; whoever wrote nonsense there gets the default."""
+        """A number in the query; the default if it is invalid."""
         text = self.query(name)
         return min(int(text), most) if text.isascii() and text.isdigit() and len(text) < 12 else default
 
@@ -83,13 +78,13 @@ class Visit(NamedTuple):
 
 
 def forge_of(request: Request) -> Forge:
-    found: Forge = request.app.state.forge
-    return found
+    forge: Forge = request.app.state.forge
+    return forge
 
 
 def identity_of(request: Request) -> Identity:
-    found: Identity = request.state.identity
-    return found
+    identity: Identity = request.state.identity
+    return identity
 
 
 def visit(request: Request, role: str = VIEWER) -> Visit:
@@ -99,7 +94,7 @@ def visit(request: Request, role: str = VIEWER) -> Visit:
 
 
 def page(view: Callable[[Visit], Response]) -> Callable[[Request], Response]:
-    """A page that is read; Starlette runs it in a thread."""
+    """Decorate a page that only reads; Starlette runs it in a thread."""
 
     @wraps(view)
     def endpoint(request: Request) -> Response:
@@ -109,7 +104,7 @@ def page(view: Callable[[Visit], Response]) -> Callable[[Request], Response]:
 
 
 def form(role: str) -> Callable[[Callable[[Visit, Posted], Response]], Callable[[Request], Awaitable[Response]]]:
-    """What a form of ours is sent to."""
+    """Decorate a form handler: check the role and the CSRF token."""
 
     def decorated(view: Callable[[Visit, Posted], Response]) -> Callable[[Request], Awaitable[Response]]:
         @wraps(view)
@@ -126,7 +121,7 @@ def form(role: str) -> Callable[[Callable[[Visit, Posted], Response]], Callable[
 async def read_form(request: Request) -> Posted:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise InvalidInput("a form comes as application/x-www-form-urlencoded", code="unsupported-media-type")
+        raise InvalidInput("the content type must be application/x-www-form-urlencoded", code="unsupported-media-type")
     data = await request.form(max_fields=1000)
     posted: Posted = {}
     for key, value in data.multi_items():
@@ -139,8 +134,8 @@ def first(posted: Posted, key: str, default: str = "") -> str:
 
 
 def render(visit: Visit, template: str, status: int = 200, **context: Any) -> HTMLResponse:
-    """A page in its frame."""
-    made = {
+    """Render a page of a space."""
+    values = {
         "visit": visit,
         "site": visit.site,
         "sites": list(visit.forge.sites.values()),
@@ -151,13 +146,13 @@ def render(visit: Visit, template: str, status: int = 200, **context: Any) -> HT
         "waiting": waiting_count(visit.site),
         "now": visit.forge.clock(),
     }
-    return HTMLResponse(_environment.get_template(template).render(made | context), status_code=status)
+    return HTMLResponse(_environment.get_template(template).render(values | context), status_code=status)
 
 
 def render_bare(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
-    """A page of no space: login, errors, the list of spaces."""
+    """Render a page outside of a space: login, errors, the list of spaces."""
     identity: Identity | None = getattr(request.state, "identity", None)
-    made = {
+    values = {
         "user": identity.user if identity else None,
         "csrf": identity.csrf if identity else None,
         "sites": list(forge_of(request).sites.values()) if identity and identity.user else [],
@@ -167,24 +162,24 @@ def render_bare(request: Request, template: str, status: int = 200, **context: A
         "waiting": 0,
         "now": forge_of(request).clock(),
     }
-    return HTMLResponse(_environment.get_template(template).render(made | context), status_code=status)
+    return HTMLResponse(_environment.get_template(template).render(values | context), status_code=status)
 
 
 def waiting_count(site: Site) -> int:
-    """How many questions wait for people."""
+    """The number of pending questions."""
     return sum(map(is_for_people, site.space.pending()))
 
 
 def redirect(address: str) -> RedirectResponse:
-    """After a form: the browser asks for the page anew, and a reload sends nothing twice."""
+    """Redirect after a form (303), so that a reload does not submit it again."""
     return RedirectResponse(address, status_code=303)
 
 
 def link(*parts: str, **query: str | int | None) -> str:
-    """An address from parts that may hold anything."""
+    """A URL from unescaped parts."""
     path = "/".join(quote(part, safe="") for part in parts)
-    said = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in query.items() if value not in (None, ""))
-    return f"/{path}?{said}" if said else f"/{path}"
+    parameters = "&".join(f"{key}={quote(str(value), safe='')}" for key, value in query.items() if value not in (None, ""))
+    return f"/{path}?{parameters}" if parameters else f"/{path}"
 
 
 def short(cid: str | None) -> str:
@@ -200,30 +195,30 @@ _environment.globals["link"] = link
 
 
 TEXT_MAX = 20_000
-"""Characters of a message or a briefing on a page."""
+"""Maximum characters of a message or briefing on a page."""
 _NOBODYS_FAULT = (BackendError, Unauthenticated)
-"""What no form is at fault for; it has an error page."""
+"""Errors that are not the form's fault; they get an error page."""
 
 
 class Refused(NamedTuple):
-    """A form that could not be carried out; ``form`` says which of the page's forms it was."""
+    """A refused form; ``form`` names it, since a page may have several."""
 
     form: str
     error: CliaError
     posted: Posted
 
     def was(self, form: str, field: str) -> str:
-        """What was typed in a field of a form."""
+        """The input of a field, if this form was refused."""
         return first(self.posted, field) if self.form == form else ""
 
     @property
     def status(self) -> int:
-        """Something that a form names wrongly is a mistake in the form, and not in the address."""
+        """422 for an unknown object named in the form; 404 is for the URL."""
         return 422 if isinstance(self.error, NotFound) else status_of(self.error)
 
 
 class Known(NamedTuple):
-    """An agent that there is, at work or archived."""
+    """An existing agent, active or archived."""
 
     name: str
     head: str
@@ -231,23 +226,23 @@ class Known(NamedTuple):
 
 
 def show(visit: Visit, template: str, status: int = 200, **context: Any) -> Response:
-    """A page of a record: ``refused`` is there for every form."""
+    """Render a page with the helpers that record templates use."""
 
     def address(*parts: str, **query: str | int | None) -> str:
         return link("s", visit.site.name, *parts, **query)
 
-    made: dict[str, Any] = {"shown": shown, "as_json": jsons.to_html, "address": address, "refused": None}
-    made |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people, "agent_at": lambda name: agent_at(visit, name)}
-    made["behaviour_at"] = lambda cid: _behaviour_at(visit, cid)
-    return render(visit, template, status, **(made | context))
+    values: dict[str, Any] = {"shown": shown, "as_json": jsons.to_html, "address": address, "refused": None}
+    values |= {"is_name": is_name, "is_id": is_id, "is_for_people": is_for_people, "agent_at": lambda name: agent_at(visit, name)}
+    values["behaviour_at"] = lambda cid: _behaviour_at(visit, cid)
+    return render(visit, template, status, **(values | context))
 
 
 def agent_at(visit: Visit, name: object) -> str | None:
-    """The page of an agent here, or of ``PEER/AGENT`` as it is tracked here; None where there is none (any more)."""
+    """The URL of a local agent or a tracked ``PEER/AGENT``; None if it does not exist."""
     refs, text = core_of(visit).refs, name if isinstance(name, str) else ""
     if is_name(text):
-        known = refs.get(names.head(text)) or refs.get(names.archived(text))
-        return link("s", visit.site.name, "agents", text) if known else None
+        head = refs.get(names.head(text)) or refs.get(names.archived(text))
+        return link("s", visit.site.name, "agents", text) if head else None
     named = names.remote_agent(text)
     if named is None or refs.get(names.remote(named[0], f"agents/{named[1]}")) is None:
         return None
@@ -255,7 +250,7 @@ def agent_at(visit: Visit, name: object) -> str | None:
 
 
 def _behaviour_at(visit: Visit, cid: str) -> str | None:
-    """The page of a version of a behaviour; None where this clone has not got it, or it is something else."""
+    """The URL of a behaviour version; None if it is not in this clone or something else."""
     with suppress(CliaError):
         if read_behaviour(core_of(visit).objects, cid) is not None:
             return link("s", visit.site.name, "behaviour-versions", cid)
@@ -263,21 +258,21 @@ def _behaviour_at(visit: Visit, cid: str) -> str | None:
 
 
 def shown(text: str, most: int = TEXT_MAX) -> Any:
-    """Foreign text, escaped; what is too long for a page is cut, and that is said."""
+    """Foreign text, escaped and truncated with a note."""
     if len(text) <= most:
         return escaped(text)
     return escaped(f"{text[:most]}\n… {len(text) - most:,} more characters")
 
 
 def core_of(visit: Visit) -> Core:
-    """Below the verbs: to list a folder or to walk the graph without reading more than is shown."""
+    """Low-level access, to list folders or walk the graph without reading more than the page shows."""
     return visit.site.space._core  # noqa: SLF001  # the verbs give whole worktrees and whole logs
 
 
 def known_agent(visit: Visit, name: str) -> Known:
-    """``NoSuchAgent`` for a name that no agent has, or that none can have. One of another machine comes here, as by any verb."""
+    """An agent by name, adopted from another machine if necessary; raises ``NoSuchAgent``."""
     if not is_name(name):
-        raise NoSuchAgent(f"there is no agent {name!r} in this space", fields={"agent": name})
+        raise NoSuchAgent(f"unknown agent {name!r}", fields={"agent": name})
     core = core_of(visit)
     core.require_known(name)
     head = core.refs.get(names.head(name))
@@ -285,14 +280,14 @@ def known_agent(visit: Visit, name: str) -> Known:
 
 
 def known_source(visit: Visit, name: str) -> Known:
-    """What can be merged: an agent here, or ``PEER/AGENT`` as it is tracked here."""
+    """A merge source: a local agent or a tracked ``PEER/AGENT``."""
     if names.remote_agent(name) is None:
         return known_agent(visit, name)
     return Known(name, core_of(visit).source_head(name), archived=False)
 
 
 def carry_out(form: str, posted: Posted, deed: Callable[[], str], again: Callable[[Refused], Response]) -> Response:
-    """Does what a form asks for and goes where that leads; else shows the form again."""
+    """Run the action of a form and redirect to its result; on an error, show the form again."""
     try:
         return redirect(deed())
     except CliaError as err:
@@ -302,10 +297,10 @@ def carry_out(form: str, posted: Posted, deed: Callable[[], str], again: Callabl
 
 
 def optional(posted: Posted, field: str) -> str | None:
-    """What was typed; None for nothing."""
+    """The trimmed input; None if empty."""
     return first(posted, field).strip() or None
 
 
 def text_of(posted: Posted, field: str) -> str:
-    """A text of several lines, with the line breaks that it had before a browser sent it."""
+    """Multi-line input with normalized line breaks."""
     return first(posted, field).replace("\r\n", "\n").replace("\r", "\n")

@@ -1,7 +1,7 @@
-"""The graph of a space: who began where, who did what, and who took in whose work.
+"""The commit graph page.
 
-Invariant: what is shown is what the heads reach at the moment of looking. Commits never change, so a graph once laid out serves
-everyone until a head moves; traces and sessions, which may be bound later, are looked up for the rows that are shown.
+Invariant: the graph shows what the current heads reach. Commits never change, so a layout is cached until a head moves. Traces and
+sessions may be attached later, so they are looked up for the visible rows.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
 
 LIMIT, PAGE = 5000, 200
-"""Commits that take part, and rows on a page."""
+"""Maximum commits in the graph, and rows per page."""
 OFFERED = 300
-"""Agents that the form offers; others can be named in the address."""
+"""Maximum agents offered in the form; the URL may name others."""
 
 
 class Options(NamedTuple):
-    """What the address asks for; ``start`` and ``end`` are those of a path."""
+    """The options in the URL; ``start`` and ``end`` define a path."""
 
     agents: tuple[str, ...]
     collapse: bool
@@ -50,28 +50,28 @@ class Options(NamedTuple):
     first: int
 
     def address(self, **changes: Any) -> str:
-        """The same page with something else asked for; a change of anything but the row begins at the top."""
-        made = self._replace(**({"first": 0} | changes))
+        """The URL with changed options; any change but ``first`` goes back to the top."""
+        options = self._replace(**({"first": 0} | changes))
         words = [
-            *(("agents", name) for name in made.agents),
-            *([("collapse", "1")] if made.collapse else []),
-            *([("from", made.start)] if made.start else []),
-            *([("to", made.end)] if made.end else []),
-            *([("view", "table")] if made.table else []),
-            *([("first", made.first)] if made.first or "first" in changes else []),
+            *(("agents", name) for name in options.agents),
+            *([("collapse", "1")] if options.collapse else []),
+            *([("from", options.start)] if options.start else []),
+            *([("to", options.end)] if options.end else []),
+            *([("view", "table")] if options.table else []),
+            *([("first", options.first)] if options.first or "first" in changes else []),
         ]
         return f"?{urlencode(words, errors='replace')}"
 
 
 class Window(NamedTuple):
-    """The commits of a graph, and the agents whose newest commit is among them."""
+    """The commits of a graph, and the agents whose head is among them."""
 
     commits: Sequence[AgentCommit]
     heads: Mapping[str, str]
 
 
 class Way(NamedTuple):
-    """A path that was asked for, or why there is none."""
+    """The requested path, or why there is none."""
 
     commits: Sequence[str] = ()
     said: str = ""
@@ -79,14 +79,14 @@ class Way(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """What is bound to a commit."""
+    """The trace and session of a commit."""
 
     traced: bool
-    session: str | None  # its number
+    session: str | None  # session number
 
 
 class Recent:
-    """The last few values, each made once though several ask for it at the same time."""
+    """A small cache; concurrent requests for a key compute its value once."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -95,14 +95,14 @@ class Recent:
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
         with self._lock:
-            making, made = self._kept.setdefault(key, (Lock(), []))
+            making, entry = self._kept.setdefault(key, (Lock(), []))
             self._kept.move_to_end(key)
             while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
         with making:
-            if not made:  # also where whoever was first has failed
-                made.append(make())
-        return made[0]
+            if not entry:  # also if the first computation failed
+                entry.append(make())
+        return entry[0]
 
 
 _windows, _graphs, _signs, _numbers = Recent(8), Recent(16), Recent(64), Recent(4096)
@@ -150,9 +150,9 @@ def _graph(visit: Visit) -> Response:
 
 
 def _options(visit: Visit) -> Options:
-    asked = [name for name in visit.request.query_params.getlist("agents") if name]
+    agents = [name for name in visit.request.query_params.getlist("agents") if name]
     return Options(
-        tuple(sorted({known_agent(visit, name).name for name in asked})),
+        tuple(sorted({known_agent(visit, name).name for name in agents})),
         visit.query("collapse") == "1",
         visit.query("from").strip(),
         visit.query("to").strip(),
@@ -162,21 +162,21 @@ def _options(visit: Visit) -> Options:
 
 
 def _status(err: CliaError) -> int:
-    """What the form names wrongly is a mistake in the form: the page is there."""
+    """Show an unknown name as an error in the form, not as a missing page."""
     return 422 if isinstance(err, NotFound) else status_of(err)
 
 
-# What there is
+# Data
 
 
 def _tips(visit: Visit, agents: Sequence[str]) -> list[tuple[str, str]]:
-    """The heads that the graph begins at, each by the agent's name; "" for what people have checked out."""
+    """The heads of the graph by agent name; "" for the checked-out commit."""
     core = core_of(visit)
     if agents:
         return [(name, visit.site.space.find(name)) for name in agents]
-    found = [(ref.removeprefix(names.HEADS), head) for ref, head in core.refs.under(names.HEADS)]
-    here = core.objects.expand("HEAD")
-    return [(name, head) for name, head in found if names.is_name(name)] + ([("", here)] if here else [])
+    tips = [(ref.removeprefix(names.HEADS), head) for ref, head in core.refs.under(names.HEADS)]
+    user_head = core.objects.expand("HEAD")
+    return [(name, head) for name, head in tips if names.is_name(name)] + ([("", user_head)] if user_head else [])
 
 
 def _key(visit: Visit, tips: Sequence[tuple[str, str]]) -> Hashable:
@@ -186,40 +186,40 @@ def _key(visit: Visit, tips: Sequence[tuple[str, str]]) -> Hashable:
 
 
 def _window(visit: Visit, tips: Sequence[tuple[str, str]]) -> Window:
-    # By ids, so that what is kept under the heads is what these heads reach.
+    # By id, so that the cached value matches these heads.
     commits = visit.site.space.window([head for _, head in tips], LIMIT) if tips else []
-    there = {each.cid for each in commits}
-    return Window(commits, {name: head for name, head in tips if name and head in there})
+    cids = {commit.cid for commit in commits}
+    return Window(commits, {name: head for name, head in tips if name and head in cids})
 
 
 def _way(visit: Visit, window: Window, options: Options) -> Way:
-    """The path between two commits, where both are named."""
+    """The path between two commits, if both are named."""
     if not (options.start and options.end):
         one = bool(options.start or options.end)
-        return Way(said="Name both ends of the path." if one else "")
+        return Way(said="Enter both ends of the path." if one else "")
     try:
         start, end = visit.site.space.find(options.start), visit.site.space.find(options.end)
     except CliaError as err:
         return Way(error=err)
-    found = graph_svg.path_between(window.commits, start, end)
-    if found:
-        return Way(found)
-    return Way(said=f"No path leads from one to the other among the {len(window.commits):,} commits looked at.")
+    cids = graph_svg.path_between(window.commits, start, end)
+    if cids:
+        return Way(cids)
+    return Way(said=f"No path between them within the newest {len(window.commits):,} commits.")
 
 
 def _first(visit: Visit, graph: Graph, options: Options, way: Way) -> int:
-    """The row to begin with; without a number in the address, so that the path's beginning is seen."""
+    """The first row: as in the URL, else at the start of the path."""
     if visit.query("first") or not way.commits:
         return min(options.first, max(0, graph.height - 1))
     row = next((node.row for node in graph.nodes if node.on_path), 0)
     return row - row % PAGE
 
 
-# What is bound to the rows
+# Traces and sessions
 
 
 def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Mapping[str, Sign]]:
-    """The graph with its signs in the rows shown."""
+    """The graph with trace and session marks in the visible rows."""
     core = core_of(visit)
     nodes = graph.nodes[first : first + PAGE]
     owners = sorted({owner for node in nodes if (owner := _owner(node.commit))})
@@ -234,7 +234,7 @@ def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Mapping[str,
 
 
 def _owner(commit: AgentCommit) -> str | None:
-    """In whose notes something is bound to a commit."""
+    """The agent whose notes may refer to a commit."""
     owner = commit.agent or commit.landed
     return owner if names.is_name(owner) else None
 
@@ -242,7 +242,7 @@ def _owner(commit: AgentCommit) -> str | None:
 def _bound(core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str, str | None, str | None]]) -> dict[str, Sign]:
     traced = {name for name, trace, _ in tips if trace is not None}
     sessions = {name for name, _, session in tips if session is not None}
-    found = {}
+    signs = {}
     for commit in commits:
         owner = _owner(commit)
         if owner is None:
@@ -251,23 +251,23 @@ def _bound(core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str,
         blob = core.notes.get(names.sessions(owner), commit.cid) if owner in sessions else None
         number = None if blob is None else _number(core, blob)
         if has_trace or number is not None:
-            found[commit.cid] = Sign(has_trace, number)
-    return found
+            signs[commit.cid] = Sign(has_trace, number)
+    return signs
 
 
 def _number(core: Core, blob: str) -> str | None:
-    """Which session a checkpoint is of; None for a note that is not ours."""
+    """The session number of a checkpoint note; None if it is not one."""
 
     def read() -> str | None:
-        made = parse(core.objects.blob(blob))
-        number = made.get("session") if made is not None and made.get("type") == "session" else None
+        body = parse(core.objects.blob(blob))
+        number = body.get("session") if body is not None and body.get("type") == "session" else None
         return number if isinstance(number, str) and number.isascii() and number.isdigit() else None
 
-    found: str | None = _numbers.get(blob, read)
-    return found
+    session_number: str | None = _numbers.get(blob, read)
+    return session_number
 
 
-# How it is shown
+# Rendering
 
 
 def _rows(graph: Graph, first: int) -> list[graph_svg.RowView]:
@@ -276,10 +276,10 @@ def _rows(graph: Graph, first: int) -> list[graph_svg.RowView]:
 
 def _picture(visit: Visit, graph: Graph, first: int) -> Any:
     space = visit.site.space
-    here = {*space.agents(), *space.agents(archived=True)}
-    return graph_svg.svg(graph, base=visit.base, first=first, rows=PAGE, now=visit.forge.clock(), agents=here)
+    agents = {*space.agents(), *space.agents(archived=True)}
+    return graph_svg.svg(graph, base=visit.base, first=first, rows=PAGE, now=visit.forge.clock(), agents=agents)
 
 
 def _offered(visit: Visit, chosen: Sequence[str]) -> list[str]:
-    """Those that are chosen, and others at work."""
+    """The selected agents, then other active ones."""
     return sorted({*chosen, *visit.site.space.agents()[:OFFERED]})

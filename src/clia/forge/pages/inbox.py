@@ -1,7 +1,7 @@
-"""The inbox: what waits for people, and their answers.
+"""The inbox: pending questions and their answers.
 
-Invariant: who decides is who is logged in. Nothing is decided but by a form that somebody sent, for the request that they were
-shown; what they typed is shown again unless it was recorded. ``Later`` changes nothing.
+Invariant: decisions are recorded under the logged-in user and only by submitting the form of the shown request. Input that is not
+recorded is shown again. "Later" changes nothing.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ if TYPE_CHECKING:
     from clia.store.interface import Waiting
 
 PAGE = 50
-"""Questions on one page."""
+"""Questions per page."""
 MOST = 100
-"""Questions that one form may answer."""
-_WORK = 200  # requests for workers that are listed
+"""Maximum questions answered by one form."""
+_WORK = 200  # listed requests for workers
 
 
 class Group(NamedTuple):
-    """Requests that take the same choices, and so can be answered together."""
+    """Requests with the same choices, which can be answered together."""
 
     form: Form
     cards: Sequence[Card]
 
     @property
     def id(self) -> str:
-        """In a page; it follows from the choices, so that a page that is refreshed in part never mixes up two groups."""
+        """The element id, derived from the choices so that partial refreshes do not mix up groups."""
         return f"several-{hashlib.sha256(repr(self.cards[0].group).encode('utf-8', 'replace')).hexdigest()[:12]}"
 
 
 class Outcome(NamedTuple):
-    """What became of one of several answers."""
+    """The result of one of several answers."""
 
     agent: str
     request: str
@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 
 
 class Several(NamedTuple):
-    """Several answers at once: what became of each, and what is to be shown again."""
+    """Several answers at once: the results, and the input to show again."""
 
     outcomes: Sequence[Outcome] = ()
     picked: Sequence[str] = ()
@@ -89,7 +89,7 @@ def routes() -> list[Route]:
     ]
 
 
-# Looking
+# Pages
 
 
 @page
@@ -104,9 +104,9 @@ def _show(visit: Visit, several: Several, status: int = 200) -> Response:
     questions = for_people(pending, q)
     pages = max(1, -(-len(questions) // PAGE))
     number = min(max(1, visit.number("page", 1)), pages)
-    cards = [card_of(site, each) for each in questions[(number - 1) * PAGE : number * PAGE]]
+    cards = [card_of(site, request) for request in questions[(number - 1) * PAGE : number * PAGE]]
     groups = _groups(cards) if visit.may(DECIDER) else []
-    work = [each for each in pending if not is_for_people(each)]
+    work = [request for request in pending if not is_for_people(request)]
     return render(
         visit,
         "inbox.html",
@@ -129,41 +129,43 @@ def _show(visit: Visit, several: Several, status: int = 200) -> Response:
 
 
 def _groups(cards: Sequence[Card]) -> list[Group]:
-    found: dict[tuple[str, ...], list[Card]] = {}
+    by_choices: dict[tuple[str, ...], list[Card]] = {}
     for card in cards:
         if card.group:
-            found.setdefault(card.group, []).append(card)
-    return [Group(several[0].form, several) for several in found.values() if len(several) > 1 and several[0].form is not None]
+            by_choices.setdefault(card.group, []).append(card)
+    return [Group(several[0].form, several) for several in by_choices.values() if len(several) > 1 and several[0].form is not None]
 
 
 def _later(questions: Sequence[Request], site: str) -> Mapping[tuple[str, str], str]:
-    """Where to go from each question: to the next one, and from the last to the first."""
+    """The URL of the next question for each one; the last leads to the first."""
     after = [*questions[1:], *questions[:1]]
-    return {(each.agent, each.id): address_of(site, then.agent, then.id) for each, then in zip(questions, after, strict=True)}
+    return {
+        (request.agent, request.id): address_of(site, then.agent, then.id) for request, then in zip(questions, after, strict=True)
+    }
 
 
 def _tried(visit: Visit) -> Mapping[tuple[str, str], Waiting]:
-    return {(each.task.agent, each.task.request): each for each in visit.site.space.attempts()}
+    return {(attempt.task.agent, attempt.task.request): attempt for attempt in visit.site.space.attempts()}
 
 
 def _notice(visit: Visit) -> Decided | None:
-    """The decision that this person came from making."""
+    """The decision that was just made."""
     cid = visit.query("decided")
     if not cid:
         return None
     try:
-        found = visit.site.space.show(cid)
+        commit = visit.site.space.show(cid)
     except CliaError:
         return None
-    return Decided(found, visit.site.name) if found.kind == DECISION else None
+    return Decided(commit, visit.site.name) if commit.kind == DECISION else None
 
 
 @page
 def _item(visit: Visit) -> Response:
-    found = find_pending(visit.site.space, visit.param("agent"), visit.param("request"))
-    if found is None:
+    request = find_pending(visit.site.space, visit.param("agent"), visit.param("request"))
+    if request is None:
         return _show_answered(visit, answered(visit.site, visit.param("agent"), visit.param("request")))
-    return _show_item(visit, card_of(visit.site, found, as_json=visit.query("as") == "json"))
+    return _show_item(visit, card_of(visit.site, request, as_json=visit.query("as") == "json"))
 
 
 def _show_item(visit: Visit, card: Card, status: int = 200) -> Response:
@@ -172,44 +174,44 @@ def _show_item(visit: Visit, card: Card, status: int = 200) -> Response:
     return render(visit, "inbox_item.html", status, card=card, later=later, answered=None, typed=())
 
 
-def _show_answered(visit: Visit, found: Answered, status: int = 200, posted: Posted | None = None) -> Response:
+def _show_answered(visit: Visit, answer: Answered, status: int = 200, posted: Posted | None = None) -> Response:
     typed = _typed(posted or {})
-    seen = first(posted or {}, "_question")  # by whoever answers too late
-    if seen and found.asked is None:
-        found = found._replace(asked=Asked(seen))
-    return render(visit, "inbox_item.html", status, card=None, later={}, answered=found, typed=typed)
+    question = first(posted or {}, "_question")  # shown to a person who answers too late
+    if question and answer.asked is None:
+        answer = answer._replace(asked=Asked(question))
+    return render(visit, "inbox_item.html", status, card=None, later={}, answered=answer, typed=typed)
 
 
 def _typed(posted: Posted) -> list[tuple[str, str]]:
-    """What somebody typed, by the field's name as far as it says something."""
+    """The input by field name."""
     named = [(key, text) for key, texts in posted.items() if not key.startswith("_") for text in texts if text]
     return [("answer" if key == "v" else key.removeprefix("v."), text) for key, text in named]
 
 
-# Deciding
+# Decisions
 
 
 @form(DECIDER)
 def _decide(visit: Visit, posted: Posted) -> Response:
     site, agent, request_id = visit.site, visit.param("agent"), visit.param("request")
-    found = find_pending(site.space, agent, request_id)
-    if found is None:
+    request = find_pending(site.space, agent, request_id)
+    if request is None:
         return _show_answered(visit, answered(site, agent, request_id), 409, posted)
-    card = card_of(site, found, as_json=first(posted, "_as") == "json")
+    card = card_of(site, request, as_json=first(posted, "_as") == "json")
     try:
-        made = _decided(visit, card, posted)
+        decision = _decided(visit, card, posted)
     except StaleRequest:
         return _show_answered(visit, answered(site, agent, request_id), 409, posted)
     except CliaError as err:
         again = card._replace(posted=posted, rationale=_rationale(posted), edited=True, problem=err)
         return _show_item(visit, again, status_of(err))
-    return redirect(link("s", site.name, "inbox", decided=made.cid))
+    return redirect(link("s", site.name, "inbox", decided=decision.cid))
 
 
 def _decided(visit: Visit, card: Card, posted: Posted) -> Decision:
     space, request = visit.site.space, card.request
     if card.form is None:
-        raise card.problem or InvalidInput("this request has no form")
+        raise card.problem or InvalidInput("the request has no form")
     value = value_from(card.form, posted)
     space.check_answer(request, value)
     return space.decide(request.agent, value, _rationale(posted), by=visit.user.by, request_id=request.id)
@@ -225,38 +227,40 @@ def _decide_several(visit: Visit, posted: Posted) -> Response:
     several = Several((), picked, _rationale(posted))
     try:
         if not picked:
-            raise InvalidInput("tick the questions that this answers", code="nothing-picked", fields={"field": "pick"})
+            raise InvalidInput("select at least one question", code="nothing-picked", fields={"field": "pick"})
         if len(picked) > MOST:
-            raise InvalidInput(f"at most {MOST} questions are answered at once", code="too-many", fields={"field": "pick"})
+            raise InvalidInput(f"select at most {MOST} questions", code="too-many", fields={"field": "pick"})
     except InvalidInput as err:
         return _show(visit, several._replace(problem=err), status_of(err))
-    outcomes = [_one_of_several(visit, each, posted) for each in picked]
-    failed = [each for each in outcomes if each.error is not None]
+    outcomes = [_one_of_several(visit, outcome, posted) for outcome in picked]
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
     if len(failed) < len(outcomes):
-        left = [f"{each.agent}/{each.request}" for each in failed]
+        left = [f"{outcome.agent}/{outcome.request}" for outcome in failed]
         return _show(visit, Several(outcomes, left, _rationale(posted) if left else ""))
     return _show(visit, several._replace(outcomes=outcomes), status_of(failed[0].error or InvalidInput("")))
 
 
 def _one_of_several(visit: Visit, picked: str, posted: Posted) -> Outcome:
-    """Each is a decision of its own; one that is refused holds up no other."""
+    """Decide one question; a failure does not affect the others."""
     agent, _, request_id = picked.partition("/")
     site = visit.site
-    made = Outcome(agent, request_id, address_of(site.name, agent, request_id))
+    outcome = Outcome(agent, request_id, address_of(site.name, agent, request_id))
     try:
-        found = find_pending(site.space, agent, request_id)
-        if found is None:
-            return _too_late(visit, made)
-        return made._replace(decision=_decided(visit, card_of(site, found), posted))
+        request = find_pending(site.space, agent, request_id)
+        if request is None:
+            return _too_late(visit, outcome)
+        return outcome._replace(decision=_decided(visit, card_of(site, request), posted))
     except StaleRequest:
-        return _too_late(visit, made)
+        return _too_late(visit, outcome)
     except CliaError as err:
-        return made._replace(error=err)
+        return outcome._replace(error=err)
 
 
-def _too_late(visit: Visit, made: Outcome) -> Outcome:
+def _too_late(visit: Visit, outcome: Outcome) -> Outcome:
     try:
-        found = answered(visit.site, made.agent, made.request)
+        answer = answered(visit.site, outcome.agent, outcome.request)
     except CliaError as err:
-        return made._replace(error=err)
-    return made._replace(answered=found, error=StaleRequest(f"{made.request} of {made.agent!r} was answered already"))
+        return outcome._replace(error=err)
+    return outcome._replace(
+        answered=answer, error=StaleRequest(f"request {outcome.request} of agent {outcome.agent!r} has already been answered")
+    )

@@ -1,8 +1,7 @@
-"""What the inbox shows of a request: its question and form while it waits, and who answered what once it does not.
+"""Inbox cards: pending requests with their forms, and answered ones.
 
-Invariant: a request that cannot be shown properly (a rule that cannot be read, a journal that is damaged) hides no other.
-What was decided is read from git, which has it for good, and so is what was asked; where to look is taken from the feed, which
-is quick.
+Invariant: a request that cannot be shown (an invalid rule, a damaged journal) does not affect the others. Questions and decisions
+are read from git; the feed only tells where to look.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
 
 DECIDED = 20
-"""Decisions that stay in sight."""
+"""Number of recent decisions shown."""
 _LOOK_BACK = 2000  # entries of the feed
 _WINDOW = 200  # commits
-_BUTTONS, _BUTTON = 6, 40  # so many choices of so many characters are buttons
+_BUTTONS, _BUTTON = 6, 40  # up to 6 choices of up to 40 characters become buttons
 _HEADLINE = 160
-_OFFERED = 50  # choices of a request that was answered
+_OFFERED = 50  # choices shown for an answered request
 
 
 class Card(NamedTuple):
-    """A request that waits."""
+    """A pending request."""
 
     request: Request
     site: str
@@ -52,7 +51,7 @@ class Card(NamedTuple):
     posted: Mapping[str, Sequence[str]] = {}
     rationale: str = ""
     as_json: bool = False
-    edited: bool = False  # whether it shows what somebody typed
+    edited: bool = False  # whether it shows a person's input
     problem: CliaError | None = None
 
     @property
@@ -65,52 +64,52 @@ class Card(NamedTuple):
 
     @property
     def headline(self) -> str:
-        """The question as far as it fits a heading."""
+        """The question, truncated for a heading."""
         return headline(question_of(self.request))
 
     @property
     def question(self) -> Markup | None:
-        """What the headline does not tell: the lines after it, or all of a question whose first line is too long for one."""
+        """The rest of the question after the headline."""
         return _below(question_of(self.request))
 
     @property
     def context(self) -> list[tuple[str, Markup, bool]]:
-        """What is said beside it: by name, shown, and whether it is a text."""
+        """The context: name, rendered value, whether it is text."""
         return _context(self.request)
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """What is wrong, by field."""
+        """Error messages by field."""
         fields = self.problem.fields if self.problem is not None else {}
-        found = fields.get("problems")
-        return found if isinstance(found, dict) else {}
+        problems = fields.get("problems")
+        return problems if isinstance(problems, dict) else {}
 
     @property
     def buttons(self) -> bool:
-        """Whether each choice is a button of its own."""
+        """Whether choices are shown as buttons."""
         form = self.form
         few = form is not None and form.kind == "choices" and len(form.choices) <= _BUTTONS
-        return few and form is not None and all(len(each.label) <= _BUTTON for each in form.choices)
+        return few and form is not None and all(len(choice.label) <= _BUTTON for choice in form.choices)
 
     @property
     def group(self) -> tuple[str, ...]:
-        """The choices, by which requests can be answered together; () where it has none."""
-        return tuple(each.text for each in self.form.choices) if self.form is not None and self.form.kind == "choices" else ()
+        """The choices, by which requests are grouped; () if there are none."""
+        return tuple(choice.text for choice in self.form.choices) if self.form is not None and self.form.kind == "choices" else ()
 
 
 class Asked(NamedTuple):
-    """What was asked, as it is known once the answer is there."""
+    """The recorded question of an answered request."""
 
     payload: Any
     tag: str | None = None
-    cut: bool = False  # whether the question is all that was kept
+    cut: bool = False  # whether only the question was kept
 
     def as_request(self) -> Request:
         return Request("", "", "", self.tag, self.payload, "", 0, "", "")
 
     @property
     def question(self) -> str:
-        """In one text; "" where it was not put in words."""
+        """The question as text; "" if there is none."""
         return question_of(self.as_request())
 
     @property
@@ -119,7 +118,7 @@ class Asked(NamedTuple):
 
     @property
     def below(self) -> Markup | None:
-        """What the headline does not tell."""
+        """The rest of the question after the headline."""
         return _below(self.question)
 
     @property
@@ -127,23 +126,23 @@ class Asked(NamedTuple):
         return [] if self.cut else _context(self.as_request())
 
     def choices(self, value: Any) -> list[tuple[str, bool]]:
-        """The choices that were offered, and whether each is the value."""
+        """The offered choices, and whether each was chosen."""
         try:
             form = form_of(rule_of({}, "", self.payload))
         except CliaError:
-            return []  # what is no rule offers nothing
-        return [(each.label, problem_of({"enum": [each.value]}, value) is None) for each in form.choices[:_OFFERED]]
+            return []  # invalid rule: no choices
+        return [(choice.label, problem_of({"enum": [choice.value]}, value) is None) for choice in form.choices[:_OFFERED]]
 
 
 class Answered(NamedTuple):
-    """A request that does not wait any more."""
+    """A request that is no longer pending."""
 
     agent: str
     request: str
     session: str
     site: str
     status: str  # of its session
-    asked: Asked | None = None  # where it is still known
+    asked: Asked | None = None  # if still known
     by: str | None = None
     at: str | None = None
     value: Any = None
@@ -158,7 +157,7 @@ class Answered(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The question, or what else names the request."""
+        """The question, else the request id."""
         return (self.asked.headline if self.asked is not None else "") or f"Request {self.request}"
 
     @property
@@ -171,7 +170,7 @@ class Answered(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A decision in the list of the newest."""
+    """A row of the list of recent decisions."""
 
     commit: AgentCommit
     site: str
@@ -185,9 +184,9 @@ class Decided(NamedTuple):
 
     @property
     def question(self) -> str:
-        """As far as it fits a heading; "" where the commit does not say."""
-        asked = asked_in(self.commit)
-        return "" if asked is None else asked.headline
+        """The question, truncated for a heading; "" if the commit does not have it."""
+        request = asked_in(self.commit)
+        return "" if request is None else request.headline
 
     @property
     def rationale(self) -> str:
@@ -199,7 +198,7 @@ class Decided(NamedTuple):
 
 
 def card_id(agent: str, request: str) -> str:
-    """In a page; no name of an agent holds a dot."""
+    """The element id; agent names contain no dots."""
     return f"q.{agent}.{request}"
 
 
@@ -208,7 +207,7 @@ def address_of(site: str, agent: str, request: str) -> str:
 
 
 def headline(question: str) -> str:
-    """The first line of a question, as far as it fits a heading."""
+    """The first line of a question, truncated for a heading."""
     line = question.strip().split("\n", 1)[0]
     return line if len(line) <= _HEADLINE else f"{line[: _HEADLINE - 1]}…"
 
@@ -223,12 +222,12 @@ def _context(request: Request) -> list[tuple[str, Markup, bool]]:
 
 
 def shown(value: Any) -> tuple[Markup, bool]:
-    """A value for people, and whether it is a text."""
+    """A rendered value, and whether it is text."""
     return (escaped(value), True) if isinstance(value, str) else (jsons.to_html(value), False)
 
 
 def card_of(site: Site, request: Request, *, as_json: bool = False) -> Card:
-    """A request with the form that answers it."""
+    """The card of a request with its form."""
     try:
         rule = site.space.rule(request)
         form = raw_form(rule) if as_json else form_of(rule)
@@ -238,31 +237,31 @@ def card_of(site: Site, request: Request, *, as_json: bool = False) -> Card:
 
 
 def find_pending(space: Space, agent: str, request_id: str) -> Request | None:
-    """A request that waits for anyone; ``NotFound`` where there is no such agent."""
+    """A pending request of any kind, or None; raises ``NotFound`` for an unknown agent."""
     try:
         waiting = space.pending(agent)
     except InvalidInput:
-        raise NotFound(f"there is no agent {agent!r} here", code="no-such-agent", fields={"agent": agent}) from None
-    return next((each for each in waiting if each.id == request_id), None)
+        raise NotFound(f"unknown agent {agent!r}", code="no-such-agent", fields={"agent": agent}) from None
+    return next((request for request in waiting if request.id == request_id), None)
 
 
-# What was answered
+# Answered requests
 
 
 def answered(site: Site, agent: str, request_id: str) -> Answered:
-    """What became of a request that does not wait; ``NotFound`` for one that never was."""
+    """A request that is no longer pending; raises ``NotFound`` if it never existed."""
     number, session = request_id.rpartition(".")[2], _session(site.space, agent, request_id)
-    made = Answered(agent, request_id, session.id, site.name, session.status, _asked_at_start(session))
-    given = session.given()
-    for each in given:
-        if str(each.call) == number:
-            commit = None if each.decision is None else _commit(site.space, each.decision)
-            said = made._replace(by=each.by, at=each.at, value=each.value, error=each.error, decision=each.decision)
-            return _with_commit(said._replace(given=True), commit)
-    asked = number.isascii() and number.isdigit() and int(number[:9]) <= max((each.call for each in given), default=0)
-    if session.live or (session.status == FINISHED and not asked) or not (number.isascii() and number.isdigit()):
+    answer = Answered(agent, request_id, session.id, site.name, session.status, _asked_at_start(session))
+    resumes = session.given()
+    for resume in resumes:
+        if str(resume.call) == number:
+            commit = None if resume.decision is None else _commit(site.space, resume.decision)
+            response = answer._replace(by=resume.by, at=resume.at, value=resume.value, error=resume.error, decision=resume.decision)
+            return _with_commit(response._replace(given=True), commit)
+    was_asked = number.isascii() and number.isdigit() and int(number[:9]) <= max((resume.call for resume in resumes), default=0)
+    if session.live or (session.status == FINISHED and not was_asked) or not (number.isascii() and number.isdigit()):
         raise _unknown(agent, request_id)
-    return made._replace(at=session.ended_at)  # its session was over before anybody answered
+    return answer._replace(at=session.ended_at)  # its session ended without an answer
 
 
 def _session(space: Space, agent: str, request_id: str) -> Session:
@@ -275,73 +274,78 @@ def _session(space: Space, agent: str, request_id: str) -> Session:
 
 
 def _unknown(agent: str, request_id: str) -> NotFound:
-    return NotFound(f"{agent!r} has no request {request_id!r}", code="no-such-request", hints=["the inbox shows what waits"])
+    return NotFound(
+        f"agent {agent!r} has no request {request_id!r}", code="no-such-request", hints=["see the inbox for pending questions"]
+    )
 
 
 def _asked_at_start(session: Session) -> Asked | None:
-    """A journal keeps answers only, so it tells what was asked where that was the session's input."""
+    """The question, if it is the session's input: journals record only answers."""
     return Asked(session.input) if session.id.startswith(ASK) else None
 
 
-def _with_commit(made: Answered, commit: AgentCommit | None) -> Answered:
-    """What the decision's commit adds: why, and the question unless all of it is known better."""
+def _with_commit(answer: Answered, commit: AgentCommit | None) -> Answered:
+    """Add the rationale and, unless a fuller one is known, the question from the decision's commit."""
     if commit is None:
-        return made
-    kept = asked_in(commit)
-    return made._replace(rationale=rationale_of(commit), asked=made.asked if kept is None or (kept.cut and made.asked) else kept)
+        return answer
+    request = asked_in(commit)
+    return answer._replace(
+        rationale=rationale_of(commit), asked=answer.asked if request is None or (request.cut and answer.asked) else request
+    )
 
 
 def asked_in(commit: AgentCommit) -> Asked | None:
-    """What a decision answers; None where its commit does not say, as older ones do not."""
+    """The question in a decision's commit; None in older commits."""
     if commit.kind != DECISION or "asked" not in commit.meta:
         return None
     return Asked(commit.meta["asked"], commit.tag, commit.meta.get("cut") is True)
 
 
 def rationale_of(commit: AgentCommit) -> str:
-    """Why somebody decided so; "" where they did not say, and the message is our own."""
+    """The rationale of a decision; "" if the message is generated."""
     text = commit.message.strip()
     ours = text.startswith("decision: ") and text.endswith(f" {commit.request})") and "\n" not in text
     return "" if ours else text
 
 
-# What was decided last
+# Recent decisions
 
 
 def newest_decisions(site: Site) -> list[Decided]:
-    """The newest first. A feed that is young, or was lost, does not tell all; the newest commits do then."""
+    """Recent decisions, newest first: from the feed, supplemented by the newest commits if it is short."""
     space = site.space
-    found = [each for each in (_commit(space, cid) for cid in _told(site)) if each is not None]
-    if len(found) < DECIDED:
-        known = {each.cid for each in found}
-        found += [each for each in space.window(limit=_WINDOW) if each.cid not in known]
-    made = [each for each in found if each.kind == DECISION and each.request and each.agent]
-    made.sort(key=lambda each: each.committer.at, reverse=True)
-    return [Decided(each, site.name) for each in made[:DECIDED]]
+    commits = [commit for commit in (_commit(space, cid) for cid in _told(site)) if commit is not None]
+    if len(commits) < DECIDED:
+        cids = {commit.cid for commit in commits}
+        commits += [commit for commit in space.window(limit=_WINDOW) if commit.cid not in cids]
+    decisions = [commit for commit in commits if commit.kind == DECISION and commit.request and commit.agent]
+    decisions.sort(key=lambda commit: commit.committer.at, reverse=True)
+    return [Decided(commit, site.name) for commit in decisions[:DECIDED]]
 
 
 def _told(site: Site) -> list[str]:
-    """The newest decisions that the feed knows of, the newest first."""
+    """The newest decisions in the feed, newest first."""
     entries = site.feed.read(max(0, site.feed.end() - _LOOK_BACK), _LOOK_BACK)
-    found = (each.body.get("answered", {}).get("decision") for each in reversed(entries) if each.body.get("event") == "session")
-    return [cid for cid in found if isinstance(cid, str)][:DECIDED]
+    cids = (entry.body.get("answered", {}).get("decision") for entry in reversed(entries) if entry.body.get("event") == "session")
+    return [cid for cid in cids if isinstance(cid, str)][:DECIDED]
 
 
 def _commit(space: Space, cid: str) -> AgentCommit | None:
     try:
         return space.show(cid)
     except CliaError:
-        return None  # its branch was taken away, and git forgot it
+        return None  # its branch was deleted and git pruned it
 
 
-# Whom they wait for
+# Filtering
 
 
 def for_people(requests: Sequence[Request], q: str = "") -> list[Request]:
-    """Questions to people that a filter lets through, in the order they came."""
+    """The questions to people that match a filter, oldest first."""
     word = q.casefold()
     return [
-        each
-        for each in requests
-        if is_for_people(each) and (not word or any(word in text.casefold() for text in (each.agent, each.flow, question_of(each))))
+        request
+        for request in requests
+        if is_for_people(request)
+        and (not word or any(word in text.casefold() for text in (request.agent, request.flow, question_of(request))))
     ]

@@ -1,7 +1,7 @@
-"""Who the agents are here: the documents they are made of, and where each merged value comes from.
+"""Lineage pages: identities, their documents, and the origin of each merged value.
 
-Invariant: looking reads files and nothing else. A document that cannot be used is named with file, line and place, and the rest
-is shown without it. Everything in a document is text that an agent wrote.
+Invariant: viewing only reads files. An unusable document is reported with file, line and pointer, and the rest is shown without it.
+Document contents are untrusted text.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from clia.identities.origins import Explanation, ValueOrigin
 
 PLACES, FINDINGS = 50, 200
-"""Places of one kind in an explanation, and findings on a page."""
+"""Maximum locations per section of an explanation, and findings per page."""
 _PANEL = "#explanation"
 
 
 class Where(NamedTuple):
-    """A value in a file: ``number`` is the file's in the list of files."""
+    """The location of a value; ``number`` is the index of the file in the list."""
 
     number: int
     path: str
@@ -52,17 +52,17 @@ class Where(NamedTuple):
 
 
 class Story(NamedTuple):
-    """An explanation as the panel tells it."""
+    """An explanation for the panel."""
 
     told: Explanation
     winner: Where | None
     others: Sequence[Where]
     shadowed: Sequence[Where]
-    more: int  # contributors and shadowed values that are not listed
+    more: int  # locations not listed
 
 
 class File(NamedTuple):
-    """A document that takes part in the merge."""
+    """A document in the merge."""
 
     path: str
     origin: str
@@ -82,16 +82,16 @@ def routes() -> list[Route]:
 def _agents(visit: Visit) -> Response:
     paths = Paths(visit.site.path)
     everything = visit.query("all") == "1"
-    found = roster_at(visit.site, everything=everything)
-    agents = [each._replace(directory=paths.short(each.directory)) for each in found.agents]
-    return show(visit, "lineage.html", agents=agents, everything=everything, is_slug=is_slug, **_found(paths, found.diagnostics))
+    roster = roster_at(visit.site, everything=everything)
+    agents = [agent._replace(directory=paths.short(agent.directory)) for agent in roster.agents]
+    return show(visit, "lineage.html", agents=agents, everything=everything, is_slug=is_slug, **_found(paths, roster.diagnostics))
 
 
 @page
 def _agent(visit: Visit) -> Response:
     slug = visit.param("slug")
     if not is_slug(slug):
-        raise AgentNotFound(f"there is no agent {slug!r} here", fields={"slug": slug})
+        raise AgentNotFound(f"unknown agent {slug!r}", fields={"slug": slug})
     document = visit.query("document") or PROFILE
     kind = kind_of(document)
     try:
@@ -105,12 +105,12 @@ def _agent(visit: Visit) -> Response:
 
 
 def _unusable(visit: Visit, slug: str, err: CliaError) -> Response:
-    """A document asks for something that cannot be: nothing was merged, and the place is named."""
+    """The page for an invalid document: nothing was merged, and the location is shown."""
     paths, path = Paths(visit.site.path), err.fields.get("path")
-    there = None if path is None else paths.whole(str(path))
-    known = [CODES[err.code].hint] if err.code in CODES else []
-    found = Diagnostic(err.code, ERROR, there, err.fields.get("pointer"), err.message, "; ".join(err.hints or known))
-    return show(visit, "lineage_unusable.html", status_of(err), slug=slug, **_found(paths, [found]))
+    document_path = None if path is None else paths.whole(str(path))
+    hints = [CODES[err.code].hint] if err.code in CODES else []
+    diagnostic = Diagnostic(err.code, ERROR, document_path, err.fields.get("pointer"), err.message, "; ".join(err.hints or hints))
+    return show(visit, "lineage_unusable.html", status_of(err), slug=slug, **_found(paths, [diagnostic]))
 
 
 def _whole(visit: Visit, lineage: Lineage, merged: MergedDocument, document: str) -> Response:
@@ -142,11 +142,11 @@ def _whole(visit: Visit, lineage: Lineage, merged: MergedDocument, document: str
     )
 
 
-# The panel
+# Panel
 
 
 def _wants_panel(visit: Visit) -> bool:
-    """Whether only the explanation is to be put into a page that is there."""
+    """Whether htmx requests only the panel."""
     headers = visit.request.headers
     return headers.get("hx-request-type") == "partial" and headers.get("hx-target", "").endswith(_PANEL)
 
@@ -156,7 +156,7 @@ def _panel(visit: Visit, merged: MergedDocument, slug: str, document: str) -> Re
     story, problem = _explained(merged, Paths(visit.site.path), at)
     status = 200 if problem is None else status_of(problem)
     answer = show(visit, "lineage_panel.html", status, at=at, story=story, problem=problem, slug=slug, document=document)
-    answer.headers["vary"] = "HX-Request-Type, HX-Target"  # at this address there is a whole page too
+    answer.headers["vary"] = "HX-Request-Type, HX-Target"  # the same URL also serves the full page
     return answer
 
 
@@ -164,18 +164,18 @@ def _explained(merged: MergedDocument, paths: Paths, at: str | None) -> tuple[St
     if at is None:
         return None, None
     try:
-        told = explained(merged, at)
+        explanation = explained(merged, at)
     except (NotFound, InvalidInput) as err:
         return None, err
     listing = _Listing(merged.layers, paths)
-    others = [each for each in told.contributors if each != told.winner]
-    more = max(0, len(others) - PLACES) + max(0, len(told.shadowed) - PLACES)
-    winner = None if told.winner is None else listing.where(told.winner)
-    return Story(told, winner, listing.all(others), listing.all(told.shadowed), more), None
+    others = [contributor for contributor in explanation.contributors if contributor != explanation.winner]
+    more = max(0, len(others) - PLACES) + max(0, len(explanation.shadowed) - PLACES)
+    winner = None if explanation.winner is None else listing.where(explanation.winner)
+    return Story(explanation, winner, listing.all(others), listing.all(explanation.shadowed), more), None
 
 
 class _Listing:
-    """Tells places; finding lines reads a file through, so that only so many bytes are read."""
+    """Lists locations; finding a line reads the file, so the bytes read are limited."""
 
     def __init__(self, layers: Sequence[Layer], paths: Paths) -> None:
         self._layers = {layer.path: (number, layer.data) for number, layer in enumerate(layers, 1)}
@@ -183,7 +183,7 @@ class _Listing:
         self._left = LINES_BYTES
 
     def all(self, places: Iterable[ValueOrigin]) -> list[Where]:
-        return [self.where(each) for each in list(places)[:PLACES]]
+        return [self.where(place) for place in list(places)[:PLACES]]
 
     def where(self, place: ValueOrigin) -> Where:
         number, data = self._layers[place.path]
@@ -197,7 +197,7 @@ def _line(value: Any) -> str:
     return value if isinstance(value, str) else jsons.plain(value)
 
 
-# The rest
+# Findings
 
 
 def _file(paths: Paths, layer: Layer) -> File:
@@ -207,7 +207,7 @@ def _file(paths: Paths, layer: Layer) -> File:
 
 
 def _found(paths: Paths, diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
-    """Errors first; a page lists only so many."""
-    ordered = sorted(diagnostics, key=lambda each: each.severity != ERROR)
+    """The first findings, errors first."""
+    ordered = sorted(diagnostics, key=lambda diagnostic: diagnostic.severity != ERROR)
     listed: list[Finding] = findings(paths, ordered[:FINDINGS])
     return {"findings": listed, "more_findings": len(ordered) - len(listed)}

@@ -1,7 +1,7 @@
-"""Logging in with a link that works once, and out again.
+"""Login and logout pages.
 
-Invariant: the secret of a link becomes a cookie only by a form that a person sends, so that whatever opens links in advance uses
-none up; the cookie is for this forge's pages alone, and no script can read it.
+Invariant: only submitting a form redeems a login link, so that link previews do not use it up. Scripts and other sites cannot
+read the cookie.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def login_routes() -> list[Route]:
 
 
 def _show(request: Request) -> Response:
-    """The page that a link leads to; also where to go without one."""
+    """The login page, with or without a key."""
     back = _safe(request.query_params.get("next", ""))
     return render_bare(request, "login.html", secret=request.query_params.get("key", ""), next=back, problem=None)
 
@@ -45,9 +45,9 @@ async def _log_in(request: Request) -> Response:
     back = _safe(first(posted, "next"))
     if session is None:
         problem = NotAllowed(
-            "this login link was used already, or is no longer good",
+            "the login link has been used or has expired",
             code="bad-login",
-            hints=["the forge prints a new one at each start", "clia user link NAME makes one for anybody"],
+            hints=["the forge prints a new link at each start", "create one for any user with: clia user link NAME"],
         )
         return render_bare(request, "login.html", 403, secret="", next=back, problem=problem)
     answer = RedirectResponse(back or "/", status_code=303)
@@ -67,12 +67,12 @@ async def _log_out(request: Request) -> Response:
 
 
 def _check_own(request: Request) -> None:
-    """Nobody is logged in by a page of another site: they would answer in the name of whoever made it."""
+    """Reject login forms from other sites (login CSRF)."""
     origin = request.headers.get("origin")
     host = request.headers.get("host")
     foreign = origin not in (None, f"http://{host}", f"https://{host}", forge_of(request).options.address or None)
     if foreign or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise NotAllowed("this form is not one of this forge's", code="bad-csrf", hints=["open the login link itself"])
+        raise NotAllowed("the login form comes from another site", code="bad-csrf", hints=["open the login link directly"])
 
 
 def _is_secure(forge: Forge) -> bool:
@@ -80,6 +80,6 @@ def _is_secure(forge: Forge) -> bool:
 
 
 def _safe(address: str) -> str:
-    """Where to go afterwards: a page of ours, and nowhere else."""
+    """The redirect target, if it is a local path."""
     plain = address.startswith("/") and not address.startswith(("//", "/\\")) and "\\" not in address
     return address if plain and address.isprintable() else ""

@@ -1,13 +1,7 @@
-"""Where every agent is: the spaces of a forge, the agents of a space, and what ails it.
+"""Overview pages: spaces, agents, health and the fleet.
 
-Invariant: looking costs what one page shows, not what the space holds: of a thousand agents two hundred are read. What is asked
-for by a number or a name in the address is shown as far as it exists.
-
-
-Who works on a space: machines, workers, forges, what each has, what waits and since when.
-
-Invariant: whatever machines and workers call themselves is shown as text. What no event tells of, such as a worker that falls
-silent, is looked at again every few seconds.
+Invariant: a page reads only what it shows: 200 of a thousand agents. Names of machines and workers are untrusted text. The fleet
+page polls for what has no event, such as a worker that stops sending heartbeats.
 """
 
 from __future__ import annotations
@@ -56,34 +50,34 @@ if TYPE_CHECKING:
     from clia.store.interface import Waiting
 
 PAGE = 200
-"""Agents on one page."""
+"""Agents per page."""
 FEW = 200
-"""Up to so many agents the sessions are examined whenever somebody looks; beyond, when somebody asks."""
+"""With up to this many agents, the overview checks all sessions; beyond, only the health page does."""
 _FIELDS = ("name", "title", "text", "from", "slug")
 
 
 class Summary(NamedTuple):
-    """A space in the list of those that are served."""
+    """A row of the list of spaces."""
 
     name: str
     id: str
     agents: int
-    waiting: int  # questions to people
-    oldest: str | None  # since when the oldest of them waits
+    waiting: int  # pending questions
+    oldest: str | None  # when the oldest was asked
 
 
 class Row(NamedTuple):
-    """An agent in the list."""
+    """A row of the agent list."""
 
     name: str
     commit: AgentCommit | None
     session: Session | None
-    questions: Sequence[Request]  # to people, the oldest first
+    questions: Sequence[Request]  # to people, oldest first
     work: Sequence[Request]  # for workers
 
     @property
     def state(self) -> str:
-        """In a word: whom it waits for, else how its session ended."""
+        """What the agent waits for, else the status of its session."""
         if self.questions:
             return "waits for people"
         if self.work:
@@ -92,7 +86,7 @@ class Row(NamedTuple):
 
     @property
     def asked(self) -> Request | None:
-        """What it waits for longest."""
+        """The oldest pending request, questions first."""
         return next(iter([*self.questions, *self.work]), None)
 
     @property
@@ -101,15 +95,15 @@ class Row(NamedTuple):
 
     @property
     def kinds(self) -> str:
-        """What workers are to do for it."""
-        return ", ".join(sorted({each.kind for each in self.work}))
+        """The kinds of its requests for workers."""
+        return ", ".join(sorted({request.kind for request in self.work}))
 
 
 class Listing(NamedTuple):
-    """One page of the agents."""
+    """A page of the agent list."""
 
     rows: Sequence[Row]
-    total: int  # that the filter lets through
+    total: int  # matching the filter
     page: int
     pages: int
     q: str
@@ -128,17 +122,17 @@ def routes() -> list[Route]:
 
 
 def _spaces(request: WebRequest) -> Response:
-    """Every space that is served; where there is one, that one."""
+    """The list of spaces; redirects to the only one."""
     require(identity_of(request), VIEWER)
     sites = list(forge_of(request).sites.values())
     if len(sites) == 1:
         return redirect(link("s", sites[0].name, ""))
     spaces = [_summary(site) for site in sites]
-    return render_bare(request, "spaces.html", spaces=spaces, waiting=sum(each.waiting for each in spaces))
+    return render_bare(request, "spaces.html", spaces=spaces, waiting=sum(space.waiting for space in spaces))
 
 
 def _summary(site: Site) -> Summary:
-    pending = [each for each in site.space.pending() if is_for_people(each)]
+    pending = [request for request in site.space.pending() if is_for_people(request)]
     return Summary(site.name, site.space.id, len(site.space.agents()), len(pending), pending[0].since if pending else None)
 
 
@@ -149,36 +143,36 @@ def _overview(visit: Visit) -> Response:
 
 @page
 def _waiting(visit: Visit) -> Response:
-    """The number of the badge, for pages that show nothing else that changes."""
+    """The number in the inbox badge."""
     return JSONResponse({"waiting": waiting_count(visit.site)})
 
 
 @page
 def _health(visit: Visit) -> Response:
-    """What the doctor says; it reads every session."""
+    """The findings of the doctor, which reads every session."""
     return render(visit, "health.html", ailments=visit.site.space.doctor(), tried=_failed(visit.site.space))
 
 
 @form(ADMIN)
 def _spawn(visit: Visit, posted: Posted) -> Response:
-    given = {name: first(posted, name).replace("\r\n", "\n").strip() for name in _FIELDS}
+    fields = {name: first(posted, name).replace("\r\n", "\n").strip() for name in _FIELDS}
     try:
-        made = _spawned(visit.site.space, given)
+        spawned = _spawned(visit.site.space, fields)
     except CliaError as err:
-        return _show(visit, status_of(err), given, err)
-    return redirect(link("s", visit.site.name, "agents", made.agent))
+        return _show(visit, status_of(err), fields, err)
+    return redirect(link("s", visit.site.name, "agents", spawned.agent))
 
 
-def _spawned(space: Space, given: Mapping[str, str]) -> Spawned:
-    briefing, start, slug = Briefing(given["title"], given["text"]), given["from"], given["slug"] or None
+def _spawned(space: Space, fields: Mapping[str, str]) -> Spawned:
+    briefing, start, slug = Briefing(fields["title"], fields["text"]), fields["from"], fields["slug"] or None
     if not start:
-        return space.spawn(given["name"], briefing, slug=slug)
+        return space.spawn(fields["name"], briefing, slug=slug)
     if start in space.agents():
-        return space.spawn_from(given["name"], briefing, start, slug=slug)
-    return space.spawn_at(given["name"], briefing, start, slug=slug)
+        return space.spawn_from(fields["name"], briefing, start, slug=slug)
+    return space.spawn_at(fields["name"], briefing, start, slug=slug)
 
 
-def _show(visit: Visit, status: int = 200, given: Mapping[str, str] | None = None, problem: CliaError | None = None) -> Response:
+def _show(visit: Visit, status: int = 200, fields: Mapping[str, str] | None = None, problem: CliaError | None = None) -> Response:
     space = visit.site.space
     names = space.agents()
     return render(
@@ -189,13 +183,13 @@ def _show(visit: Visit, status: int = 200, given: Mapping[str, str] | None = Non
         agents=names,
         examined=len(names) <= FEW,
         tried=_failed(space),
-        given=given or {**dict.fromkeys(_FIELDS, ""), "from": _default_start(space)},
+        given=fields or {**dict.fromkeys(_FIELDS, ""), "from": _default_start(space)},
         problem=problem,
     )
 
 
 def _default_start(space: Space) -> str:
-    """Most want their code in a new agent; "" before the first commit."""
+    """The default starting point: HEAD, or "" before the first commit."""
     try:
         space.find("HEAD")
     except NotFound:
@@ -204,20 +198,20 @@ def _default_start(space: Space) -> str:
 
 
 def _failed(space: Space) -> list[Waiting]:
-    """What workers have tried in vain so far."""
-    return [each for each in space.attempts() if each.error is not None]
+    """The requests with failed attempts."""
+    return [attempt for attempt in space.attempts() if attempt.error is not None]
 
 
-# The list
+# List
 
 
 def _listing(visit: Visit, at_work: Sequence[str]) -> Listing:
-    """Whoever waits for people longest stands first; then come the others, by name."""
+    """Agents that wait for people come first, longest-waiting first; then the others by name."""
     space, q, archived = visit.site.space, visit.query("q").strip(), visit.query("archived") == "1"
     names = [name for name in (space.agents(archived=True) if archived else at_work) if q.casefold() in name]
     pending: dict[str, list[Request]] = {}
-    for each in [] if archived else space.pending():  # the oldest first
-        pending.setdefault(each.agent, []).append(each)
+    for request in [] if archived else space.pending():  # oldest first
+        pending.setdefault(request.agent, []).append(request)
     asking = [name for name, requests in pending.items() if any(map(is_for_people, requests))]
     rank = {name: place for place, name in enumerate(sorted(asking, key=lambda name: _since(pending[name])))}
     names.sort(key=lambda name: (rank.get(name, len(rank)), name))
@@ -228,12 +222,12 @@ def _listing(visit: Visit, at_work: Sequence[str]) -> Listing:
 
 
 def _since(requests: Sequence[Request]) -> str:
-    return next(each.since for each in requests if is_for_people(each))
+    return next(request.since for request in requests if is_for_people(request))
 
 
 def _row(space: Space, name: str, requests: Sequence[Request]) -> Row:
-    questions = [each for each in requests if is_for_people(each)]
-    work = [each for each in requests if not is_for_people(each)]
+    questions = [request for request in requests if is_for_people(request)]
+    work = [request for request in requests if not is_for_people(request)]
     return Row(name, _commit(space, name), _session(space, name), questions, work)
 
 
@@ -241,35 +235,35 @@ def _commit(space: Space, name: str) -> AgentCommit | None:
     try:
         return space.show(name)
     except NotFound:
-        return None  # it went just now
+        return None  # deleted just now
 
 
 def _session(space: Space, name: str) -> Session | None:
     try:
         return space.session(name)
     except CliaError:
-        return None  # it has none, or one that only the doctor can read
+        return None  # none, or a damaged one
 
 
 ROWS = 200
-"""Leases and kinds on the page."""
+"""Maximum leases and kinds shown."""
 _SECONDS = max(2, round(HEARTBEAT_INTERVAL))
 
 
 @page
 def _fleet(visit: Visit) -> Response:
-    found = visit.site.space.fleet()
+    fleet = visit.site.space.fleet()
     return show(
         visit,
         "fleet.html",
-        fleet=found,
-        alive=sum(each.state == ALIVE for each in found.workers),
-        unanswered=[each.kind for each in found.queue if each.due and not each.workers],
+        fleet=fleet,
+        alive=sum(worker.state == ALIVE for worker in fleet.workers),
+        unanswered=[entry.kind for entry in fleet.queue if entry.due and not entry.workers],
         most=ROWS,
         off=CLOCK_TOLERANCE,
         every=_SECONDS,
         span=lambda seconds: texts.ago(0, max(seconds, 0)),
-        due=sum(each.due for each in found.queue),
-        left=sum(each.elsewhere for each in found.queue),
+        due=sum(entry.due for entry in fleet.queue),
+        left=sum(entry.elsewhere for entry in fleet.queue),
         title_of=title_of,
     )

@@ -1,7 +1,6 @@
-"""Other spaces: who they are here, what they are told, what of theirs is let in, and what is not and why.
+"""Peer pages: trust, sharing, grants, and what was accepted or refused.
 
-Invariant: looking changes nothing, not even where this space has no key yet. What changes something takes an administrator. All
-that comes from a peer is shown as text.
+Invariant: viewing changes nothing and creates no key. Changes need an administrator. Everything from a peer is shown as text.
 """
 
 from __future__ import annotations
@@ -47,31 +46,31 @@ if TYPE_CHECKING:
 
 PAGE, REFUSALS, LISTED, SOURCES = 50, 50, 500, 20
 ROTATE = "rotate"
-"""What is typed to be sure that the key is to be replaced."""
+"""The word that confirms replacing the key."""
 FOLLOW = (
     *(("agent-commit", "spawn"), ("agent-commit", "head-move"), ("agent-commit", "merge")),
     *(("briefing", "spawn"), ("console-trace", "note")),
 )
-"""The grants that it takes to follow a peer's agents."""
+"""The grants needed to follow a peer's agents."""
 _TOLD = [each for each in TRIGGERS if each != SNAPSHOT]
 
 
 class Row(NamedTuple):
-    """A peer in the list."""
+    """A row of the peer list."""
 
     peer: Peer
     grants: int
 
 
 class Readable(NamedTuple):
-    """A behaviour of a peer; ``source`` is None where it is not shown here."""
+    """A behaviour of a peer; ``source`` is None if it is not shown."""
 
     behaviour: RemoteBehaviour
     source: str | None
 
 
 class Asked(NamedTuple):
-    """What somebody wants to have explained."""
+    """A capability query."""
 
     peer: str = ""
     type: str = ""
@@ -80,7 +79,7 @@ class Asked(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What was found; one of both."""
+    """The result of a capability query, or its error."""
 
     found: Explained | None = None
     error: CliaError | None = None
@@ -110,7 +109,7 @@ def routes() -> list[Route]:
     ]
 
 
-# All of them
+# List
 
 
 @page
@@ -120,16 +119,16 @@ def _peers(visit: Visit) -> Response:
 
 def _listed(visit: Visit, refused: Refused | None = None) -> Response:
     space = visit.site.space
-    granted = [each.space for each in space.grants()]
-    asked = Asked(visit.query("peer"), visit.query("type"), visit.query("trigger"), visit.query("execute") == "on")
+    granted = [grant.space for grant in space.grants()]
+    query = Asked(visit.query("peer"), visit.query("type"), visit.query("trigger"), visit.query("execute") == "on")
     return show(
         visit,
         "peers.html",
         refused.status if refused else 200,
         key=_own_key(visit),
-        rows=[Row(each, granted.count(each.space)) for each in space.peers()],
-        asked=asked,
-        story=_story(space, asked),
+        rows=[Row(peer, granted.count(peer.space)) for peer in space.peers()],
+        asked=query,
+        story=_story(space, query),
         types=list(space.types()),
         triggers=_TOLD,
         refused=refused,
@@ -137,22 +136,22 @@ def _listed(visit: Visit, refused: Refused | None = None) -> Response:
 
 
 def _own_key(visit: Visit) -> Key | None:
-    """None where there is none yet: to look at it would make it."""
+    """The key of this space; None if there is none, because reading it would create it."""
     return visit.site.space.key() if core_of(visit).refs.get(names.KEYS) is not None else None
 
 
-def _story(space: Space, asked: Asked) -> Story | None:
-    if not (asked.peer and asked.type and asked.trigger):
+def _story(space: Space, query: Asked) -> Story | None:
+    if not (query.peer and query.type and query.trigger):
         return None
     try:
-        return Story(found=space.explain(asked.peer, asked.type, asked.trigger, execute=asked.execute))
+        return Story(found=space.explain(query.peer, query.type, query.trigger, execute=query.execute))
     except CliaError as err:
         return Story(error=err)
 
 
 @form(ADMIN)
 def _key(visit: Visit, posted: Posted) -> Response:
-    """Makes the first key."""
+    """Create the first key."""
     del posted
     visit.site.space.key()
     return redirect(link("s", visit.site.name, "peers"))
@@ -160,7 +159,7 @@ def _key(visit: Visit, posted: Posted) -> Response:
 
 @form(ADMIN)
 def _rotate(visit: Visit, posted: Posted) -> Response:
-    """A new key, or, where the old one is ``lost``, a new identity."""
+    """Replace the key, or create a new identity if the old key is ``lost``."""
     lost = first(posted, "lost") == "on"
 
     def deed() -> str:
@@ -186,7 +185,7 @@ def _address(visit: Visit, peer: str) -> str:
     return link("s", visit.site.name, "peers", peer)
 
 
-# One of them
+# One peer
 
 
 @page
@@ -226,19 +225,21 @@ def _shown(visit: Visit, peer: Peer, refused: Refused | None = None) -> Response
 
 
 def _readable(space: Space, behaviours: list[RemoteBehaviour]) -> list[Readable]:
-    """Behaviours with the sources of the first few: a page holds so much."""
-    return [Readable(each, _source(space, each) if number < SOURCES else None) for number, each in enumerate(behaviours)]
+    """Behaviours, with the sources of the first few."""
+    return [
+        Readable(behaviour, _source(space, behaviour) if number < SOURCES else None) for number, behaviour in enumerate(behaviours)
+    ]
 
 
 def _source(space: Space, behaviour: RemoteBehaviour) -> str | None:
     try:
         return space.flow(f"{behaviour.peer}/{behaviour.name}").source
-    except (NotFound, InvalidInput):  # it went meanwhile, or somebody wrote to the ref by hand
+    except (NotFound, InvalidInput):  # deleted meanwhile, or an invalid ref
         return None
 
 
 def _deed(visit: Visit, name: str, posted: Posted, deed: Callable[[Peer], object]) -> Response:
-    """Does something about a peer and shows it; also where it cannot be reached, since that is what the page is for."""
+    """Run an action and show the peer; an unreachable peer is shown as an error on its page."""
     peer = visit.site.space.peer(visit.param("peer"))
 
     def done() -> str:
@@ -282,7 +283,7 @@ def _grant(visit: Visit, posted: Posted) -> Response:
     def deed(peer: Peer) -> None:
         triggers = posted.get("trigger", [])
         if not triggers:
-            raise InvalidInput("say at least one trigger", code="invalid-trigger", fields={"field": "trigger"})
+            raise InvalidInput("select at least one trigger", code="invalid-trigger", fields={"field": "trigger"})
         type_, execute, expires = first(posted, "type").strip(), first(posted, "execute") == "on", _end_of(first(posted, "expires"))
         for trigger in triggers:
             visit.site.space.grant(peer.name, type_, trigger, execute=execute, expires=expires)
@@ -291,14 +292,14 @@ def _grant(visit: Visit, posted: Posted) -> Response:
 
 
 def _end_of(text: str) -> int | None:
-    """The beginning of a day in UTC, in seconds; None where nothing was typed."""
+    """The start of a day in UTC, in seconds; None without input."""
     if not text.strip():
         return None
     try:
         return int(datetime.strptime(text.strip(), "%Y-%m-%d").replace(tzinfo=UTC).timestamp())
     except ValueError:
         hints = ["as 2027-01-31"]
-        raise InvalidInput(f"{text!r} is no day", code="invalid-expiry", hints=hints, fields={"field": "expires"}) from None
+        raise InvalidInput(f"{text!r} is not a date", code="invalid-expiry", hints=hints, fields={"field": "expires"}) from None
 
 
 @form(ADMIN)
@@ -339,14 +340,14 @@ def _remove(visit: Visit, posted: Posted) -> Response:
 
     def deed() -> str:
         if first(posted, "name").strip() != peer.name:
-            raise InvalidInput("type the peer's name to remove it", code="not-confirmed", fields={"field": "name"})
+            raise InvalidInput("type the peer's name to confirm", code="not-confirmed", fields={"field": "name"})
         space.remove_peer(peer.name)
         return link("s", visit.site.name, "peers")
 
     return carry_out("remove", posted, deed, lambda refused: _shown(visit, peer, refused))
 
 
-# An agent of one of them
+# An agent of a peer
 
 
 @page
@@ -357,28 +358,28 @@ def _agent(visit: Visit) -> Response:
 def _of_agent(visit: Visit, refused: Refused | None = None) -> Response:
     space = visit.site.space
     peer, agent = space.peer(visit.param("peer")), visit.param("agent")
-    known = known_source(visit, f"{peer.name}/{agent}")
+    source = known_source(visit, f"{peer.name}/{agent}")
     start = visit.number("from", 0)
-    found = space.log(known.name, own=True, limit=start + PAGE + 1)[start:]
+    commits = space.log(source.name, own=True, limit=start + PAGE + 1)[start:]
     return show(
         visit,
         "peer_agent.html",
         refused.status if refused else 200,
         peer=peer,
         agent=agent,
-        known=known,
-        briefing=_briefing(space, known.name),
-        commits=found[:PAGE],
+        known=source,
+        briefing=_briefing(space, source.name),
+        commits=commits[:PAGE],
         start=start,
         newer=max(0, start - PAGE) if start else None,
-        older=start + PAGE if len(found) > PAGE else None,
+        older=start + PAGE if len(commits) > PAGE else None,
         ours=space.agents() if visit.may(ADMIN) else [],
         refused=refused,
     )
 
 
 def _briefing(space: Space, name: str) -> Briefing | None:
-    """None where the peer does not share it, or no grant lets it in."""
+    """The briefing; None if it is not shared or not granted."""
     with suppress(NotFound):
         return space.briefing_of(name)
     return None
@@ -390,9 +391,9 @@ def _merge(visit: Visit, posted: Posted) -> Response:
 
     def deed() -> str:
         into = first(posted, "into")
-        found = visit.site.space.merge(into, other, message=text_of(posted, "message"))
-        if isinstance(found, Conflicts):
+        result = visit.site.space.merge(into, other, message=text_of(posted, "message"))
+        if isinstance(result, Conflicts):
             return link("s", visit.site.name, "agents", into, "merges", other)
-        return link("s", visit.site.name, "commits", found.cid if isinstance(found, Merged) else found.head)
+        return link("s", visit.site.name, "commits", result.cid if isinstance(result, Merged) else result.head)
 
     return carry_out("merge", posted, deed, lambda refused: _of_agent(visit, refused))

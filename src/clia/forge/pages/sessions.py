@@ -1,7 +1,7 @@
-"""Sessions: all of them in a list, and one with everything that it was asked for, was given, and waits for.
+"""Session pages: the list, and one session with its timeline.
 
-Invariant: the timeline is what the journal records, event by event, also where an event cannot be read. A question to people is
-answered in the inbox, never here; what anything else waits for, an administrator may answer.
+Invariant: the timeline shows every event of the journal, including unreadable ones. Questions to people are answered in the inbox,
+never here; an administrator may answer other requests.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
 
 PAGE, EVENTS = 100, 200
-"""Sessions and events on a page."""
+"""Sessions and events per page."""
 _SOURCE_LINES = 3000
 _ANY_VALUE = raw_form(Rule(None))
 
 
 class Event(NamedTuple):
-    """One event of the journal; ``number`` is its place, ``body`` is there where it is of no kind that we know."""
+    """A journal event; ``number`` is its position, ``body`` is set for unknown kinds."""
 
     number: int
     kind: str
@@ -58,9 +58,9 @@ class Event(NamedTuple):
 
     @property
     def question(self) -> str:
-        """What was decided on, as far as it fits a line; "" where the decision does not say."""
-        asked = None if self.decision is None else asked_in(self.decision)
-        return "" if asked is None else asked.headline
+        """The question of a decision, on one line; "" if unknown."""
+        asked_request = None if self.decision is None else asked_in(self.decision)
+        return "" if asked_request is None else asked_request.headline
 
 
 class SourceLine(NamedTuple):
@@ -84,14 +84,14 @@ def routes() -> list[Route]:
 
 @page
 def _sessions(visit: Visit) -> Response:
-    """Live ones first, then the newest."""
+    """Live sessions first, then the newest."""
     status, agent = visit.query("status"), visit.query("agent")
     every = visit.site.space.sessions()
-    counts = {word: sum(each.status == word for each in every) for word in STATUSES}
-    agents = sorted({each.agent for each in every})
-    chosen = [each for each in every if status in ("", each.status) and agent in ("", each.agent)]
-    chosen.sort(key=lambda each: each.started_at, reverse=True)
-    chosen.sort(key=lambda each: not each.live)
+    counts = {word: sum(session.status == word for session in every) for word in STATUSES}
+    agents = sorted({session.agent for session in every})
+    chosen = [session for session in every if status in ("", session.status) and agent in ("", session.agent)]
+    chosen.sort(key=lambda session: session.started_at, reverse=True)
+    chosen.sort(key=lambda session: not session.live)
     part = window(len(chosen), visit.number("from", 0), PAGE)
     return show(
         visit,
@@ -115,8 +115,8 @@ def _found(visit: Visit) -> Session:
     agent, session = known_agent(visit, visit.param("agent")).name, visit.param("session")
     try:
         return visit.site.space.session(agent, session)
-    except InvalidInput:  # what no session can be called
-        raise NotFound(f"the agent {agent!r} has no such session", code="no-such-session", fields={"agent": agent}) from None
+    except InvalidInput:  # not a valid session id
+        raise NotFound(f"agent {agent!r} has no such session", code="no-such-session", fields={"agent": agent}) from None
 
 
 def _shown(visit: Visit, session: Session, refused: Refused | None = None) -> Response:
@@ -140,7 +140,7 @@ def _shown(visit: Visit, session: Session, refused: Refused | None = None) -> Re
 
 
 def _input(journal: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    """What the flow was started with; nothing where the journal does not say."""
+    """The input of the flow; empty if the journal does not have it."""
     start = journal[0] if journal else {}
     return (start["input"],) if isinstance(start, dict) and "input" in start else ()
 
@@ -150,13 +150,13 @@ def _events(space: Space, session: Session, journal: Sequence[Any], part: Window
 
 
 def _event(space: Space, session: Session, number: int, body: Any) -> Event:
-    """Rows come from a store that others may have written to: what is not as it should be is shown as it is."""
+    """An event from the journal; an invalid one is shown as it is."""
     kind = body.get("event") if isinstance(body, dict) else None
     if kind == RESUMED:
         with suppress(TypeError, KeyError):
-            made = resumed_from(body["resume"])
-            request = f"{session.id}.{made.call}"
-            return Event(number, RESUMED, made.at, made.by, {}, made, request, _decision(space, made.decision))
+            resumed = resumed_from(body["resume"])
+            request = f"{session.id}.{resumed.call}"
+            return Event(number, RESUMED, resumed.at, resumed.by, {}, resumed, request, _decision(space, resumed.decision))
     elif kind == STARTED:
         names = ("flow", "engine", "timezone", "on", "forked")
         facts = {name: body[name] for name in names if body.get(name) is not None}
@@ -173,36 +173,36 @@ def _text(value: Any) -> str | None:
 
 
 def _decision(space: Space, cid: str | None) -> AgentCommit | None:
-    """The commit of a decision; this clone may not have it."""
+    """The commit of a decision; None if it is not in this clone."""
     with suppress(NotFound):
         return None if cid is None else space.show(cid)
     return None
 
 
 def _source(space: Space, session: Session) -> tuple[list[SourceLine], int]:
-    """The flow as the session runs it, and how many lines are not shown; each line with what waits there."""
+    """The source lines of the flow with pending requests, and the number of lines not shown."""
     try:
         source = space.flow(session.flow_cid).source
-    except (NotFound, InvalidInput):  # it is built in, or a row names what no flow can be
+    except (NotFound, InvalidInput):  # built in, or an invalid id
         source = space.flow(session.flow).source if session.id.startswith(ASK) else ""
     lines = source.removesuffix("\n").split("\n") if source else []
     waiting = _by_line(session.pending)
     line = (session.failure or {}).get("line")
-    made = [
+    source_lines = [
         SourceLine(number, escaped(text[:2000]), waiting.get(number, ()), number == line)
         for number, text in enumerate(lines[:_SOURCE_LINES], 1)
     ]
-    return made, len(lines) - len(made)
+    return source_lines, len(lines) - len(source_lines)
 
 
 def _by_line(requests: Iterable[Request]) -> dict[int, list[Request]]:
-    found: dict[int, list[Request]] = {}
-    for each in requests:
-        found.setdefault(each.line, []).append(each)
-    return found
+    by_line: dict[int, list[Request]] = {}
+    for request in requests:
+        by_line.setdefault(request.line, []).append(request)
+    return by_line
 
 
-# What can be done
+# Actions
 
 
 @form(ADMIN)

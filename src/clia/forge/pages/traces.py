@@ -1,13 +1,7 @@
-"""Traces: what an agent said and saw, bound to its commits or still pending.
+"""Trace pages, and links to evidence commits and events.
 
-Invariant: a page has one window of entries, whatever the length of the trace; every window, hit and entry has an address of its
-own that works without scripts. Searching looks at all entries, not only at those on the page.
-
-
-What something rests on, for people: commits, and events in words.
-
-Invariant: a link leads to a page that there is. An event is told in words only where it is what it says; whatever else somebody
-wrote into a chain is a short id, with all of it at hand.
+Invariant: a page shows one window of entries, however long the trace is. Every window, match and entry has a URL that works without
+scripts. Search covers all entries. Evidence links only to existing pages; an unknown event is shown as a short id.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ _KEPT = ("q", "wrap", "unfold", "version")
 
 
 class Block(NamedTuple):
-    """The entries of one trace among others; ``start`` is the number of its first. No commit: they are pending."""
+    """The entries of one trace; ``start`` is the number of the first. Without a commit they are pending."""
 
     commit: str | None
     cid: str | None
@@ -55,7 +49,7 @@ class Block(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What a window has of a block; ``begins`` where that is its start."""
+    """The part of a block in a window; ``begins`` if it includes the block's start."""
 
     block: Block
     begins: bool
@@ -63,7 +57,7 @@ class Piece(NamedTuple):
 
 
 class Search(NamedTuple):
-    """What a person looks for, and where it is: ``current`` is an index in ``hits``."""
+    """A search and its matches; ``current`` is an index in ``hits``."""
 
     text: str
     hits: Sequence[int]
@@ -85,7 +79,7 @@ def routes() -> list[Route]:
 
 @page
 def _of_agent(visit: Visit) -> Response:
-    """What is pending, then the traces of its commits, the newest first."""
+    """Pending entries, then the traces of the commits, newest first."""
     agent = known_agent(visit, visit.param("agent"))
     blocks = list(_blocks(visit.site.space, agent.name))
     where = ("agents", agent.name, "trace")
@@ -113,21 +107,21 @@ def _of_commit(visit: Visit) -> Response:
 
 
 def _trace(visit: Visit, commit: AgentCommit) -> tuple[ConsoleTrace | None, str | None]:
-    """The trace of the commit, or one that was bound to it before."""
+    """The trace of a commit, or an earlier version of it."""
     space, version = visit.site.space, visit.query("version")
     if not version:
         return space.trace_for(commit.cid), space.trace_cid_for(commit.cid)
-    if version not in {each.trace for each in space.trace_history(commit.cid)}:
+    if version not in {entry.trace for entry in space.trace_history(commit.cid)}:
         raise NoSuchObject(f"{version!r} was never the trace of {commit.cid[:12]}", fields={"cid": version})
-    found = space.read(version)
-    if not isinstance(found, ConsoleTrace):
-        raise NoSuchObject(f"{version!r} is no trace", fields={"cid": version})
-    return found, version
+    document = space.read(version)
+    if not isinstance(document, ConsoleTrace):
+        raise NoSuchObject(f"{version!r} is not a trace", fields={"cid": version})
+    return document, version
 
 
 def _shown(visit: Visit, template: str, where: tuple[str, ...], blocks: Sequence[Block], **context: Any) -> Response:
-    """The window that the address asks for; ``part`` asks for its entries alone, to be put below others."""
-    count = sum(len(each.entries) for each in blocks)
+    """Render the requested window; with ``part`` only its entries, for htmx to append."""
+    count = sum(len(block.entries) for block in blocks)
     alone = visit.query("entry")
     if alone:
         return _one(visit, where, blocks, count)
@@ -145,18 +139,18 @@ def _shown(visit: Visit, template: str, where: tuple[str, ...], blocks: Sequence
         search=search,
         wrap=visit.query("wrap") != "0",
         unfold=visit.query("unfold") == "1",
-        headed=where[0] == "agents",  # else all of it is of one commit
+        headed=where[0] == "agents",  # else all entries belong to one commit
         here=lambda **change: _address(visit, where, **change),
         **context,
     )
 
 
 def _one(visit: Visit, where: tuple[str, ...], blocks: Sequence[Block], count: int) -> Response:
-    """One entry, all of it."""
+    """Render one complete entry."""
     number = visit.number("entry", count)
-    block = next((each for each in blocks if each.start <= number < each.start + len(each.entries)), None)
+    block = next((candidate for candidate in blocks if candidate.start <= number < candidate.start + len(candidate.entries)), None)
     if block is None:
-        raise NotFound(f"this trace has no entry {visit.query('entry')!r}", code="no-such-entry")
+        raise NotFound(f"the trace has no entry {visit.query('entry')!r}", code="no-such-entry")
     at = number - block.start
     views = traces.view(block.entries[at : at + 1], number, find=visit.query("q")[:_SOUGHT_MAX], whole=True)
     return show(
@@ -174,7 +168,7 @@ def _one(visit: Visit, where: tuple[str, ...], blocks: Sequence[Block], count: i
 
 def _search(visit: Visit, blocks: Sequence[Block]) -> Search:
     text = visit.query("q")[:_SOUGHT_MAX]
-    hits = traces.hits(chain.from_iterable(each.entries for each in blocks), text) if text.strip() else []
+    hits = traces.hits(chain.from_iterable(block.entries for block in blocks), text) if text.strip() else []
     if not hits:
         return Search(text, (), None, None, None)
     if visit.query("hit"):
@@ -187,13 +181,13 @@ def _search(visit: Visit, blocks: Sequence[Block]) -> Search:
 
 
 def _pieces(blocks: Sequence[Block], part: Window, text: str) -> list[Piece]:
-    made = []
+    pieces = []
     for block in blocks:
         first, last = max(part.first, block.start), min(part.last, block.start + len(block.entries))
         if first < last:
             entries = block.entries[first - block.start : last - block.start]
-            made.append(Piece(block, first == block.start, traces.view(entries, first, find=text)))
-    return made
+            pieces.append(Piece(block, first == block.start, traces.view(entries, first, find=text)))
+    return pieces
 
 
 def _kept(visit: Visit) -> dict[str, str]:
@@ -201,20 +195,20 @@ def _kept(visit: Visit) -> dict[str, str]:
 
 
 def _address(visit: Visit, where: tuple[str, ...], **change: str | int | None) -> str:
-    """The same trace as it is looked at now, but for what changes."""
+    """The URL of this page with changed parameters."""
     return link("s", visit.site.name, *where, **(_kept(visit) | change))
 
 
-_ID_MAX = 100  # characters of what should be an id
+_ID_MAX = 100  # maximum characters of an invalid id
 
 
 class Cited(NamedTuple):
-    """A commit that something rests on. ``words``: what it was, or its short id; ``page``: None where none tells more."""
+    """An evidence commit. ``words``: a description or the short id; ``page``: its URL, if there is one."""
 
     id: str
     words: str
     page: str | None
-    is_event: bool  # the words are words, and no id
+    is_event: bool  # ``words`` is a description, not an id
 
 
 def cited(visit: Visit, cids: Iterable[str]) -> list[Cited]:
@@ -223,19 +217,19 @@ def cited(visit: Visit, cids: Iterable[str]) -> list[Cited]:
 
 def _cited(visit: Visit, cid: str) -> Cited:
     whole, page = one_line(cid)[:_ID_MAX], None
-    with suppress(CliaError):  # this clone has it not, or it is no id at all
+    with suppress(CliaError):  # not in this clone, or not an id
         body = event_of(core_of(visit).objects.commit(cid))
         if body is None:
             page = link("s", visit.site.name, "commits", cid)
         else:
-            found = _session(visit, body) or _refusal(visit, body)
-            if found is not None:
-                return Cited(whole, *found, is_event=True)
+            event = _session(visit, body) or _refusal(visit, body)
+            if event is not None:
+                return Cited(whole, *event, is_event=True)
     return Cited(whole, short(whole), page, is_event=False)
 
 
 def _session(visit: Visit, body: Mapping[str, Any]) -> tuple[str, str | None] | None:
-    """The end of a session; where the store has lost it, its agent tells the most."""
+    """A session-ended event, linked to the session or, if the store lost it, to the agent."""
     agent, session, status = body.get("agent"), body.get("session"), body.get("status")
     if body.get("event") != "session-ended" or not (is_name(agent) and is_name(session)) or status not in STATUSES:
         return None

@@ -1,5 +1,5 @@
-"""What agents wrote, as HTML: pure functions from values to ``Markup``.
+"""Pure functions that render untrusted values as HTML.
 
-Invariant: every foreign character is escaped, and what cannot be seen is made visible; a tag, a class or an attribute is
-always ours. No inline style, no script, no address that an agent chose.
+Invariant: foreign text is escaped, and invisible characters are made visible. Tags, classes, attributes and URLs never come from
+foreign text. No inline styles or scripts.
 """

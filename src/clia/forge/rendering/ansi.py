@@ -1,8 +1,8 @@
-"""What a program printed on a terminal, as HTML or plain text.
+"""Terminal output as HTML or plain text.
 
-Invariant: each line shows what a terminal would have at last: colours and attributes, carriage returns, backspaces and erased
-ends are followed within the line; other sequences are dropped, incomplete ones shown. Colours become sixteen classes, so a
-page decides what they look like. The work is linear in the text, whatever it holds. A column is a character.
+Invariant: each line shows the final state of a terminal line: colours, attributes, carriage returns, backspaces and erasures within
+the line are applied; other sequences are dropped, incomplete ones shown. Colours become sixteen CSS classes. Time is linear in the
+length of the text. One character is one column.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-# Nothing here goes back over what it has read: a start that never ends stops at the next escape.
+# No backtracking: an unterminated sequence ends at the next escape.
 _TOKEN = re.compile(
     r"(?:\x1b\[|\x9b)(?P<codes>[0-?]*+)[ -/]*+(?P<command>[@-~])"
     r"|(?:\x1b[PX\]^_]|[\x90\x98\x9d-\x9f])[^\n\x07\x1b\x80-\x9f]*+(?:\x07|\x1b\\|\x9c)"  # titles, links, images
@@ -35,8 +35,8 @@ _SIXTEEN = (
     *((127, 127, 127), (255, 0, 0), (0, 255, 0), (255, 255, 0), (92, 92, 255), (255, 0, 255), (0, 255, 255), (255, 255, 255)),
 )
 _CUBE = (0, 95, 135, 175, 215, 255)
-_CODES_MAX = 256  # of one sequence; a terminal reads fewer, and long ones shall not fill the memory of past ones
-_COLOUR_VALUES = {"5": 1, "2": 3}  # how many numbers follow `38;5` and `38;2`
+_CODES_MAX = 256  # per sequence, to bound the cache
+_COLOUR_VALUES = {"5": 1, "2": 3}  # numbers after `38;5` and `38;2`
 
 
 class _Style(NamedTuple):
@@ -78,7 +78,7 @@ def to_html(text: str) -> Markup:
 
 
 def plain(text: str) -> str:
-    """What ``to_html`` shows, for search."""
+    """The text that ``to_html`` shows, for search."""
     if not _ACTING.search(text):
         return visible(text)
     if not _MOVING.search(text):
@@ -87,18 +87,18 @@ def plain(text: str) -> str:
 
 
 def lines(text: str) -> list[list[Run]]:
-    """The lines of a text, each in runs of one look; an empty line has none."""
-    made: list[list[Run]] = []
+    """The lines of a text, each as runs of one style."""
+    rows: list[list[Run]] = []
     style, look = _PLAIN, ""
-    for whole in text.split("\n"):  # no sequence goes beyond its line, but a colour does
-        each = whole.rstrip("\r")  # back to the start, and nothing written there
-        if not _ACTING.search(each):
-            made.append([Run(each, look)] if each else [])
+    for whole in text.split("\n"):  # sequences end with the line, but colours continue
+        text_line = whole.rstrip("\r")  # trailing carriage returns have no effect
+        if not _ACTING.search(text_line):
+            rows.append([Run(text_line, look)] if text_line else [])
             continue
         line, at = _Line(), 0
-        for token in _TOKEN.finditer(each):
+        for token in _TOKEN.finditer(text_line):
             if token.start() > at:
-                line.write(each[at : token.start()], look)
+                line.write(text_line[at : token.start()], look)
             at = token.end()
             codes, command = token.groups()
             if command == "m":
@@ -106,13 +106,13 @@ def lines(text: str) -> list[list[Run]]:
                 look = _classes(style)
             else:
                 line.act(command or token[0], codes)
-        line.write(each[at:], look)
-        made.append(line.runs())
-    return made
+        line.write(text_line[at:], look)
+        rows.append(line.runs())
+    return rows
 
 
 class _Line:
-    """One line of a terminal. Its cells are spread out only where something is written over."""
+    """One terminal line. It is split into cells only if something is overwritten."""
 
     def __init__(self) -> None:
         self._written: list[Run] = []  # in order, all of it at the end
@@ -141,16 +141,16 @@ class _Line:
         elif command == "K" and codes in ("", "0") and self._column is not None:
             self._erase(self._here())
         elif command == "K" and codes == "2":
-            # A terminal would stay in its column; who erases a line goes back to its start, before or after.
+            # A terminal keeps the column; programs that erase a line return to its start anyway.
             self._erase(0)
 
     def runs(self) -> list[Run]:
         if self._chars:
             self._spread()
-            self._written = [Run(*each) for each in zip(self._chars, self._looks, strict=True)]
+            self._written = [Run(*cell) for cell in zip(self._chars, self._looks, strict=True)]
         pieces = groupby(self._written, lambda run: run.classes)
-        made = [Run("".join([run.text for run in group]), look) for look, group in pieces]
-        return [run for run in made if run.text]
+        joined = [Run("".join([run.text for run in group]), look) for look, group in pieces]
+        return [run for run in joined if run.text]
 
     def _here(self) -> int:
         self._spread()
@@ -172,7 +172,7 @@ class _Line:
 def _changed(style: _Style, codes: str) -> _Style:
     """The style after ``ESC [ codes m``."""
     if codes.strip("0123456789:;"):
-        return style  # a private sequence that ends in m too
+        return style  # a private sequence that also ends in m
     fields = iter(codes.split(";"))
     for field in fields:
         number, *details = field.split(":")
@@ -189,17 +189,17 @@ def _changed(style: _Style, codes: str) -> _Style:
 
 
 def _asked(fields: Iterator[str]) -> Iterator[str]:
-    """The fields that belong to the colour that was just begun."""
+    """The parameters of an extended colour."""
     way = next(fields, "")
     yield way
     yield from islice(fields, _COLOUR_VALUES.get(way, 0))
 
 
 def _colour(details: Sequence[str]) -> int | None:
-    """One of the sixteen, from ``5 n`` or ``2 [space] r g b``; None where that is no colour."""
+    """One of sixteen colours, from ``5 n`` or ``2 [space] r g b``; None if invalid."""
     way, *values = details
     wanted = _COLOUR_VALUES.get(way, 0)
-    numbers = [_number(each) for each in values[-wanted:]]
+    numbers = [_number(value) for value in values[-wanted:]]
     if not wanted or len(numbers) != wanted or max(numbers) > 255:
         return None
     if way == "5":
@@ -227,7 +227,7 @@ def _nearest(red: int, green: int, blue: int) -> int:
 
 
 def _number(text: str) -> int:
-    """A number of a sequence: none is 0, and a long one is beyond all that mean something."""
+    """A number in a sequence: empty is 0, too long is out of range."""
     if not text:
         return 0
     return int(text) if text.isdecimal() and len(text) <= 3 else 1000
@@ -237,6 +237,6 @@ def _number(text: str) -> int:
 def _classes(style: _Style) -> str:
     fg, bg, *attributes = style
     if fg == bg:
-        fg = bg = None  # two colours may have the same nearest one, and nothing may hide
+        fg = bg = None  # keep text visible if both colours map to the same class
     colours = [f"ansi-{name}-{index}" for name, index in (("fg", fg), ("bg", bg)) if index is not None]
     return " ".join(colours + [f"ansi-{name}" for name, on in zip(("b", "i", "u", "inv"), attributes, strict=True) if on])

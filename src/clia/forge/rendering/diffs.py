@@ -1,7 +1,7 @@
 """A git patch as HTML, file by file.
 
-Invariant: lines are told apart by the counts of their hunk, never by what they say, so no content passes for a header. What is
-rendered is bounded, a file and in all; what is left out is counted. Numbers of added and deleted lines are always whole.
+Invariant: hunk headers determine where a hunk ends, so content cannot pass for a header. Output is bounded per file and in total,
+and omitted lines are counted. The numbers of added and deleted lines are always complete.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 FILE_LINES_MAX, LINES_MAX, FILES_MAX = 2000, 20_000, 1000
 FOLD_LINES = 400
 _CHARACTERS_MAX = 2000  # of a line
-_COMPARED_MAX = 200  # characters of a line whose changed words are looked for
-_COMPARISONS = 200_000  # pairs of words in a whole patch: they are what difflib's time goes with
-_SIMILAR = 0.4  # below, marking words would mark nearly all of them
+_COMPARED_MAX = 200  # maximum line length for word diffs
+_COMPARISONS = 200_000  # word pairs per patch, which determine difflib's run time
+_SIMILAR = 0.4  # below this ratio nearly all words would be marked
 _HUNK = re.compile(r"(@@ -([0-9]{1,9})(?:,([0-9]{1,9}))? \+([0-9]{1,9})(?:,([0-9]{1,9}))? @@) ?(.*)", re.DOTALL)
 _MODE = re.compile(r"(old|new|deleted file|new file) mode ([0-7]{6})")
 _ESCAPED = re.compile(r"\\([0-7]{3}|.)", re.DOTALL)
@@ -52,24 +52,24 @@ class Line(NamedTuple):
 
 class Hunk(NamedTuple):
     head: str
-    section: str  # what git found above it: a function, a heading
+    section: str  # git's section heading, such as a function name
     lines: list[Line]
 
 
 class FilePatch(NamedTuple):
     path: str
-    old_path: str | None  # where it was renamed or copied from
+    old_path: str | None  # source of a rename or copy
     status: str  # added, deleted, modified, renamed, copied
-    modes: tuple[str, str] | None  # where they differ
+    modes: tuple[str, str] | None  # if they differ
     binary: bool
     added: int
     deleted: int
     hunks: list[Hunk]
-    rest: int  # lines beyond those in the hunks
+    rest: int  # lines not in ``hunks``
 
 
 class FileView(NamedTuple):
-    """What a page shows of one file. The paths are foreign text."""
+    """A file of a patch for a page. Paths are foreign text."""
 
     path: str
     old_path: str | None
@@ -79,8 +79,8 @@ class FileView(NamedTuple):
     added: int
     deleted: int
     folded: bool
-    rest: int  # lines that are not in ``body``; it says so at its end
-    body: Markup  # a table; empty where there are no lines
+    rest: int  # lines not in ``body``
+    body: Markup  # a table, or empty
 
 
 class PatchView(NamedTuple):
@@ -93,32 +93,34 @@ class PatchView(NamedTuple):
 def view(patch: str) -> PatchView:
     files = parse(patch)
     left, comparing = LINES_MAX, _Comparing()
-    made = []
-    for each in files[:FILES_MAX]:
-        file = _cut(each, left)
+    views = []
+    for parsed in files[:FILES_MAX]:
+        file = _cut(parsed, left)
         lines = sum(len(hunk.lines) for hunk in file.hunks)
         left -= lines
         body = _table(file, comparing) if lines or file.rest else Markup("")
         old_path = None if file.old_path is None else one_line(file.old_path)
         shown = (one_line(file.path), old_path, file.status, file.modes, file.binary, file.added, file.deleted)
-        made.append(FileView(*shown, lines + file.rest > FOLD_LINES, file.rest, body))
-    return PatchView(made, max(0, len(files) - FILES_MAX), sum(each.added for each in files), sum(each.deleted for each in files))
+        views.append(FileView(*shown, lines + file.rest > FOLD_LINES, file.rest, body))
+    return PatchView(
+        views, max(0, len(files) - FILES_MAX), sum(parsed.added for parsed in files), sum(parsed.deleted for parsed in files)
+    )
 
 
 def _cut(file: FilePatch, left: int) -> FilePatch:
     """The first ``left`` lines of a file."""
     hunks, rest = [], file.rest
     for hunk in file.hunks:
-        kept = hunk.lines[:left]
-        if kept:
-            hunks.append(hunk._replace(lines=kept))
-        rest += len(hunk.lines) - len(kept)
-        left -= len(kept)
+        lines = hunk.lines[:left]
+        if lines:
+            hunks.append(hunk._replace(lines=lines))
+        rest += len(hunk.lines) - len(lines)
+        left -= len(lines)
     return file._replace(hunks=hunks, rest=rest)
 
 
 def parse(patch: str) -> list[FilePatch]:
-    """The files of a patch as ``git diff`` writes it; of each file the first lines, the others counted."""
+    """Parse the output of ``git diff``; keeps the first lines of each file and counts the others."""
     lines = patch.split("\n")
     files, at = [], 0
     while at < len(lines):
@@ -135,7 +137,7 @@ def parse(patch: str) -> list[FilePatch]:
 
 
 class _Reading:
-    """The hunks of one file, read from ``at`` on."""
+    """Reads the hunks of one file, starting at ``at``."""
 
     def __init__(self, lines: Sequence[str], at: int) -> None:
         self.at = at
@@ -157,13 +159,13 @@ class _Reading:
             if sign not in _CLASSES or (sign != "\\" and old >= old_end and new >= new_end):
                 return
             self.at += 1
-            made = Line(sign, old if sign in "- " else None, new if sign in "+ " else None, line[1:])
+            parsed = Line(sign, old if sign in "- " else None, new if sign in "+ " else None, line[1:])
             old, new = old + (sign in "- "), new + (sign in "+ ")
             self.added += sign == "+"
             self.deleted += sign == "-"
             if self._kept < FILE_LINES_MAX:
                 self._kept += 1
-                yield made
+                yield parsed
             else:
                 self.rest += 1
 
@@ -186,22 +188,22 @@ def _file(head: Sequence[str], reading: _Reading) -> FilePatch:
 
 
 def _inside(path: str | None) -> str | None:
-    """A path without git's ``a/`` or ``b/``; None for the file that is not there."""
+    """A path without git's ``a/`` or ``b/``; None for ``/dev/null``."""
     return None if path in (None, "/dev/null") else path[2:]
 
 
 def _named(head: str) -> str:
-    """The path of ``diff --git a/X b/X``: where both are the same, one is half of the line."""
+    """The path in ``diff --git a/X b/X``: half of the line if both are equal."""
     both = head.removeprefix("diff --git ")
     return _path(both[: len(both) // 2])[2:]
 
 
 def _path(text: str) -> str:
-    """A path as git writes it: in quotes and with escapes where it has odd characters, with a tab after it where it has blanks."""
+    """Unquote a path: git quotes special characters and adds a tab after a path with spaces."""
     text = text.removesuffix("\t")
     if not text.startswith('"'):
         return text
-    # Bytes as characters of the same number, then read as the UTF-8 that they are.
+    # Escapes are bytes: collect them as Latin-1, then decode as UTF-8.
     quoted = text[1:].removesuffix('"').encode("utf-8", "replace").decode("latin-1")
     return _ESCAPED.sub(_unescaped, quoted).encode("latin-1").decode("utf-8", "replace")
 
@@ -221,8 +223,8 @@ def _table(file: FilePatch, comparing: _Comparing) -> Markup:
         parts += [_row(line, spots.get(index, ())) for index, line in enumerate(hunk.lines)]
         parts.append(Markup("</tbody>"))
     if file.rest:
-        said = f"{file.rest:,} more {'line' if file.rest == 1 else 'lines'}, not shown"
-        parts.append(Markup('<tbody><tr class="rest"><td colspan="4">{}</td></tr></tbody>').format(said))
+        note = f"{file.rest:,} more {'line' if file.rest == 1 else 'lines'}, not shown"
+        parts.append(Markup('<tbody><tr class="rest"><td colspan="4">{}</td></tr></tbody>').format(note))
     return Markup("").join([*parts, Markup("</table>")])
 
 
@@ -239,26 +241,26 @@ def _code(text: str, spots: Sequence[Spot]) -> Markup:
 
 
 class _Comparing:
-    """Finds the words that changed between two lines, as long as its budget lasts."""
+    """Finds changed words between two lines, within a budget."""
 
     def __init__(self) -> None:
         self._left = _COMPARISONS
 
     def spots(self, lines: Sequence[Line]) -> dict[int, list[Spot]]:
-        """For each line, by its place, that has a counterpart: where its own words are."""
-        made: dict[int, list[Spot]] = {}
+        """The changed spots by line index, for lines with a counterpart."""
+        by_line: dict[int, list[Spot]] = {}
         for old, new in _pairs(lines):
             one, other = lines[old].text, lines[new].text
             if max(len(one), len(other)) <= _COMPARED_MAX and self._left > 0:
-                made[old], made[new] = self._compared(_WORDS.findall(one), _WORDS.findall(other))
-        return made
+                by_line[old], by_line[new] = self._compared(_WORDS.findall(one), _WORDS.findall(other))
+        return by_line
 
     def _compared(self, old: Sequence[str], new: Sequence[str]) -> tuple[list[Spot], list[Spot]]:
         self._left -= len(old) * len(new)
         matcher = SequenceMatcher(None, old, new, autojunk=False)
         if matcher.ratio() < _SIMILAR:
             return [], []
-        changes = [each for each in matcher.get_opcodes() if each[0] != "equal"]
+        changes = [opcode for opcode in matcher.get_opcodes() if opcode[0] != "equal"]
         return (
             _places(old, [(start, end) for _, start, end, _, _ in changes]),
             _places(new, [(start, end) for _, _, _, start, end in changes]),
@@ -266,7 +268,7 @@ class _Comparing:
 
 
 def _pairs(lines: Sequence[Line]) -> Iterator[tuple[int, int]]:
-    """Deleted lines and the added ones that follow them, one to one."""
+    """Pair deleted lines with the added ones that follow."""
     deleted: list[int] = []
     taken = 0
     for index, line in enumerate(lines):

@@ -1,8 +1,8 @@
-"""An answer as a browser posts it, and the value it stands for.
+"""Convert between posted form data and answer values.
 
-Invariant: ``value_from(form, as_posted(form, value))`` is the value, for every value that the rule takes and the form has a
-place for; ``as_posted`` refuses the others. A field that cannot be read is named with the reason, all of them at once, and
-nothing is guessed. What the rule says of the whole answer is for ``Space.check_answer`` to tell.
+Invariant: ``value_from(form, as_posted(form, value)) == value`` for every valid value that the form can express; ``as_posted``
+rejects the others. All unreadable fields are reported at once with reasons, and nothing is guessed. ``Space.check_answer``
+validates the complete answer.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     Posted = dict[str, list[str]]
 
 GIVEN = "on"
-"""What the box of a group that may be left out posts."""
+"""The posted value of the checkbox of an optional group."""
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[-+]?\d{1,18}", re.ASCII)
 _UNPOSTED = re.compile("[\r\0\ud800-\udfff]")
 _MAX_PROBLEM = 300
 _ABSENT = object()
-"""Nothing was given."""
+"""No value."""
 
 
 class _Unreadable(Exception):
-    """Why a field has no value; never leaves this module."""
+    """Why a field is invalid; internal."""
 
 
-# Out of a form
+# From a form
 
 
 def value_from(form: Form, data: Data) -> Any:
-    """The value that was posted; ``InvalidAnswer`` names the first field that has none, and has the reasons of all."""
+    """The posted value; raises ``InvalidAnswer`` with the reasons of all invalid fields."""
     if form.kind == "raw":
         return _from_raw(form, data)
     problems: dict[str, str] = {}
@@ -68,14 +68,14 @@ def _read(field: Field, data: Data, problems: dict[str, str], labels: dict[str, 
     if field.kind == "group":
         if not field.required and not _is_given(field, data):
             return _ABSENT
-        found = {each.key: _read(each, data, problems, labels) for each in field.fields}
-        return {key: value for key, value in found.items() if value is not _ABSENT}
+        values = {member.key: _read(member, data, problems, labels) for member in field.fields}
+        return {key: value for key, value in values.items() if value is not _ABSENT}
     try:
         value = _value(field, data)
         if value is not _ABSENT:
             _check(field, value)
         elif field.required:
-            raise _Unreadable("it is required")
+            raise _Unreadable("required")
     except _Unreadable as err:
         problems[field.name], labels[field.name] = str(err), field.label
         return _ABSENT
@@ -83,14 +83,14 @@ def _read(field: Field, data: Data, problems: dict[str, str], labels: dict[str, 
 
 
 def _is_given(field: Field, data: Data) -> bool:
-    """Whether a person did anything in a field, or in a part of it."""
+    """Whether a field or one of its members was filled in."""
     if field.kind == "group":
-        return GIVEN in data.get(field.name, ()) or any(_is_given(each, data) for each in field.fields)
+        return GIVEN in data.get(field.name, ()) or any(_is_given(member, data) for member in field.fields)
     return field.kind != "const" and any(data.get(field.name, ()))
 
 
 def _check(field: Field, value: Any) -> None:
-    """What the rule says of this field alone, so that the reason stands beside it."""
+    """Validate one field against its schema, so that the reason is shown next to it."""
     try:
         check_answer(Rule(field.schema), "", "", value, check_in_subprocess)
     except InvalidAnswer as err:
@@ -105,10 +105,10 @@ def _value(field: Field, data: Data) -> Any:
     if text is None:
         return _ABSENT
     if field.kind == "checkboxes":
-        ticked = [_option(field.options, each) for each in data[field.name] if each]
+        ticked = [_option(field.options, item) for item in data[field.name] if item]
         return ticked if ticked or field.required else _ABSENT
     if field.kind == "lines":
-        lines = [each for each in text.split("\n") if each]
+        lines = [item for item in text.split("\n") if item]
         return lines if lines or field.required else _ABSENT
     if field.kind == "checkbox":
         return _truth(text or "false")
@@ -122,85 +122,85 @@ def _value(field: Field, data: Data) -> Any:
 
 
 def _last(data: Data, name: str) -> str | None:
-    """The last text of a name (a box comes after its marker), with the line breaks that it had before a browser sent it."""
-    found = data.get(name, ())
-    return found[-1].replace("\r\n", "\n").replace("\r", "\n") if found else None
+    """The last text of a name (a checkbox follows its hidden marker), with normalized line breaks."""
+    texts = data.get(name, ())
+    return texts[-1].replace("\r\n", "\n").replace("\r", "\n") if texts else None
 
 
 def _option(options: Sequence[Choice], text: str) -> Any:
-    for each in options:
-        if each.text == text:
-            return each.value
-    raise _Unreadable("choose one of those listed")
+    for option in options:
+        if option.text == text:
+            return option.value
+    raise _Unreadable("choose one of the options")
 
 
 def _truth(text: str) -> bool:
     if text not in ("true", "false"):
-        raise _Unreadable("it must be true or false")
+        raise _Unreadable("must be true or false")
     return text == "true"
 
 
 def _number(text: str, *, whole: bool) -> float:
     word = text.strip()
     if _WHOLE.fullmatch(word):
-        found: float = int(word)
+        value: float = int(word)
     else:
-        found = float(word) if _NUMBER.fullmatch(word) else math.nan
-        if not math.isfinite(found) or (whole and not found.is_integer()):
-            raise _Unreadable(f"{word[:40]!r} is no {'whole number' if whole else 'number'}")
-        found = int(found) if whole else found
-    if isinstance(found, int) and abs(found) > LARGEST:
-        raise _Unreadable("it is a whole number beyond 2**53 - 1, which JSON does not carry exactly")
-    return found
+        value = float(word) if _NUMBER.fullmatch(word) else math.nan
+        if not math.isfinite(value) or (whole and not value.is_integer()):
+            raise _Unreadable(f"{word[:40]!r} is not {'a whole number' if whole else 'a number'}")
+        value = int(value) if whole else value
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise _Unreadable("whole numbers beyond 2**53 - 1 are not exact in JSON")
+    return value
 
 
-# JSON that a person typed
+# JSON input
 
 
 def _from_raw(form: Form, data: Data) -> Any:
     text = _last(data, ROOT) or ""
     if form.as_text and any(data.get(AS_TEXT, ())):
         return text
-    hints = ["tick the box that takes it as text, or put the text in quotes"] if form.as_text else ["a text needs its quotes"]
+    hints = ["put text in quotes, or tick the box to treat it as text"] if form.as_text else ["put text in quotes"]
     if not text.strip():
-        raise _refused("it is required", {ROOT: "it is required"}, hints[:0])
+        raise _refused("required", {ROOT: "required"}, hints[:0])
     try:
         return json.loads(text, parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_object)
     except json.JSONDecodeError as err:
         problem = f"not JSON: {err.msg} (line {err.lineno}, column {err.colno})"
         raise _refused(problem, {ROOT: problem}, hints, line=err.lineno, column=err.colno) from None
     except RecursionError:
-        problem = "it is nested too deeply"
-    except (_Unreadable, ValueError) as err:  # Python refuses numbers of many thousand digits
+        problem = "nested too deeply"
+    except (_Unreadable, ValueError) as err:  # Python rejects numbers with thousands of digits
         problem = str(err)
     raise _refused(problem, {ROOT: problem})
 
 
 def _no_number(word: str) -> Any:
-    raise _Unreadable(f"{word} is no number of JSON")
+    raise _Unreadable(f"{word} is not a JSON number")
 
 
 def _finite(text: str) -> float:
-    found = float(text)
-    return found if math.isfinite(found) else _no_number(text[:40])
+    number = float(text)
+    return number if math.isfinite(number) else _no_number(text[:40])
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in made:
-            raise _Unreadable(f"the key {key[:40]!r} stands twice in one object")
-        made[key] = value
-    return made
+        if key in members:
+            raise _Unreadable(f"duplicate key {key[:40]!r}")
+        members[key] = value
+    return members
 
 
-# Into a form
+# To a form
 
 
 def initial(form: Form) -> Posted:
-    """What a form shows at first: the defaults that have a place in it.
+    """The initial input: the defaults that the form can express.
 
-    In a group that may be left out there are none of its parts': they would bring the group into the answer.
+    Members of an optional group have none, because they would add the group to the answer.
     """
     posted: Posted = {}
     if form.root is not None:
@@ -215,21 +215,21 @@ def initial(form: Form) -> Posted:
 
 def _fill_in(field: Field, posted: Posted) -> None:
     if field.default:
-        made: Posted = {}
+        values: Posted = {}
         try:
-            _post(field, field.default[0], made)
+            _post(field, field.default[0], values)
         except _Unreadable:
-            pass  # an author's slip: the person starts with an empty field
+            pass  # invalid default: start with an empty field
         else:
-            posted.update(made)
+            posted.update(values)
             return
     if field.required:
-        for each in field.fields:
-            _fill_in(each, posted)
+        for member in field.fields:
+            _fill_in(member, posted)
 
 
 def as_posted(form: Form, value: Any) -> Posted:
-    """What a browser would post for a value; ``InvalidAnswer`` where the form has no place for it."""
+    """The form data for a value; raises ``InvalidAnswer`` if the form cannot express it."""
     posted: Posted = {}
     try:
         if form.kind == "raw":
@@ -239,7 +239,9 @@ def as_posted(form: Form, value: Any) -> Posted:
         else:
             _post(form.root, value, posted)
     except _Unreadable as err:
-        raise InvalidAnswer(f"the form has no place for it: {err}", hints=["give it as JSON"], fields={"field": ROOT}) from None
+        raise InvalidAnswer(
+            f"the form cannot express the value: {err}", hints=["answer with JSON"], fields={"field": ROOT}
+        ) from None
     return posted
 
 
@@ -254,36 +256,36 @@ def _post(field: Field, value: Any, posted: Posted) -> None:
         _expect(isinstance(value, bool), field, "is neither true nor false")
         posted[field.name] = [*([""] if field.kind == "checkbox" else []), json_text(value)]
     elif field.kind in ("integer", "number"):
-        _expect(_is_posted_number(value, whole=field.kind == "integer"), field, "is no number that JSON carries exactly")
+        _expect(_is_posted_number(value, whole=field.kind == "integer"), field, "is not an exact JSON number")
         posted[field.name] = [json_text(value)]
     elif field.kind in ("checkboxes", "lines"):
         _post_list(field, value, posted)
     else:
-        _expect(isinstance(value, str) and not _UNPOSTED.search(value), field, "is no text that a browser posts unchanged")
-        _expect(value != "" or field.blank, field, "is empty, which would leave it out")
+        _expect(isinstance(value, str) and not _UNPOSTED.search(value), field, "is not a text that browsers post unchanged")
+        _expect(value != "" or field.blank, field, "is empty, which means missing")
         posted[field.name] = [value]
 
 
 def _post_group(field: Field, value: Any, posted: Posted) -> None:
-    _expect(isinstance(value, dict), field, "is no object")
-    _expect(value.keys() <= {each.key for each in field.fields}, field, "has a key without a field")
+    _expect(isinstance(value, dict), field, "is not an object")
+    _expect(value.keys() <= {member.key for member in field.fields}, field, "has a key without a field")
     if not field.required:
         posted[field.name] = [GIVEN]
-    for each in field.fields:
-        if each.key in value:
-            _post(each, value[each.key], posted)
+    for member in field.fields:
+        if member.key in value:
+            _post(member, value[member.key], posted)
         else:
-            _expect(not each.required, each, "is missing")
+            _expect(not member.required, member, "is missing")
 
 
 def _post_list(field: Field, value: Any, posted: Posted) -> None:
-    _expect(isinstance(value, list), field, "is no list")
-    _expect(bool(value) or field.required, field, "is empty, which would leave it out")
+    _expect(isinstance(value, list), field, "is not a list")
+    _expect(bool(value) or field.required, field, "is empty, which means missing")
     if field.kind == "checkboxes":
-        posted[field.name] = ["", *(_text_of(field.options, each) for each in value)]
+        posted[field.name] = ["", *(_text_of(field.options, item) for item in value)]
         return
-    fit = all(isinstance(each, str) and each and "\n" not in each and not _UNPOSTED.search(each) for each in value)
-    _expect(fit, field, "has an entry that is no line")
+    fit = all(isinstance(item, str) and item and "\n" not in item and not _UNPOSTED.search(item) for item in value)
+    _expect(fit, field, "has an item that is not a single line")
     posted[field.name] = ["\n".join(value)]
 
 
@@ -299,10 +301,10 @@ def _expect(holds: bool, field: Field, problem: str) -> None:
 
 
 def _text_of(options: Sequence[Choice], value: Any) -> str:
-    for each in options:
+    for option in options:
         try:
-            check_answer(Rule({"enum": [each.value]}), "", "", value)
+            check_answer(Rule({"enum": [option.value]}), "", "", value)
         except InvalidAnswer:
             continue
-        return each.text
-    raise _Unreadable(f"{json_text(value)[:40]} is not listed")
+        return option.text
+    raise _Unreadable(f"{json_text(value)[:40]} is not an option")

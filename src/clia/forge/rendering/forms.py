@@ -1,9 +1,8 @@
-"""The form that a person answers a request with, made from the request's rule.
+"""Forms for answers, derived from the rule of a request.
 
-Invariant: whatever a form says of an answer (needed, at least, one of) the rule says too; a rule that a form cannot tell
-exactly gets a place for JSON instead. Some answers that the rule takes may have no place in the fields, such as a list with a
-line break in a text: ``raw_form`` takes each of them. To make a form no pattern of a rule is ever run, since a flow may ask
-with one that takes for ever.
+Invariant: every constraint of a form follows from the rule; a rule that a form cannot express exactly becomes a JSON field.
+Fields may not cover every valid answer, such as list items with line breaks, but ``raw_form`` does. Building a form never runs a
+regular expression of the rule, because it may not terminate.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
     ]
 
 ROOT = "v"
-"""The name under which an answer is posted; the parts of one are below it: ``v.title``."""
+"""The form field of an answer; its members are below it: ``v.title``."""
 AS_TEXT = "v.as_text"
 MAX_FIELDS, MAX_OPTIONS = 100, 200
-"""Beyond that nobody fills in a form."""
+"""With more fields, a JSON field is used instead."""
 _MAX_NESTING = 3
 _SHORT = 200
-"""Characters that fit on a line."""
+"""Maximum characters of a one-line input."""
 
 _REMARKS = frozenset({"title", "description", "default", "examples", "$comment", "$schema", "deprecated", "readOnly", "writeOnly"})
 _TEXTS = frozenset({"minLength", "maxLength", "pattern", "format"})
@@ -68,7 +67,7 @@ _HTML_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 class Choice(NamedTuple):
-    """One value to choose: as people read it, as JSON (what is posted), and itself."""
+    """A choice: its label, its JSON (which is posted) and its value."""
 
     label: str
     text: str
@@ -76,35 +75,35 @@ class Choice(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One value of a form, or a group of them."""
+    """A form field or a group of fields."""
 
-    name: str  # as it is posted
-    key: str  # in the object that holds it
+    name: str  # form field name
+    key: str  # key in the parent object
     label: str
     schema: Schema
-    required: bool  # by what holds it
-    always: bool = True  # whether what holds it is part of every answer
+    required: bool  # by the parent
+    always: bool = True  # whether the parent is always present
     kind: Kind = "text"
-    must: bool = False  # whether no answer can leave it empty, so that a browser may insist
-    blank: bool = False  # whether nothing typed is the empty text, instead of nothing given
+    must: bool = False  # whether the browser may require it
+    blank: bool = False  # whether empty input means "" instead of missing
     description: str = ""
     notes: tuple[str, ...] = ()
-    attributes: tuple[tuple[str, str], ...] = ()  # limits that a browser can hold
+    attributes: tuple[tuple[str, str], ...] = ()  # HTML constraints
     options: tuple[Choice, ...] = ()
     fields: tuple[Field, ...] = ()
-    default: tuple[Any, ...] = ()  # none, or one
+    default: tuple[Any, ...] = ()  # zero or one
 
     @property
     def mark(self) -> str:
-        """What a person is told beside the label."""
+        """The note next to the label."""
         if self.must:
             return "required"
         if self.blank:
             return "" if "pattern" in self.schema else "may be empty"
-        return "required with the others here" if self.required and not self.always and self.kind not in ("const", "group") else ""
+        return "required within this group" if self.required and not self.always and self.kind not in ("const", "group") else ""
 
     def control(self, text: str) -> str:
-        """What can show a text: a browser drops, or judges others by, one that is none of a special control's values."""
+        """The control for a text: browsers drop texts that are invalid for a special control."""
         if self.kind in ("textarea", "lines") or "\n" in text or "\r" in text:
             return "textarea"
         if self.kind in ("integer", "number"):
@@ -115,23 +114,23 @@ class Field(NamedTuple):
 
 
 class Form(NamedTuple):
-    """How an answer is given: one of ``choices``, ``fields``, or ``raw`` JSON."""
+    """A form: ``choices``, ``fields`` or ``raw`` JSON."""
 
     kind: Literal["choices", "fields", "raw"]
     label: str = "Answer"
     description: str = ""
     choices: tuple[Choice, ...] = ()
-    root: Field | None = None  # of fields: a group, or the one value
-    as_text: bool = False  # whether what is typed may be taken as it is, without being JSON
+    root: Field | None = None  # for fields: a group or a single field
+    as_text: bool = False  # whether plain text is accepted instead of JSON
     default: tuple[Any, ...] = ()
 
 
 class _NoForm(Exception):
-    """A schema that fields cannot tell exactly; never leaves this module."""
+    """A schema that fields cannot express; internal."""
 
 
 def form_of(rule: Rule) -> Form:
-    """The form for a rule; a place for JSON when in doubt."""
+    """The form for a rule; a JSON field when in doubt."""
     schema, plain = rule.schema, raw_form(rule)
     if not isinstance(schema, dict) or is_large(schema) or schema_problem(schema) is not None:
         return plain
@@ -146,7 +145,7 @@ def form_of(rule: Rule) -> Form:
 
 
 def raw_form(rule: Rule) -> Form:
-    """A place for JSON: takes every answer that a rule takes."""
+    """A JSON field, which accepts every valid answer."""
     schema = rule.schema if isinstance(rule.schema, dict) else {}
     any_value = rule.schema is None or rule.schema is True or (isinstance(rule.schema, dict) and schema.keys() <= _REMARKS)
     title, description = schema.get("title"), schema.get("description")
@@ -171,17 +170,17 @@ def _count(field: Field) -> int:
 
 
 def _options(schema: Schema, listed: Sequence[Any]) -> tuple[Choice, ...]:
-    """What is listed, as far as the rest of the schema takes it; as JSON where two would read alike, or one would not be seen."""
+    """The enum values that the rest of the schema allows; labelled with JSON if labels would be equal or invisible."""
     if not schema.keys() <= _BESIDE_OPTIONS:
         raise _NoForm
     if len(listed) > MAX_OPTIONS:
-        raise _NoForm  # nobody chooses from so many, and each is looked at
-    kept = {json_text(each): each for each in listed if _takes(schema, each)}
-    if not kept:
+        raise _NoForm  # too many to choose from or validate
+    values = {json_text(value): value for value in listed if _takes(schema, value)}
+    if not values:
         raise _NoForm
-    words = [each if isinstance(each, str) else text for text, each in kept.items()]
-    clear = len(set(words)) == len(words) and all(each and each.strip() == each for each in words)
-    return tuple(Choice(word if clear else text, text, each) for word, (text, each) in zip(words, kept.items(), strict=True))
+    words = [value if isinstance(value, str) else text for text, value in values.items()]
+    clear = len(set(words)) == len(words) and all(value and value.strip() == value for value in words)
+    return tuple(Choice(word if clear else text, text, value) for word, (text, value) in zip(words, values.items(), strict=True))
 
 
 def _takes(schema: Schema, value: Any) -> bool:
@@ -196,7 +195,7 @@ def _takes(schema: Schema, value: Any) -> bool:
 
 
 def _field(schema: Any, bare: Field) -> Field:
-    if not isinstance(schema, dict):  # true and false are schemas too
+    if not isinstance(schema, dict):  # true and false are valid schemas
         raise _NoForm
     default = (schema["default"],) if "default" in schema else ()
     bare = bare._replace(description=schema.get("description", ""), default=default)
@@ -210,8 +209,8 @@ def _field(schema: Any, bare: Field) -> Field:
     if kind in ("integer", "number"):
         return _number(schema, bare, whole=kind == "integer")
     if kind == "boolean":
-        # A box that is not ticked says no: right only where the author has said what no answer means.
-        ticked = not bare.required and bare.always and any(isinstance(each, bool) for each in bare.default)
+        # An unticked checkbox means false, so use one only if the schema has a default.
+        ticked = not bare.required and bare.always and any(isinstance(item, bool) for item in bare.default)
         return bare._replace(kind="checkbox" if ticked else "boolean", must=_needed(bare))
     if kind == "array":
         return _list(schema, bare)
@@ -236,16 +235,16 @@ def _text(schema: Schema, bare: Field) -> Field:
     short = form is not None or (most <= _SHORT if most is not None else pattern is not None)
     blank = bare.required and form is None and least == 0
     notes = [_between(least, most, "character"), f"must match {pattern}" if pattern is not None else ""]
-    made = bare._replace(blank=blank, must=_needed(bare) and not blank)
+    field = bare._replace(blank=blank, must=_needed(bare) and not blank)
     if form == "date" and pattern is None and least <= len("2000-01-01") and (most is None or most >= len("2000-01-01")):
-        return made._replace(kind="date")
+        return field._replace(kind="date")
     attributes = [("minlength", str(least))] if least else []
     if most is not None and 0 < most <= LARGEST:
-        # A browser counts halves of surrogate pairs, a schema counts characters.
+        # Browsers count UTF-16 units, schemas count characters.
         attributes.append(("maxlength", str(2 * int(most))))
     if form in ("email", "idn-email"):
-        attributes.append(("inputmode", "email"))  # type=email would turn an international domain into another text
-    return made._replace(
+        attributes.append(("inputmode", "email"))  # type=email would rewrite international domains
+    return field._replace(
         kind="url" if form == "uri" else "text" if short else "textarea",
         notes=tuple(filter(None, [f"format: {form}" if form else "", *notes])),
         attributes=tuple(attributes),
@@ -267,13 +266,13 @@ def _number(schema: Schema, bare: Field, *, whole: bool) -> Field:
     return bare._replace(
         kind="integer" if whole else "number",
         must=_needed(bare),
-        notes=tuple(f"{said} {json_text(schema[key])}" for key, said in words.items() if key in schema),
+        notes=tuple(f"{note} {json_text(schema[key])}" for key, note in words.items() if key in schema),
         attributes=tuple((name, limit) for name, limit in limits if limit),
     )
 
 
 def _bounds(schema: Schema, step: int | None) -> tuple[float | Fraction | None, float | Fraction | None]:
-    """The least and the greatest that a browser may take; with steps they lie on one, since it counts the steps from there."""
+    """Minimum and maximum for the browser, aligned to the step, which the browser counts from the minimum."""
     least, above = schema.get("minimum"), schema.get("exclusiveMinimum")
     most, below = schema.get("maximum"), schema.get("exclusiveMaximum")
     if step is None:
@@ -283,8 +282,8 @@ def _bounds(schema: Schema, step: int | None) -> tuple[float | Fraction | None, 
         lows += [None if above is None else step * (math.floor(Fraction(above) / step) + 1)]
         highs = [None if most is None else step * math.floor(Fraction(most) / step)]
         highs += [None if below is None else step * (math.ceil(Fraction(below) / step) - 1)]
-    low = max((each for each in lows if each is not None), default=None)
-    return low, min((each for each in highs if each is not None), default=None)
+    low = max((bound for bound in lows if bound is not None), default=None)
+    return low, min((bound for bound in highs if bound is not None), default=None)
 
 
 def _limit(bound: Any) -> str:
@@ -309,18 +308,18 @@ def _list(schema: Schema, bare: Field) -> Field:
     if not isinstance(items, dict):
         raise _NoForm
     least, most = int(schema.get("minItems", 0)), schema.get("maxItems")
-    notes = [_between(least, most, "entry"), "no entry twice" if schema.get("uniqueItems") else ""]
-    made = bare._replace(must=_needed(bare) and least > 0)
+    notes = [_between(least, most, "entry"), "no duplicates" if schema.get("uniqueItems") else ""]
+    field = bare._replace(must=_needed(bare) and least > 0)
     if "const" in items or "enum" in items:
         options = _options(items, (items["const"],) if "const" in items else items["enum"])
-        if least > len(options):  # a box can be ticked once only
+        if least > len(options):  # checkboxes cannot repeat
             raise _NoForm
-        return made._replace(kind="checkboxes", options=options, notes=tuple(filter(None, notes[:1])))
+        return field._replace(kind="checkboxes", options=options, notes=tuple(filter(None, notes[:1])))
     if items.get("type") != "string" or not items.keys() <= _REMARKS | {"type"} | _TEXTS:
         raise _NoForm
-    each = _text(items, Field("", "", "", items, required=False))
-    said = [f"each: {note}" for note in each.notes]
-    return made._replace(kind="lines", notes=("one on each line", *filter(None, notes), *said))
+    item = _text(items, Field("", "", "", items, required=False))
+    item_notes = [f"each: {note}" for note in item.notes]
+    return field._replace(kind="lines", notes=("one per line", *filter(None, notes), *item_notes))
 
 
 def _group(schema: Schema, bare: Field) -> Field:
@@ -328,7 +327,7 @@ def _group(schema: Schema, bare: Field) -> Field:
     other = schema.get("additionalProperties", True)
     if not parts or not parts.keys() >= set(required) or not isinstance(other, bool) or bare.name.count(".") > _MAX_NESTING:
         raise _NoForm
-    made = [
+    members = [
         Field(
             f"{bare.name}.{_name(key)}",
             key,
@@ -339,11 +338,11 @@ def _group(schema: Schema, bare: Field) -> Field:
         )
         for key, part in parts.items()
     ]
-    return bare._replace(kind="group", fields=tuple(map(_field, parts.values(), made)))
+    return bare._replace(kind="group", fields=tuple(map(_field, parts.values(), members)))
 
 
 def _name(key: str) -> str:
-    """A key as part of a name that holds no dot of its own, and that a browser posts unchanged."""
+    """A key escaped for a field name: without dots, and unchanged by browsers."""
     return quote(key, safe="", errors="surrogatepass").replace(".", "%2E")
 
 
@@ -356,6 +355,6 @@ def _between(least: int, most: float | None, what: str) -> str:
     several = {"entry": "entries"}.get(what, f"{what}s")
     if most is not None:
         most = int(most)
-        said = f"{least} to {most}" if 0 < least < most else f"exactly {most}" if least == most else f"at most {most}"
-        return f"{said} {what if most == 1 else several}"
+        text = f"{least} to {most}" if 0 < least < most else f"exactly {most}" if least == most else f"at most {most}"
+        return f"{text} {what if most == 1 else several}"
     return f"at least {least} {what if least == 1 else several}" if least else ""

@@ -1,12 +1,11 @@
-"""Where each commit of a graph stands and the way each line takes: records for a picture, not the picture.
+"""The layout of a commit graph: positions of commits and routes of edges.
 
-Invariant: all commits of an agent, and all of people, stand in one lane, newest first. Between two rows a lane carries lines
-to one commit only, and a line passes no other commit; so whoever follows a line arrives at the parent it stands for.
-The layout depends on what is passed in alone.
+Invariant: all commits of an agent, and all human commits, are in one lane, newest first. Between two rows a lane carries edges to
+one commit only, and an edge passes no other commit, so following an edge leads to the parent. The layout depends only on the input.
 
-How: in the lane of its agent, a commit owns the rows between the agent's next newer commit and itself. A line that starts
-there goes over at once. One that starts higher first runs in a trunk, which all such lines to that commit share: the lane
-of the first of them if nothing stands there any more, else a lane without commits.
+Algorithm: in its agent's lane, a commit owns the rows up to the agent's next newer commit. An edge that starts there crosses over
+immediately. An edge that starts higher first runs in a trunk shared by all such edges to that commit: the lane of the first of them
+if it is free, else a lane without commits.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ if TYPE_CHECKING:
 
 PEOPLE, LANDING = "people", "landing"
 MARKS = frozenset((SPAWN, "finding", "refactor", "test", SESSION_MERGE, DECISION, AGENT_COMMIT))
-"""The kinds with a mark of their own; any other kind has the mark of its nearest ancestor among them."""
+"""Kinds with their own mark; other kinds use the mark of their nearest ancestor."""
 
 LINE, FORK, MERGE = "line", "fork", "merge"
 
 
 class Node(NamedTuple):
-    """One commit. ``elided`` counts the commits left out between it and its parents."""
+    """A commit. ``elided`` counts the hidden commits between it and its parents."""
 
     commit: AgentCommit
     lane: int
     row: int
     mark: str  # one of MARKS, or PEOPLE or LANDING
-    heads: tuple[str, ...] = ()  # the agents whose newest commit it is
-    opens: bool = False  # it is the newest in its lane, and no head names that lane
+    heads: tuple[str, ...] = ()  # agents whose head it is
+    opens: bool = False  # newest in its lane, without a head
     traced: bool = False
     in_session: bool = False
     on_path: bool = False
@@ -48,15 +47,15 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """The line from a commit to a parent. ``points`` are (lane, row): it goes down in a lane, or one row on to another lane.
+    """An edge from a commit to a parent. ``points`` are (lane, row): it runs down a lane, or changes lanes within one row.
 
-    With one point only, the parent is outside of the graph, and the line is to end in a stub.
+    With a single point, the parent is outside of the graph, and the edge ends in a stub.
     """
 
     child: str
     parent: str
     points: tuple[tuple[int, int], ...]
-    role: str  # LINE within an agent, FORK from where an agent began, MERGE of what was taken in
+    role: str  # LINE within an agent, FORK where an agent started, MERGE of other work
     elided: int = 0
     on_path: bool = False
 
@@ -66,16 +65,16 @@ class Edge(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """The lane of one agent, or with None that of people; in rows that it does not need, another may have it."""
+    """The lane of an agent, or of people (None); other agents may use its free rows."""
 
     agent: str | None
     column: int
     top: int  # the row of its newest commit
-    last: int  # the last row it needs
+    last: int  # last row in use
 
 
 class Graph(NamedTuple):
-    """A whole graph: nodes newest first, ``width`` lanes, ``height`` rows."""
+    """A graph: nodes newest first, ``width`` lanes, ``height`` rows."""
 
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -85,14 +84,14 @@ class Graph(NamedTuple):
 
 
 class _Gap(NamedTuple):
-    """What is left out between a commit and the next one shown: ``elided`` commits, of which ``step`` is the first."""
+    """The hidden commits between two shown ones: ``elided`` is their number, ``step`` the first."""
 
     step: str
     elided: int
 
 
 class _Shown(NamedTuple):
-    """A commit to be shown, and those that its lines lead to: its parents, or what comes after a gap."""
+    """A shown commit and the targets of its edges: parents, or what follows a gap."""
 
     commit: AgentCommit
     ends: Sequence[str]
@@ -108,11 +107,11 @@ def layout(
     traced: Container[str] = (),
     sessions: Container[str] = (),
 ) -> Graph:
-    """The graph of ``commits``, which come newest first, each before its parents; parents may be missing.
+    """Lay out ``commits``, which are sorted newest first, each before its parents; parents may be missing.
 
-    ``heads`` has the newest commit of each agent, ``path`` the commits to be highlighted, ``types`` the parents of registered
-    kinds, ``traced`` and ``sessions`` the commits with a trace and those of a session. With ``collapse`` only heads, tips,
-    roots, forks, spawns and merges are shown, and the ends of the path.
+    ``heads``: the newest commit of each agent; ``path``: commits to highlight; ``types``: parents of registered kinds;
+    ``traced`` and ``sessions``: commits with a trace or a session. With ``collapse``, only heads, tips, roots, forks, spawns,
+    merges and the ends of the path are shown.
     """
     marks = _marks(commits, types)
     shown = _shown(commits, heads, marks, path) if collapse else None
@@ -147,16 +146,16 @@ def layout(
 
 
 def path_between(commits: Sequence[AgentCommit], a: str, b: str) -> list[str]:
-    """The commits on a shortest way from ``a`` to ``b``, over parents or children; none where there is no way among ``commits``."""
-    near: dict[str, list[str]] = {each.cid: [] for each in commits}
-    for each in commits:
-        for parent in each.parents:
+    """A shortest path from ``a`` to ``b`` over parents and children; empty if there is none within ``commits``."""
+    near: dict[str, list[str]] = {commit.cid: [] for commit in commits}
+    for commit in commits:
+        for parent in commit.parents:
             if parent in near:
-                near[each.cid].append(parent)
-                near[parent].append(each.cid)
+                near[commit.cid].append(parent)
+                near[parent].append(commit.cid)
     if a not in near or b not in near:
         return []
-    before = {b: b}  # from the end, so that the way back leads from a
+    before = {b: b}  # search from the end, so that the result starts at a
     waiting = deque([b])
     while waiting and a not in before:
         at = waiting.popleft()
@@ -166,33 +165,33 @@ def path_between(commits: Sequence[AgentCommit], a: str, b: str) -> list[str]:
                 waiting.append(other)
     if a not in before:
         return []
-    found = [a]
-    while found[-1] != b:
-        found.append(before[found[-1]])
-    return found
+    path = [a]
+    while path[-1] != b:
+        path.append(before[path[-1]])
+    return path
 
 
 def _marks(commits: Sequence[AgentCommit], types: Mapping[str, str | None]) -> dict[str, str]:
-    """The mark of each commit; also where commits are told that come twice or after a parent."""
+    """The mark of each commit; rejects duplicates and wrong order."""
     of_kind: dict[str, str] = {}
-    found: dict[str, str] = {}
-    for each in commits:
-        if each.cid in found:
-            raise _invalid(f"commit {each.cid} is in the graph twice", commit=each.cid)
-        kind = each.kind
+    marks: dict[str, str] = {}
+    for node in commits:
+        if node.cid in marks:
+            raise _invalid(f"duplicate commit {node.cid}", commit=node.cid)
+        kind = node.kind
         if kind is None:
-            found[each.cid] = AGENT_COMMIT if each.agent is not None else PEOPLE if each.landed is None else LANDING
+            marks[node.cid] = AGENT_COMMIT if node.agent is not None else PEOPLE if node.landed is None else LANDING
         else:
-            found[each.cid] = of_kind.get(kind) or of_kind.setdefault(kind, _mark(kind, types))
-        for parent in each.parents:
-            if parent in found:
-                raise _invalid(f"commit {each.cid} comes after its parent {parent}", commit=each.cid, parent=parent)
-    return found
+            marks[node.cid] = of_kind.get(kind) or of_kind.setdefault(kind, _mark(kind, types))
+        for parent in node.parents:
+            if parent in marks:
+                raise _invalid(f"commit {node.cid} comes after its parent {parent}", commit=node.cid, parent=parent)
+    return marks
 
 
 def _mark(kind: str, types: Mapping[str, str | None]) -> str:
     at: str | None = kind
-    for _ in range(len(types) + 1):  # a damaged registry may go round in a circle
+    for _ in range(len(types) + 1):  # a damaged registry may contain a cycle
         if at is None or at in MARKS:
             break
         at = types.get(at)
@@ -200,43 +199,46 @@ def _mark(kind: str, types: Mapping[str, str | None]) -> str:
 
 
 def _invalid(problem: str, **fields: str) -> InvalidInput:
-    hint = "give the commits newest first, each once and before its parents"
+    hint = "pass each commit once, newest first and before its parents"
     return InvalidInput(problem, code="invalid-graph", hints=[hint], fields=fields)
 
 
 def _shown(commits: Sequence[AgentCommit], heads: Mapping[str, str], marks: Mapping[str, str], path: Sequence[str]) -> set[str]:
-    """What a collapsed graph keeps: whatever is left out has one parent and one child, and no more to say than its number."""
-    children = Counter(parent for each in commits for parent in set(each.parents))
-    kept = {*heads.values(), *path[:1], *path[-1:]}
+    """The commits of a collapsed graph; hidden ones have exactly one parent and one child."""
+    children = Counter(parent for commit in commits for parent in set(commit.parents))
+    cids = {*heads.values(), *path[:1], *path[-1:]}
     return {
-        each.cid
-        for each in commits
-        if each.cid in kept or children[each.cid] != 1 or len(each.parents) != 1 or marks[each.cid] in (SPAWN, SESSION_MERGE)
+        commit.cid
+        for commit in commits
+        if commit.cid in cids
+        or children[commit.cid] != 1
+        or len(commit.parents) != 1
+        or marks[commit.cid] in (SPAWN, SESSION_MERGE)
     }
 
 
 def _linked(commits: Sequence[AgentCommit], shown: set[str] | None, gaps: dict[tuple[str, str], _Gap]) -> list[_Shown]:
-    """Each commit to be shown, and where its lines lead; ``shown`` None is all of them. Adds what is left out to ``gaps``."""
+    """The shown commits (None: all) with the targets of their edges. Adds hidden commits to ``gaps``."""
     if shown is None:
-        return [_Shown(each, _unique(each.parents)) for each in commits]
-    by_id = {each.cid: each for each in commits}
-    found = []
-    for each in commits:
-        if each.cid not in shown:
+        return [_Shown(commit, _unique(commit.parents)) for commit in commits]
+    by_id = {commit.cid: commit for commit in commits}
+    links = []
+    for commit in commits:
+        if commit.cid not in shown:
             continue
-        ways = [_followed(parent, by_id, shown) for parent in _unique(each.parents)]
+        ways = [_followed(parent, by_id, shown) for parent in _unique(commit.parents)]
         times = Counter(end for end, _ in ways)
         ends = []
         for end, gap in ways:
-            if gap.elided and times[end] > 1:  # two ways to one commit would be drawn as one
+            if gap.elided and times[end] > 1:  # two edges to one commit would coincide
                 shown.add(gap.step)
                 ends.append(gap.step)
                 continue
             ends.append(end)
             if gap.elided:
-                gaps[each.cid, end] = gap
-        found.append(_Shown(each, ends))
-    return found
+                gaps[commit.cid, end] = gap
+        links.append(_Shown(commit, ends))
+    return links
 
 
 def _unique(parents: tuple[str, ...]) -> Sequence[str]:
@@ -252,7 +254,7 @@ def _followed(parent: str, by_id: Mapping[str, AgentCommit], shown: Container[st
 
 
 class _Span:
-    """The rows for which something needs a lane; ``lane`` is known once all spans are."""
+    """Rows that need a lane; ``lane`` is assigned later."""
 
     __slots__ = ("first", "lane", "last", "top")
 
@@ -262,13 +264,13 @@ class _Span:
 
 
 class _Routes:
-    """Which lane each agent has, and the way of each line."""
+    """Assigns lanes and routes edges."""
 
     def __init__(self, rows: Sequence[_Shown]) -> None:
         self._rows = rows
         self._row_of = {commit.cid: row for row, (commit, _) in enumerate(rows)}
         self._spans: dict[str | None, _Span] = {}
-        self._newer: list[int] = []  # for each row, that of the agent's next newer commit, or -1
+        self._newer: list[int] = []  # per row, the row of the agent's next newer commit, or -1
         for row, (commit, _) in enumerate(rows):
             span = self._spans.get(commit.agent)
             if span is None:
@@ -277,16 +279,16 @@ class _Routes:
             else:
                 self._newer.append(span.last)
                 span.last = row
-        self._trunks: dict[int, _Span] = {}  # by the row of the commit that they lead to
+        self._trunks: dict[int, _Span] = {}  # by target row
         tracks = self._reserve()
         self.width = _assign([*self._spans.values(), *tracks])
         self.lane_of = {agent: span.lane for agent, span in self._spans.items()}
         self.lanes = tuple(Lane(agent, span.lane, span.top, span.last) for agent, span in self._spans.items())
 
     def _reserve(self) -> list[_Span]:
-        """Rows for the lines that run beside the commits; returns the trunks that need a lane of their own."""
+        """Create trunks; returns those that need their own lane."""
         tracks = []
-        oldest = {span.last: span for span in self._spans.values()}  # by the row of the agent's oldest commit
+        oldest = {span.last: span for span in self._spans.values()}  # by row of the agent's oldest commit
         for row, (_, ends) in enumerate(self._rows):
             for end in ends:
                 parent = self._row_of.get(end)
@@ -297,7 +299,7 @@ class _Routes:
                     span = self._spans[self._rows[parent][0].agent]
                     span.first = min(span.first, row + 1)
                 elif row < newer and parent not in self._trunks:
-                    trunk = oldest.pop(row, None)  # below the agent's oldest commit its lane is free, for one line
+                    trunk = oldest.pop(row, None)  # below the agent's oldest commit, its lane is free for one trunk
                     if trunk is None:
                         trunk = _Span(row + 1, newer)
                         tracks.append(trunk)
@@ -306,7 +308,7 @@ class _Routes:
         return tracks
 
     def edges(self, gaps: Mapping[tuple[str, str], _Gap], path: Container[tuple[str, str]]) -> Iterator[Edge]:
-        """Every line, by the row it starts in; ``path`` has the steps to be highlighted."""
+        """All edges in row order; ``path`` has the steps to highlight."""
         for row, (commit, ends) in enumerate(self._rows):
             cid, agent = commit.cid, commit.agent
             start = (self.lane_of[agent], row)
@@ -322,25 +324,25 @@ class _Routes:
                 yield Edge(cid, end, points, role, elided, (cid, step) in path)
 
     def _way(self, start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
-        """The points of a line after its first: each is in the lane of the one before it, or one row below."""
+        """The points of an edge after its first: each in the same lane, or one row below."""
         newer = self._newer[end[1]]
-        found = []
+        points = []
         if start[1] < newer:
             trunk = self._trunks[end[1]].lane
             if trunk != start[0] and start[1] + 1 != newer:
-                found.append((trunk, start[1] + 1))
-            found.append(start := (trunk, newer))
+                points.append((trunk, start[1] + 1))
+            points.append(start := (trunk, newer))
         if start[0] != end[0] and start[1] + 1 != end[1]:
-            found.append((end[0], start[1] + 1))
-        return [*found, end]
+            points.append((end[0], start[1] + 1))
+        return [*points, end]
 
 
 def _assign(spans: Iterable[_Span]) -> int:
-    """A lane for each span, the first that is free, with an empty row between two in one lane; returns how many there are."""
+    """Assign each span the first free lane, with an empty row between spans; returns the number of lanes."""
     busy: list[tuple[int, int]] = []
     free: list[int] = []
     width = 0
-    for span in sorted(spans, key=lambda each: each.first):
+    for span in sorted(spans, key=lambda item: item.first):
         while busy and busy[0][0] + 1 < span.first:
             heappush(free, heappop(busy)[1])
         if free:

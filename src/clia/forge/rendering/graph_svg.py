@@ -1,8 +1,8 @@
-"""A commit graph as SVG, whole or some of its rows.
+"""A commit graph as SVG, complete or a window of rows.
 
-Invariant: whatever comes from a repository (names, kinds, subjects, ids) is text or a quoted part of an address; it never
-becomes an element, an attribute or a class. A window of rows shows exactly what the whole picture shows there. Nothing is
-styled inline: presentation attributes give a plain picture, classes let a style sheet do more.
+Invariant: repository data (names, kinds, subjects, ids) becomes text or a quoted part of a URL, never an element, attribute or
+class. A window shows exactly what the complete picture shows there. Presentation attributes give a plain picture, classes refine
+it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["Graph", "RowView", "layout", "path_between", "rows", "svg"]
 
 ROW, LANE, MARGIN = 24, 18, 14
-"""In pixels: the height of a row, the width of a lane, and from the left edge to the middle of the first lane."""
+"""Pixels: row height, lane width, and left edge to the middle of the first lane."""
 
-NAMES = 84  # the height for the names of lanes that began above a window
+NAMES = 84  # height of the names of lanes that start above a window
 SHORT = 10
-_KIND, _SUBJECT, _AGENT, _AGE, _TEXT = 92, 208, 720, 880, 940  # columns, from the right edge of the lanes; the last is the end
-_CHARACTER = 7.2  # an average character's width; a row's text is cut by it
+_KIND, _SUBJECT, _AGENT, _AGE, _TEXT = (
+    92,
+    208,
+    720,
+    880,
+    940,
+)  # column offsets from the right edge of the lanes; the last is the end
+_CHARACTER = 7.2  # average character width, used to truncate text
 
 _CIRCLE = "m-7.5 0a7.5 7.5 0 1 0 15 0a7.5 7.5 0 1 0-15 0z"
 _DOME = "m-8 6.5a8 13 0 0 1 16 0z"
@@ -53,11 +59,11 @@ _SHAPES = {
     PEOPLE: ("P", _DOME),
     LANDING: ("L", _DOME),
 }
-_LEGEND = {SESSION_MERGE: "merge", AGENT_COMMIT: "other kinds", PEOPLE: "commit of people", LANDING: "landed on a branch of people"}
+_LEGEND = {SESSION_MERGE: "merge", AGENT_COMMIT: "other kinds", PEOPLE: "human commit", LANDING: "landed on a human branch"}
 
 
 class RowView(NamedTuple):
-    """A commit as a row of a table says it; ``agent`` and ``kind`` are None for a commit of people."""
+    """A commit as a table row; ``agent`` and ``kind`` are None for a human commit."""
 
     cid: str
     short: str
@@ -75,7 +81,7 @@ class RowView(NamedTuple):
 
 
 def rows(graph: Graph) -> list[RowView]:
-    """The graph without its lines, for a table that says the same as the picture."""
+    """The rows of the graph for the table view."""
     return [
         RowView(
             node.commit.cid,
@@ -97,14 +103,14 @@ def rows(graph: Graph) -> list[RowView]:
 
 
 class _Links(NamedTuple):
-    """Where links lead: what their addresses begin with, and which agents have a page."""
+    """The URL prefix of links, and the agents that have a page."""
 
     prefix: str
     agents: Container[str] | None
 
 
 def legend() -> Markup:
-    """Every mark with its letter and what it means, as a list of small pictures."""
+    """The legend: every mark with its letter and meaning."""
     items = "".join(
         f'<li><svg class="mark kind-{mark}" width="20" height="20" viewBox="0 0 20 20" aria-hidden="true" focusable="false">'
         f"{_mark(mark, 10, 10)}</svg> {_LEGEND.get(mark, mark)}</li>"
@@ -116,9 +122,9 @@ def legend() -> Markup:
 def svg(
     graph: Graph, *, base: str, first: int = 0, rows: int | None = None, now: Moment, agents: Container[str] | None = None
 ) -> Markup:
-    """The picture of ``rows`` rows from ``first`` on; links begin with ``base``, ages are as of ``now``.
+    """Draw ``rows`` rows from ``first``; links start with ``base``, ages are relative to ``now``.
 
-    ``agents``: those that have a page; others may have come with the work of a peer. None: all have one.
+    ``agents``: those that have a page (None: all); others may come from a peer's work.
     """
     check_count(first, "first")
     until = graph.height if rows is None else min(graph.height, first + check_count(rows, "rows"))
@@ -128,11 +134,11 @@ def svg(
     side = MARGIN + graph.width * LANE
     width, height, above = side + _TEXT, len(nodes) * ROW, NAMES if lanes else 0
     links = _Links(str(escape(base.rstrip("/"))), agents)
-    said = f"Graph of {graph.height} commits" + (f", {first + 1} to {until}" if 0 < len(nodes) < graph.height else "")
+    description = f"Graph of {graph.height} commits" + (f", {first + 1} to {until}" if 0 < len(nodes) < graph.height else "")
     box = f'width="{width}" height="{above + height}" viewBox="0 0 {width} {above + height}" font-size="13" fill="currentColor"'
     parts = [
-        # A group, not an image: an image would hide the links in it from those who cannot see.
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="group" aria-label="{said}" {box}>',
+        # A group, not an image: screen readers would skip the links in an image.
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="group" aria-label="{description}" {box}>',
         *[_lane_name(lane, links) for lane in lanes],
         f'<svg class="graph-rows" y="{above}" width="{width}" height="{height}" viewBox="0 {first * ROW} {width} {height}">',
         '<g class="edges" fill="none" stroke="currentColor" stroke-width="1.5">',
@@ -145,7 +151,7 @@ def svg(
     return Markup("".join(parts))  # noqa: S704  # each part escapes what it takes from outside
 
 
-# Lines
+# Edges
 
 
 def _x(lane: int) -> int:
@@ -157,7 +163,7 @@ def _y(row: int) -> int:
 
 
 def _lines(edges: Sequence[Edge], first: int, last: int) -> list[str]:
-    """What is seen of the lines in the rows; those of the path come last, on top of the others."""
+    """The visible edges; those on the path come last, on top."""
     straight = {edge.child for edge in edges if not edge.stub and edge.points[0][0] == edge.points[1][0]}
     stubs: dict[str, int] = {}
     drawn: dict[tuple[str, int, str], int] = {}
@@ -176,9 +182,9 @@ def _lines(edges: Sequence[Edge], first: int, last: int) -> list[str]:
     return below + above
 
 
-def _way(edge: Edge, name: str, seen: tuple[int, int], drawn: dict[tuple[str, int, str], int]) -> str:
-    """A line, cut to the rows seen and their neighbours. ``drawn`` has where lines like it begin in a lane: the rest is there."""
-    first, last = seen
+def _way(edge: Edge, name: str, window: tuple[int, int], drawn: dict[tuple[str, int, str], int]) -> str:
+    """An edge, clipped to the window. ``drawn`` has the lane positions where the rest is already drawn."""
+    first, last = window
     parts = []
     pen = None
     for (lane, row), (other, to) in pairwise(edge.points):
@@ -194,7 +200,7 @@ def _way(edge: Edge, name: str, seen: tuple[int, int], drawn: dict[tuple[str, in
             step = f"V{_y(end)}"
         else:
             across = (other - lane) * LANE
-            step = f"v5c0 7 {across} 7 {across} 14v5"  # flat in the middle, to pass between the marks of two rows
+            step = f"v5c0 7 {across} 7 {across} 14v5"  # flat in the middle, to pass between marks
         if pen != (lane, start):
             parts.append(f"M{_x(lane)} {_y(start)}")
         parts.append(step)
@@ -203,14 +209,14 @@ def _way(edge: Edge, name: str, seen: tuple[int, int], drawn: dict[tuple[str, in
 
 
 def _stub(edge: Edge, number: int) -> str:
-    """The beginning of a line that leads out of the graph, in dashes that get shorter; several of one commit fan out."""
+    """The stub of an edge that leaves the graph, in shrinking dashes; several fan out."""
     lane, row = edge.points[0]
     lean = min(number * 4, LANE)
     return f"M{_x(lane)} {_y(row)}l{lean / 2:g} 10m{lean / 8:g} 1.5l{lean / 8:g} 2m{lean / 8:g} 1.5l{lean / 8:g} 1"
 
 
 def _number(edge: Edge) -> str:
-    """How many commits a line leaves out, half a row below its beginning."""
+    """The number of hidden commits, half a row below the start of an edge."""
     (lane, row), (other, _) = edge.points[0], edge.points[min(1, len(edge.points) - 1)]
     x, y = (_x(lane) + _x(other)) / 2, (row + 1) * ROW
     half = 3 * len(str(edge.elided)) + 2
@@ -229,7 +235,7 @@ def _lane_name(lane: Lane, links: _Links) -> str:
 
 
 def _agent_link(agent: str | None, links: _Links, content: str) -> str:
-    """A link where the name is that of an agent here; a trailer may say anything."""
+    """A link if the name belongs to a local agent; trailers are untrusted."""
     if agent is None or not is_name(agent) or not (links.agents is None or agent in links.agents):
         return content
     return f'<a href="{links.prefix}/agents/{agent}" aria-label="agent {agent}">{content}</a>'
@@ -250,7 +256,7 @@ def _row(node: Node, links: _Links, side: int, now: Moment) -> str:
     return (
         f'<g class="row kind-{node.mark}{" on-path" if node.on_path else ""}">'
         f'<a class="commit" href="{links.prefix}/commits/{quote(commit.cid, safe="", errors="replace")}">'
-        # Of the area and not of the link: a link is called by what stands in it.
+        # On the area, not the link: the accessible name of a link is its content.
         f'<rect class="hit" y="{top}" width="{side + _TEXT}" height="{ROW}" fill="none" pointer-events="all">'
         f"<title>{short} {escape(f'{kind} {subject}, {who}, {age}{signs}')}</title></rect>"
         f"{_mark(node.mark, _x(node.lane), _y(node.row))}{_signs(node)}"
@@ -283,7 +289,7 @@ def _left_out(node: Node) -> str:
 
 
 def _badges(node: Node, links: _Links, x: float, top: int) -> tuple[str, int]:
-    """The names of the lanes and heads at a commit, as many as there is room for, and the width they take."""
+    """Badges for lanes and heads at a commit, as many as fit, and their width."""
     names: list[str | None] = [*node.heads, *([node.commit.agent] if node.opens else [])]
     parts, taken = [], 0
     for number, agent in enumerate(names):
@@ -303,16 +309,16 @@ def _badges(node: Node, links: _Links, x: float, top: int) -> tuple[str, int]:
     return "".join(parts), taken
 
 
-# Words
+# Text
 
 
 def _plain(text: str) -> str:
-    """As much of a text as anybody reads in a row, with nothing in it that acts or hides."""
+    """A truncated text with invisible characters replaced."""
     return visible(text[:300])
 
 
 def _width(text: str) -> int:
-    """In characters of usual width."""
+    """The width in average characters."""
     return len(text) if text.isascii() else sum([2 if east_asian_width(char) in "WF" else 1 for char in text])
 
 

@@ -1,7 +1,7 @@
 """A JSON value as HTML: indented, coloured, foldable.
 
-Invariant: the same value gives the same HTML, whatever the order its keys came in. What is shown is bounded: beyond some
-lines, levels or characters the rest is counted. It belongs in an element that keeps blanks (``white-space: pre-wrap``).
+Invariant: equal values give equal HTML, regardless of key order. Lines, levels and characters are bounded, and the rest is counted.
+The surrounding element must preserve whitespace (``white-space: pre-wrap``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SUMMARY_END = Markup("</summary>")
 
 
 class _Block(NamedTuple):
-    """Some whole lines."""
+    """Complete lines."""
 
     parts: list[Markup]
     lines: int
@@ -34,14 +34,14 @@ class _Block(NamedTuple):
 
 
 def to_html(value: Any, find: str = "") -> Markup:
-    """What is longer than some lines can be folded, and is unless it is the whole or holds what a person looks for."""
+    """Render a value; long containers are folded unless they are the root or contain a match."""
     return marked(value, Marker(find))
 
 
 def marked(value: Any, marker: Marker) -> Markup:
-    """The same, with a marker that others use too."""
-    made = _Writer(marker).value(value, 0, [], "")
-    return Markup('<div class="json">{}</div>').format(Markup("").join(made.parts))
+    """Render a value with a shared marker."""
+    block = _Writer(marker).value(value, 0, [], "")
+    return Markup('<div class="json">{}</div>').format(Markup("").join(block.parts))
 
 
 def plain(value: Any) -> str:
@@ -53,14 +53,14 @@ def plain(value: Any) -> str:
 
 
 class _Writer:
-    """Counts the lines that are left."""
+    """Writes lines within a limit."""
 
     def __init__(self, marker: Marker) -> None:
         self._marker = marker
         self._left = _LINES_MAX
 
     def value(self, value: Any, level: int, before: list[Run], after: str) -> _Block:
-        """A value with the key before it and the comma after it."""
+        """A value with its key and trailing comma."""
         if value and isinstance(value, (dict, list, tuple)):
             if level >= _LEVELS_MAX:
                 return self._line(level, [*before, *_scalar(plain(value) or "…", "json-deep"), Run(after)])
@@ -84,17 +84,17 @@ class _Writer:
         parts: list[Markup] = []
         lines, hit = 0, False
         named = (
-            sorted(value.items(), key=lambda each: str(each[0])) if isinstance(value, dict) else [(None, each) for each in value]
+            sorted(value.items(), key=lambda item: str(item[0])) if isinstance(value, dict) else [(None, item) for item in value]
         )
-        for index, (key, each) in enumerate(named):
+        for index, (key, item) in enumerate(named):
             over = self._left <= 0
             if over:
-                made = self._line(level, [Run(f"… {len(named) - index:,} more", "json-count")])
+                block = self._line(level, [Run(f"… {len(named) - index:,} more", "json-count")])
             else:
                 before = [] if key is None else [*_scalar(plain(str(key)), "json-key"), Run(": ")]
-                made = self.value(each, level, before, "," if index + 1 < len(named) else "")
-            parts += made.parts
-            lines, hit = lines + made.lines, hit or made.hit
+                block = self.value(item, level, before, "," if index + 1 < len(named) else "")
+            parts += block.parts
+            lines, hit = lines + block.lines, hit or block.hit
             if over:
                 break
         return _Block(parts, lines, hit)

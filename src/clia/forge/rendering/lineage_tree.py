@@ -1,7 +1,6 @@
-"""A merged document as a tree in which every value leads to where it came from.
+"""A merged document as a tree with links to the origin of each value.
 
-Invariant: the order is the document's own. What is shown is bounded: a list that is too long, a level that is too deep, or a
-document that is too large ends in a link that shows the rest by itself.
+Invariant: the order is that of the document. Long lists, deep levels and large documents end in a link to the rest.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ if TYPE_CHECKING:
     from clia.identities.merge import Provenance
 
 CHILDREN, LINES, LEVELS, CHARACTERS = 200, 1500, 16, 300
-"""At most: children of one value, lines in all, levels, and characters of one value."""
+"""Limits: children per value, lines, levels, characters per value."""
 _NOTHING = ComputedValue("")
 
 
 class Branch(NamedTuple):
-    """A value of a merged document, and what accounts for it; None below a value that one file gave whole."""
+    """A value of a merged document and its provenance; None below a value that comes from one file."""
 
     pointer: str
     value: Any
@@ -38,34 +37,34 @@ class Branch(NamedTuple):
 
 
 class View(NamedTuple):
-    """Which part of a tree is seen: what stands at ``under``, from its child number ``first`` on; ``at`` is chosen."""
+    """The visible part of a tree: the value at ``under``, from child ``first``; ``at`` is selected."""
 
-    query: str  # what an address begins with: ``?document=plan``
+    query: str  # start of the query: ``?document=plan``
     under: str = ""
     first: int = 0
     at: str | None = None
 
     def opening(self, pointer: str, first: int = 0) -> str:
-        """The address at which a part of the tree is seen by itself."""
+        """The URL of a part of the tree."""
         return self.query + (f"&under={_quoted(pointer)}" if pointer else "") + (f"&first={first}" if first else "")
 
     def explaining(self, pointer: str) -> str:
-        """The address at which a value is explained."""
+        """The URL of a value's explanation."""
         return f"{self.opening(self.under, self.first)}&at={_quoted(pointer)}"
 
 
 def branch(document: Mapping[str, Any], provenance: Mapping[str, Provenance], pointer: str) -> Branch:
-    """The value at a pointer; ``NotFound`` where there is none."""
-    found = Branch("", document, MergedFields(dict(provenance)))
+    """The value at a pointer; raises ``NotFound``."""
+    current = Branch("", document, MergedFields(dict(provenance)))
     for part in pointers.split(pointer):
         try:
-            value = pointers.step(found.value, part)
+            value = pointers.step(current.value, part)
         except KeyError:
             raise NotFound(
                 f"the merged document has no value at {pointer}", code="no-such-value", fields={"pointer": pointer}
             ) from None
-        found = Branch(f"{found.pointer}/{pointers.token(part)}", value, _below(found.origin, part))
-    return found
+        current = Branch(f"{current.pointer}/{pointers.token(part)}", value, _below(current.origin, part))
+    return current
 
 
 def to_html(top: Branch, view: View) -> Markup:
@@ -86,7 +85,7 @@ def _quoted(pointer: str) -> str:
 
 
 class _Writer:
-    """Counts the lines that are left."""
+    """Writes lines within a limit."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -99,16 +98,16 @@ class _Writer:
         parts = [self._item(key, child, level) for key, child in _children(top, first)]
         rest = len(value) - first - len(parts)
         if rest > 0:
-            there = self._view.opening(top.pointer, first + len(parts))
-            parts.append(Markup('<li class="more"><a href="{}">… {} more</a></li>').format(there, f"{rest:,}"))
+            address = self._view.opening(top.pointer, first + len(parts))
+            parts.append(Markup('<li class="more"><a href="{}">… {} more</a></li>').format(address, f"{rest:,}"))
         return Markup("<ul>{}</ul>").format(Markup("").join(parts))
 
     def _item(self, key: str | int, child: Branch, level: int) -> Markup:
         self._left -= 1
-        there = self._view.explaining(child.pointer)
+        address = self._view.explaining(child.pointer)
         chosen = Markup(' id="at" aria-current="true"') if child.pointer == self._view.at else Markup("")
         line = Markup('<a class="value" href="{}#at" hx-get="{}"{}><span class="{}">{}</span> {}</a>{}').format(
-            there, there, chosen, "doc-key" if isinstance(key, str) else "doc-index", _cut(str(key)), _said(child), _from(child)
+            address, address, chosen, "doc-key" if isinstance(key, str) else "doc-index", _cut(str(key)), _said(child), _from(child)
         )
         return Markup("<li>{}{}</li>").format(line, self._inside(child, level + 1))
 
@@ -117,8 +116,8 @@ class _Writer:
             return Markup("")
         if self._left > 0 and level < LEVELS:
             return self.children(child, 0, level)
-        there = self._view.opening(child.pointer)
-        return Markup('<ul><li class="more"><a href="{}">… show what is in it</a></li></ul>').format(there)
+        address = self._view.opening(child.pointer)
+        return Markup('<ul><li class="more"><a href="{}">… show contents</a></li></ul>').format(address)
 
 
 def _children(top: Branch, first: int) -> Iterator[tuple[str | int, Branch]]:
@@ -131,7 +130,7 @@ def _children(top: Branch, first: int) -> Iterator[tuple[str | int, Branch]]:
 
 
 def _said(child: Branch) -> Markup:
-    """A value in a line; of what holds others, how many."""
+    """A value on one line; containers show their size."""
     value = child.value
     if value and isinstance(value, (dict, list)):
         name = "key" if isinstance(value, dict) else "item"
@@ -146,13 +145,13 @@ def _cut(text: str) -> Markup:
 
 
 def _from(child: Branch) -> Markup:
-    """The number of the file that gave the value; nothing where several did, or where the value above it says so."""
+    """The number of the file that set the value; empty for merged values and below a value from one file."""
     origin = child.origin
     if isinstance(origin, TakenValue):
         numbers = sorted({origin.source[0], *(layer for layer, _ in origin.also)})
-        said = ", ".join(str(number + 1) for number in numbers[:8])
+        listed = ", ".join(str(number + 1) for number in numbers[:8])
         name = "file" if len(numbers) == 1 else "files"
-        return Markup(' <span class="from" title="given by {} {}">{}</span>').format(name, said, said)
+        return Markup(' <span class="from" title="set by {} {}">{}</span>').format(name, listed, listed)
     if isinstance(origin, ComputedValue):
         return Markup(' <span class="from none" title="{}">no file</span>').format(origin.reason)
     return Markup("")

@@ -1,8 +1,7 @@
-"""Plots of rates with their intervals, as SVG that the server makes.
+"""Plots of rates with confidence intervals, as server-side SVG.
 
-Invariant: a plot says nothing that a table beside it does not say as text. Whatever comes from outside becomes text or a number,
-never an element, an attribute or a class. Nothing is styled inline: presentation attributes give a plain picture, classes let a
-style sheet do more; each series has a mark of its own, so that colour is never needed to tell two apart.
+Invariant: a table on the page has the same numbers. Foreign values become text or numbers, never elements, attributes or classes.
+Presentation attributes give a plain picture, CSS classes refine it. Each series has its own mark, so colour is not needed.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SERIES = 6
-"""So many series are told apart in one plot."""
+"""Maximum series in a plot."""
 PERIODS = 60
-"""So many periods, the newest, are in one plot."""
+"""Maximum periods in a plot; the newest are kept."""
 _MARKS = (
     "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",  # circle
     "m-3.5-3.5h7v7h-7z",  # square
@@ -30,17 +29,17 @@ _MARKS = (
     "m-4-2h2.7v-2.7h2.6v2.7h2.7v4h-2.7v2.7h-2.6v-2.7h-2.7z",  # cross
 )
 _TOP, _HEIGHT, _BOTTOM, _LEFT = 14, 200, 46, 52
-_LEAST = 172  # the width of a plot over time without its margins; as wide as a phone shows whole
-_ROW, _SCALE, _MARGIN, _EDGE = 38, 256, 22, 2  # rows have their words above them, so that a phone shows them whole too
-_BAR = 26  # where in a row its bar lies
-_LABEL = 76  # the width of a day under the axis
-_SAID = 18  # characters of a name above a row
+_LEAST = 172  # minimum inner width of a time plot; fits on a phone
+_ROW, _SCALE, _MARGIN, _EDGE = 38, 256, 22, 2  # labels are above the rows, to fit on a phone
+_BAR = 26  # offset of the bar in a row
+_LABEL = 76  # width of an axis label
+_SAID = 18  # maximum characters of a row label
 _LINES = (0, 25, 50, 75, 100)
-_SPACE = "\u00a0"  # a number and its sign stay on one line
+_SPACE = "\u00a0"  # non-breaking
 
 
 class Point(NamedTuple):
-    """A rate with its interval, all from 0 to 1, and the observations behind it. ``at``: the period, or the row, it belongs to."""
+    """A rate with its interval, from 0 to 1, and its sample size. ``at``: the period or row."""
 
     at: str
     rate: float
@@ -53,14 +52,14 @@ class Point(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What is told of one thing over time."""
+    """The points of one version over time."""
 
     name: str
     points: Sequence[Point]
 
 
 def percent(share: float) -> str:
-    """A share for people. What is not all is never said to be all, and what is not nothing never nothing."""
+    """A percentage; only exact values are shown as 0 % or 100 %."""
     if 0 < share < 0.001:
         return f"below 0.1{_SPACE}%"
     if 0.999 < share < 1:
@@ -69,7 +68,7 @@ def percent(share: float) -> str:
 
 
 def signed(difference: float) -> str:
-    """What one share has over another, in points of a hundred, with its sign; no difference has none."""
+    """A difference in percentage points with its sign."""
     size = abs(difference)
     if 0 < size < 0.001:
         return f"{'-' if difference < 0 else '+'}below 0.1"
@@ -78,14 +77,14 @@ def signed(difference: float) -> str:
 
 
 def _rounded(share: float) -> str:
-    """Of a hundred; with one place more where a round number would say nothing, or all."""
+    """A percentage, with one decimal close to 0 and 100."""
     is_near = 0 < share <= 0.005 or 0.995 <= share < 1
     return f"{share * 100:.{1 if is_near else 0}f}"
 
 
 def periods_of(series: Sequence[Series]) -> list[str]:
-    """The newest periods of which any series has something, oldest first."""
-    return sorted({point.at for each in series for point in each.points})[-PERIODS:]
+    """The newest periods with data, oldest first."""
+    return sorted({point.at for line in series for point in line.points})[-PERIODS:]
 
 
 def mark(number: int) -> Markup:
@@ -98,52 +97,54 @@ def mark(number: int) -> Markup:
 
 
 def over_time(plot: str, series: Sequence[Series], measure: str, span: str) -> Markup:
-    """Rates of each period, one series beside the other. ``plot`` is the start of ids in it, and ours."""
+    """Rates per period, series side by side. ``plot`` is a trusted prefix for element ids."""
     shown = series[:SERIES]
     periods = periods_of(shown)
     step = max(26, 12 * len(shown) + 14)
     width, height = _LEFT + max(_LEAST, step * len(periods)) + _LABEL, _TOP + _HEIGHT + _BOTTOM
     if periods:
-        said = f"{len(shown)} series over {len(periods)} periods, {periods[0]} to {periods[-1]}. The table below says the same."
+        description = (
+            f"{len(shown)} series over {len(periods)} periods, {periods[0]} to {periods[-1]}. The table below has the same numbers."
+        )
     else:
-        said = "Nothing was observed."
-    parts = [_head(plot, width, height, f"{measure} by {span}: rates with their 95 % intervals", said, "over-time")]
+        description = "No observations."
+    parts = [_head(plot, width, height, f"{measure} by {span}: rates with their 95 % intervals", description, "over-time")]
     parts += [_level(value, width) for value in _LINES]
-    parts.append(_text(_LEFT, height - 6, f"{span}s in which something was observed", "axis", anchor="start"))
+    parts.append(_text(_LEFT, height - 6, f"{span}s with observations", "axis", anchor="start"))
     parts += _days(periods, step, span)
     places = {period: _LEFT + step * number + step / 2 for number, period in enumerate(periods)}
-    for number, each in enumerate(shown):
+    for number, line in enumerate(shown):
         shift = 12 * (number - (len(shown) - 1) / 2)
-        inside = [point for point in each.points if point.at in places]
+        inside = [point for point in line.points if point.at in places]
         parts.append(_line(number, [(places[point.at] + shift, _y(point.rate)) for point in inside]))
-        parts += [_upright(number, places[point.at] + shift, point, each.name) for point in inside]
+        parts += [_upright(number, places[point.at] + shift, point, line.name) for point in inside]
     return _svg("".join([*parts, "</svg>"]))
 
 
 def side_by_side(plot: str, points: Sequence[Point], measure: str) -> Markup:
-    """Rates of one measure, a row each: ``at`` names it. A style sheet may make it narrower: the whole of it shrinks."""
+    """Rates of one measure, one row per point, named by ``at``. The SVG scales down if a style sheet narrows it."""
     width, height = _SCALE + 2 * _MARGIN, _ROW * max(1, len(points)) + 44
-    said = f"{len(points)} rows, each a rate and the interval that it lies in. The table of versions says the same."
+    description = f"{len(points)} rows, each a rate with its interval. The table of versions has the same numbers."
     title = f"{measure}: rates side by side with their 95 % intervals"
-    parts = [_head(plot, width, height, title, said if points else "Nothing was observed.", "beside")]
+    parts = [_head(plot, width, height, title, description if points else "No observations.", "beside")]
     end = height - 36
-    rows = [_ROW * number + _BAR for number in range(max(1, len(points)))]  # between them are words, which no line crosses
+    rows = [_ROW * number + _BAR for number in range(max(1, len(points)))]  # grid lines do not cross the labels
     for value in _LINES:
         x = _MARGIN + _SCALE * value / 100
         way = "".join(f"M{_n(x)} {y - 8}v16" for y in rows)
         parts.append(f'<path class="level" d="{way}" stroke="currentColor" stroke-opacity="0.25"/>')
         parts.append(_text(x, end + 15, f"{value} %", "tick", anchor="middle"))
-    parts.append(_text(_EDGE, height - 4, f"share of what was observed: {measure}", "axis", anchor="start"))
+    parts.append(_text(_EDGE, height - 4, f"share of observations: {measure}", "axis", anchor="start"))
     parts += [_lying(number, point) for number, point in enumerate(points)]
     return _svg("".join([*parts, "</svg>"]))
 
 
-def _head(plot: str, width: float, height: float, title: str, said: str, kind: str) -> str:
+def _head(plot: str, width: float, height: float, title: str, description: str, kind: str) -> str:
     ids = f"{plot}-title", f"{plot}-desc"
     return (
         f'<svg class="plot {kind}" role="img" aria-labelledby="{ids[0]} {ids[1]}" width="{_n(width)}" height="{_n(height)}" '
         f'viewBox="0 0 {_n(width)} {_n(height)}" font-size="12">'
-        f'<title id="{ids[0]}">{_safe(title)}</title><desc id="{ids[1]}">{_safe(said)}</desc>'
+        f'<title id="{ids[0]}">{_safe(title)}</title><desc id="{ids[1]}">{_safe(description)}</desc>'
     )
 
 
@@ -156,12 +157,12 @@ def _level(value: int, width: float) -> str:
 def _days(periods: Sequence[str], step: float, span: str) -> list[str]:
     every = -(-_LABEL // int(step))
     cut = 7 if span == "month" else 10
-    made = []
+    parts = []
     for number in range(0, len(periods), every):
         x = _LEFT + step * number + step / 2
-        made.append(f'<path class="level" d="M{_n(x)} {_TOP + _HEIGHT}v4" stroke="currentColor"/>')
-        made.append(_text(x - 4, _TOP + _HEIGHT + 17, periods[number][:cut], "tick", anchor="start"))
-    return made
+        parts.append(f'<path class="level" d="M{_n(x)} {_TOP + _HEIGHT}v4" stroke="currentColor"/>')
+        parts.append(_text(x - 4, _TOP + _HEIGHT + 17, periods[number][:cut], "tick", anchor="start"))
+    return parts
 
 
 def _line(number: int, places: Sequence[tuple[float, float]]) -> str:
@@ -187,10 +188,10 @@ def _lying(number: int, point: Point) -> str:
     return _text(_EDGE, words, name, "name", anchor="start") + drawn + count
 
 
-def _drawn(number: int, said: str, bar: str, at: tuple[float, float]) -> str:
+def _drawn(number: int, label: str, bar: str, at: tuple[float, float]) -> str:
     x, y = at
     return (
-        f'<g class="point s{number}"><title>{_safe(said)}</title>'
+        f'<g class="point s{number}"><title>{_safe(label)}</title>'
         f'<path class="bar" d="{bar}" fill="none" stroke="currentColor" stroke-width="1.5"/>'
         f'<path class="mark" d="M{_n(x)} {_n(y)}{_MARKS[number]}" fill="currentColor"/></g>'
     )
@@ -212,5 +213,5 @@ def _safe(text: str) -> str:
     return str(escape(one_line(text)))
 
 
-def _svg(made: str) -> Markup:
-    return Markup(made)  # noqa: S704 - every text in it went through _safe, and all else is numbers and words of ours
+def _svg(text: str) -> Markup:
+    return Markup(text)  # noqa: S704 - all foreign text went through _safe

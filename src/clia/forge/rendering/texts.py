@@ -1,13 +1,8 @@
-"""Foreign text as HTML: escaped, controls visible, some of it marked.
+"""Foreign text and times as HTML.
 
-Invariant: what a reader sees is what the text holds. Each character that would act or hide (controls, bidirectional and
-invisible ones, lone surrogates) is shown by one character of ours, so that places in the text and in what is shown agree.
-Marks are put on the text before it is escaped, never on markup.
-
-
-Moments for people: how long ago, and when exactly.
-
-Invariant: what is shown depends on the arguments alone; now is passed in. What is no moment is shown as the text it is.
+Invariant: every control, bidirectional or invisible character and lone surrogate is replaced by one visible character, so that
+positions in the text and in the output agree. Marks are applied before escaping, never to markup. Times depend only on the
+arguments; an invalid time is shown as text.
 """
 
 from __future__ import annotations
@@ -28,17 +23,17 @@ if TYPE_CHECKING:
 
     Moment = datetime | str | float  # a string in ISO 8601, a number of seconds since 1970
 
-# Controls but tab and line feed; what Unicode lets a renderer leave out or turn around; surrogates, which have no UTF-8.
-# The zero-width joiner and the first sixteen variation selectors stay: emoji are made with them.
+# Controls except tab and line feed, default-ignorable and bidirectional characters, surrogates (which have no UTF-8).
+# The zero-width joiner and the first sixteen variation selectors stay, because emoji use them.
 _HIDDEN = (
     *((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5)),
     *((0x180B, 0x180F), (0x200B, 0x200C), (0x200E, 0x200F), (0x2028, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164)),
     *((0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFFB), (0xD800, 0xDFFF), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A)),
     (0xE0000, 0xE0FFF),
 )
-# Some at once: fewer tags where a binary file was printed.
+# Several at once, to need fewer tags for binary output.
 _HIDDEN_FEW = re.compile(f"[{''.join(f'{re.escape(chr(first))}-{re.escape(chr(last))}' for first, last in _HIDDEN)}]{{1,16}}")
-# Unicode has a picture for each of the old controls, and one for what has none.
+# Unicode control pictures, and a generic substitute.
 _STAND_INS = {
     code: 0x2400 + code if code < 0x20 else 0x2421 if code == 0x7F else 0x2426
     for first, last in _HIDDEN
@@ -49,15 +44,15 @@ _EMPTY, _HIT = Markup(""), Markup('<mark class="hit">')
 
 
 class Run(NamedTuple):
-    """A piece of foreign text that looks the same all over."""
+    """Foreign text in one style."""
 
     text: str
-    classes: str = ""  # ours
-    marks: tuple[Markup, ...] = ()  # opening tags of <mark>, the outermost first
+    classes: str = ""  # trusted
+    marks: tuple[Markup, ...] = ()  # opening <mark> tags, outermost first
 
 
 class Spot(NamedTuple):
-    """A place in a text, and the opening tag of the <mark> around it."""
+    """A range in a text and its opening <mark> tag."""
 
     start: int
     end: int
@@ -65,21 +60,21 @@ class Spot(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """The text as it is shown, character for character."""
+    """The text with invisible characters replaced, one for one."""
     return text if _is_simple(text) else text.translate(_STAND_INS)
 
 
 def one_line(text: str) -> str:
-    """A name or a path: no line of it passes for another."""
+    """A name or path on one line."""
     return visible(text).replace("\n", "\u240a").replace("\t", "\u2409")
 
 
 def _is_simple(text: str) -> bool:
-    return text.isascii() and text.isprintable()  # by far the most text, and quick to tell
+    return text.isascii() and text.isprintable()  # fast path for most text
 
 
 def escaped(text: str) -> Markup:
-    """Foreign text that is neither coloured nor marked."""
+    """Foreign text without style or marks."""
     return html([Run(text)])
 
 
@@ -91,12 +86,14 @@ def html(runs: Iterable[Run]) -> Markup:
             parts += (_span(classes) if classes else "", *marks, shown, "</mark>" * len(marks), "</span>" if classes else "")
         else:
             parts.append(shown)
-    return Markup("".join(parts))  # noqa: S704 - each part is a tag of ours or escaped; Markup.join would escape it again
+    return Markup("".join(parts))  # noqa: S704 - each part is escaped or trusted; Markup.join would escape again
 
 
 def _shown(text: str) -> str:
-    made = escape(text)
-    return made if _is_simple(text) else _HIDDEN_FEW.sub(lambda match: _control(match[0]), made)  # escaping leaves them alone
+    markup = escape(text)
+    return (
+        markup if _is_simple(text) else _HIDDEN_FEW.sub(lambda match: _control(match[0]), markup)
+    )  # escaping does not change these
 
 
 @lru_cache(maxsize=4096)
@@ -111,61 +108,61 @@ def _span(classes: str) -> Markup:
 
 
 def text_of(runs: Iterable[Run]) -> str:
-    """What the runs show."""
+    """The visible text of the runs."""
     return visible("".join([run.text for run in runs]))
 
 
 def marked(runs: Sequence[Run], spots: Sequence[Spot]) -> list[Run]:
-    """The runs, cut where a spot starts or ends. The spots are in order and apart."""
+    """Split runs at the edges of spots, which are sorted and do not overlap."""
     if not spots:
         return list(runs)
-    made: list[Run] = []
+    pieces: list[Run] = []
     start, index = 0, 0
     for run in runs:
-        here, end = start, start + len(run.text)
-        while here < end:
-            while index < len(spots) and spots[index].end <= here:
+        position, end = start, start + len(run.text)
+        while position < end:
+            while index < len(spots) and spots[index].end <= position:
                 index += 1
             spot = spots[index] if index < len(spots) and spots[index].start < end else Spot(end, end, _EMPTY)
-            inside = spot.start <= here
+            inside = spot.start <= position
             until = min(spot.end, end) if inside else spot.start
             marks = (*run.marks, spot.mark) if inside else run.marks
-            made.append(Run(run.text[here - start : until - start], run.classes, marks))
-            here = until
+            pieces.append(Run(run.text[position - start : until - start], run.classes, marks))
+            position = until
         start = end
-    return made
+    return pieces
 
 
 def redactions(text: str) -> list[Spot]:
-    """Where a secret was taken out."""
+    """The spots of redacted secrets."""
     return [Spot(*match.span(), _redaction(match[1])) for match in _REDACTED.finditer(text)]
 
 
 @lru_cache(maxsize=256)
 def _redaction(kind: str) -> Markup:
-    return Markup('<mark class="redacted" title="a secret was taken out: {}">').format(kind)
+    return Markup('<mark class="redacted" title="redacted secret: {}">').format(kind)
 
 
 def folded(text: str) -> str:
-    """Without the difference of capital and small letters, character for character."""
-    # The capital I with a dot would become two characters, and a sigma depends on what follows it.
+    """Case-folded text of the same length."""
+    # Keep the length: dotted capital I would become two characters; final sigma depends on context.
     return text.replace("\u0130", "i").lower().replace("\u03c2", "\u03c3")
 
 
 def needle(find: str) -> str:
-    """What a person looks for, as it stands in a text that is visible and folded. It is found within a line."""
+    """A search text, normalized like the text that it is searched in; matches stay within a line."""
     return folded(visible(find.replace("\n", " ")))
 
 
 class Marker:
-    """Makes lines with redactions marked, and what a person looks for: in so many places, for a page with more helps nobody."""
+    """Renders lines with redactions and a limited number of search matches marked."""
 
     def __init__(self, find: str = "", most: int = 5000) -> None:
         self._needle = needle(find)
         self._left = most
 
     def holds(self, text: str) -> bool:
-        """Whether a visible text has what is looked for."""
+        """Whether a visible text contains the search text."""
         return bool(self._needle) and self._needle in folded(text)
 
     def line(self, runs: Sequence[Run]) -> Markup:
@@ -187,7 +184,7 @@ _UNITS = ((365 * 86400, "y"), (30 * 86400, "mo"), (86400, "d"), (3600, "h"), (60
 
 
 def ago(then: Moment, now: Moment) -> str:
-    """The time between two moments in its largest unit: ``3 min``, ``2 d``; "" where one of them is no moment."""
+    """The time between two moments in its largest unit: ``3 min``, ``2 d``; "" if one is invalid."""
     start, end = moment(then), moment(now)
     if start is None or end is None:
         return ""
@@ -205,26 +202,26 @@ def _duration(seconds: int) -> str:
 
 
 def stamp(when: Moment, now: Moment | None = None) -> Markup:
-    """A moment in UTC as a ``<time>``; with ``now``, how long ago it was, and the moment as its title."""
-    found = moment(when)
-    if found is None:
+    """A ``<time>`` element in UTC; with ``now``, relative, with the exact time as its title."""
+    time = moment(when)
+    if time is None:
         return escaped(str(when))
-    exact = timestamp(found)
+    exact = timestamp(time)
     shown = f"{exact[:10]} {exact[11:-1]} UTC"
     if now is None:
         return Markup('<time datetime="{}">{}</time>').format(exact, shown)
-    return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, shown, ago(found, now))
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, shown, ago(time, now))
 
 
 def moment(when: Moment) -> datetime | None:
-    """A moment in UTC; a time without a zone is taken for UTC. None where the value says no moment."""
+    """A time in UTC, which is also the default zone; None if invalid."""
     try:
         if isinstance(when, str):
-            made = datetime.fromisoformat(when)
+            time = datetime.fromisoformat(when)
         elif isinstance(when, datetime):
-            made = when
+            time = when
         else:
-            made = datetime.fromtimestamp(when, UTC)
-        return (made if made.tzinfo else made.replace(tzinfo=UTC)).astimezone(UTC)
+            time = datetime.fromtimestamp(when, UTC)
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError, OSError, TypeError):
         return None

@@ -1,7 +1,7 @@
-"""The entries of a console trace, as records that a template shows.
+"""Trace entries as records for templates.
 
-Invariant: any entry can be shown, also one that another program wrote wrongly; one entry costs a bounded part of a page, and
-what is left out is counted. An entry that ``hits`` names says so in its view.
+Invariant: every entry can be shown, even a malformed one. Each takes a bounded part of a page, and omitted text is counted. The
+entries that ``hits`` returns are marked in their views.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
     from typing import Any
 
 LONG_LINES, LONG_CHARACTERS = 20, 2000
-SHOWN_MAX = 20_000  # characters of an entry on a page with others
+SHOWN_MAX = 20_000  # maximum characters of an entry in a list
 _LONG_LINE = 400
 _HEAD_MAX = 160
 _EMPTY = Markup("")
 
 
 class EntryView(NamedTuple):
-    """What a page shows of one entry. Everything that is no ``Markup`` is foreign text or a number."""
+    """One entry for a page. Everything but ``Markup`` is foreign text or a number."""
 
     number: int
     kind: str
     at: str
-    head: Markup  # the first line that says something
+    head: Markup  # first non-empty line
     lines: int
-    long: bool  # to be folded
-    body: Markup  # for an element that keeps blanks and lines; longer lines are in a ``long-line``
+    long: bool  # collapsed by default
+    body: Markup  # preformatted; long lines are in a ``long-line`` span
     data: Markup | None
-    redacted: int  # secrets that were taken out
-    cut: int  # characters that it had before it was cut at recording; 0: it is whole
-    rest: int  # characters that are recorded but not in ``body``
+    redacted: int  # number of redacted secrets
+    cut: int  # original length if truncated when recorded, else 0
+    rest: int  # recorded characters not in ``body``
     hit: bool
 
 
 class Window(NamedTuple):
-    """The entries ``[first:last]`` of a trace, and where the neighbours start."""
+    """The entries ``[first:last]`` of a trace, and the start of the neighbouring windows."""
 
     first: int
     last: int
@@ -53,7 +53,7 @@ class Window(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """An entry as it should be."""
+    """A normalized entry."""
 
     text: str
     kind: str = ""
@@ -64,7 +64,7 @@ class _Entry(NamedTuple):
 
 
 def view(entries: Iterable[Any], start: int = 0, *, find: str = "", whole: bool = False) -> list[EntryView]:
-    """The entries of one window, the first of which has the number ``start``; ``whole`` leaves nothing of them out."""
+    """Views of the entries of a window; ``start`` is the number of the first; ``whole`` shows full texts."""
     marker = Marker(find)
     return [_view(number, _read(entry), marker, whole=whole) for number, entry in enumerate(entries, start)]
 
@@ -92,7 +92,7 @@ def _view(number: int, entry: _Entry, marker: Marker, *, whole: bool) -> EntryVi
 
 
 def _start(text: str) -> str:
-    """What a page shows of a text: whole lines, where they are not too long for that."""
+    """The start of a text, cut at a line end if possible."""
     if len(text) <= SHOWN_MAX:
         return text
     end = text.rfind("\n", SHOWN_MAX // 2, SHOWN_MAX)
@@ -100,12 +100,12 @@ def _start(text: str) -> str:
 
 
 def _line(runs: Sequence[Run], text: str, marker: Marker) -> Markup:
-    made = marker.line(runs)
-    return Markup('<span class="long-line">{}</span>').format(made) if len(text) > _LONG_LINE else made
+    markup = marker.line(runs)
+    return Markup('<span class="long-line">{}</span>').format(markup) if len(text) > _LONG_LINE else markup
 
 
 def _read(entry: Any) -> _Entry:
-    """Notes can be written by any program: what is not of its kind is shown as JSON."""
+    """Normalize an entry; any program can write notes, so malformed values become JSON."""
     if not isinstance(entry, dict):
         return _Entry(jsons.plain(entry))
     text, kind, at = (_text(entry.get(name)) for name in ("text", "kind", "at"))
@@ -121,9 +121,9 @@ def _count(value: Any) -> int:
 
 
 def window(count: int, at: int, size: int = 200) -> Window:
-    """The window of a trace of ``count`` entries that the entry ``at`` is in; the nearest where there is no such entry."""
+    """The window of a trace with ``count`` entries that contains entry ``at``, or the nearest one."""
     if size < 1:
-        raise InvalidInput(f"a window has at least one entry, not {size}", code="invalid-size", fields={"size": size})
+        raise InvalidInput(f"the window size must be at least 1, not {size}", code="invalid-size", fields={"size": size})
     inside = min(max(at, 0), max(count - 1, 0))
     first = inside - inside % size
     last = min(first + size, count)
@@ -131,7 +131,7 @@ def window(count: int, at: int, size: int = 200) -> Window:
 
 
 def hits(entries: Iterable[Any], text: str) -> list[int]:
-    """The numbers of the entries whose text, as it is shown, or data holds a text; capital or small letters are the same."""
+    """The numbers of the entries whose visible text or data contains a text, ignoring case."""
     marker = Marker(text)
     return [number for number, entry in enumerate(entries) if _holds(_read(entry), marker)]
 
@@ -143,6 +143,6 @@ def _holds(entry: _Entry, marker: Marker) -> bool:
 
 
 def mark_hits(text: str, find: str) -> Markup:
-    """A text of one or more lines, not of a terminal, with what a person looks for marked."""
+    """Plain text with search matches marked."""
     marker = Marker(find)
     return Markup("\n").join([marker.line([Run(line)]) for line in text.split("\n")])

@@ -1,8 +1,7 @@
-// What makes the pages live. Every page reads and every form works without this file; with it, what changes is shown as it happens.
+// Live updates. Every page and form works without this file; with it, changes appear as they happen.
 //
-// Invariant: nothing that a person has typed is ever overwritten, nothing changes by itself between a press and its release, and
-// nothing that the server sent is run: a page is parsed as a document of its own, and whole elements of it take the place of those
-// with the same id.
+// Invariant: never overwrite what a person has typed, never change the page between a press and its release, and never run what
+// the server sent: a response is parsed as a separate document, and whole elements replace those with the same id.
 "use strict";
 
 (() => {
@@ -11,12 +10,12 @@
   const live = document.getElementById("live");
   document.documentElement.classList.add("js");
 
-  // What this browser remembers: the place in the feed and the folded questions of this tab, and whether single keys act.
+  // Stored in the browser: the feed position and postponed questions of this tab, and whether shortcuts are enabled.
   const remember = (store, key, value) => {
     try {
       if (value === undefined) return store.getItem(key);
       store.setItem(key, value);
-    } catch { /* a browser that keeps nothing */ }
+    } catch { /* storage is disabled */ }
     return null;
   };
   const stored = (name, key, value) => {
@@ -27,12 +26,12 @@
     }
   };
 
-  // Hands. A click belongs to what is under both the press and the release: if that is replaced or moves away in between, the click
-  // is lost. So `rest` is a promise while a button or a key is down, and whatever changes the page by itself waits for it.
+  // Presses. A click is lost if its target is replaced or moves between press and release. While a button or key is down,
+  // `rest` is a promise, and every automatic change to the page awaits it.
 
   let rest = null;
   let rested = null;
-  const down = new Set(); // pointers, by their ids, and the keys that press what has the focus
+  const down = new Set(); // ids of pressed pointers, and pressed keys that activate the focused element
   const press = (what) => {
     down.add(what);
     if (!rest) rest = new Promise((done) => { rested = done; });
@@ -44,7 +43,7 @@
   };
   const release = (what) => {
     down.delete(what);
-    if (rest && !down.size) setTimeout(freed, 0); // the click comes after the release, and before this
+    if (rest && !down.size) setTimeout(freed, 0); // after the click event, which follows the release
   };
   const releaseAll = () => [...down].forEach(release);
   const hands = (name, act) => addEventListener(name, act, { capture: true, passive: true });
@@ -52,19 +51,19 @@
   hands("pointerup", (event) => release(event.pointerId));
   hands("pointercancel", (event) => release(event.pointerId));
   hands("pointermove", (event) => {
-    if (!event.buttons) release(event.pointerId); // let go where nobody told us: over a menu or a scroll bar
+    if (!event.buttons) release(event.pointerId); // released over a menu or a scroll bar, without an event
   });
   hands("contextmenu", releaseAll);
   hands("keydown", (event) => {
-    if ((event.key === "Enter" || event.key === " ") && !event.metaKey) press(event.key); // with that one, no release is told
+    if ((event.key === "Enter" || event.key === " ") && !event.metaKey) press(event.key); // with Meta held, browsers send no keyup
   });
   hands("keyup", (event) => release(event.key));
-  addEventListener("blur", releaseAll); // of the window
+  addEventListener("blur", releaseAll); // the window lost focus
 
-  // Ages, in the words of the server
+  // Ages, formatted as the server does
 
   const UNITS = [[31536000, "y"], [2592000, "mo"], [86400, "d"], [3600, "h"], [60, "min"]];
-  let skew = 0; // the server's clock may differ from this one
+  let skew = 0; // difference between the server's clock and this one
   const span = (seconds) => {
     const unit = UNITS.find(([size]) => seconds >= size);
     return unit ? `${Math.floor(seconds / unit[0])} ${unit[1]}` : `${seconds} s`;
@@ -92,13 +91,13 @@
     button.addEventListener("click", action[1]);
     live.append(button);
   };
-  const reload = ["Load it again", () => location.reload()];
+  const reload = ["Reload", () => location.reload()];
   const announce = (text) => {
     const region = document.getElementById("announce");
     if (region) region.textContent = text;
   };
 
-  // The badge, in the navigation and in the title
+  // The badge in the navigation and the title
 
   const badge = (count) => {
     const found = document.getElementById("inbox-badge");
@@ -110,10 +109,10 @@
   const badgeOf = (page) => {
     const found = page.getElementById("inbox-badge");
     if (found) badge(Number(found.querySelector(".count").textContent));
-    else document.title = page.title; // the list of spaces has the number of all in its title only
+    else document.title = page.title; // the list of spaces shows the total only in its title
   };
 
-  // What a person is at
+  // What the person is editing
 
   document.addEventListener("input", (event) => {
     const form = event.target.form;
@@ -124,7 +123,7 @@
     element.matches("form[data-edited]") || Boolean(element.querySelector("form[data-edited], input[name=pick]:checked")) ||
     (element.contains(document.activeElement) && isField(document.activeElement));
 
-  // Taking over what is new
+  // Applying updates
 
   const load = async (address) => {
     const answer = await fetch(address, { headers: { accept: "text/html" }, credentials: "same-origin" });
@@ -136,7 +135,7 @@
     const date = Date.parse(answer.headers.get("date") || "");
     if (date) skew = date - Date.now();
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    await rest; // whoever asked for it puts it in at once
+    await rest; // the caller inserts it immediately
     return page;
   };
 
@@ -161,7 +160,7 @@
     (again || document.getElementById("main")).focus({ preventScroll: true });
   };
 
-  // A question that was answered stays where it is, and says who answered; whoever was typing keeps what they typed.
+  // An answered question stays in place and shows who answered; typed text is kept.
   const closed = (card, found) => {
     const old = card.querySelector(".request-answer");
     const answer = found.querySelector(".request-answer");
@@ -181,7 +180,7 @@
     settled(card);
   };
 
-  // Whether a question can be answered together with others changes with the others.
+  // Whether a question can be answered in a group depends on the other questions.
   const repick = (card, twin) => {
     const [old, found] = [card, twin].map((each) => each.querySelector(".pick"));
     if (old && !found && !old.querySelector(":checked")) old.remove();
@@ -242,13 +241,13 @@
       const found = page.getElementById(section.id);
       if (!found || !section.isConnected) continue;
       if (section.hasAttribute("data-live-list")) await reconcile(section, found);
-      else if (isBusy(section)) say("Something here has changed.", reload);
+      else if (isBusy(section)) say("This page has changed.", reload);
       else replace(section, found);
     }
     age();
   };
 
-  // Several entries that come together are one refresh, and refreshes do not overtake each other.
+  // Events that arrive together cause one refresh, and refreshes run in order.
   const PAUSE = 400;
   let waiting = [];
   let everything = false;
@@ -267,12 +266,12 @@
     everything = false;
     try {
       await refresh(entries);
-    } catch { /* the connection says so by itself, and all is loaded again when it is back */ }
+    } catch { /* the connection handler reports it and reloads later */ }
     running = false;
     if (everything || waiting.length) timer = setTimeout(now, PAUSE);
   };
 
-  // What no event tells of, such as a worker that falls silent, is looked at again and again while somebody can see it.
+  // Poll for what has no event, such as a worker that stops sending heartbeats, while the page is visible.
   const watched = document.querySelector("[data-every]");
   if (watched) {
     setInterval(() => {
@@ -280,13 +279,13 @@
     }, 1000 * Number(watched.dataset.every));
   }
 
-  // The feed. One connection a browser: the tab that holds the lock listens, and tells the others.
+  // The feed. One connection per browser: the tab that holds the lock listens and tells the others.
 
   const heard = (message) => {
     if (message.place) stored("sessionStorage", "clia-place", message.place);
     if (message.type === "lost") {
       lost = true;
-      say("Connection lost, trying again.");
+      say("Connection lost, reconnecting.");
     } else if (message.type === "back" || message.type === "reset") {
       if (lost) say("");
       lost = false;
@@ -312,7 +311,7 @@
       const place = stored("sessionStorage", "clia-place");
       source = new EventSource(body.dataset.events + (place ? `?last_event_id=${encodeURIComponent(place)}` : ""));
       source.addEventListener("hello", (event) => {
-        // A page that does not know how far it has seen may have missed something while it was loaded.
+        // A page without a feed position may have missed events while it loaded.
         tell({ type: broken || !known ? "back" : "hello", place: event.lastEventId });
         broken = false;
         known = "known";
@@ -324,10 +323,10 @@
       source.addEventListener("error", () => {
         if (!broken) tell({ type: "lost" });
         broken = true;
-        if (source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+        if (source.readyState !== EventSource.CLOSED) return; // the browser reconnects
         try {
-          sessionStorage.removeItem("clia-place"); // it may have been refused for its place
-        } catch { /* there is none */ }
+          sessionStorage.removeItem("clia-place"); // the server may have rejected the position
+        } catch { /* no storage */ }
         setTimeout(connect, 3000 + Math.random() * 2000);
       });
     };
@@ -361,16 +360,16 @@
         heard(message);
         channel.postMessage(message);
       });
-      return new Promise(() => {}); // for as long as the page is there
+      return new Promise(() => {}); // hold the lock until the page closes
     });
     channel.postMessage({ type: "where" });
   };
   addEventListener("pageshow", (event) => {
-    if (event.persisted) location.reload(); // a page out of the browser's memory is old
+    if (event.persisted) location.reload(); // restored from the back/forward cache, so it is stale
   });
   start();
 
-  // Later: the card is folded in this tab, and nothing else happens.
+  // Later: collapse the card in this tab only.
 
   const folded = () => {
     try {
@@ -402,7 +401,7 @@
     }
   };
   const cards = () => [...document.querySelectorAll("[data-request]")];
-  const alone = () => cards().length < 2; // on the page of one question, "later" leads to the next
+  const alone = () => cards().length < 2; // on a single question's page, "later" goes to the next one
   if (!alone()) cards().forEach(refold);
 
   document.addEventListener("click", async (event) => {
@@ -431,7 +430,7 @@
       field.value = button.dataset.copy;
       document.body.append(field);
       field.select();
-      document.execCommand("copy"); // where the clipboard is for secure pages only
+      document.execCommand("copy"); // the clipboard API needs a secure context
       field.remove();
       button.focus();
     }
@@ -440,7 +439,7 @@
     setTimeout(() => button.classList.remove("copied"), 1200);
   };
 
-  // Keys
+  // Keyboard shortcuts
 
   const help = () => {
     const dialog = document.getElementById("help");
@@ -476,12 +475,12 @@
     if (keys[event.key]() !== false) event.preventDefault();
   });
 
-  // What htmx fetches may be a whole page with a title; only a part of it comes into this one, which keeps its own.
+  // htmx may fetch a whole page but inserts only a part of it; keep this page's title.
   document.addEventListener("htmx:before:swap", (event) => {
     if (event.detail && event.detail.ctx) event.detail.ctx.title = "";
   });
 
-  // What htmx sends carries the login's own token, as our forms do; and it puts in what comes back when hands are at rest.
+  // Add the CSRF token to htmx requests, and insert responses only when nothing is pressed.
   const patient = async (...wanted) => {
     const answer = await fetch(...wanted);
     const text = await answer.text();
