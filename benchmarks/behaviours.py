@@ -84,7 +84,7 @@ def _rebuilt(space: clia.Space) -> None:
 
     with Progress(console=Console(file=sys.stderr), transient=True) as shown:
         task = shown.add_task("rebuilding", total=None)
-        space._observed.rebuild(lambda done, total: shown.update(task, completed=done, total=total))
+        space.behaviours.observations.rebuild(lambda done, total: shown.update(task, completed=done, total=total))
 
 
 class Made(NamedTuple):

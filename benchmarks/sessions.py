@@ -204,7 +204,7 @@ def _pending(top: Path, peers: Peers, rounds: int) -> Row:
     """Sessions that wait, all copied from a real one: a list is what is measured, not how it came about."""
     ours = Ours(top / "pending")
     agent = ours.started(1)
-    with ours.space._core.store.writing() as transaction:
+    with ours.space.core.store.writing() as transaction:
         row = transaction.values.get(key(LIVE, agent, "1"))
         assert row is not None
         for number in range(WAITING - 1):

@@ -132,7 +132,7 @@ def _ids() -> Iterator[str]:
 def _noted(path: Path, count: int) -> Callable[[], None]:
     """A space with that many notes, laid as they would have grown, and one more binding a call."""
     space = clia.init(path, settings=clia.Settings(durable=False, person=("Bench", "bench@example.org")))
-    core = space._core
+    core = space.core
     blob = core.objects.write_blob(b"{}")
     commits = _ids()
     sizes: dict[str, int] = {}
@@ -196,7 +196,7 @@ def _libgit2_notes(path: Path) -> Callable[[], None]:
 
 def _descendants(path: Path, rounds: int) -> Row:
     space = clia.init(path, settings=clia.Settings(durable=False))
-    store = space._core.store
+    store = space.core.store
     edges = [Edge(f"a{number // 3}", "sub-agent-of", f"a{number + 1}", f"{number:040x}", "bench") for number in range(EDGES)]
     edges.append(Edge(f"a{EDGES}", "sub-agent-of", "a0", "f" * 40, "bench"))
     with store.writing() as transaction:

@@ -1,4 +1,4 @@
-"""The reference page of the API: every verb of ``clia.api.verbs``, with what it takes and answers with.
+"""The reference page of the API: every verb, with what it takes and returns.
 
 Invariant: the page says what the OpenAPI document says, in words; a type that it has no words for stops the generation.
 """
@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from clia.api.records import EXTRA_SCHEMAS
+from clia.api.derivation import all_verbs, local_members
 from clia.api.shapes import definitions
-from clia.api.verbs import LOCAL, all_verbs
+from clia.api.special_shapes import EXTRA_SCHEMAS
 from clia.forge.api import openapi, paging
 from reference_markdown import code, page, prose, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from clia.api.verbs import Param, Verb
+    from clia.api.derivation import Param, Verb
 
 ROOT = "/api/v1/spaces/{space}"
 _NUMBERS = {"integer": "whole number", "number": "number", "boolean": "`true` or `false`", "string": "text", "null": "null"}
@@ -27,7 +27,7 @@ def api_page() -> str:
     verbs = all_verbs()
     document = openapi.document()
     shapes = [param.shape for verb in verbs for param in verb.params] + [verb.result for verb in verbs if verb.result is not None]
-    tags = dict.fromkeys(verb.tag for verb in verbs)
+    tags = dict.fromkeys(verb.route.tag for verb in verbs)
     return page(
         "# API",
         f"Every verb of the library, below {code(ROOT)}. How to call it: [use the API](../how-to/api.md). A forge also gives this "
@@ -42,10 +42,10 @@ def api_page() -> str:
         table(("request", "what it gives"), _fixed(document["paths"])),
         "`/healthz`, `/metrics` and the streams of events are described in [serve a forge](../how-to/forge.md#watch-the-forge) and "
         "[watch what happens](../how-to/watch.md).",
-        *(part for tag in tags for part in _section(tag, [verb for verb in verbs if verb.tag == tag])),
+        *(part for tag in tags for part in _section(tag, [verb for verb in verbs if verb.route.tag == tag])),
         "## Verbs that stay local",
-        "These have no address. `RemoteSpace` refuses them with `local-only`.",
-        table(("verb", "why"), [(code(name), prose(why)) for name, why in LOCAL.items()]),
+        "These have no route. `RemoteSpace` refuses them with `local-only`.",
+        table(("verb", "what it is"), [(code(name), prose(said)) for name, said in local_members().items()]),
         "## Problems",
         "Every answer that is no success is `application/problem+json` ([RFC 9457](#shape-problem)).",
         table(("status", "what it means"), _statuses(document["components"]["responses"])),
@@ -89,8 +89,8 @@ def _answer(verb: Verb) -> str:
         said = f"Answers with a list in pages: {_type(verb.result.schema()['items'])}."
     else:
         said = f"Answers with: {_type(verb.result.schema())}."
-    taken = " Takes `If-Match`." if verb.moves else ""
-    return said + taken + (" The head is the `ETag`; with `If-None-Match` it may answer 304." if verb.shows else "")
+    taken = " Takes `If-Match`." if verb.route.moves else ""
+    return said + taken + (" The head is the `ETag`; with `If-None-Match` it may answer 304." if verb.route.shows else "")
 
 
 def _shapes(schemas: Mapping[str, Any]) -> Iterator[str]:

@@ -11,23 +11,20 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 import clia
+from clia import verbs
 from clia.api import remote_space as client_space
 from clia.behaviours import model as behaviour_model
-from clia.behaviours import service as behaviour_verbs
 from clia.cli import agent_program
 from clia.engine import records as engine
-from clia.facade import opening as spaces
-from clia.facade import settings, space
+from clia.facade import opening, settings, setup, space
 from clia.federation import model as federation_model
-from clia.federation import service as federation_verbs
 from clia.git import records as repository
 from clia.git import records as workbench
 from clia.hub import records as hub_records
-from clia.hub import service as hub_verbs
 from clia.identities import contexts, diagnostics, lineage, origins
 from clia.sessions import health as session_health
 from clia.sessions import model as session_model
-from clia.sessions import service as session_verbs
+from clia.sessions import service as session_service
 from clia.space import adoption, checks, landing, model, purging
 from clia.space import maintenance as upkeep
 from clia.store import interface as queue
@@ -47,7 +44,15 @@ ANSWERS = (
     *(model.Spawned, model.AgentCommit, repository.Stamp, model.Merged, model.UpToDate, model.Conflicts, model.ConflictPath),
     *(model.Landed, model.BlamedLine, workbench.FileChange, store.Edge),
     *(model.BoundTrace, model.TraceChange, model.TraceHit, purging.Purged, upkeep.AgentState),
-    *(session_model.Request, session_model.Decision, session_model.Flow, engine.Problem, queue.Waiting, queue.Task),
+    *(
+        session_model.Request,
+        session_model.Decision,
+        session_model.Flow,
+        session_service.SessionRecord,
+        engine.Problem,
+        queue.Waiting,
+        queue.Task,
+    ),
     *(session_health.Ailment,),
     *(behaviour_model.KnownBehaviour, behaviour_model.BehaviourVersion, behaviour_model.BehaviourEvent),
     *(behaviour_model.BehaviourStats, behaviour_model.Rate, behaviour_model.Period),
@@ -56,19 +61,17 @@ ANSWERS = (
     *(federation_model.Key, federation_model.Peer, federation_model.Share, federation_model.Grant, federation_model.Explained),
     *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
     *(federation_model.Refused, federation_model.Remote),
-    *(hub_records.HubStatus, hub_records.Synced, hub_records.Fork, hub_records.Elsewhere),
+    *(hub_records.HubStatus, hub_records.HubSynced, hub_records.Fork, hub_records.Elsewhere),
     *(checks.Report, checks.Finding, upkeep.Maintained, landing.Relinked, workbench.Pushed, adoption.Adopted),
 )
-CALLED: dict[type, str] = {hub_records.Synced: "HubSynced"}
-"""Records that are public under another name than their own."""
 
 
 def python_page() -> str:
     functions = [
         _function("clia.lineage", lineage.lineage),
         _function("clia.agent_cli", agent_program.agent_cli),
-        _function("clia.open", spaces.open_space),
-        _function("clia.init", spaces.init_space),
+        _function("clia.open", opening.open_space),
+        _function("clia.init", setup.init_space),
     ]
     records = (
         lineage.ContextReport,
@@ -86,14 +89,40 @@ def python_page() -> str:
         *functions,
         *(_class(each) for each in (lineage.Lineage, lineage.MergedDocument)),
         *(_record(each) for each in records),
-        _class(
-            *(space.Space, session_verbs.SessionVerbs, behaviour_verbs.BehaviourVerbs, federation_verbs.FederationVerbs),
-            *(hub_verbs.HubVerbs,),
-        ),
+        _space(),
+        *(_service(name, each) for name, each in vars(space.Space).items() if isinstance(each, verbs.service)),
         _remote(),
         _class(session_model.Session),
         *(_record(each) for each in (*GIVEN, *ANSWERS)),
     )
+
+
+def _space() -> str:
+    """The façade, and which services it has."""
+    services = {name: each.kind() for name, each in vars(space.Space).items() if isinstance(each, verbs.service)}
+    rows = [(f"[`space.{name}`](#space{name})", prose(inspect.getdoc(kind) or "")) for name, kind in services.items()]
+    return page(
+        _class(space.Space),
+        "Services are attributes; the verbs of each are listed below. One that can be called lists what it is about: "
+        "`space.sessions()`. Where it says *also*, the verb can be called on the space itself under that name.",
+        table(("service", "what it is for"), rows),
+    )
+
+
+def _service(name: str, declared: verbs.service[Any]) -> str:
+    """A service: its verbs, each with its other name on the space."""
+    kind = declared.kind()
+    aliases = {getattr(space.Space, each): each for each, member in vars(space.Space).items() if isinstance(member, space.alias)}
+    methods = []
+    for node in _class_node(kind).body:
+        if not isinstance(node, ast.FunctionDef) or (node.name.startswith("_") and node.name != "__call__"):
+            continue
+        member = vars(kind)[node.name]
+        also = f" (also `space.{aliases[member]}`)" if inspect.isfunction(member) and member in aliases else ""
+        shown = name if node.name == "__call__" else f"{name}.{node.name}"
+        signature = _signature(shown, node) if inspect.isfunction(member) else f"{shown}: {ast.unparse(node.returns or node)}"
+        methods.append(f"- {code(f'space.{signature}')}{also}: {prose(ast.get_docstring(node) or '')}")
+    return page(f"## space.{name}", prose(inspect.getdoc(kind) or ""), "\n".join(methods))
 
 
 def _remote() -> str:
@@ -117,8 +146,13 @@ def _function(name: str, function: Callable[..., Any]) -> str:
 
 
 def _signature(name: str, node: ast.FunctionDef) -> str:
-    given = ast.unparse(node.args).removeprefix("self").removeprefix(", ")
-    return f"{name}({given})" + (f" -> {ast.unparse(node.returns)}" if node.returns else "")
+    given = _plain(ast.unparse(node.args).removeprefix("self").removeprefix(", "))
+    return f"{name}({given})" + (f" -> {_plain(ast.unparse(node.returns))}" if node.returns else "")
+
+
+def _plain(annotation: str) -> str:
+    """An annotation without the names that only say more on the wire."""
+    return annotation.replace("Count", "int").replace("Text", "str")
 
 
 def _docstring(what: Any) -> str:
@@ -127,15 +161,14 @@ def _docstring(what: Any) -> str:
     return page(text.strip(), fenced("text", f">>> {example.strip()}") if found else "")
 
 
-def _class(kind: type, *bases: type) -> str:
-    """A class, with the methods of those bases that users know only through it."""
+def _class(kind: type) -> str:
     node = _class_node(kind)
     attributes = [f"- {code(f'{name}: {shown}')}" for name, shown in _attributes(node)]
     methods = []
-    for each in [*node.body, *(each for base in bases for each in _class_node(base).body)]:
+    for each in node.body:
         if isinstance(each, ast.FunctionDef) and not each.name.startswith("_"):
             told = prose(ast.get_docstring(each) or "")
-            if each.decorator_list and each.returns:  # a property
+            if any(isinstance(decorator, ast.Name) for decorator in each.decorator_list) and each.returns:  # a property
                 attributes.append(f"- {code(f'{each.name}: {ast.unparse(each.returns)}')}: {told}")
             else:
                 methods.append(f"- {code(_signature(each.name, each))}: {told}")
@@ -165,10 +198,10 @@ def _record(kind: type) -> str:
     for each in _class_node(kind).body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
             comment = lines[each.lineno - 1].partition("  # ")[2]
-            rows.append((code(each.target.id), code(ast.unparse(each.annotation)), prose(comment)))
+            rows.append((code(each.target.id), code(_plain(ast.unparse(each.annotation))), prose(comment)))
     own = ast.get_docstring(_class_node(kind)) or ""
     return page(
-        f"## {CALLED.get(kind, kind.__name__)}",
+        f"## {kind.__name__}",
         prose(own),
         table(("field", "type", "meaning"), rows),
         "`to_json()` gives the JSON shape." * hasattr(kind, "to_json"),

@@ -13,7 +13,7 @@ from clia.behaviours import library
 from clia.behaviours import model as said_of_versions
 from clia.behaviours.measures import MEASURES
 from clia.facade import opening as spaces
-from clia.facade.joining import HUB_SECONDS
+from clia.facade.settings import HUB_SECONDS
 from clia.federation import announcing, keys
 from clia.federation import checks as federation_checks
 from clia.hub import records as hub_records

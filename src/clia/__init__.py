@@ -12,13 +12,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Rate, Replayed, Suggestion
     from clia.cli.agent_program import agent_cli
-    from clia.facade.opening import init_space as init
     from clia.facade.opening import open_space as open  # noqa: A004  # clia.open is the promised name
     from clia.facade.settings import Settings
+    from clia.facade.setup import init_space as init
     from clia.facade.space import Space
     from clia.federation.model import Announced, Grant, Key, Peer, Remote, Synced
-    from clia.hub.records import Elsewhere, Fork, HubStatus
-    from clia.hub.records import Synced as HubSynced
+    from clia.hub.records import Elsewhere, Fork, HubStatus, HubSynced
     from clia.identities.lineage import lineage
     from clia.sessions.model import Decision, Flow, Request, Session
     from clia.space.model import Conflicts, File, Landed, Link, Merged, Submodule, UpToDate
@@ -82,14 +81,14 @@ _HOMES = {
     "Conflicts": _MODEL,
     "ConsoleTrace": _OBJECTS,
     "Decision": _SESSIONS,
-    "Elsewhere": "clia.hub.records",
+    "Elsewhere": _HUB,
     "File": _MODEL,
     "Fleet": "clia.workers.fleet",
     "Flow": _SESSIONS,
     "Fork": _HUB,
     "Grant": _FEDERATION,
     "HubStatus": _HUB,
-    "HubSynced": f"{_HUB}:Synced",
+    "HubSynced": _HUB,
     "Key": _FEDERATION,
     "KnownBehaviour": _BEHAVIOURS,
     "Landed": _MODEL,
@@ -108,7 +107,7 @@ _HOMES = {
     "Synced": _FEDERATION,
     "UpToDate": _MODEL,
     "agent_cli": "clia.cli.agent_program",
-    "init": "clia.facade.opening:init_space",
+    "init": "clia.facade.setup:init_space",
     "lineage": "clia.identities.lineage",
     "open": "clia.facade.opening:open_space",
 }

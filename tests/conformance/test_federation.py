@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import clia
-from clia.api.federation_verbs import FEDERATION_VERBS
-from clia.api.verbs import VIEWER
+from clia.api.derivation import all_verbs
 from clia.client import RemoteSpace
+from clia.verbs import VIEWER
 from support.remote import Served, serving
 from support.spaces import BRIEFING, refused, settings
 
@@ -197,7 +197,7 @@ def test_bad_input_is_refused_by_name_and_changes_nothing(followed: clia.Space, 
 
 @pytest.mark.parametrize("space", ["remote"], indirect=True)
 def test_who_only_looks_sees_whom_a_space_works_with_and_moves_nothing(followed: Any) -> None:
-    reading = {verb.name for verb in FEDERATION_VERBS if verb.role == VIEWER}
+    reading = {verb.name for verb in all_verbs() if verb.route.tag == "federation" and verb.role == VIEWER}
     assert reading == {"peers", "peer", "refusals", "waiting", "grants", "explain", "allowed", "remotes", "remote_behaviours"}
     with RemoteSpace(followed.served.address, followed.served.token("Vi", VIEWER), space=followed._name) as viewer:
         assert (viewer.peers(), viewer.grants("ann"), viewer.remotes()) == (followed.peers(), followed.grants(), followed.remotes())

@@ -156,7 +156,7 @@ def test_a_session_that_diverges_and_is_opened_again_is_told_each_time(here: Pla
 
 def test_what_doctor_puts_right_is_told_and_asks_nothing_anew(scout: clia.Space) -> None:
     scout.start("scout", "product")
-    with scout._core.store.writing() as change:
+    with scout.core.store.writing() as change:
         change.values.delete(f"{LIVE}scout/1")
     with fed(scout) as feed:
         scout.doctor()
@@ -164,7 +164,7 @@ def test_what_doctor_puts_right_is_told_and_asks_nothing_anew(scout: clia.Space)
         scout.doctor(repair=True)
         assert news(feed, 1) == [step("suspended", {"1.1": "number"}, [])]
         scout.cancel("scout")
-        with scout._core.store.writing() as change:
+        with scout.core.store.writing() as change:
             change.values.delete("ended/scout/1")
         scout.doctor(repair=True)
         assert news(feed, 3) == [step("cancelled", {}, [])]
@@ -265,7 +265,7 @@ def test_lookers_of_several_handles_tell_each_change_once(here: Place, scout: cl
         one.look()
         assert other.look() == 0
         scout.commit("scout", "finding", changes={"a": b"a"})
-        look = scout._core.refs.look
+        look = scout.core.refs.look
         looked: list[str] = []
 
         def overtaken(prefixes: Sequence[str], since: Any) -> RefScan:
@@ -276,7 +276,7 @@ def test_lookers_of_several_handles_tell_each_change_once(here: Place, scout: cl
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(scout._core.refs, "look", overtaken)
+            patch.setattr(scout.core.refs, "look", overtaken)
             assert one.look() == 0
         assert looked[1] == "1"
         assert [each["cid"] for each in news(one)] == [looked[0]]
@@ -319,7 +319,7 @@ def test_processes_that_look_at_once_tell_each_change_once(here: Place) -> None:
 
 
 def test_a_look_writes_only_the_part_that_changed(scout: clia.Space) -> None:
-    refs = scout._core.refs
+    refs = scout.core.refs
     for number in range(300):
         refs.move(f"refs/heads/agents/many-{number}", None, scout.head("scout"), "test")
     with fed(scout) as feed:
@@ -336,7 +336,7 @@ def test_a_look_writes_only_the_part_that_changed(scout: clia.Space) -> None:
 
 
 def buckets(space: clia.Space) -> dict[str, int]:
-    with space._core.store.reading() as view:
+    with space.core.store.reading() as view:
         return {key: view.values.get(key).version for key, _ in view.values.scan("feed/refs/")}  # type: ignore[union-attr]  # it is there
 
 
@@ -426,7 +426,7 @@ def test_postgresql_rings_for_every_transaction_that_adds_to_the_feed(on_postgre
     """Nobody looks without a ring here: the wait would end with nothing."""
     with on_postgres.open() as space, on_postgres.open() as other:
         with_agents(other, "scout", product=PRODUCT)
-        with closing(Feed(space._core, PostgresNotifier(space._core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
+        with closing(Feed(space.core, PostgresNotifier(space.core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
             for act in (
                 lambda: None if feed.look() else other.start("scout", "product"),
                 lambda: other.resume("scout", 6),
@@ -443,17 +443,17 @@ def test_what_is_undone_and_what_belongs_to_another_space_does_not_ring(on_postg
     with on_postgres.open() as space, elsewhere.open() as other:
         listener = space._core.store.listen()  # type: ignore[attr-defined]  # it is PostgreSQL
         with closing(listener):
-            with suppress(RuntimeError), space._core.store.writing() as change:
+            with suppress(RuntimeError), space.core.store.writing() as change:
                 change.streams.append(FEED, [{}])
                 raise RuntimeError
-            with space._core.store.writing() as change:
+            with space.core.store.writing() as change:
                 change.streams.append("another", [{}])
-            with other._core.store.writing() as change:
+            with other.core.store.writing() as change:
                 change.streams.append(FEED, [{}])
-            with space._core.store.reading() as view:
+            with space.core.store.reading() as view:
                 assert view.streams.end(FEED) == 0
             assert listener.heard() is False
-            with space._core.store.writing() as change:
+            with space.core.store.writing() as change:
                 change.streams.append(FEED, [{}])
             listener._connection.execute("SELECT 1")  # which brings along what was said before
             assert listener.heard() is True
@@ -463,7 +463,7 @@ def test_a_lost_connection_is_made_anew_and_nothing_is_missed(on_postgres: Place
     assert on_postgres.store is not None
     with on_postgres.open() as space, on_postgres.open() as other:
         with_agents(other, "scout", product=PRODUCT)
-        with closing(Feed(space._core, PostgresNotifier(space._core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
+        with closing(Feed(space.core, PostgresNotifier(space.core.store, polls=False))) as feed, ThreadPoolExecutor(1) as pool:  # type: ignore[arg-type]  # it is one
             watched = Watched(feed, pool)
             watched.looks.get(timeout=LONG)
             first = end_listeners(on_postgres.store)

@@ -19,9 +19,9 @@ from clia.errors import Nondeterminism
 from clia.sessions import records
 from clia.sessions.replay import KeptRuns, Replay
 from clia.sessions.transitions import failure_json
-from clia.testing.memory_store import MemoryStore
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support.flows import FLOWS
+from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

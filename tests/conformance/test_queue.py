@@ -14,8 +14,8 @@ from clia.store.interface import Claim, Queue, Task
 from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
 from clia.store.store_queue import StoreQueue
-from clia.testing.memory_store import MemoryStore
 from support import postgres
+from support.memory_store import MemoryStore
 from support.queues import AgingQueue
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import pytest
 import clia
 from clia import errors
 from clia.api import remote_space as module
+from clia.api.derivation import local_members
 from clia.api.following import events_in
-from clia.api.verbs import LOCAL
 from clia.client import RemoteSpace
 from support.git_hubs import Hub, away, bare
 from support.remote import Cutting, Served, running, serving
@@ -248,18 +248,28 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         "checkout": lambda: space.checkout("scout", tmp_path / "x"),
         "checkout_at": lambda: space.checkout_at(tmp_path),
         "commit_dir": lambda: space.commit_dir("scout", "finding", tmp_path),
-        "running": lambda: space.running,
+        "alone": space.alone,
         "captures": lambda: space.captures,
-        "peer_tokens": lambda: space.peer_tokens,
-        "has_hub": lambda: space.has_hub,
-        "elsewhere": space.elsewhere,
-        "meet": lambda: space.meet("scout"),
+        "core": lambda: space.core,
+        "home": lambda: space.home,
+        "running": lambda: space.running,
+        "behaviours.check_prompt": lambda: space.behaviours.check_prompt("0" * 40),
+        "behaviours.check_runnable": lambda: space.behaviours.check_runnable("step"),
+        "behaviours.library": lambda: space.behaviours.library,
+        "behaviours.observations": lambda: space.behaviours.observations,
+        "behaviours.policy": lambda: space.behaviours.policy("step"),
+        "hub.elsewhere": space.elsewhere,
+        "hub.exists": lambda: space.has_hub,
+        "hub.meet": lambda: space.meet("scout"),
+        "hub.exchange": lambda: space.hub.exchange,
+        "peers.tokens": lambda: space.peer_tokens,
+        "types.check_kind": lambda: space.types.check_kind("finding"),
     }
-    assert {*calls, "close"} == set(LOCAL)
-    for name, call in calls.items():
+    assert set(calls) == set(local_members())
+    for call in calls.values():
         error = refused("local-only", call)
         assert isinstance(error, errors.NotAllowed)
-        assert error.hints == (LOCAL[name],)
+        assert error.hints
 
 
 def test_the_hub_of_a_space_is_told_and_met_from_afar(served: Served, tmp_path: Path) -> None:

@@ -316,7 +316,7 @@ def test_an_archived_agents_sessions_can_be_read_and_not_moved(scout: clia.Space
 @pytest.mark.parametrize("here", [*STORES, "remote"], indirect=True)  # machines that share a store share agents
 def test_an_agent_of_another_clone_is_read_only(here: Place, scout: clia.Space) -> None:
     scout.start("scout", "product")
-    local_of(scout)._core.mark_foreign("scout")
+    local_of(scout).core.mark_foreign("scout")
     before = told(scout)
     for call in (
         lambda: scout.start("scout", "product"),

@@ -18,8 +18,8 @@ from clia.store.interface import ABSENT, Edge, GateFacts, GateQuestion, GrantFac
 from clia.store.postgres_store import PostgresStore
 from clia.store.rules import NAME_BYTES
 from clia.store.sqlite_store import SqliteStore
-from clia.testing.memory_store import MemoryStore
 from support import postgres
+from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

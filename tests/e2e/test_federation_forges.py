@@ -20,6 +20,7 @@ from clia.forge import federation as fetching
 from clia.forge.federation import KNOCK_MAX
 from clia.forge.forge import forge_of
 from clia.git.records import UploadCommand
+from clia.testing import components
 from clia.values import refs
 from support import git
 from support.forge_server import ForgeProcess, closing_connection, eventually, made_place
@@ -114,7 +115,7 @@ class Visited(NamedTuple):
 
     def token(self, typ: str = FETCH_TOKEN) -> str:
         """What the peer shows."""
-        found = self.peer.peer_tokens.token(self.peer._peers.get("owner"), typ)
+        found = self.peer.peer_tokens.token(components(self.peer).peers.get("owner"), typ)
         assert found is not None
         return found
 
@@ -210,7 +211,7 @@ def test_there_is_no_way_in_without_a_pass_and_no_way_to_write(visited: Visited)
     refs_of = "owner/info/refs?service=git-upload-pack"
     with clia.init(visited.root.parent / "stranger", settings=QUICK) as stranger:
         stranger.add_peer("owner", visited.owner.key().text)
-        foreign = stranger.peer_tokens.token(stranger._peers.get("owner"), FETCH_TOKEN)
+        foreign = stranger.peer_tokens.token(components(stranger).peers.get("owner"), FETCH_TOKEN)
     told = [visited.get(refs_of, token) for token in (None, "x", foreign, visited.token(NOTIFY_TOKEN))]
     told.append(visited.get("nowhere/info/refs?service=git-upload-pack", visited.token()))
     assert {(each.status, each.body) for each in told} == {(401, told[0].body)}
@@ -258,7 +259,8 @@ def test_an_answer_that_nobody_reads_or_that_takes_too_long_ends_with_all_it_sta
     visited: Visited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The programs are gone, and the peer has its places again."""
-    said, environment = tmp_path / "pids", visited.peer._abroad.transport.upload("x", advertise=True).environment
+    said, transport = tmp_path / "pids", components(visited.peer).federation_resources.transport
+    environment = transport.upload("x", advertise=True).environment
     program = UploadCommand(("sh", "-c", f"sleep 1000 & echo $$ $! >> {said}; echo hello; wait"), environment)
     monkeypatch.setattr(PeerTokens, "advertised", lambda *_: program)
     monkeypatch.setattr(fetching, "AT_ONCE", 1)

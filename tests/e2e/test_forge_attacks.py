@@ -11,10 +11,11 @@ import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from clia.api.verbs import GET, all_verbs
+from clia.api.derivation import all_verbs
 from clia.facade.config import ForgeOptions
 from clia.forge.api.routes import PREFIX
 from clia.forge.guard import CSP
+from clia.verbs import GET
 from support import git
 from support.forge import BASE, Browser, OpenForge, open_forge
 from support.forge_server import QUESTION, Api

@@ -10,6 +10,7 @@ import pytest
 
 import clia
 from clia.errors import StaleRef
+from clia.testing import components
 from support import git
 from support.git_hubs import HUBS, NoServer
 from support.space_driver import settings
@@ -69,7 +70,7 @@ def share_an_agent(hub: Hub, tmp_path: Path) -> None:
         assert {ref for ref in after if after[ref] != before.get(ref)} == {HEAD}  # by the winner alone
         assert [each.cid for each in two.log("scout")][:3] == [after[HEAD], mine, found]
         assert texts(two.trace_pending("scout")) == ["in a race"]
-        assert not two._envelope.unfinished()
+        assert not components(two).envelope.unfinished()
         again = two.commit_with_trace("scout", "finding", changes={"late.txt": b"\n"})
         assert at_hub(hub)[HEAD] == again
         assert two.verify().clean

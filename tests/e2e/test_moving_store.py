@@ -13,7 +13,7 @@ import pytest
 
 import clia
 from clia.cli.main import main
-from clia.facade.opening import move_store
+from clia.facade.setup import move_store
 from clia.store.file_locks import FileLocks
 from clia.users.service import DECIDER, users_of
 from support import Ran, git
@@ -108,7 +108,7 @@ def scene(tmp_path: Path, postgres_address: str) -> Scene:
 def test_what_is_live_comes_along_and_nobody_works_on_with_the_file(scene: Scene) -> None:
     with scene.open() as before:
         assert len(before.pending()) == 1
-        with before._core.store.writing() as change:  # white box: what adopting and purging leave
+        with before.core.store.writing() as change:  # white box: what adopting and purging leave
             change.values.put("foreign/theirs", True)
             change.values.put("sweep/scout", ["0" * 40])
         assert scene.move() == LIVE
@@ -118,7 +118,7 @@ def test_what_is_live_comes_along_and_nobody_works_on_with_the_file(scene: Scene
             assert "started again" in refused("store-moved", call).hints[0]
     assert scene.kept() == scene.url
     with scene.open() as space:
-        assert [space._core.store.get(key) is None for key in ("foreign/theirs", "sweep/scout")] == [False, False]
+        assert [space.core.store.get(key) is None for key in ("foreign/theirs", "sweep/scout")] == [False, False]
         scene.check(space)
     assert scene.move() is None  # a second time nothing is left to be moved
     git("config", "--unset", "clia.store", cwd=scene.root)

@@ -739,7 +739,7 @@ def test_doctor_looks_at_the_store_that_it_is_given(postgres_address: str, here:
     address = postgres_url(postgres_address)
     with library.open(here.root, settings=QUICK._replace(store=address)) as space:
         space.start("scout", "product")
-        with space._core.store.writing() as transaction:
+        with space.core.store.writing() as transaction:
             transaction.values.put("live/scout/1", 5)
     assert here.json("doctor")["space"]["ailments"] == []
     found = here.json("doctor", "--store", address, code=1)["space"]["ailments"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import clia
+from clia.testing import components
 from support import git
 from support.session_flows import PARTS
 from support.session_racer import Race, run
@@ -60,8 +61,8 @@ def raced(root: Path, store: str | None, verb: str) -> dict[tuple[str, str], str
 
 def check_nothing_left(space: clia.Space) -> None:
     assert space.pending() == []
-    assert not space._envelope.unfinished()
-    with space._core.store.reading() as view:
+    assert not components(space).envelope.unfinished()
+    with space.core.store.reading() as view:
         assert view.values.scan("live/") == view.values.scan("snapshot/") == []
     report = space.verify()
     assert report.clean, report.findings

@@ -80,7 +80,7 @@ def test_a_request_is_answered_by_the_handler_of_its_kind(place: Place) -> None:
     seen = place.work({"echo": echo})
     assert place.result() == {"n": [1, "é"]}
     assert (seen.answered, seen.running, seen.waiting) == (1, (), 0)
-    assert StoreQueue(place.space._core.store).waiting() == []
+    assert StoreQueue(place.space.core.store).waiting() == []
 
 
 def test_a_handler_learns_what_it_needs_to_know(place: Place) -> None:
@@ -339,7 +339,7 @@ def test_a_broken_effect_is_named_and_its_requests_wait_while_others_work(place:
     assert place.result("other") == 5
     assert place.space.session("scout").status == "suspended"
     assert "no_such_module" in dict(seen.problems)["broken"]
-    assert StoreQueue(place.space._core.store).waiting() == []
+    assert StoreQueue(place.space.core.store).waiting() == []
 
 
 # Claims
@@ -370,7 +370,7 @@ def test_what_was_answered_between_a_look_and_a_claim_is_not_done_again(place: P
                 place.space.resume("scout", "another's", tasks[0].request)
             return super().claim(tasks, worker, now, lease)
 
-    seen = place.work({"echo": lambda context, payload: tried.append(payload)}, queue=Late(place.space._core.store))
+    seen = place.work({"echo": lambda context, payload: tried.append(payload)}, queue=Late(place.space.core.store))
     assert tried == []
     assert place.result() == "another's"
     assert seen.gone == 1
@@ -391,7 +391,7 @@ def test_a_lost_claim_is_told_to_the_handler_whose_answer_counts_if_nobody_gave_
         return "still good"
 
     options = QUICK._replace(lease_seconds=0.1)
-    place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space._core.store))
+    place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space.core.store))
     assert place.result() == "still good"
 
 
@@ -404,7 +404,7 @@ def test_a_lost_claim_and_an_answer_by_someone_else_leave_that_answer(place: Pla
         return "too late"
 
     options = QUICK._replace(lease_seconds=0.1)
-    seen = place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space._core.store))
+    seen = place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space.core.store))
     assert place.result() == "another's"
     assert (seen.answered, seen.gone) == (0, 1)
 
@@ -421,7 +421,7 @@ def test_a_lost_claim_and_an_error_leave_the_task_to_whoever_has_it(place: Place
         return "second"
 
     options = QUICK._replace(lease_seconds=0.3, attempts=1)
-    place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space._core.store))
+    place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space.core.store))
     # The first attempt's error was not the last word, although one attempt is all there is: the claim had run out.
     why = "whoever tried it did not come back, or could not hand in what came of it"
     assert place.result() == {"failed": f"given up after 1 attempt: {why}"}
@@ -444,12 +444,12 @@ def test_a_session_that_is_cancelled_tells_the_handler_at_work_for_it(place: Pla
     thread.join()
     assert place.space.session("scout").status == "cancelled"
     assert worker.status().gone == 1
-    assert StoreQueue(place.space._core.store).waiting() == []
+    assert StoreQueue(place.space.core.store).waiting() == []
 
 
 def test_what_is_known_of_requests_that_are_gone_is_forgotten(place: Place) -> None:
     place.ask("flaky")
-    queue = StoreQueue(place.space._core.store)
+    queue = StoreQueue(place.space.core.store)
     (request,) = place.space.pending()
     claim = queue.claim([Task("scout", request.id, "flaky")], "w0", 1.0, 1.0)
     assert claim is not None
@@ -480,7 +480,7 @@ def test_a_worker_that_is_told_to_stop_lets_what_runs_end(place: Place) -> None:
     thread.join()
     assert worker.status().answered == 1  # the other one was not begun
     assert len(place.space.pending()) == 1
-    assert StoreQueue(place.space._core.store).waiting() == []
+    assert StoreQueue(place.space.core.store).waiting() == []
 
 
 def test_what_does_not_end_within_the_grace_is_cancelled_and_given_back(place: Place) -> None:
@@ -500,7 +500,7 @@ def test_what_does_not_end_within_the_grace_is_cancelled_and_given_back(place: P
     thread.join()
     assert cancelled.is_set()
     assert len(place.space.pending()) == 1
-    assert StoreQueue(place.space._core.store).waiting() == []  # as if it had not been tried
+    assert StoreQueue(place.space.core.store).waiting() == []  # as if it had not been tried
     place.work({"slow": echo})
     assert place.result() is None
 
@@ -519,7 +519,7 @@ def test_a_second_stop_waits_for_nobody_and_gives_the_work_back(place: Place) ->
     worker.stop()
     worker.stop()
     thread.join()
-    assert StoreQueue(place.space._core.store).waiting() == []
+    assert StoreQueue(place.space.core.store).waiting() == []
     place.work({"stuck": echo})
     assert place.result() is None
     over.set()
@@ -556,7 +556,7 @@ class Away(StoreQueue):
 def test_while_the_store_is_away_the_worker_waits_and_says_so(place: Place, unsure: bool) -> None:
     place.ask("echo", 5)
     told: list[WorkerStatus] = []
-    queue = Away(place.space._core.store, 3, unsure=unsure)
+    queue = Away(place.space.core.store, 3, unsure=unsure)
     seen = place.work({"echo": echo}, queue=queue, tell=told.append)
     assert place.result() == 5
     assert seen.answered == 1
@@ -597,7 +597,7 @@ def test_a_store_that_is_broken_ends_the_worker_with_its_error(place: Place) -> 
             raise StoreError("corrupt", code="store-corrupt")
 
     with pytest.raises(BackendError, match="corrupt"):
-        place.work({"echo": echo}, queue=Broken(place.space._core.store))
+        place.work({"echo": echo}, queue=Broken(place.space.core.store))
 
 
 def test_an_answer_that_cannot_be_handed_in_is_kept_for_later(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -636,7 +636,7 @@ def test_a_worker_that_must_stop_at_once_does_not_wait_for_a_store_that_is_away(
     worker.stop()
     thread.join()
     monkeypatch.undo()
-    (known,) = StoreQueue(place.space._core.store).waiting()
+    (known,) = StoreQueue(place.space.core.store).waiting()
     assert known.worker == "w1"  # its claim runs out, and another worker tries again
     assert place.space.session("scout").status == "suspended"
 
@@ -661,7 +661,7 @@ def test_a_session_that_diverges_at_the_answer_is_let_go(place: Place, monkeypat
 
     monkeypatch.setattr(place.space, "resume", diverge)
     assert place.work({"echo": echo}).gone == 1
-    assert StoreQueue(place.space._core.store).waiting() == []
+    assert StoreQueue(place.space.core.store).waiting() == []
 
 
 def test_a_request_of_an_agent_whose_branch_was_deleted_is_not_tried_in_a_circle(place: Place) -> None:
@@ -677,7 +677,7 @@ def test_a_request_of_an_agent_whose_branch_was_deleted_is_not_tried_in_a_circle
     seen = place.worker({"echo": count}, config=Config(worker=options)).run(once=True)
     assert tried == []
     assert (seen.retried, seen.answered, seen.gone) == (1, 0, 0)
-    (known,) = StoreQueue(place.space._core.store).waiting()
+    (known,) = StoreQueue(place.space.core.store).waiting()
     assert "no agent 'scout'" in str(known.error)
 
 

@@ -85,7 +85,7 @@ class Place:
         return self.worker(handlers, **more).run(until_idle=True)
 
     def queue(self) -> StoreQueue:
-        return StoreQueue(self.space._core.store)
+        return StoreQueue(self.space.core.store)
 
     def holds(self, text: str) -> list[str]:
         """Where a text is: in a file of the store, or in git."""
@@ -346,7 +346,7 @@ def test_a_clock_that_is_set_forward_ends_no_attempt_and_starts_none_twice(place
 
     config = Config(worker=QUICK._replace(lease_seconds=0.3, timeout_seconds=600.0))
     tools = tools_for(place.root)._replace(clock=clock)
-    queue = Keeping(place.space._core.store)
+    queue = Keeping(place.space.core.store)
     seen = place.work({"slow": slow}, config=config, tools=tools, queue=queue, tell=looks.append)
     assert place.result() == "once"
     assert tried == [1]
@@ -507,7 +507,7 @@ def test_what_was_claimed_while_the_worker_forgets_is_not_forgotten(place: Place
                 assert self.claim([late], "w2", 1.0, 1.0) is not None
             return super().waiting()
 
-    place.work({"echo": echo}, queue=Racing(place.space._core.store))
+    place.work({"echo": echo}, queue=Racing(place.space.core.store))
     assert [each.task for each in place.queue().waiting()] == [late]
 
 
@@ -628,7 +628,7 @@ def hours_later(queue: Silent) -> Callable[[], float]:
 
 def test_a_store_that_does_not_answer_is_named_while_it_is_waited_for_and_not_after(place: Place) -> None:
     place.ask("echo", 5)
-    queue = Silent(place.space._core.store)
+    queue = Silent(place.space.core.store)
     told: list[WorkerStatus] = []
     tools = tools_for(place.root)._replace(monotonic=hours_later(queue))
     seen = place.work({"echo": echo}, queue=queue, tools=tools, tell=told.append, wait=soon)
@@ -654,7 +654,7 @@ def test_many_calls_that_each_return_are_no_silence(place: Place) -> None:
 
     told: list[str | None] = []
     tools = tools_for(place.root)._replace(monotonic=lambda: passed[0])
-    worker = place.worker({"echo": echo}, queue=Slow(place.space._core.store), tools=tools)
+    worker = place.worker({"echo": echo}, queue=Slow(place.space.core.store), tools=tools)
     worker.run(until_idle=True)
     assert place.result() == 5
     assert set(told) == {None}
@@ -665,7 +665,7 @@ def test_many_calls_that_each_return_are_no_silence(place: Place) -> None:
 def test_a_silence_that_ends_while_it_is_noticed_is_not_told(place: Place) -> None:
     """The store answers between the look at the clock and what is made of it: the worker is through by then."""
     place.ask("echo", 5)
-    queue = Silent(place.space._core.store)
+    queue = Silent(place.space.core.store)
     through = threading.Event()
     told: list[WorkerStatus] = []
 
@@ -691,7 +691,7 @@ def test_a_silence_that_ends_while_it_is_noticed_is_not_told(place: Place) -> No
 def test_what_is_told_last_is_how_it_stands(place: Place) -> None:
     """Nothing newer is told while a silence that is over is still being told."""
     place.ask("echo", 5)
-    queue = Silent(place.space._core.store)
+    queue = Silent(place.space.core.store)
     newer = threading.Event()
     overtaken: list[bool] = []
 

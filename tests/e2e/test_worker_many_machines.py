@@ -34,7 +34,7 @@ def test_worker_processes_answer_each_request_once_also_when_one_is_killed_at_wo
 def test_a_worker_that_sleeps_is_woken_by_the_request(tmp_path: Path, postgres_address: str) -> None:
     """It would look by itself in an hour; that it has looked and found nothing, and later answered, is what it tells."""
     space = made_space(tmp_path / "space", store=postgres_url(postgres_address))
-    queue = ProcrastinateQueue(space._core.store, postgres_address, space.id)
+    queue = ProcrastinateQueue(space.core.store, postgres_address, space.id)
     idle, answered = threading.Event(), threading.Event()
 
     def tell(status: WorkerStatus) -> None:

@@ -54,7 +54,7 @@ def test_clients_that_never_read_hold_up_nobody_and_cost_no_memory(tmp_path: Pat
         with library.open(place.root, settings=QUICK) as space:
             for number in range(0, count, 20):
                 entries = [{"event": "head", "agent": "scout", "number": number + each, "text": large} for each in range(20)]
-                with space._core.store.writing() as change:
+                with space.core.store.writing() as change:
                     change.streams.append(FEED, entries)
         numbers = [stream.until(lambda event: "number" in (event.data or {})).data["number"] for _ in range(count)]
         assert numbers == list(range(count))
@@ -115,7 +115,7 @@ def test_a_key_whose_request_died_in_between_is_never_used_for_a_second_change(t
         path = f"/api/v1/spaces/repo/agents/{request['agent']}/decisions"
         body = f'{{"value": "yes", "request_id": "{request["id"]}"}}'.encode()
         with library.open(place.root, settings=QUICK) as space:  # as a forge that was killed after it had begun
-            core = space._core
+            core = space.core
             assert Once(core.store, core.clock).claim("tess", "k", b"\n".join([b"POST", path.encode(), b"", body])) is None
             assert users_of(space).get("tess") is not None
         answer = api("POST", path, body, Idempotency_Key="k", content_type="application/json")
@@ -146,7 +146,7 @@ def test_two_forges_that_start_together_make_one_admin(tmp_path: Path, kind: str
     def said(number: int) -> tuple[str | None, str | None]:
         forge = open_forge([str(root)], QUICK)
         try:
-            core = forge.sites["repo"].space._core
+            core = forge.sites["repo"].space.core
             forge.users = HubSync(core.store, core.clock, lambda: f"secret-{number}")
             forge.users.met = met
             served = server._said(forge, "http://forge", None)

@@ -12,6 +12,7 @@ import pytest
 import clia
 from clia.errors import CliaError
 from clia.hub import remote as git_hub
+from clia.testing import components
 from support import git
 from support.crashes import assert_killed
 from support.git_hubs import Hub, away
@@ -97,7 +98,7 @@ def test_where_the_hub_has_moved_and_this_clone_cannot_the_next_verb_finishes_it
         assert (at_hub(hub)[HEADS + name], RECORDS + name in at_hub(hub)) == (made, True)
         assert verb == "spawn" or [each.subject for each in one.log("scout")].count("first") == 1
         assert entries(one) == {"precious": 1}
-        assert (owed(one), one.hub_status().owed, one._envelope.unfinished()) == ([], (), [])
+        assert (owed(one), one.hub_status().owed, components(one).envelope.unfinished()) == ([], (), [])
         assert one.verify().clean
 
 
@@ -140,7 +141,7 @@ def test_a_process_killed_after_its_push_is_finished_when_the_hub_can_say_that_i
     with opened(tmp_path / "one") as one:
         work(one, "scout", "next")
         assert [each.subject for each in one.log("scout")].count("landed") == 1
-        assert (entries(one), one._envelope.unfinished(), owed(one)) == ({"seen": 1}, [], [])
+        assert (entries(one), components(one).envelope.unfinished(), owed(one)) == ({"seen": 1}, [], [])
 
 
 def test_sync_publishes_nothing_that_a_killed_process_left_half_done(tmp_path: Path, hub: Hub) -> None:
@@ -161,7 +162,7 @@ def test_sync_publishes_nothing_that_a_killed_process_left_half_done(tmp_path: P
             two.spawn("third", BRIEFING)
         long.hub_sync()
         assert long.agents() == ["scout", "third"]
-        assert (long.verify().clean, long._envelope.unfinished()) == (True, [])
+        assert (long.verify().clean, components(long).envelope.unfinished()) == (True, [])
 
 
 @pytest.mark.usefixtures("impatient")

@@ -15,6 +15,7 @@ import pytest
 import clia
 from clia.errors import CliaError, StaleRef
 from clia.git.records import FILE, TreeEntry
+from clia.testing import components
 from clia.values.refs import tracking
 from support import git
 from support.crashes import assert_killed, kill_self, run_all
@@ -372,7 +373,7 @@ def test_a_process_that_dies_when_the_hub_has_moved_and_its_clone_has_not_loses_
 
         assert_killed(die)
         with machine(tmp_path / "one", hub) as one:
-            assert not one._envelope.unfinished()
+            assert not components(one).envelope.unfinished()
             assert one.hub_status().owed == one.hub_status().behind == ()
             if verb == "spawn":
                 assert one.agents() == ["other", "scout", "third"]

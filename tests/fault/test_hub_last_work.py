@@ -59,7 +59,7 @@ def test_nobody_goes_on_from_an_agent_without_its_last_work(
         way.symlink_to(hub.repository)
         one.hub_sync()
         goes_on(two, how)
-        assert two._core.graph.descends(two.head("lead" if how == "merge" else "new"), last)
+        assert two.core.graph.descends(two.head("lead" if how == "merge" else "new"), last)
 
 
 def test_a_flow_that_merges_waits_for_the_last_work(tmp_path: Path, hub: Hub, way: Path, store: str) -> None:
@@ -81,7 +81,7 @@ def test_a_flow_that_merges_waits_for_the_last_work(tmp_path: Path, hub: Hub, wa
         one.hub_sync()
         run(two, tmp_path / "two", to_the_end=True)
         assert two.session("lead").status == "finished"
-        assert two._core.graph.descends(two.head("lead"), last)
+        assert two.core.graph.descends(two.head("lead"), last)
 
 
 # Whoever has all of it
@@ -122,7 +122,7 @@ def test_a_copy_that_was_made_before_anything_was_shared_is_a_machine_of_its_own
     clia.init(tmp_path / "one", settings=settings(store=store)).close()
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
-        assert one._core.clone != two._core.clone
+        assert one.core.clone != two.core.clone
 
 
 @pytest.mark.parametrize("how", ["work", "sync"])
@@ -138,7 +138,7 @@ def test_work_that_the_hub_has_is_not_waited_for(tmp_path: Path, hub: Hub, store
         if how == "sync":
             two.hub_sync()
             assert (owed(two), two.head("scout")) == ([], last)
-        assert two._core.graph.descends(work(two, "scout", "more"), last)
+        assert two.core.graph.descends(work(two, "scout", "more"), last)
         assert [each.what for each in two.hub_sync()] == []
         assert owed(two) == []
 
@@ -168,7 +168,7 @@ def test_what_a_machine_owes_is_not_given_up_while_the_hub_is_away(tmp_path: Pat
         two.hub_sync(abandon=["scout"])
         with away(hub):
             refused("work-elsewhere", lambda: work(three, "scout", "too"))
-            assert two._core.graph.descends(work(two, "scout", "next"), published)
+            assert two.core.graph.descends(work(two, "scout", "next"), published)
 
 
 # A server that cannot write

@@ -18,6 +18,7 @@ from clia.space.feed import RefWatcher
 from clia.store.file_locks import FileLocks
 from clia.store.interface import CLONE_LOCKS, FEED
 from clia.store.postgres_locks import PostgresLocks
+from clia.testing import components
 from support import git
 from support.crashes import assert_killed
 from support.git_hubs import Hub, away, bare
@@ -135,9 +136,9 @@ def test_what_a_machine_left_unfinished_touches_no_worktree_on_others_nor_their_
     with space as two:
         two.maintain()
         two.trace_purge("other", "swordfish")
-        assert two._envelope.unfinished() == ["scout"]
+        assert components(two).envelope.unfinished() == ["scout"]
         work(two, "scout", "next")
-        assert two._envelope.unfinished() == []
+        assert components(two).envelope.unfinished() == []
         assert "landed.txt" in two.files("scout")
     assert sorted(each.name for each in (tmp_path / "work").iterdir()) == [".git"]
 
@@ -287,7 +288,7 @@ def test_a_hub_that_is_away_is_not_asked_again_before_a_while_has_passed(
 
 def test_a_clone_that_lags_tells_nothing_old(tmp_path: Path, hub: Hub, store: str) -> None:
     with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
-        here, there = RefWatcher(one._core), RefWatcher(two._core)
+        here, there = RefWatcher(one.core), RefWatcher(two.core)
         for each in (here, there):
             each.look()
         one.spawn("scout", BRIEFING)
@@ -298,7 +299,7 @@ def test_a_clone_that_lags_tells_nothing_old(tmp_path: Path, hub: Hub, store: st
         there.look()  # it still has the agent at work
         two.hub_sync()
         there.look()
-        with one._core.store.reading() as view:
+        with one.core.store.reading() as view:
             told = [each.body["event"] for each in view.streams.read(FEED) if each.body.get("agent") == "scout"]
         assert told == ["head", "archived"]
 
@@ -350,7 +351,7 @@ def test_an_agent_that_another_machine_archived_is_restored_without_a_sync(
         with away(hub):  # whoever knows of it says what is the matter
             refused("work-elsewhere" if shared else "no-such-agent", lambda: two.restore("scout"))
             refused("no-such-agent", lambda: two.restore("nobody"))
-        two._hub_sync._hub._clear_outage()  # type: ignore[union-attr]  # and not only after a while
+        components(two).hub_sync._hub._clear_outage()  # type: ignore[union-attr]  # and not only after a while
         two.restore("scout")
         assert (two.head("scout"), two.agents(archived=True)) == (head, [])
         assert HEADS + "scout" in at_hub(hub)
@@ -391,37 +392,37 @@ def test_a_copy_of_a_clone_is_a_machine_of_its_own(tmp_path: Path, hub: Hub, sto
     """Else it would pass for the clone that it was copied from: with one cache of refs for two, and one debt for both."""
     with machine(tmp_path / "one", hub, store) as one:
         one.spawn("scout", BRIEFING)
-        first = one._core.clone
+        first = one.core.clone
     shutil.copytree(tmp_path / "one", tmp_path / "two", symlinks=True)
     with opened(tmp_path / "two", store) as two, opened(tmp_path / "one", store) as one:
-        second = two._core.clone
-        assert one._core.clone == first != second
+        second = two.core.clone
+        assert one.core.clone == first != second
         with away(hub):
             work(two, "scout", "alone")
-            assert [each["clone"] for _, each in one._core.store.scan("owed/")] == [second]
+            assert [each["clone"] for _, each in one.core.store.scan("owed/")] == [second]
             refused("work-elsewhere", lambda: work(one, "scout", "too"))
         two.hub_sync()
         assert work(one, "scout", "too") == one.head("scout")
     with opened(tmp_path / "two", store) as two:
-        assert two._core.clone == second
+        assert two.core.clone == second
 
 
 def test_a_copy_of_a_whole_disk_is_a_machine_of_its_own_once_it_is_told(tmp_path: Path, hub: Hub, store: str) -> None:
     """Nothing differs there, so a person removes what says who it is, as the guide has it."""
     with machine(tmp_path / "one", hub, store) as one:
-        first = one._core.clone
+        first = one.core.clone
     for name in ("clone", "clone-place"):
         (tmp_path / "one/.git/clia" / name).unlink()
     with opened(tmp_path / "one", store) as copied:
-        assert copied._core.clone not in (first, "")
+        assert copied.core.clone not in (first, "")
 
 
 def test_a_clone_that_is_moved_stays_who_it_is(tmp_path: Path, hub: Hub, store: str) -> None:
     with machine(tmp_path / "one", hub, store) as one:
-        first = one._core.clone
+        first = one.core.clone
     (tmp_path / "one").rename(tmp_path / "elsewhere")
     with opened(tmp_path / "elsewhere", store) as one:
-        assert one._core.clone == first
+        assert one.core.clone == first
 
 
 def test_a_copy_of_a_clone_that_shares_nothing_finds_what_it_kept_on_a_server(tmp_path: Path, store: str) -> None:

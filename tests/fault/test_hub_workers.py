@@ -11,6 +11,7 @@ import pytest
 import clia
 from clia.facade.config import Config
 from clia.hub import unpublished
+from clia.testing import components
 from support import git
 from support.effects import worker_for
 from support.git_hubs import Hub, away
@@ -284,7 +285,7 @@ def test_whoever_has_all_that_the_hub_has_may_work_while_it_is_away(
             git("update-ref", HEADS + "scout", more_at_hub(hub, "scout"), cwd=hub.repository)
             two.hub_sync()
         elif how == "never done":
-            two._hub_sync.unpublished.announce([(TRACES + "scout", None, "1" * 40)])  # type: ignore[union-attr]
+            components(two).hub_sync.unpublished.announce([(TRACES + "scout", None, "1" * 40)])  # type: ignore[union-attr]
             work(two, "scout", "more")
         else:
             way.unlink()
@@ -300,7 +301,7 @@ def test_what_others_do_while_a_machine_syncs_is_not_forgotten(
     """What it has read is behind by then; with the hub away, work on from there would be a fork."""
     with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
         one.spawn("scout", BRIEFING)
-        hub_sync = two._hub_sync
+        hub_sync = components(two).hub_sync
         assert hub_sync is not None
         read = hub_sync._hub.fetch
 
@@ -323,8 +324,9 @@ def test_a_definition_that_never_came_is_not_waited_for(tmp_path: Path, hub: Hub
         begin(one, "scout")
         one.register_type("probe", "finding")
         two.hub_sync()
-        assert two._hub_sync is not None
-        two._hub_sync.unpublished.announce([(chain, None, "1" * 40)])  # as a process leaves it that dies before its push
+        hub_sync = components(two).hub_sync
+        assert hub_sync is not None
+        hub_sync.unpublished.announce([(chain, None, "1" * 40)])  # as a process leaves it that dies before its push
         two.hub_sync()
         with away(hub):
             refused("unknown-kind", lambda: two.commit("scout", "nothing", changes={"a": b"1"}))

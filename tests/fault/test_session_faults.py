@@ -13,6 +13,7 @@ import pytest
 import clia
 from clia.engine import runs
 from clia.errors import CliaError, GitError, StoreError
+from clia.testing import components
 from support import git, postgres
 from support.disks import fill, no_file_beyond, read_only, small_disk
 from support.own_postgres import own_server
@@ -47,7 +48,7 @@ def refs(root: Path) -> str:
 
 def everything(place: Place, space: clia.Space) -> Any:
     """All that a verb could have changed: refs, and every row and stream of the store."""
-    with space._core.store.reading() as view:
+    with space.core.store.reading() as view:
         values = view.values.scan("")
         streams = {name: view.streams.read(name) for name in view.streams.names("")}
     return refs(place.root), values, streams
@@ -141,7 +142,7 @@ def test_a_flow_that_every_worker_dies_of_has_failed_and_its_record_is_whole(
 ) -> None:
     place, space = noisy
     for each, act in TURNS.items():
-        space._replay.close()  # so that the turns before are replayed, in which nobody dies
+        components(space).replay.close()  # so that the turns before are replayed, in which nobody dies
         killer.only = each
         killer.left = 100 if each == name else 0
         act(space, name)  # in that turn it never ends by itself

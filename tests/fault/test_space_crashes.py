@@ -17,6 +17,7 @@ import pytest
 
 import clia
 from clia.errors import AlreadyExists, Conflict, NotFound
+from clia.testing import components
 from support import git
 from support.crashes import FORK, CrashHook, CrashPoint, assert_killed, exit_code_of, kill_self, run_all, started
 from support.space_driver import Paper, Writer, check_nothing_lost, settings
@@ -66,14 +67,14 @@ def resolve(space: clia.Space) -> object:
 
 def tracked(space: clia.Space, ref: str) -> str:
     """What a ref holds, as stock git lists it."""
-    place = space._place
+    place = components(space).options.place
     present = git("for-each-ref", ref, cwd=place)
     return git("ls-tree", "-r", "--name-only", ref, cwd=place) if present else ""
 
 
 def landed(space: clia.Space) -> bool:
     """On the branch, on the agent's chain, and in the worktree that follows: all of it or nothing."""
-    root = space._place
+    root = components(space).options.place
     there = "scout.txt" in tracked(space, BRANCH).split()
     assert bool(space.landings("scout")) == there
     assert os.path.exists(f"{root}/scout.txt") == there

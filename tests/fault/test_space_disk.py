@@ -151,7 +151,7 @@ def test_white_box_a_commit_that_the_disk_did_not_take_is_not_acknowledged(templ
             head = space.show("scout")
             fill(disk, 0)
             with pytest.raises(GitError, match="full"):
-                space._core.objects.write_commit(head.tree, [head.cid], head.author, head.committer, "another\n")
+                space.core.objects.write_commit(head.tree, [head.cid], head.author, head.committer, "another\n")
 
 
 @pytest.mark.parametrize("name", WRITES)

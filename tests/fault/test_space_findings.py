@@ -16,6 +16,7 @@ from clia.git import refs as git_refs
 from clia.git.workbench import GitWorkbench
 from clia.space import purging
 from clia.store.file_locks import FileLocks
+from clia.testing import components
 from support import git
 from support.crashes import FORK, exit_code_of, kill_self, started
 from support.space_driver import BRIEFING, settings
@@ -245,7 +246,7 @@ def test_the_lock_that_git_holds_on_a_branch_of_people_is_never_broken(
         assert lock.exists()
     assert space.find("main") == tip
     assert space.landings("scout") == []
-    assert space._envelope.unfinished() == []
+    assert components(space).envelope.unfinished() == []
     land(root, "scout", settings())
 
 

@@ -67,7 +67,7 @@ def check_all_is_answered_although_workers_die(place: Place, load: Load) -> None
         for death in range(1, load.deaths + 1):
             crew.wait_for_tries(requests * death // (load.deaths + 1))
             victim = crew.kill_the_oldest()
-            in_hand += len([each for each in StoreQueue(space._core.store).waiting() if each.worker == victim])
+            in_hand += len([each for each in StoreQueue(space.core.store).waiting() if each.worker == victim])
         assert {each.wait() for _, each in crew.at_work} == {0}
     assert in_hand > 0  # they died with work in hand, which others then did
     calls = range(1, load.requests + 1)

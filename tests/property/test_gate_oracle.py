@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clia.store.interface import GateFacts, GateQuestion, GrantFact
 from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
-from clia.testing.memory_store import MemoryStore
+from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from pathlib import Path

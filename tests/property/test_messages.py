@@ -125,7 +125,7 @@ def check_with_stock_git(space: clia.Space, batch: Sequence[tuple[str, dict[str,
     files = []
     for number, cid in enumerate(made):
         files.append(folder / str(number))
-        files[-1].write_bytes(space._core.objects.commit(cid).message.encode())
+        files[-1].write_bytes(space.core.objects.commit(cid).message.encode())
     parsed = stock_git(space, "interpret-trailers", "--no-divider", "--parse", *map(str, files)).decode()
     assert parsed == "".join(expected)
 

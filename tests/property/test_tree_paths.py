@@ -75,7 +75,7 @@ class Place:
             return b"160000", value.commit.encode()
         data = value.target.encode() if isinstance(value, Link) else value.data if isinstance(value, File) else value
         mode = b"120000" if isinstance(value, Link) else b"100755" if isinstance(value, File) and value.executable else b"100644"
-        return mode, self.space._core.objects.blob_id(data).encode()
+        return mode, self.space.core.objects.blob_id(data).encode()
 
     def everything(self) -> dict[str, bytes]:
         """Each object by name, each ref with its value."""

@@ -282,7 +282,7 @@ class SessionMachine(RuleBasedStateMachine):
             self.lose_snapshots(what)
 
     def lose_snapshots(self, how: str) -> None:
-        with self.space._core.store.writing() as change:
+        with self.space.core.store.writing() as change:
             for key, made in change.values.scan(SNAPSHOT):
                 if how == "gone":
                     change.values.delete(key)

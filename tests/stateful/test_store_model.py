@@ -15,7 +15,7 @@ from clia.errors import CliaError
 from clia.store.interface import Edge, Store, Transaction
 from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
-from clia.testing.memory_store import MemoryStore
+from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import clia
 from clia.behaviours import index
+from clia.testing import components
 from support.crashes import exit_code_of, kill_self, run_all
 from support.session_spaces import Place
 from support.spaces import settings
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 def as_text(space: clia.Space) -> str:
     """All that is known, with the commits behind it."""
-    return json.dumps({cid: each.to_json() for cid, each in space._observed.every().items()}, sort_keys=True)
+    return json.dumps({cid: each.to_json() for cid, each in components(space).observations.every().items()}, sort_keys=True)
 
 
 def _each_alone() -> None:
@@ -48,7 +49,7 @@ def _rebuild_and_die(root: str, after: int) -> None:
 
     index.ObservationIndex._write = deadly  # type: ignore[method-assign]  # as above
     with clia.open(root, settings=settings()) as space:
-        space._observed.rebuild()
+        components(space).observations.rebuild()
 
 
 def die_at_each_step(root: str, expected: str) -> None:
@@ -69,7 +70,7 @@ def read_at_once(root: str, expected: str) -> None:
         _each_alone()
         with clia.open(root, settings=settings()) as space:
             for _ in range(times):
-                space._observed.rebuild()
+                components(space).observations.rebuild()
             for _ in range(5):
                 assert as_text(space) == expected
 

@@ -9,6 +9,7 @@ import pygit2
 
 import clia
 from clia.errors import CliaError
+from clia.testing import components
 from support import git
 from support.spaces import BRIEFING, settings
 
@@ -28,12 +29,12 @@ SIGNATURE = pygit2.Signature("Tess", "tess@example.org", 1_780_000_000, 0)
 
 def observed(space: clia.Space) -> tuple[Any, Any, int]:
     """All that is known: what a person is told, what it is told from with the commits behind it, and the gaps."""
-    return space.behaviour_stats(over="day"), space._observed.every(), space.observation_gaps()
+    return space.behaviour_stats(over="day"), components(space).observations.every(), space.observation_gaps()
 
 
 def rebuilt(space: clia.Space) -> tuple[Any, Any, int]:
     """The same from git, with nothing remembered."""
-    space._observed.rebuild()
+    components(space).observations.rebuild()
     return observed(space)
 
 

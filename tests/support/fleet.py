@@ -19,7 +19,7 @@ def beat(name: str = "w1", **more: Any) -> Heartbeat:
 
 
 def put(space: clia.Space, *rows: Heartbeat) -> None:
-    with space._core.store.writing() as change:
+    with space.core.store.writing() as change:
         for number, row in enumerate(rows):
             made = row._asdict() | {"running": [list(each) for each in row.running]}
             change.values.put(f"{FLEET}{number:03d}", made)

@@ -50,7 +50,7 @@ def at_hub(hub: Hub, ending: str = "") -> dict[str, str]:
 
 def owed(space: clia.Space) -> list[str]:
     """Whose work this machine, or another with the same store, has not published."""
-    return [key.removeprefix("owed/") for key, _ in space._core.store.scan("owed/")]
+    return [key.removeprefix("owed/") for key, _ in space.core.store.scan("owed/")]
 
 
 def work(space: clia.Space, agent: str, text: str) -> str:

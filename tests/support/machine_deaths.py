@@ -18,6 +18,7 @@ import psycopg
 
 import clia
 from clia.errors import Conflict, StaleRef, StaleRequest, StoreError
+from clia.testing import components
 from support.crashes import FORK, CrashHook, CrashPoint, assert_killed, kill_self, run_all
 from support.machines import Machines, endings, fresh
 from support.session_driver import check_sessions
@@ -164,9 +165,9 @@ def go_on_and_wake(space: clia.Space, agent: str, process: int) -> None:
 
 def recover(space: clia.Space, agent: str) -> None:
     """Settles what was begun with the agent, and leaves it so."""
-    with space._envelope.at_work(agent):
+    with components(space).envelope.at_work(agent):
         pass
-    assert not space._core.store.scan(f"intent/{agent}")
+    assert not space.core.store.scan(f"intent/{agent}")
 
 
 def take_over(space: clia.Space, agent: str, past: bool) -> None:
@@ -212,7 +213,7 @@ def check_all(space: clia.Space, _: str) -> None:
     space.hub_sync()
     report = space.verify()
     assert report.clean, report.findings
-    assert not space._envelope.unfinished()
+    assert not components(space).envelope.unfinished()
     check_sessions(space)
 
 

@@ -115,8 +115,8 @@ def endings(space: clia.Space, agent: str) -> Iterator[str]:
     from clia.space.events import read_events
     from clia.values import refs as names
 
-    tip = space._core.refs.get(names.events(agent))
-    for event in read_events(space._core, tip) if tip else ():
+    tip = space.core.refs.get(names.events(agent))
+    for event in read_events(space.core, tip) if tip else ():
         if event.body.get("event") == "session-ended":
             yield str(event.body["status"])
 

@@ -30,6 +30,7 @@ from support.spaces import settings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from clia.api.derivation import Verb
     from clia.forge.forge import Forge
     from clia.http_client import HttpResponse
 
@@ -96,13 +97,13 @@ class Handle(RemoteSpace):
         if self._name is not None and self._name in self.served.forge.sites:
             self.served.remove(self._name)
 
-    def _asked(self, name: str, given: Any) -> Any:
-        by = given.get("by")
+    def _call(self, verb: Verb, arguments: Mapping[str, Any]) -> Any:
+        by = arguments.get("by")
         if by in (None, TESS) or not isinstance(by, str) or not by.strip() or not by.isprintable():
-            return super()._asked(name, given)
+            return super()._call(verb, arguments)
         if by not in self._others:
             self._others[by] = RemoteSpace(self.served.address, self.served.token(by), space=self._name)
-        return self._others[by]._asked(name, given)
+        return self._others[by]._call(verb, arguments)
 
 
 class RemotePlace(Place):

@@ -26,6 +26,7 @@ from clia.sessions.checkpoints import Checkpoints
 from clia.sessions.records import ASK, COUNTS, ENDED, LIVE, OVER, SNAPSHOT
 from clia.space.events import read_events
 from clia.store.interface import FEED
+from clia.testing import components
 from clia.values import refs as names
 from clia.values.typed_objects import parse
 from support import git, postgres
@@ -175,7 +176,7 @@ def check_nothing_lost(place: Place, space: clia.Space) -> None:
     """Every acknowledged commit and entry is there once, the space is sound, and all that tells of a session agrees."""
     report = space.verify()
     assert report.clean, report.findings
-    assert not space._envelope.unfinished()
+    assert not components(space).envelope.unfinished()
     check_commits(place.root, place.paper)
     said = Counter(hit.entry["text"] for hit in space.trace_search(".", regex=True) if hit.entry["kind"] == "console")
     assert set(said.values()) <= {1}, said
@@ -188,7 +189,7 @@ def check_nothing_lost(place: Place, space: clia.Space) -> None:
 def answers(space: clia.Space, agent: str) -> dict[str, str]:
     """By request: who answered it."""
     found: dict[str, str] = {}
-    with space._core.store.reading() as view:
+    with space.core.store.reading() as view:
         for prefix in (LIVE, ENDED):
             for key, _ in view.values.scan(f"{prefix}{agent}/"):
                 session = records.split(key.removeprefix(prefix))[1]
@@ -202,7 +203,7 @@ def check_sessions(space: clia.Space, *, store_was_lost: bool = False) -> None:
 
     After a store was lost, git remembers more than the store does: events and traces are not compared then.
     """
-    with space._core.store.reading() as view:
+    with space.core.store.reading() as view:
         found = {agent: list(_sessions(view, agent)) for agent in space.agents()}
         kept = {agent: view.values.get(COUNTS + agent) for agent in found}
         counts = {agent: each.value if each else {"last": 0, "asks": 0} for agent, each in kept.items()}
@@ -251,7 +252,7 @@ class Recorded(NamedTuple):
 
     def _replayed(self, space: clia.Space) -> None:
         """The recorded answers lead where the row says."""
-        with space._lifecycle._replay.run(self.journal) as run:
+        with components(space).lifecycle._replay.run(self.journal) as run:
             if self.live:
                 assert [list(call) for call in run.turn.pending] == [each[:5] for each in self.row["pending"]]
             elif self.row["status"] == "cancelled":
@@ -266,9 +267,9 @@ class Recorded(NamedTuple):
         """How many steps were its own: what it copied from another run happened there."""
         copied = 0
         if self.row.get("forked"):
-            note = space._core.notes.get(names.sessions(self.agent), self.row["on"])
+            note = space.core.notes.get(names.sessions(self.agent), self.row["on"])
             assert note is not None
-            made = parse(space._core.objects.blob(note))
+            made = parse(space.core.objects.blob(note))
             assert made is not None
             copied = made["done"]
         return int(1 + self.row["done"] - copied + (self.row["status"] in ("cancelled", "diverged")))
@@ -311,7 +312,7 @@ def _check_commits(sessions: list[Recorded], own: list[AgentCommit]) -> None:
 
 def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], sessions: list[Recorded], lost: bool) -> None:
     """Each commit that was made beside a session says where that session stood: at a point that it really passed."""
-    checkpoints = Checkpoints(space._core)
+    checkpoints = Checkpoints(space.core)
     by_id = {each.session: each for each in sessions}
     for commit in own:
         if commit.behaviour is None or commit.kind == "spawn":
@@ -329,8 +330,8 @@ def _check_checkpoints(space: clia.Space, agent: str, own: list[AgentCommit], se
 
 def _check_events(space: clia.Space, agent: str, sessions: list[Recorded]) -> None:
     """Each end is one event in git, and no session that lives has one."""
-    tip = space._core.refs.get(names.events(agent))
-    events = [] if tip is None else [dict(each.body) for each in read_events(space._core, tip)]
+    tip = space.core.refs.get(names.events(agent))
+    events = [] if tip is None else [dict(each.body) for each in read_events(space.core, tip)]
     told = [(each["session"], each["status"], each["resumes"]) for each in events if each.get("event") == "session-ended"]
     ended = [each for each in sessions if not each.live and not each.session.startswith(ASK)]
     assert sorted(told) == sorted((each.session, each.row["status"], each.row["done"]) for each in ended)
@@ -345,7 +346,7 @@ def _check_traces(space: clia.Space, agent: str, sessions: list[Recorded]) -> No
 
 def _check_feed(space: clia.Space, sessions: list[Recorded]) -> None:
     """Each step of a session is one entry of the feed, and each follows from the one before."""
-    with space._core.store.reading() as view:
+    with space.core.store.reading() as view:
         bodies = [each.body for each in view.streams.read(FEED)]
     for each in sessions:
         told = [body for body in bodies if (body.get("agent"), body.get("session")) == (each.agent, each.session)]

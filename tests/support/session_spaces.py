@@ -11,7 +11,8 @@ import psycopg
 
 import clia
 from clia.facade.joining import HubWish
-from clia.facade.opening import set_hub
+from clia.facade.setup import set_hub
+from clia.testing import components, use_backend
 from support import git
 from support.git_hubs import bare
 from support.space_driver import postgres_url
@@ -86,7 +87,7 @@ def root_of(space: clia.Space) -> Path:
 
 def forget_runs(space: clia.Space) -> None:
     """The process knows no more of the space's runs than the store does, as a fresh one."""
-    shelf, place = space._running.shelf, space._running.place
+    shelf, place = components(space).session_backend.shelf, components(space).session_backend.place
     handles = range(shelf._handles[place])
     for _ in handles:
         shelf.leave(place)
@@ -96,10 +97,9 @@ def forget_runs(space: clia.Space) -> None:
 
 def use_engine(space: clia.Space, wrap: Callable[[Engine], Engine], *, same_place: bool = False) -> Any:
     """From now on the space's sessions run on another engine, made from its own; runs of other engines are not for it."""
-    space._replay.close()
-    made = wrap(space._running.engine)
-    place = space._running.place if same_place else object()
-    space._set_up_sessions(space._forks._checkpoints, space._running._replace(engine=made, place=place))
+    backend = components(space).session_backend
+    made = wrap(backend.engine)
+    use_backend(space, backend._replace(engine=made, place=backend.place if same_place else object()))
     return made
 
 

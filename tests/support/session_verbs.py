@@ -25,7 +25,7 @@ class Verb(NamedTuple):
 
 
 def me(space: clia.Space) -> str:
-    return space._core.person.name
+    return space.core.person.name
 
 
 def person(text: str) -> str:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import clia
 from clia.errors import NoSuchAgent
+from clia.testing import components
 from support import git
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def check_nothing_lost(root: Path, paper: Paper, space: clia.Space) -> None:
     """Every acknowledged commit is in its agent's history, every entry is there once, and the space is sound."""
     report = space.verify()
     assert report.clean, report.findings
-    assert not space._envelope.unfinished()
+    assert not components(space).envelope.unfinished()
     check_commits(root, paper)
     found = entries(space)
     doubled = {text: count for text, count in found.items() if count != 1}

@@ -88,7 +88,7 @@ def work(place: Place, name: str, dies_at: str, options: dict[str, Any]) -> None
 
 def _queue(space: clia.Space, shared: str | None) -> Queue:
     """The queue of one machine, or that of several which share a database."""
-    store = space._core.store
+    store = space.core.store
     return StoreQueue(store) if shared is None else ProcrastinateQueue(store, shared, space.id)
 
 
@@ -100,7 +100,7 @@ def check_answered_once(place: Place, agents: int, wanted: list[Any]) -> None:
             found = space.session(agent)
             assert (found.status, found.result) == ("finished", wanted)
             assert Counter(each["resume"][0] for each in space.journal(agent) if each["event"] == "resumed") == calls
-        assert StoreQueue(space._core.store).waiting() == []
+        assert StoreQueue(space.core.store).waiting() == []
         assert space.doctor() == []
         report = space.verify()
         assert report.clean, report.findings

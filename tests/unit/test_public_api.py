@@ -16,6 +16,8 @@ from clia.client import RemoteSpace
 from clia.values.typed_objects import as_bytes, as_typed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from support import Tree
 
 
@@ -51,10 +53,22 @@ def test_the_signatures_are_frozen() -> None:
     }
 
 
+def verbs_of(kind: type) -> dict[str, Callable[..., object]]:
+    """The public functions of a class; a service that can be called stands for the function that it then is."""
+    members = {name: each for name, each in inspect.getmembers(kind) if not name.startswith("_")}
+    called = {name: vars(each)["__call__"] for name, each in members.items() if inspect.isclass(each) and "__call__" in vars(each)}
+    return {name: each for name, each in members.items() if inspect.isfunction(each)} | called
+
+
 def test_the_verbs_of_a_space_are_frozen() -> None:
-    found = inspect.getmembers(clia.Space, inspect.isfunction)
-    verbs = {name: list(inspect.signature(value).parameters)[1:] for name, value in found}
-    assert {name: words for name, words in verbs.items() if not name.startswith("_")} == SPACE | SESSIONS | FEDERATION | BEHAVIOURS
+    verbs = {name: list(inspect.signature(each).parameters)[1:] for name, each in verbs_of(clia.Space).items()}
+    assert verbs == SPACE | SESSIONS | FEDERATION | BEHAVIOURS | {"alone": []}
+
+
+def test_the_services_of_a_space_are_frozen() -> None:
+    found = {name for name, each in inspect.getmembers(clia.Space, inspect.isclass) if not name.startswith("_")}
+    things = {"agents", "behaviours", "captures", "fleet", "history", "hub"}
+    assert found == things | {"peers", "relations", "sessions", "traces", "types"}
 
 
 def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words() -> None:
@@ -66,10 +80,12 @@ def test_a_remote_space_has_the_verbs_of_a_space_with_their_parameters_and_words
     assert str(inspect.signature(RemoteSpace)) == (
         "(url: 'str', token: 'str', *, space: 'str | None' = None, timeout: 'float' = 30) -> 'None'"
     )
-    for name in SPACE | SESSIONS | FEDERATION | BEHAVIOURS:
-        assert inspect.signature(remote[name]) == inspect.signature(local[name]), name
-        assert name == "close" or remote[name].__doc__ == local[name].__doc__
-        assert remote[name].__module__ == "clia.api.remote_space"
+    here, there = verbs_of(clia.Space), verbs_of(RemoteSpace)
+    assert set(here) == set(there) - {"events"}
+    for name, function in here.items():
+        assert inspect.signature(there[name]) == inspect.signature(function), name
+        assert name == "close" or there[name].__doc__ == function.__doc__
+        assert there[name].__module__ == "clia.api.remote_space"
     assert isinstance(remote["id"], property)
     assert remote["id"].__doc__ == local["id"].__doc__
 
@@ -78,6 +94,7 @@ def test_importing_the_client_loads_no_third_party_module() -> None:
     loaded = modules_after("import clia.client")
     assert {each.partition(".")[0] for each in loaded} - {"clia"} <= set(sys.stdlib_module_names)
     assert not any(each.startswith("clia.forge") for each in loaded)
+    assert len([each for each in loaded if each.startswith("clia")]) <= 30
 
 
 def test_a_session_and_a_request_answer_by_their_documented_names() -> None:

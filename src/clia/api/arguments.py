@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
-from clia.api.records import CHANGES, FILES, MAYBE_TEXT
-from clia.api.shapes import ANY, TEXT, Listed, Optional
-from clia.api.verbs import PATH, QUERY
+from clia.api.derivation import PATH, QUERY
+from clia.api.shapes import ANY, TEXT, Listed, Mapped, Optional
 from clia.errors import InvalidAnswer, InvalidInput
 from clia.values import paths
 from clia.values.commit_messages import check_text
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from clia.api.derivation import Param, Verb
     from clia.api.shapes import Shape
-    from clia.api.verbs import Param, Verb
 
 TARGET_MAX = 60_000
 """Characters of an address; servers take little more."""
@@ -80,7 +79,7 @@ def _words(param: Param, value: Any) -> list[tuple[str, str]]:
 
 
 def _is_text(shape: Shape) -> bool:
-    return shape is TEXT or shape is MAYBE_TEXT
+    return shape is TEXT or (isinstance(shape, Optional) and shape.inner is TEXT)
 
 
 def _sendable(param: Param, value: Any) -> Any:
@@ -90,7 +89,7 @@ def _sendable(param: Param, value: Any) -> Any:
     inner = param.shape.inner if isinstance(param.shape, Optional) else param.shape
     if isinstance(inner, Listed) and isinstance(value, (str, bytes)):
         raise _refused(param, f"{param.key} is a list, and no text")  # else each of its letters would be sent
-    if inner is FILES or inner is CHANGES:
+    if isinstance(inner, Mapped) and param.key in ("files", "changes"):
         _check_paths(value)
     try:
         # What goes into a session has its bounds; the rest has those of the verb.

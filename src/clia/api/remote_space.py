@@ -1,26 +1,22 @@
 """``RemoteSpace``: the library's interface over HTTP.
 
-Invariant: every verb has the name, the parameters and the words of ``Space``'s, being made from it and from the table of verbs; it
-answers with the same records and fails with the same errors. What only makes sense on the space's own machine says so. Progress
-is not reported: a forge answers once.
+Invariant: the verbs are those of ``Space`` and its services, with the same parameters, docstrings, results and errors. A method
+without a route raises ``local-only``. Progress is not reported: a forge answers once. Importing this module loads no service; each
+is loaded when it is first used.
 """
 
 from __future__ import annotations
 
 import inspect
 import threading
-from functools import wraps
+from functools import cache, wraps
 from urllib.parse import quote, urlsplit
 
-from clia.api.arguments import question
 from clia.api.connection import Line, check_token
-from clia.api.following import follow
-from clia.api.records import DECIDED, GIVEN, SESSION
-from clia.api.shapes import Listed
-from clia.api.verbs import GET, LOCAL, all_verbs
 from clia.errors import InvalidInput, NotAllowed, StoreError
-from clia.facade.space import Space
+from clia.facade.space import Space, alias
 from clia.values.commit_messages import check_text
+from clia.verbs import GET, route_of, service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any, Self
 
-    from clia.api.verbs import Verb
+    from clia.api.derivation import Verb
+    from clia.sessions.health import Ailment
     from clia.sessions.model import Session
     from clia.sessions.records import Resumed
 
@@ -36,13 +33,12 @@ if TYPE_CHECKING:
 else:
     _Interface = object  # it has none of a space's parts, only its verbs
 
-_VERBS = {verb.name: verb for verb in all_verbs()}
 _ROOT = "/api/v1/spaces"
 _PAGE = 5000
 
 
 class RemoteSpace(_Interface):
-    """A space that a forge serves. ``space`` names it where the forge serves several; ``timeout`` is in seconds, for each call."""
+    """A space that a forge serves. ``space``: its name, if the forge serves several. ``timeout``: seconds for each call."""
 
     def __init__(self, url: str, token: str, *, space: str | None = None, timeout: float = 30) -> None:
         from clia.http_client import HttpConnectionPool
@@ -55,33 +51,13 @@ class RemoteSpace(_Interface):
 
     @property
     def id(self) -> str:
-        """The space's id, the same in every clone."""
+        """The id of the space, the same in every clone."""
         if self._id is None:
             self._id = str(self._get("")["id"])
         return self._id
 
-    @property
-    def running(self) -> Any:
-        """What its sessions run on: for workers."""
-        raise _local("running")
-
-    @property
-    def captures(self) -> Any:
-        """Sessions of tools that are captured: for ingest."""
-        raise _local("captures")
-
-    @property
-    def has_hub(self) -> bool:
-        """Whether the clone that is served shares its refs with other machines."""
-        raise _local("has_hub")
-
-    @property
-    def peer_tokens(self) -> Any:
-        """What peers show at the forge."""
-        raise _local("peer_tokens")
-
     def close(self) -> None:
-        """Lets go of the connections."""
+        """Close the connections."""
         self._closed = True
         self._line.channel.close()
 
@@ -95,32 +71,41 @@ class RemoteSpace(_Interface):
         return f"RemoteSpace({self._url!r}, space={self._name!r})"
 
     def events(self, after: str | None = None) -> Generator[dict[str, Any]]:
-        """What happens in the space, as it happens: after the ``place`` of another event, or from now on. It has no end."""
+        """Events of the space as they happen: after the ``place`` of another event, or from now on. The stream has no end."""
+        from clia.api.following import follow
+
         place = None if after is None else check_text(after, "after")
         if place is not None and not (place.isascii() and place.isprintable()):
             raise InvalidInput("after is the place of an event", code="invalid-field", fields={"field": "after"})
         return follow(self._line, self._target("/events"), place)
 
-    # How verbs are asked for
+    def doctor(self, *, repair: bool = False) -> list[Ailment]:
+        """What is wrong with sessions; with ``repair``, fix what can be fixed."""
+        return self.sessions.repair() if repair else self.sessions.examine()
 
-    def _asked(self, name: str, given: Mapping[str, Any]) -> Any:
-        verb = _VERBS[name]
+    # Requests
+
+    def _call(self, verb: Verb, arguments: Mapping[str, Any]) -> Any:
+        from clia.api.arguments import question
+
         if verb.paged:
-            return self._read(verb, self._pages(verb, given))
-        asked = question(verb, given)
+            return self._read(verb, self._pages(verb, arguments))
+        request = question(verb, arguments)
         if verb.method == GET:
-            return self._read(verb, self._get(asked.target))
-        return self._read(verb, self._line.change(verb.method, self._target(asked.target), asked.body))
+            return self._read(verb, self._get(request.target))
+        return self._read(verb, self._line.change(verb.method, self._target(request.target), request.body))
 
-    def _pages(self, verb: Verb, given: Mapping[str, Any]) -> list[Any]:
-        found: list[Any] = []
-        more: dict[str, str | int] = {"page_size": _PAGE}
+    def _pages(self, verb: Verb, arguments: Mapping[str, Any]) -> list[Any]:
+        from clia.api.arguments import question
+
+        items: list[Any] = []
+        paging: dict[str, str | int] = {"page_size": _PAGE}
         while True:
-            page = self._get(question(verb, given, more).target)
-            found += page["items"]
+            page = self._get(question(verb, arguments, paging).target)
+            items += page["items"]
             if page["next"] is None:
-                return found
-            more["cursor"] = page["next"]
+                return items
+            paging["cursor"] = page["next"]
 
     def _get(self, target: str) -> Any:
         return self._line.get(self._target(target))
@@ -133,29 +118,33 @@ class RemoteSpace(_Interface):
         return f"{_ROOT}/{quote(self._name, safe='')}{below}"
 
     def _read(self, verb: Verb, answer: Any) -> Any:
-        """The records in an answer; sessions ask for what they were given when somebody wants to see it."""
+        """The records in an answer. A session loads its input and resumes when they are read."""
+        from clia.api.shapes import Listed
+        from clia.api.special_shapes import DECISION, SESSION
+
         if verb.result is None:
             return None
         if verb.result is SESSION:
             return self._session(answer)
-        if verb.result is DECIDED:
-            return DECIDED.decode(answer, "answer")._replace(session=self._session(answer["session"]))
+        if verb.result is DECISION:
+            return DECISION.decode(answer, "answer")._replace(session=self._session(answer["session"]))
         if isinstance(verb.result, Listed) and verb.result.inner is SESSION:
             return [self._session(each) for each in answer]
         return verb.result.decode(answer, "answer")
 
     def _session(self, answer: Any) -> Session:
+        from clia.api.special_shapes import SESSION
+
         loaded: list[tuple[Any, list[Resumed]]] = []
 
         def load() -> tuple[Any, list[Resumed]]:
             if not loaded:
-                asked = question(_VERBS["given"], {"agent": made.agent, "session_id": made.id})
-                given, resumes = GIVEN.decode(self._get(asked.target), "answer")
-                loaded.append((given, resumes[: made.resumed]))  # as it was when the session was read
+                record = self.sessions.record(session.agent, session.id)
+                loaded.append((record.input, record.resumes[: session.resumed]))  # as it was when the session was read
             return loaded[0]
 
-        made = SESSION.read(answer, "answer", load)
-        return made
+        session = SESSION.read(answer, "answer", load)
+        return session
 
 
 def _only(served: Any) -> str:
@@ -163,7 +152,7 @@ def _only(served: Any) -> str:
     if len(names) == 1:
         return names[0]
     raise InvalidInput(
-        f"the forge serves {len(names)} spaces; say which one is meant",
+        f"the forge serves {len(names)} spaces; name one of them",
         code="space-not-named",
         hints=[f"one of them is {name}" for name in names],
         fields={"field": "space", "spaces": names},
@@ -195,32 +184,88 @@ def _check_seconds(timeout: object) -> float:
 
 def _local(name: str) -> NotAllowed:
     return NotAllowed(
-        f"{name} is for the machine that the space is on",
+        f"{name} is only available on the machine of the space",
         code="local-only",
-        hints=[LOCAL[name]],
+        hints=["open the space there: clia.open(PATH)"],
         fields={"verb": name},
     )
 
 
-def _remote(name: str) -> Callable[..., Any]:
-    """A verb of ``Space``, asked over HTTP."""
-    local = getattr(Space, name)
-    signature = inspect.signature(local)
+# The verbs of Space and its services
 
-    @wraps(local)
-    def verb(self: RemoteSpace, *args: Any, **more: Any) -> Any:
+
+class RemoteService:
+    """A service of a remote space."""
+
+    def __init__(self, space: RemoteSpace) -> None:
+        self._space = space
+
+
+@cache
+def _remote_class(local: service[Any], name: str) -> type[RemoteService]:
+    """The remote form of a service: its verbs over HTTP."""
+    kind = local.kind()
+    members = {each: member for each, member in vars(kind).items() if each == "__call__" or not each.startswith("_")}
+    return type(f"Remote{kind.__name__}", (RemoteService,), {each: _remote(member, name, each) for each, member in members.items()})
+
+
+def _remote(member: Any, service_name: str, attribute: str) -> Any:
+    """A method or property of ``Space`` or of a service, over HTTP."""
+    if not inspect.isfunction(member):
+        return property(_refuse(attribute), doc=member.__doc__)
+    signature = inspect.signature(member)
+
+    @wraps(member)
+    def verb(self: Any, *args: Any, **more: Any) -> Any:
         bound = signature.bind(self, *args, **more)
         bound.apply_defaults()
-        given = dict(bound.arguments)
-        if name in LOCAL:
-            raise _local(name)
-        asked = "repair" if name == "doctor" and given["repair"] else name
-        return self._asked(asked, given)
+        if route_of(member) is None:
+            raise _local(attribute)
+        from clia.api.derivation import verb_of
 
-    verb.__qualname__, verb.__module__ = f"RemoteSpace.{name}", __name__
+        space: RemoteSpace = self._space if service_name else self
+        return space._call(verb_of(member, service_name, attribute), dict(bound.arguments))  # noqa: SLF001  # of this module
+
+    verb.__qualname__, verb.__module__ = f"Remote{member.__qualname__}", __name__
     return verb
 
 
-for _each in [*_VERBS, *LOCAL]:
-    if _each not in vars(RemoteSpace) and inspect.isfunction(getattr(Space, _each, None)):
-        setattr(RemoteSpace, _each, _remote(_each))
+def _refuse(name: str) -> Callable[[Any], Any]:
+    def refuse(_: Any) -> Any:
+        raise _local(name)
+
+    return refuse
+
+
+class _RemoteServiceAttribute:
+    """The remote form of a ``service``: its class is made on first use."""
+
+    def __init__(self, local: service[Any], name: str) -> None:
+        self._local = local
+        self._name = name
+
+    def __get__(self, space: RemoteSpace | None, owner: type) -> Any:
+        kind = _remote_class(self._local, self._name)
+        if space is None:
+            return kind
+        if not any(route_of(each) for each in vars(self._local.kind()).values()):
+            raise _local(self._name)
+        return space.__dict__.setdefault(self._name, kind(space))
+
+
+def _attributes() -> dict[str, Any]:
+    attributes: dict[str, Any] = {}
+    for name, member in vars(Space).items():
+        if name.startswith("_") or name in vars(RemoteSpace):
+            continue
+        if isinstance(member, service):
+            attributes[name] = _RemoteServiceAttribute(member, name)
+        elif isinstance(member, alias):
+            attributes[name] = member
+        else:
+            attributes[name] = _remote(member, "", name)
+    return attributes
+
+
+for _name, _attribute in _attributes().items():
+    setattr(RemoteSpace, _name, _attribute)

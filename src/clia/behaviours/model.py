@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from clia.verbs import Count
+
 CURRENT, TRIAL, FORMER, PROPOSED, RETIRED, FOREIGN = "current", "trial", "former", "proposed", "retired", "foreign"
 """How a version stands: it is what the name means; people let it run by its id; it was what the name meant; nobody has let it run
 yet; it shall run no more; no chain here has it."""
@@ -62,8 +64,8 @@ class Rate(NamedTuple):
     """How often something went well. ``rate`` is None where nothing was observed; low and high are the interval."""
 
     measure: str
-    good: int
-    n: int
+    good: Count
+    n: Count
     rate: float | None
     low: float
     high: float
@@ -82,17 +84,17 @@ class BehaviourStats(NamedTuple):
     cid: str
     name: str | None  # None where no chain here has it
     state: str | None
-    commits: Mapping[str, int]  # by kind
-    sessions: Mapping[str, int]  # by how they ended
-    decisions: Mapping[str, int]  # approved, rejected, other
-    merges: Mapping[str, int]  # merged, refused
-    outcomes: Mapping[str, int]  # passed, failed
-    landed: int
-    reverted: int
-    merge_seconds: Mapping[str, int]  # n, median and p90 of the time from the oldest commit to the merge
-    land_seconds: Mapping[str, int]
-    trace: Mapping[str, int]  # entries, bytes
-    tokens: Mapping[str, int]  # input, output; where traces name them
+    commits: Mapping[str, Count]  # by kind
+    sessions: Mapping[str, Count]  # by how they ended
+    decisions: Mapping[str, Count]  # approved, rejected, other
+    merges: Mapping[str, Count]  # merged, refused
+    outcomes: Mapping[str, Count]  # passed, failed
+    landed: Count
+    reverted: Count
+    merge_seconds: Mapping[str, Count]  # n, median and p90 of the time from the oldest commit to the merge
+    land_seconds: Mapping[str, Count]
+    trace: Mapping[str, Count]  # entries, bytes
+    tokens: Mapping[str, Count]  # input, output; where traces name them
     first: str | None  # the day of the first observation
     last: str | None
     rates: tuple[Rate, ...]
@@ -125,7 +127,7 @@ class Candidate(NamedTuple):
     cid: str
     state: str
     compared: Compared
-    needed: int | None  # about how many more observations of each would show a difference as it looks now
+    needed: Count | None  # about how many more observations of each would show a difference as it looks now
 
 
 class Suggestion(NamedTuple):
@@ -139,7 +141,7 @@ class Suggestion(NamedTuple):
     candidates: tuple[Candidate, ...]
     why: str
     evidence: tuple[str, ...]
-    least: int  # observations of each that a suggestion takes
+    least: Count  # observations of each that a suggestion takes
     error: float  # how often one may be made of versions that are equally good
     expect: str | None  # what was current when it was made: an adoption can insist on it
 
@@ -152,7 +154,7 @@ class ReplayStep(NamedTuple):
     payload: Any
     line: int
     answered: bool
-    recorded: int | None = None  # which of the recorded requests it is, from 1
+    recorded: Count | None = None  # which of the recorded requests it is, from 1
     value: Any = None
     error: str | None = None
 
@@ -166,9 +168,9 @@ class Replayed(NamedTuple):
     with_: str  # the version that it was tried with
     same: bool  # the same requests in the same order, to the same end
     steps: tuple[ReplayStep, ...]  # what the other version asked for, in order
-    departs_at: int | None  # the first request, from 1, that differs from the recorded one there; None where none does
+    departs_at: Count | None  # the first request, from 1, that differs from the recorded one there; None where none does
     recorded: tuple[ReplayStep, ...]  # what the session asked for, in order
-    unasked: tuple[int, ...]  # the recorded requests that the other version never made
+    unasked: tuple[Count, ...]  # the recorded requests that the other version never made
     ended: bool  # False: it waits for what nobody has answered
     result: Any
     failure: Mapping[str, Any] | None

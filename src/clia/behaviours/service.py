@@ -1,19 +1,17 @@
-"""The verbs of a space that are about behaviours: versions, what was observed of them, and what follows.
+"""Behaviours of a space: versions, observations of them, and suggestions.
 
-Invariant: nothing is decided here. A verb's rules live in the module of ``clia.behaviours`` that its line names, and that is loaded
-when it is first needed: most commands, and every hook, have nothing to do with it.
+Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.behaviours`` that implements it, and that is
+loaded with the first verb that needs it.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from clia.errors import Conflict, InvalidInput, NoSuchObject, NotFound
 from clia.git.records import Stamp
-from clia.space.behaviour_chains import read_behaviour
 from clia.values import refs as names
 from clia.values.commit_messages import check_flag, check_text
-from clia.values.typed_objects import PROMPT, SESSION_FLOW, Briefing
+from clia.values.typed_objects import PROMPT, SESSION_FLOW
+from clia.verbs import ADMIN, VIEWER, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,73 +23,65 @@ if TYPE_CHECKING:
     from clia.behaviours.model import BehaviourStats, BehaviourVersion, Comparison, KnownBehaviour, Replayed, Suggestion
     from clia.behaviours.replaying import PastSession
     from clia.behaviours.suggesting import Policy
-    from clia.federation.tracking import PeerTracking
-    from clia.sessions.checkpoints import Checkpoints
-    from clia.sessions.flows import Flows
-    from clia.sessions.lifecycle import Lifecycle
-    from clia.sessions.service import Running
-    from clia.space.behaviour_chains import BehaviourChains
-    from clia.space.core import Core
-    from clia.space.history import History
+    from clia.facade.components import Components
+    from clia.values.typed_objects import Briefing
+    from clia.verbs import Count
 
     Progress = Callable[[int, int], None]
 
 
-class BehaviourVerbs:
-    """A part of ``Space``."""
+class BehaviourService:
+    """Behaviours: versions, observations, suggestions."""
 
-    _core: Core
-    _chains: BehaviourChains
-    _flows: Flows
-    _history: History
-    _lifecycle: Lifecycle
-    _running: Running
-    _tracking: PeerTracking
+    def __init__(self, components: Components) -> None:
+        self._components = components
 
-    _checkpoints: Checkpoints
+    @property
+    def library(self) -> BehaviourLibrary:
+        """The versions in git: for a page that reads several of them."""
+        return self._components.library
 
-    @cached_property
-    def _library(self) -> BehaviourLibrary:
-        from clia.behaviours.library import BehaviourLibrary
-
-        return BehaviourLibrary(self._core, self._chains, self._flows)
-
-    @cached_property
-    def _observed(self) -> ObservationIndex:
-        from clia.behaviours.index import ObservationIndex
-
-        return ObservationIndex(self._core)
+    @property
+    def observations(self) -> ObservationIndex:
+        """The index of observations: for a page that reads several of them."""
+        return self._components.observations
 
     # Versions
 
-    def add_behaviour(
+    @verb("PUT", "/behaviours/{name}", ADMIN, "behaviours", "add_behaviour")
+    def add(
         self, name: str, body: str, kind: str | None = None, *, why: str = "", notes: str = "", by: str | None = None
     ) -> BehaviourVersion:
-        """A person's own version of a behaviour, which is current at once. ``kind``: prompt or session-flow, for a new one."""
-        return self._library.add(self._draft(name, body, kind, None, why, notes), self._stamp(by))
+        """Add a version of a behaviour and make it current. ``kind``: prompt or session-flow, for a new behaviour."""
+        return self._components.library.add(self._draft(name, body, kind, None, why, notes), self._stamp(by))
 
     def _draft(self, name: str, body: str, kind: str | None, parent: str | None, why: str, notes: str) -> BehaviourDraft:
         from clia.behaviours.library import BehaviourDraft
 
         return BehaviourDraft(check_text(name, "name"), check_text(body, "body"), kind, parent, why, notes)
 
-    def behaviours(self) -> list[KnownBehaviour]:
-        """Every behaviour here with its versions, sorted by name."""
-        return self._library.all()
+    @verb("GET", "/behaviours", VIEWER, "behaviours", "behaviours")
+    def __call__(self) -> list[KnownBehaviour]:
+        """Every behaviour with its versions, sorted by name."""
+        return self._components.library.all()
 
-    def behaviour(self, name: str) -> KnownBehaviour:
-        """A behaviour by its name: its versions, and what happened to them."""
-        return self._library.get(check_text(name, "behaviour"))
+    @verb("GET", "/behaviours/{name}", VIEWER, "behaviours", "behaviour")
+    def get(self, name: str) -> KnownBehaviour:
+        """A behaviour by its name: its versions and their history."""
+        return self._components.library.get(check_text(name, "behaviour"))
 
-    def behaviour_version(self, text: str) -> BehaviourVersion:
-        """A version: a name's current one, one by its id or the start of it, or ``PEER/NAME``: a peer's current one."""
-        return self._library.version(self._tracking.readable(check_text(text, "behaviour")))
+    @verb("GET", "/behaviour-versions/{text}", VIEWER, "behaviours", "behaviour_version")
+    def version(self, text: str) -> BehaviourVersion:
+        """A version: the current one of a name, one by its id or the start of it, or ``PEER/NAME``: a peer's current one."""
+        return self._components.library.version(self._components.tracking.readable(check_text(text, "behaviour")))
 
-    def behaviour_diff(self, one: str, other: str) -> str:
-        """What a version's body changes in another's, as a patch."""
-        return self._library.diff(self.behaviour_version(one), self.behaviour_version(other))
+    @verb("GET", "/behaviour-diffs/{one}/{other}", VIEWER, "behaviours", "behaviour_diff")
+    def diff(self, one: str, other: str) -> str:
+        """The difference between the bodies of two versions, as a patch."""
+        return self._components.library.diff(self.version(one), self.version(other))
 
-    def propose_behaviour(  # noqa: PLR0913  # what a proposal says; all but the body may be left out
+    @verb("POST", "/behaviours/{name}/proposals", ADMIN, "behaviours", "propose_behaviour")
+    def propose(  # noqa: PLR0913  # what a proposal says; all but the body may be left out
         self,
         name: str,
         body: str,
@@ -103,12 +93,13 @@ class BehaviourVerbs:
         notes: str = "",
         agent: str | None = None,
     ) -> BehaviourVersion:
-        """A candidate, with the commits that prompted it; it runs when a person has adopted it. ``agent``: who proposes it."""
-        from_ = None if parent is None else self._library.version(check_text(parent, "parent"), check_text(name, "name")).cid
+        """Propose a candidate, with the commits that prompted it. It runs once a person has adopted it. ``agent``: the proposer."""
+        library = self._components.library
+        from_ = None if parent is None else library.version(check_text(parent, "parent"), check_text(name, "name")).cid
         if agent is not None:
-            self._core.require_known(agent)
-        by = None if agent is None else self._core.agent_stamp(agent)
-        return self._library.propose(self._draft(name, body, kind, from_, why, notes), self._said(evidence), by)
+            self._components.core.require_known(agent)
+        by = None if agent is None else self._components.core.agent_stamp(agent)
+        return library.propose(self._draft(name, body, kind, from_, why, notes), self._said(evidence), by)
 
     def _said(self, evidence: Sequence[str], measure: str | None = None) -> dict[str, Any]:
         from clia.behaviours.library import checked_evidence
@@ -124,9 +115,10 @@ class BehaviourVerbs:
             return None
         from clia.sessions.decisions import person_named
 
-        return Stamp(*person_named(self._lifecycle.by(by)), self._core.now())
+        return Stamp(*person_named(self._components.lifecycle.by(by)), self._components.core.now())
 
-    def adopt_behaviour(  # noqa: PLR0913  # what an adoption says; all but the version may be left out
+    @verb("POST", "/behaviours/{name}/adopt", ADMIN, "behaviours", "adopt_behaviour")
+    def adopt(  # noqa: PLR0913  # what an adoption says; all but the version may be left out
         self,
         name: str,
         version: str | None = None,
@@ -138,10 +130,10 @@ class BehaviourVerbs:
         why: str = "",
         by: str | None = None,
     ) -> BehaviourVersion:
-        """Makes a version what its name means: new sessions and spawns use it. ``trial``: lets it run by its id only.
+        """Make a version the current one: new sessions and spawns use it. ``trial``: allow it to run by its id only.
 
-        ``PEER/NAME`` takes over a peer's current version. ``expect``: what must be current now (``none``: nothing), else
-        ``StaleRef``. ``evidence`` and ``measure``: the commits that it rests on, and what they were judged by.
+        ``PEER/NAME`` adopts a peer's current version. ``expect``: the version that must be current (``none``: no version), else
+        ``StaleRef``. ``evidence`` and ``measure``: the commits that support it, and how they were judged.
         """
         check_flag(trial, "trial")
         said = self._said(evidence, measure)
@@ -150,187 +142,191 @@ class BehaviourVerbs:
             peer, own = named
             found, data = self._of_peer(name, own)
             order = self._order(own, expect, why, by, said | {"from": peer})
-            return self._library.adopt(own, found, order, trial=trial, data=data)
+            return self._components.library.adopt(own, found, order, trial=trial, data=data)
         if version is None:
             raise InvalidInput(f"say which version of {name!r}", code="version-needed", fields={"field": "version"})
-        chosen = self._library.version(check_text(version, "version"), name)
-        return self._library.adopt(name, chosen.cid, self._order(name, expect, why, by, said), trial=trial)
+        chosen = self._components.library.version(check_text(version, "version"), name)
+        return self._components.library.adopt(name, chosen.cid, self._order(name, expect, why, by, said), trial=trial)
 
     def _of_peer(self, text: str, name: str) -> tuple[str, bytes]:
         """A peer's current version, checked as one that is added here."""
-        found = self._library.version(self._tracking.readable(text))
-        self._library.check_body(name, found.kind, found.body)
-        return found.cid, self._core.objects.blob(found.cid)
+        found = self._components.library.version(self._components.tracking.readable(text))
+        self._components.library.check_body(name, found.kind, found.body)
+        return found.cid, self._components.core.objects.blob(found.cid)
 
     def _order(self, name: str, expect: str | None, why: str, by: str | None, said: Mapping[str, Any]) -> AdoptionOrder:
         """``expect``: a full id that is no version is compared as it is."""
         from clia.behaviours.library import NOTHING, AdoptionOrder
 
         if expect is not None and expect != NOTHING and not names.is_id(expect):
-            expect = self._library.version(check_text(expect, "expect"), name).cid
+            expect = self._components.library.version(check_text(expect, "expect"), name).cid
         return AdoptionOrder(why, expect, said, self._stamp(by))
 
-    def retire_behaviour(
+    @verb("POST", "/behaviours/{name}/retire", ADMIN, "behaviours", "retire_behaviour")
+    def retire(
         self, name: str, version: str | None = None, *, expect: str | None = None, why: str = "", by: str | None = None
     ) -> BehaviourVersion:
-        """A version, the current one unless told, starts no more; sessions of it that are under way go on."""
-        chosen = self._library.current(name) if version is None else self._library.version(check_text(version, "version"), name)
-        return self._library.retire(name, chosen.cid, self._order(name, expect, why, by, {}))
-
-    def _whole_id(self, text: str) -> str:
-        """The id of the version that a text is the start of; any other text as it is."""
-        if names.is_id(text) or not names.is_start_of_id(text):
-            return text
-        try:
-            return self._library.version(text).cid
-        except NoSuchObject:
-            return text  # and who uses it says what is missing
+        """Retire a version, by default the current one: it cannot be started any more; running sessions continue."""
+        library = self._components.library
+        chosen = library.current(name) if version is None else library.version(check_text(version, "version"), name)
+        return library.retire(name, chosen.cid, self._order(name, expect, why, by, {}))
 
     # Prompts
 
+    @verb("POST", "/behaviour-briefings", VIEWER, "behaviours")
     def brief(self, prompt: str, title: str, task: str = "", *, agent: str = "") -> Briefing:
-        """The briefing that a prompt makes for a task: what ``spawn`` takes. A name's current version, or one by its id."""
+        """The briefing that a prompt renders for a task, for ``spawn``. ``prompt``: a name, or the id of a version."""
         from clia.behaviours.prompts import briefing
 
-        found = self.behaviour_version(prompt)
+        found = self.version(prompt)
         if found.kind != PROMPT:
             raise _not_a_prompt(found.cid, found.name)
-        self._tracking.runnable(prompt if names.remote_agent(prompt) else found.cid)
+        self._components.tracking.runnable(prompt if names.remote_agent(prompt) else found.cid)
         return briefing(found.cid, found.body, check_text(title, "title"), check_text(task, "task"), check_text(agent, "agent"))
 
-    def _check_prompt(self, briefing: Briefing) -> None:
-        """A briefing may say that it is a prompt's only where that prompt may be used here."""
-        cid = getattr(briefing, "behaviour", None)  # what is no briefing at all is refused where it is used
-        if cid is None:
-            return
-        found = read_behaviour(self._core.objects, check_text(cid, "behaviour"))
-        if found is None:
+    def check_prompt(self, cid: str) -> None:
+        """Raise an error unless an id is that of a prompt that may be used here."""
+        from clia.space.behaviour_chains import read_behaviour
+
+        behaviour = read_behaviour(self._components.core.objects, check_text(cid, "behaviour"))
+        if behaviour is None:
             raise NoSuchObject(f"the briefing's behaviour {cid} is no behaviour", code="not-a-behaviour", fields={"cid": cid})
-        if found.kind != PROMPT:
-            raise _not_a_prompt(cid, found.name)
-        self._tracking.runnable(cid)
+        if behaviour.kind != PROMPT:
+            raise _not_a_prompt(cid, behaviour.name)
+        self._components.tracking.runnable(cid)
+
+    def check_runnable(self, text: str) -> None:
+        """Raise an error unless a flow or prompt may be run here."""
+        self._components.tracking.runnable(text)
 
     # What was observed
 
-    def behaviour_stats(
-        self, text: str | None = None, *, over: str | None = None, progress: Progress | None = None
-    ) -> list[BehaviourStats]:
-        """What was observed of a behaviour's versions, of one version, or of everything that ever ran; from git alone.
+    @verb("GET", "/behaviour-stats", VIEWER, "behaviours", "behaviour_stats")
+    def stats(self, text: str | None = None, *, over: str | None = None, progress: Progress | None = None) -> list[BehaviourStats]:
+        """Statistics of a behaviour's versions, of one version, or of everything that ever ran; from git alone.
 
-        ``over``: day, week or month, for the rates over time.
+        ``over``: day, week or month, for rates over time.
         """
         from clia.behaviours.measures import check_span, stats_of
 
         if over is not None:
             check_span(over)
         if text is None:
-            known = {each.cid: each for behaviour in self._library.all() for each in behaviour.versions}
-            found = self._observed.every(progress)
+            known = {each.cid: each for behaviour in self._components.library.all() for each in behaviour.versions}
+            found = self._components.observations.every(progress)
             cids = [*known, *sorted(found.keys() - known.keys())]
         else:
             listed = self._versions_of(text)
             known = {each.cid: each for each in listed}
-            found, cids = self._observed.sums(known, progress), [*known]
-        made = ((cid, known.get(cid) or self._library.stray(cid)) for cid in cids if names.is_id(cid))
-        nothing = self._observed.nothing()
+            found, cids = self._components.observations.sums(known, progress), [*known]
+        made = ((cid, known.get(cid) or self._components.library.stray(cid)) for cid in cids if names.is_id(cid))
+        nothing = self._components.observations.nothing()
         return [
             stats_of(cid, each.name if each else None, each.state if each else None, found.get(cid, nothing), over)
             for cid, each in made
         ]
 
     def _versions_of(self, text: str) -> tuple[BehaviourVersion, ...]:
-        if names.is_name(check_text(text, "behaviour")) and self._core.refs.get(names.behaviour(text)) is not None:
-            return self._library.get(text).versions
-        return (self.behaviour_version(text),)
+        if names.is_name(check_text(text, "behaviour")) and self._components.core.refs.get(names.behaviour(text)) is not None:
+            return self._components.library.get(text).versions
+        return (self.version(text),)
 
-    def observation_gaps(self) -> int:
-        """How much of the record could not be told, since this clone has it only in part."""
-        return self._observed.gaps()
+    @verb("GET", "/observation-gaps", VIEWER, "behaviours", "observation_gaps")
+    def gaps(self) -> Count:
+        """The number of records that could not be read because this clone is partial."""
+        return self._components.observations.gaps()
 
-    def compare_behaviours(self, before: str, after: str, *, progress: Progress | None = None) -> Comparison:
-        """Two versions side by side: rates, the probability that the later is better, and what is shown."""
+    @verb("GET", "/behaviour-comparisons/{before}/{after}", VIEWER, "behaviours", "compare_behaviours")
+    def compare(self, before: str, after: str, *, progress: Progress | None = None) -> Comparison:
+        """Two versions side by side: rates, and the probability that the later one is better."""
         from clia.behaviours.measures import compared, stats_of
         from clia.behaviours.model import Comparison
 
-        one, other = self.behaviour_version(before), self.behaviour_version(after)
+        one, other = self.version(before), self.version(after)
         if one.cid == other.cid:
             raise InvalidInput("a version cannot be compared with itself", code="same-version", fields={"cid": one.cid})
-        sums = self._observed.sums([one.cid, other.cid], progress)
+        sums = self._components.observations.sums([one.cid, other.cid], progress)
         stats = [stats_of(each.cid, each.name, each.state, sums[each.cid]) for each in (one, other)]
         return Comparison(stats[0], stats[1], compared(sums[one.cid], sums[other.cid]))
 
-    def suggest_behaviour(self, name: str, measure: str | None = None, *, progress: Progress | None = None) -> Suggestion:
-        """Whether to adopt, keep or retire a version, with the commits that say so; or that there is not enough data."""
+    @verb("GET", "/behaviours/{name}/suggestion", VIEWER, "behaviours", "suggest_behaviour")
+    def suggest(self, name: str, measure: str | None = None, *, progress: Progress | None = None) -> Suggestion:
+        """Whether to adopt, keep or retire a version, with the commits that support it; or that there is not enough data."""
         from clia.behaviours.library import current_of
         from clia.behaviours.measures import check_measure
         from clia.behaviours.suggesting import suggest
 
-        known = self._library.get(check_text(name, "behaviour"))
-        policy = self._policy(name)
+        known = self._components.library.get(check_text(name, "behaviour"))
+        policy = self.policy(name)
         if measure is not None:
             policy = policy._replace(measure=check_measure(check_text(measure, "measure")))
-        sums = self._observed.sums([each.cid for each in known.versions], progress)
+        sums = self._components.observations.sums([each.cid for each in known.versions], progress)
         return suggest(known, current_of(known), sums, policy)
 
-    def _policy(self, name: str) -> Policy:
+    def policy(self, name: str) -> Policy:
+        """The operator's policy for a behaviour."""
         from clia.behaviours.suggesting import Policy
 
-        policies = self._running.config.behaviours
+        policies = self._components.config.behaviours
         return policies.get(name) or policies.get("*") or Policy()
 
+    @verb("POST", "/behaviours/{name}/follow-policy", ADMIN, "behaviours")
     def follow_policy(self, name: str) -> BehaviourVersion | None:
-        """Adopts what is suggested, where the operator's policy lets that happen without a person; None where nothing is adopted.
+        """Adopt what is suggested, if the operator's policy allows that without a person; None if nothing is adopted.
 
-        Only what people let run is ever suggested, so nothing that nobody has looked at is adopted.
+        Only versions that people allowed to run are suggested, so nothing unreviewed is adopted.
         """
         from clia.behaviours.model import ADOPT
 
-        self._library.get(check_text(name, "behaviour"))
-        if not self._policy(name).adopt:
+        self._components.library.get(check_text(name, "behaviour"))
+        if not self.policy(name).adopt:
             return None
-        found = self.suggest_behaviour(name)
-        if found.action != ADOPT or found.cid is None:
+        suggestion = self.suggest(name)
+        if suggestion.action != ADOPT or suggestion.cid is None:
             return None
-        said = {"evidence": list(found.evidence), "measure": found.measure}
-        why = f"by the operator's policy: {found.why}"
+        facts = {"evidence": list(suggestion.evidence), "measure": suggestion.measure}
+        order = self._order(name, suggestion.expect, f"by the operator's policy: {suggestion.why}", None, facts)
         try:
-            return self._library.adopt(name, found.cid, self._order(name, found.expect, why, None, said), by_person=False)
+            return self._components.library.adopt(name, suggestion.cid, order, by_person=False)
         except Conflict:
             return None  # somebody was quicker, or no person has let it run
 
     # Trying out
 
-    def replay_behaviour(self, agent: str, with_: str, session_id: str | None = None) -> Replayed:
-        """How a past session would have gone under another version of its flow. Nothing is written, nothing has an effect."""
+    @verb("POST", "/agents/{agent}/replays", ADMIN, "behaviours", "replay_behaviour")
+    def replay(self, agent: str, with_: str, session_id: str | None = None) -> Replayed:
+        """Replay a past session with another version of its flow. Nothing is written and no effect is carried out."""
         from clia.behaviours.replaying import replayed
 
-        other = self.behaviour_version(check_text(with_, "with"))
+        other = self.version(check_text(with_, "with"))
         if other.kind != SESSION_FLOW:
             raise InvalidInput(
                 f"{other.cid[:12]} is a {other.kind}: only a flow can be replayed", code="not-a-flow", fields={"cid": other.cid}
             )
-        self._tracking.check_trying(other.cid)
+        self._components.tracking.check_trying(other.cid)
         past = self._past(agent, session_id)
-        self._tracking.check_trying(past.journal.origin.flow)  # it runs, too: what it asked for is recorded nowhere else
-        sources = self._flows.source(past.journal.origin.flow), other.body
-        return replayed(self._running.engine, past, sources, other.cid)
+        self._components.tracking.check_trying(past.journal.origin.flow)  # it runs, too: what it asked for is recorded nowhere else
+        sources = self._components.flows.source(past.journal.origin.flow), other.body
+        return replayed(self._components.session_backend.engine, past, sources, other.cid)
 
     def _past(self, agent: str, session_id: str | None) -> PastSession:
         """A session by the store; where that has lost it, as far as git has it."""
         from clia.behaviours.replaying import PastSession, past_in_git
 
-        self._core.require_known(agent)
+        components = self._components
+        components.core.require_known(agent)
         try:
-            found = self._lifecycle.session(agent, session_id)
+            session = components.lifecycle.session(agent, session_id)
         except NotFound:
-            return past_in_git(self._core, self._checkpoints, agent, self._history.find(agent), session_id)
-        return PastSession(agent, found.id, self._lifecycle.recorded(agent, found.id), found.status)
+            head = components.history.find(agent)
+            return past_in_git(components.core, components.checkpoints, agent, head, session_id)
+        return PastSession(agent, session.id, components.lifecycle.recorded(agent, session.id), session.status)
 
     def _named(self, text: str) -> str:
         """The commit that is named as evidence: of an agent's work, or an event on a chain."""
-        if names.is_id(text) and self._core.objects.kind(text) == "commit":
+        if names.is_id(text) and self._components.core.objects.kind(text) == "commit":
             return text
-        return self._history.find(text)
+        return self._components.history.find(text)
 
 
 def _not_a_prompt(cid: str, name: str) -> InvalidInput:

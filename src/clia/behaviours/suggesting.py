@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from clia.behaviours.measures import ObservationSum
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate
+    from clia.behaviours.service import BehaviourService
     from clia.facade.config import Config
-    from clia.facade.space import Space
 
 
 class Policy(NamedTuple):
@@ -144,8 +144,8 @@ def _evidence(sums: Sequence[ObservationSum], measure: str) -> tuple[str, ...]:
 class PolicyFollower:
     """What a worker does with them, in a thread of its own: no request waits for it."""
 
-    def __init__(self, space: Space, config: Config, wait: Callable[[threading.Event, float], bool]) -> None:
-        self._space = space
+    def __init__(self, behaviours: BehaviourService, config: Config, wait: Callable[[threading.Event, float], bool]) -> None:
+        self._behaviours = behaviours
         self._policies = config.behaviours
         self._seconds = config.worker.behaviours_seconds
         self._wait = wait
@@ -169,12 +169,12 @@ class PolicyFollower:
         """Judges each behaviour once; what was in the way, if anything was."""
         trouble = None
         try:
-            names = [behaviour.name for behaviour in self._space.behaviours() if self._adopts(behaviour.name)]
+            names = [behaviour.name for behaviour in self._behaviours() if self._adopts(behaviour.name)]
         except Exception as err:  # noqa: BLE001  # whatever it is: the thread goes on, and looks again
             return f"policies: {describe(err)}"
         for name in names:
             try:
-                made = self._space.follow_policy(name)
+                made = self._behaviours.follow_policy(name)
             except NotFound:  # nothing of it is current, or it is gone
                 continue
             except Exception as err:  # noqa: BLE001  # as above

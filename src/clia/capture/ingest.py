@@ -77,7 +77,7 @@ def has_events(space: Space, environment: Mapping[str, str]) -> bool:
 
 
 def _spools(space: Space, environment: Mapping[str, str]) -> list[str]:
-    return spool.spools(os.path.dirname(os.path.dirname(space.running.workplace)), environment)
+    return spool.spools(os.path.dirname(space.home), environment)
 
 
 @contextmanager

@@ -99,12 +99,12 @@ def run_program(space: Space, wishes: RunOptions, world: RunEnvironment, program
     if not wishes.words:
         raise InvalidInput("which program is to be run?", code="no-program", hints=["clia run AGENT -- PROGRAM ARGS…"])
     check_text(wishes.message, "message")
-    space._registry.check_kind(wishes.kind)  # noqa: SLF001  # else it is seen only when the program has run
+    space.types.check_kind(wishes.kind)  # before the program runs
     if programs is None:
         from clia.programs.runner import ProgramRunner  # only who runs programs needs it
 
         programs = ProgramRunner()
-    home = os.path.join(os.path.dirname(space.running.workplace), "run")
+    home = os.path.join(space.home, "run")
     place = os.path.join(home, f"{wishes.agent}.lock")
     directory = os.path.abspath(wishes.directory or os.path.join(home, wishes.agent))
     looks = iter(range(_LOOKS))

@@ -24,11 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from clia.git.workbench import GitWorkbench
-    from clia.space.agents import Agents
-    from clia.space.commits import Commits
-    from clia.space.core import CommitText, Core
-    from clia.space.registry import Registry
+    from clia.facade.components import Components
+    from clia.space.core import CommitText
 
 TURN = "turn"
 """The kind of a commit that holds one turn of a tool: registered when the first one is captured."""
@@ -82,14 +79,14 @@ class DirectoryChange(NamedTuple):
 
 
 class Captures:
-    """What is known of captured sessions. Made for ingest, which is alone at it in a clone."""
+    """Captured sessions of tools: for ingest, of which one runs in a clone at a time."""
 
-    def __init__(self, core: Core, agents: Agents, commits: Commits, registry: Registry, workbench: GitWorkbench) -> None:
-        self._core = core
-        self._agents = agents
-        self._commits = commits
-        self._registry = registry
-        self._workbench = workbench
+    def __init__(self, components: Components) -> None:
+        self._core = components.core
+        self._agents = components.agents
+        self._commits = components.commits
+        self._registry = components.registry
+        self._workbench = components.workbench
 
     def get(self, tool: str, session: str, sub: str = "") -> CapturedSession | None:
         found = self._core.store.get(row_key(tool, session, sub))

@@ -80,7 +80,7 @@ def _address(forge: str | None, space: Space) -> str | None:
         return address_of(space)
     if "/s/" in forge:
         return forge
-    common = os.path.dirname(os.path.dirname(space.running.workplace))
+    common = os.path.dirname(space.home)
     root = os.path.dirname(common) if os.path.basename(common) == ".git" else common
     name = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-")[:60] or "space"
     return f"{forge}/s/{name}"

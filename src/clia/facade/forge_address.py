@@ -11,14 +11,20 @@ from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from clia.facade.space import Space
+    from typing import Protocol
+
+    class Served(Protocol):
+        """A space, of which only the directory matters here."""
+
+        @property
+        def home(self) -> str: ...
 
 
-def _file(space: Space) -> str:
-    return os.path.join(os.path.dirname(space.running.workplace), "forge.json")
+def _file(space: Served) -> str:
+    return os.path.join(space.home, "forge.json")
 
 
-def mark(space: Space, address: str, peers: str | None = None) -> None:
+def mark(space: Served, address: str, peers: str | None = None) -> None:
     """Says that this process serves the space, and where peers reach it. One that cannot be written in is served all the same."""
     path = _file(space)
     with suppress(OSError):
@@ -28,13 +34,13 @@ def mark(space: Space, address: str, peers: str | None = None) -> None:
         os.replace(draft, path)
 
 
-def unmark(space: Space) -> None:
+def unmark(space: Served) -> None:
     with suppress(OSError):
         if _read(space)[1] == os.getpid():
             os.unlink(_file(space))
 
 
-def address_of(space: Space) -> str | None:
+def address_of(space: Served) -> str | None:
     """Where the space is served on this machine; None where it is not."""
     address, pid = _read(space)
     return address if pid and _is_alive(pid) else None
@@ -46,7 +52,7 @@ def peer_address(home: str) -> str | None:
     return address if pid and _is_alive(pid) else None
 
 
-def _read(space: Space) -> tuple[str | None, int]:
+def _read(space: Served) -> tuple[str | None, int]:
     return _said(_file(space), "address")
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from clia.errors import Conflict, InvalidInput, NotFound, StaleRef, TransportError
+from clia.facade.settings import HUB, HUB_HEADS
 from clia.hub.records import BRANCHES, PUBLISHED_REFS
 from clia.space.adoption import NEW, Adopted
 from clia.values import refs as names
@@ -25,13 +26,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from clia.facade.wiring import Git
+    from clia.facade.backends import Git
     from clia.git.records import Stamp
     from clia.hub.remote import RemoteHub
 
-HUB, HUB_HEADS, HUB_ADDRESS, HUB_SECONDS = "clia.hub", "clia.hubHeads", "clia.hubAddress", 60
-"""Settings of git: which remote is the hub, where it keeps agents' heads, and where it was seen last. So many seconds an exchange
-with it may take."""
+HUB_ADDRESS = "clia.hubAddress"
+"""The setting of git that says where the hub was seen last."""
 OUTAGE_FILE = "hub-away.json"
 """Beside the store: since when the hub is away."""
 _REMOTE = "hub"
@@ -214,7 +214,7 @@ def _read(git: Git, mark: str) -> Mark:
 
 
 def _hub(git: Git) -> RemoteHub:
-    from clia.facade.wiring import hub_of
+    from clia.facade.hub_state import hub_of
 
     made = hub_of(git)
     if made is None:

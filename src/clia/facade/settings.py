@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from clia.values.clock import Clock
 
 
+HUB, HUB_HEADS, HUB_SECONDS = "clia.hub", "clia.hubHeads", 60
+"""Settings of git: the remote that is the hub, and where it keeps agents' heads. The seconds that an exchange with it may take."""
+
+
 class Settings(NamedTuple):
     """What whoever opens a space may decide; None: what the repository's configuration says, else the default."""
 

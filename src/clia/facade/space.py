@@ -1,136 +1,110 @@
-"""The façade of a space: every verb, each in one line.
+"""The façade of a space: its core verbs, and services for the rest.
 
-Invariant: nothing is decided here. A verb's rules live in the module of ``clia.space`` that its line names.
+Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.space`` that implements it. Importing this
+module loads none of them: they are loaded with the first verb that needs them.
+
+Services are attributes: ``space.traces.search("key")``. Some can be called, which lists what they are about: ``space.sessions()``.
+A verb of a service that used to be on ``Space`` keeps that name as an ``alias``.
 """
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Generic, TypeVar
 
-from clia.behaviours.service import BehaviourVerbs
-from clia.capture.service import Captures
 from clia.errors import AgentNotFound, FileError, InvalidInput
-from clia.facade.trace_verbs import TraceVerbs
-from clia.federation.service import FederationVerbs
-from clia.hub.service import HubVerbs
-from clia.sessions.checkpoints import Checkpoints
-from clia.sessions.service import SessionVerbs
-from clia.space.adoption import RemoteExchange
-from clia.space.agents import Agents
-from clia.space.behaviour_chains import BehaviourChains
-from clia.space.checkouts import CheckoutPlaces
-from clia.space.checks import Checks
-from clia.space.commits import Commits
-from clia.space.core import CommitText
-from clia.space.envelope import Envelope
-from clia.space.feed import trim
-from clia.space.history import History
-from clia.space.landing import Landing, Relinking
-from clia.space.maintenance import Upkeep
-from clia.space.merging import Merging, Resolution
-from clia.space.purging import Purging
-from clia.space.registry import Registry
-from clia.space.relations import MERGES, REVIEWS, SUB_AGENT, Relations
-from clia.space.traces import Traces
 from clia.values.commit_messages import check_text
 from clia.values.names import check_slug, is_slug
 from clia.values.refs import is_id
-from clia.workers.fleet_verbs import FleetVerbs
+from clia.verbs import ADMIN, VIEWER, service, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Any, Self
 
-    from clia.federation.service import FederationResources
-    from clia.git.records import Checkout, FileChange, Pushed
-    from clia.git.workbench import GitWorkbench
-    from clia.hub.sync import HubSync
-    from clia.sessions.service import Running
+    from clia.behaviours.service import BehaviourService
+    from clia.capture.service import Captures
+    from clia.facade.components import Components
+    from clia.facade.services import AgentService, HistoryService, RelationService, TraceService, TypeService
+    from clia.federation.service import PeerService
+    from clia.git.records import Checkout, Pushed
+    from clia.hub.service import HubService
+    from clia.sessions.health import Ailment
+    from clia.sessions.service import SessionBackend, SessionService
     from clia.space.adoption import Adopted
     from clia.space.checks import Report
     from clia.space.core import Core
-    from clia.space.landing import Relinked
     from clia.space.maintenance import AgentState, Maintained
-    from clia.space.model import (
-        AgentCommit,
-        BlamedLine,
-        Conflicts,
-        Content,
-        Landed,
-        Merged,
-        Spawned,
-        UpToDate,
-    )
-    from clia.space.traces import Chunks
-    from clia.store.interface import Edge
-    from clia.values.typed_objects import Briefing, TypedObject
+    from clia.space.model import AgentCommit, BlamedLine, Conflicts, Content, Landed, Merged, Spawned, UpToDate
+    from clia.values.typed_objects import Briefing
+    from clia.verbs import Count
+    from clia.workers.service import FleetService
 
     Progress = Callable[[int, int], None]
 
 
-class Parts(NamedTuple):
-    """What a space needs beside its core."""
-
-    workbench: GitWorkbench
-    redact_chunk: Chunks
-    entry_max: int
-    place: str  # where lineage is asked who an agent is
-    running: Running  # what sessions need
-    abroad: FederationResources  # what federation needs
-    hub_sync: HubSync | None = None  # the hub, where there is one
-    close: Callable[[], None] = lambda: None  # lets go of what is neither the store nor a run
+T = TypeVar("T")
 
 
-class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerbs, HubVerbs):
-    """A git repository with agents in it. Made by ``clia.open`` and ``clia.init``; usable as a context manager."""
+class alias(Generic[T]):  # noqa: N801  # reads as a declaration
+    """Another name for a verb of a service: ``trace_pending = alias(lambda space: space.traces.pending)``."""
 
-    def __init__(self, core: Core, parts: Parts) -> None:
-        self._core = core
-        self._place = parts.place
-        self._hub_sync, self._close = parts.hub_sync, parts.close
-        self._envelope = envelope = Envelope(core, parts.workbench, parts.hub_sync.sync_agent if parts.hub_sync else None)
-        self._registry = Registry(core, envelope)
-        self._checkpoints = checkpoints = Checkpoints(core)
-        self._agents = Agents(core, envelope, checkpoints)
-        self._traces = Traces(core, envelope, parts.redact_chunk, parts.entry_max)
-        self._commits = Commits(core, envelope, self._registry, self._traces, checkpoints)
-        self._captures = Captures(core, self._agents, self._commits, self._registry, parts.workbench)
-        self._merging = Merging(core, envelope, self._commits)
-        self._landing = Landing(core, envelope, self._merging)
-        self._relations = Relations(core, envelope)
-        self._history = History(core, self._agents, self._traces, parts.workbench)
-        self._places = CheckoutPlaces(core, self._commits, parts.workbench)
-        self._exchange = RemoteExchange(core, envelope, parts.workbench)
-        self._checks = Checks(core, envelope, self._relations, parts.workbench)
-        self._upkeep = Upkeep(core, self._agents, self._landing, parts.workbench)
-        self._relinking = Relinking(core, self._traces, parts.workbench)
-        self._purging = Purging(core, envelope, parts.workbench)
-        self._chains = BehaviourChains(core, envelope)
-        self._set_up_sessions(checkpoints, parts.running)
-        self._set_up_federation(parts.abroad)
-        if parts.hub_sync is not None:
-            parts.hub_sync.continues_keys = self._keys.continues
-            parts.hub_sync.hold, parts.hub_sync.hold_recovered = envelope.held, envelope.at_work
-        envelope.recover_all()
+    def __init__(self, find: Callable[[Space], T]) -> None:
+        self._find = find
+
+    def __get__(self, space: Space | None, owner: type) -> T:
+        return self._find(owner if space is None else space)  # type: ignore[arg-type]  # on the class: the function
+
+
+class Space:
+    """A git repository with agents in it. Returned by ``clia.open`` and ``clia.init``; usable as a context manager."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+        components.envelope.recover_all()
+
+    types: service[TypeService] = service("clia.facade.services:TypeService")
+    agents: service[AgentService] = service("clia.facade.services:AgentService")
+    history: service[HistoryService] = service("clia.facade.services:HistoryService")
+    relations: service[RelationService] = service("clia.facade.services:RelationService")
+    traces: service[TraceService] = service("clia.facade.services:TraceService")
+    sessions: service[SessionService] = service("clia.sessions.service:SessionService")
+    behaviours: service[BehaviourService] = service("clia.behaviours.service:BehaviourService")
+    peers: service[PeerService] = service("clia.federation.service:PeerService")
+    hub: service[HubService] = service("clia.hub.service:HubService")
+    fleet: service[FleetService] = service("clia.workers.service:FleetService")
+    captures: service[Captures] = service("clia.capture.service:Captures")
 
     @property
     def id(self) -> str:
-        """The space's id, the same in every clone."""
-        return self._core.space_id
+        """The id of the space, the same in every clone."""
+        return self._components.core.space_id
 
     @property
-    def captures(self) -> Captures:
-        """Sessions of tools that are captured: for ingest."""
-        return self._captures
+    def core(self) -> Core:
+        """The store, refs, locks and clock: for parts of clia that keep rows of their own in the store."""
+        return self._components.core
+
+    @property
+    def home(self) -> str:
+        """The directory of clia's own files in the git directory."""
+        return self._components.home
+
+    @property
+    def running(self) -> SessionBackend:
+        """What sessions run on: for workers."""
+        return self._components.session_backend
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep every other process out of the clone while the block runs: for moving the store."""
+        return self._components.envelope.alone()
 
     def close(self) -> None:
-        """Lets go of the store, and of the run that is held."""
-        self._replay.close()
-        self._close()
-        self._core.store.close()
+        """Release the store and the runs that are kept for it."""
+        self._components.close()
 
     def __enter__(self) -> Self:
         return self
@@ -138,103 +112,66 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    # Types and typed objects
-
-    def register_type(self, name: str, parent: str) -> None:
-        """Adds a type under a parent that exists; a name is registered once."""
-        self._registry.register(name, parent)
-
-    def is_a(self, name: str, ancestor: str) -> bool:
-        """Whether a type is another, or descends from it."""
-        return self._registry.types().is_a(name, ancestor)
-
-    def types(self) -> dict[str, str | None]:
-        """Every type with its parent."""
-        return self._registry.types().known()
-
-    def write(self, thing: TypedObject | Mapping[str, Any]) -> str:
-        """Keeps a typed object; its id, the same in every space."""
-        return self._registry.write(thing)
-
-    def read(self, cid: str) -> TypedObject | dict[str, Any]:
-        """The typed object of an id."""
-        return self._registry.read(cid)
-
     # Agents
 
+    @verb("POST", "/agents", ADMIN, "agents")
     def spawn(self, name: str, briefing: Briefing, *, slug: str | None = None) -> Spawned:
-        """A new agent over the empty tree."""
+        """Create an agent with an empty tree."""
         self._check_prompt(briefing)
-        return self._agents.spawn(name, briefing, profile=self._profile(name, slug))
+        return self._components.agents.spawn(name, briefing, profile=self._profile(name, slug))
 
+    @verb("POST", "/agents/{parent}/sub-agents", ADMIN, "agents")
     def spawn_from(self, name: str, briefing: Briefing, parent: str, *, slug: str | None = None) -> Spawned:
-        """A new agent at another's head, as its sub-agent."""
+        """Create a sub-agent at the head of its parent."""
         self._check_prompt(briefing)
-        self._core.fresh(parent)
-        head = self._core.require_head(parent)
-        return self._agents.spawn(name, briefing, at=head, parent=parent, profile=self._profile(name, slug))
+        core = self._components.core
+        core.fresh(parent)
+        head = core.require_head(parent)
+        return self._components.agents.spawn(name, briefing, at=head, parent=parent, profile=self._profile(name, slug))
 
+    @verb("POST", "/commits/{commit}/agents", ADMIN, "agents")
     def spawn_at(
         self, name: str, briefing: Briefing, commit: str, parent: str | None = None, *, slug: str | None = None
     ) -> Spawned:
-        """A new agent at any commit."""
+        """Create an agent at any commit."""
         self._check_prompt(briefing)
-        self._core.fresh(check_text(commit, "commit"))
-        at = self._history.find(commit)
-        return self._agents.spawn(name, briefing, at=at, parent=parent, profile=self._profile(name, slug))
+        self._components.core.fresh(check_text(commit, "commit"))
+        at = self._components.history.find(commit)
+        return self._components.agents.spawn(name, briefing, at=at, parent=parent, profile=self._profile(name, slug))
+
+    def _check_prompt(self, briefing: Briefing) -> None:
+        """A briefing may name a prompt only if that prompt may be used here."""
+        prompt = getattr(briefing, "behaviour", None)  # what is not a briefing is refused where it is used
+        if prompt is not None:
+            self.behaviours.check_prompt(prompt)
 
     def _profile(self, name: str, slug: str | None) -> dict[str, Any] | None:
-        """The merged profile, where lineage knows the agent."""
+        """The merged profile of the identity that the agent works under, if there is one."""
         from clia.identities.lineage import lineage
 
         if slug is None and not is_slug(name):
             return None
         try:
-            document = lineage(self._place, check_slug(slug or name)).profile().document
+            document = lineage(self._components.options.place, check_slug(slug or name)).profile().document
         except AgentNotFound:
             if slug is not None:
                 raise
             return None
         return {"slug": slug or name, "document": document}
 
-    def agents(self, *, archived: bool = False, after: str = "", limit: int | None = None) -> list[str]:
-        """The names of the agents at work, or of those archived; sorted. ``after`` a name and at most ``limit``: one page."""
-        return self._agents.names(archived=archived, after=after, limit=limit)
-
+    @verb("GET", "/states", VIEWER, "agents")
     def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
-        """Each agent at work with its head, what it did last, and whether that has landed; all of them, or one page by name."""
-        return self._upkeep.states(after=after, limit=limit)
+        """Each active agent with its head, its last commit and whether that has landed; all of them, or one page by name."""
+        return self._components.maintenance.states(after=after, limit=limit)
 
+    @verb("GET", "/agents/{name}/head", VIEWER, "agents", shows="name")
     def head(self, name: str) -> str:
         """The agent's newest commit."""
-        return self._core.require_head(name)
-
-    def genesis(self, name: str) -> str:
-        """The commit the agent was spawned with."""
-        return self._agents.genesis(name)
-
-    def briefing_of(self, name: str) -> Briefing:
-        """What the agent was spawned from."""
-        return self._agents.briefing_of(name)
-
-    def record_of(self, name: str) -> dict[str, Any]:
-        """The agent's record: briefing and frozen profile, by file name."""
-        return self._agents.record(name)
-
-    def claim(self, name: str) -> None:
-        """Moves an agent of another clone here: from now on it is worked on from this one."""
-        self._core.claim(name)
-
-    def archive(self, name: str) -> None:
-        """Takes an agent out of the branch list; nothing is lost."""
-        self._agents.archive(name)
-
-    def restore(self, name: str) -> None:
-        """Brings an archived agent back."""
-        self._agents.restore(name)
+        return self._components.core.require_head(name)
 
     # Commits
 
+    @verb("POST", "/agents/{name}/commits", ADMIN, "commits", moves="name", base="base")
     def commit(
         self,
         name: str,
@@ -246,16 +183,20 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         meta: Mapping[str, Any] | None = None,
         base: str | None = None,
     ) -> str:
-        """A typed commit: ``files`` is the whole worktree, or ``changes`` what is different; its id."""
-        worktree = self._commits.worktree(name, files, changes)
-        return self._commits.commit(name, kind, worktree, CommitText(message, meta), base=self._base(base))
+        """Make a typed commit and return its id. ``files`` is the whole worktree, ``changes`` only what differs."""
+        from clia.space.core import CommitText
+
+        commits = self._components.commits
+        worktree = commits.worktree(name, files, changes)
+        return commits.commit(name, kind, worktree, CommitText(message, meta), base=self._base(base))
 
     def _base(self, text: str | None) -> str | None:
-        """The full id of a base; any full id will do, it is compared with the head."""
+        """The full id of a base; a full id is not looked up, since it is compared with the head."""
         if text is None or is_id(check_text(text, "base")):
             return text
-        return self._history.find(text)
+        return self._components.history.find(text)
 
+    @verb("POST", "/agents/{name}/traced-commits", ADMIN, "commits", moves="name", base="base")
     def commit_with_trace(
         self,
         name: str,
@@ -267,9 +208,12 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         meta: Mapping[str, Any] | None = None,
         base: str | None = None,
     ) -> str:
-        """A commit with everything that was traced since the last drain bound to it."""
-        worktree = self._commits.worktree(name, files, changes)
-        return self._commits.commit(name, kind, worktree, CommitText(message, meta), base=self._base(base), with_trace=True)
+        """Make a commit and bind the pending trace entries to it."""
+        from clia.space.core import CommitText
+
+        commits = self._components.commits
+        worktree = commits.worktree(name, files, changes)
+        return commits.commit(name, kind, worktree, CommitText(message, meta), base=self._base(base), with_trace=True)
 
     def commit_dir(
         self,
@@ -282,80 +226,79 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         base: str | None = None,
         with_trace: bool = False,
     ) -> str:
-        """A commit of a directory's files, staged as ``git add -A`` would."""
+        """Commit the files of a directory, staged as ``git add -A`` would stage them."""
+        from clia.space.core import CommitText
+
         where = _absolute(directory)
         if not os.path.isdir(where):
             raise FileError(f"{where} is not a directory", fields={"path": where, "reason": "not a directory"})
-        return self._places.commit_dir(name, kind, where, CommitText(message, meta), base=self._base(base), with_trace=with_trace)
+        words = CommitText(message, meta)
+        return self._components.checkouts.commit_dir(name, kind, where, words, base=self._base(base), with_trace=with_trace)
 
     def checkout(self, name: str, directory: str | os.PathLike[str]) -> str:
-        """A worktree with the agent's files; the commit it stands on."""
-        return self._places.checkout(name, _absolute(directory))
+        """Make a worktree with the agent's files; return the commit that is checked out."""
+        return self._components.checkouts.checkout(name, _absolute(directory))
 
     def checkout_at(self, directory: str | os.PathLike[str]) -> Checkout | None:
-        """Whose checkout a directory is in, and its top; None where it is in none."""
-        return self._places.checkout_at(_absolute(directory))
+        """The agent's checkout that a directory is in, and its top; None if it is in none."""
+        return self._components.checkouts.checkout_at(_absolute(directory))
 
+    @verb("POST", "/agents/{name}/landings", ADMIN, "commits", moves="name")
     def land(
         self, name: str, onto: str, squash: bool = False, *, no_ff: bool = False, message: str = ""
     ) -> Landed | UpToDate | Conflicts:
-        """Brings the agent's work to a branch of people."""
-        return self._landing.land(name, onto, squash=squash, no_ff=no_ff, message=message)
-
-    def landings(self, name: str) -> list[dict[str, Any]]:
-        """Every landing of the agent, newest first."""
-        return self._landing.landings(name)
+        """Merge the agent's work into a branch of people."""
+        return self._components.landing.land(name, onto, squash=squash, no_ff=no_ff, message=message)
 
     # History
 
+    @verb("GET", "/find", VIEWER, "commits")
     def find(self, text: str) -> str:
-        """The commit that a name means: an agent, an id or its start, a branch."""
-        return self._history.find(text)
+        """The commit that a text names: an agent, an id or its start, or a branch."""
+        return self._components.history.find(text)
 
-    def session_log(self, name: str) -> list[AgentCommit]:
-        """The agent's own commits, newest first."""
-        return list(self._history.own(name))
-
+    @verb("GET", "/log", VIEWER, "commits")
     def log(self, text: str, *, own: bool = False, limit: int | None = None) -> list[AgentCommit]:
-        """Every commit a head reaches, newest first."""
-        return self._history.log(text, own=own, limit=limit)
+        """Every commit that is reachable from a head, newest first."""
+        return self._components.history.log(text, own=own, limit=limit)
 
-    def window(self, texts: Sequence[str] = (), limit: int = 200) -> list[AgentCommit]:
-        """The newest commits of some or all agents, and of the branch that is checked out, for a graph."""
-        return self._history.window(texts or [*self._relations.newest(limit), *self._history.here()], limit)
-
+    @verb("GET", "/commits/{text}", VIEWER, "commits")
     def show(self, text: str) -> AgentCommit:
-        """One commit and what its trailers say."""
-        return self._history.show(text)
+        """One commit with its trailers."""
+        return self._components.history.show(text)
 
+    @verb("GET", "/files", VIEWER, "commits")
     def files(self, text: str) -> dict[str, Content]:
-        """The worktree at a commit, as a value that ``commit`` takes."""
-        return self._history.files(text)
+        """The files at a commit, in the form that ``commit`` takes."""
+        return self._components.history.files(text)
 
+    @verb("GET", "/diff", VIEWER, "commits")
     def diff(self, text: str, other: str | None = None, *, paths: Sequence[str] = ()) -> str:
         """A patch: between two commits, of all an agent did, or of one commit."""
-        return self._history.diff(text, other, paths)
+        return self._components.history.diff(text, other, paths)
 
-    def changed(self, text: str, other: str | None = None, *, paths: Sequence[str] = ()) -> list[FileChange]:
-        """Which files a diff touches, and by how much."""
-        return self._history.changes(text, other, paths)
-
+    @verb("GET", "/fork-point", VIEWER, "commits")
     def fork_point(self, one: str, other: str) -> str | None:
         """The newest commit that two heads share."""
-        return self._history.fork_point(one, other)
+        return self._components.history.fork_point(one, other)
 
+    @verb("GET", "/blame", VIEWER, "commits")
     def blame(self, text: str, path: str) -> list[BlamedLine]:
         """Each line of a file with the agent, kind, briefing, behaviour and trace behind it."""
-        return self._history.blame(text, path)
+        return self._components.history.blame(text, path)
 
     # Merges
 
+    @verb("POST", "/agents/{into}/merges/{from}", ADMIN, "merges", moves="into")
     def merge(
         self, into: str, from_: str, *, message: str = "", meta: Mapping[str, Any] | None = None
     ) -> Merged | UpToDate | Conflicts:
-        """One agent takes in another's work, as a session-merge commit."""
-        return self._merging.merge(into, from_, CommitText(message, meta))
+        """Merge another agent's work, as a session-merge commit."""
+        from clia.space.core import CommitText
 
+        return self._components.merging.merge(into, from_, CommitText(message, meta))
+
+    @verb("POST", "/agents/{into}/resolutions/{from}", ADMIN, "merges", moves="into", base="ours")
     def resolve(  # noqa: PLR0913  # the names users were promised
         self,
         into: str,
@@ -368,100 +311,156 @@ class Space(SessionVerbs, TraceVerbs, FederationVerbs, BehaviourVerbs, FleetVerb
         message: str = "",
         meta: Mapping[str, Any] | None = None,
     ) -> Merged:
-        """Concludes a conflicted merge; ``StaleRef`` where either head has moved since."""
-        return self._merging.resolve(into, from_, (ours, theirs), Resolution(files, changes), CommitText(message, meta))
+        """Conclude a conflicted merge; ``StaleRef`` if either head has moved since."""
+        from clia.space.core import CommitText
+        from clia.space.merging import Resolution
 
-    def last_refused(self, into: str, from_: str) -> tuple[str, str] | None:
-        """Both heads of the last merge of these two that was refused."""
-        return self._merging.last_refused(into, from_)
-
-    def conflicts(self, into: str, from_: str) -> Conflicts | None:
-        """What a merge would run into, without trying it; None where it would not."""
-        return self._merging.conflicts(into, from_)
-
-    # Relations
-
-    def relate(self, src: str, kind: str, dst: str) -> str:
-        """States ``src -kind-> dst``; the id of what states it."""
-        return self._relations.relate(src, kind, dst)
-
-    def unrelate(self, src: str, kind: str, dst: str) -> str:
-        """Takes an edge back."""
-        return self._relations.unrelate(src, kind, dst)
-
-    def relations(self, touching: str | None = None) -> list[Edge]:
-        """Every edge, or those at one agent."""
-        return self._relations.edges(touching)
-
-    def sub_agents(self, name: str) -> list[str]:
-        """The agents spawned from this one."""
-        return self._relations.targets(name, SUB_AGENT)
-
-    def parent_agent(self, name: str) -> str | None:
-        """The agent this one was spawned from."""
-        return next(iter(self._relations.sources(name, SUB_AGENT)), None)
-
-    def agent_tree(self, name: str) -> list[str]:
-        """Every descendant of an agent."""
-        return self._relations.reachable(name, SUB_AGENT)
-
-    def reviews(self, reviewer: str, reviewee: str) -> str:
-        """States that one agent reviews another."""
-        return self._relations.relate(reviewer, REVIEWS, reviewee)
-
-    def reviewers(self, name: str) -> list[str]:
-        """Who reviews an agent."""
-        return self._relations.sources(name, REVIEWS)
-
-    def reviewing(self, name: str) -> list[str]:
-        """Whom an agent reviews."""
-        return self._relations.targets(name, REVIEWS)
-
-    def merged_sessions(self, name: str) -> list[str]:
-        """Whose sessions an agent has merged."""
-        return self._relations.targets(name, MERGES)
-
-    def merged_into(self, name: str) -> list[str]:
-        """Who has merged an agent's session."""
-        return self._relations.sources(name, MERGES)
+        return self._components.merging.resolve(into, from_, (ours, theirs), Resolution(files, changes), CommitText(message, meta))
 
     # Upkeep
 
+    @verb("GET", "/verify", VIEWER, "upkeep")
     def verify(self, *, progress: Callable[[str], None] | None = None) -> Report:
-        """Checks everything against git; changes nothing."""
-        found = self._checks.verify(self._registry.types(), progress)
-        return found.joined(*self._abroad_checks.verify(progress, whole=self._checks.is_whole()))
+        """Check everything against git; change nothing."""
+        checks = self._components.checks
+        report = checks.verify(self._components.registry.types(), progress)
+        return report.joined(*self._components.federation_checks.verify(progress, whole=checks.is_whole()))
 
-    def rebuild(self, *, progress: Progress | None = None) -> int:
-        """Makes the index anew from git; how many edges stand. What the gate decides by and what was observed is made anew, too."""
-        self._capabilities.forget_compiled()
-        edges = self._relations.rebuild(progress)
-        self._observed.rebuild(progress)
+    @verb("POST", "/rebuild", ADMIN, "upkeep")
+    def rebuild(self, *, progress: Progress | None = None) -> Count:
+        """Rebuild the indexes from git: relations, grants and observations; return the number of relations."""
+        self._components.capabilities.forget_compiled()
+        edges = self._components.relations.rebuild(progress)
+        self._components.observations.rebuild(progress)
         return edges
 
-    def relink(self, *, onto: str | None = None) -> list[Relinked]:
-        """Binds traces to the commits that a squash or rebase made of traced ones."""
-        return self._relinking.relink(None if onto is None else self._history.find(onto))
-
+    @verb("POST", "/maintain", ADMIN, "upkeep")
     def maintain(self, *, archive_idle_days: int | None = None, dry_run: bool = False) -> Maintained:
-        """Packs the repository and, where asked, archives agents whose work is merged or landed."""
+        """Pack the repository and, if asked, archive idle agents whose work is merged or landed."""
         if not dry_run:
-            trim(self._core.store)
-            self._peers.sweep()
-        return self._upkeep.maintain(archive_idle_days=archive_idle_days, dry_run=dry_run)
+            from clia.space.feed import trim
 
+            trim(self._components.core.store)
+            self._components.peers.sweep()
+        return self._components.maintenance.maintain(archive_idle_days=archive_idle_days, dry_run=dry_run)
+
+    def doctor(self, *, repair: bool = False) -> list[Ailment]:
+        """What is wrong with sessions; with ``repair``, fix what can be fixed."""
+        return self.sessions.repair() if repair else self.sessions.examine()
+
+    @verb("POST", "/publish", ADMIN, "upkeep")
     def publish(
         self, agents: Sequence[str], remote: str = "origin", *, traces: bool = True, federation: bool = False
     ) -> list[Pushed]:
-        """Sends agents to a remote; nothing is forced. ``federation``: also the space's keys and what is granted to peers."""
-        return self._exchange.publish(agents, remote, traces=traces, federation=federation)
+        """Push agents to a remote, never forced. ``federation``: also the space's keys and the grants to peers."""
+        return self._components.exchange.publish(agents, remote, traces=traces, federation=federation)
 
+    @verb("POST", "/adopt", ADMIN, "upkeep")
     def adopt(self, remote: str = "origin", *, fetch: bool = True) -> list[Adopted]:
-        """Takes over what other clones published on a remote."""
-        self._exchange.set_up(remote)
+        """Adopt what other clones published on a remote."""
+        exchange = self._components.exchange
+        exchange.set_up(remote)
         if fetch:
-            self._exchange.fetch(remote)
-        return self._exchange.adopt(remote, self._keys.continues)
+            exchange.fetch(remote)
+        return exchange.adopt(remote, self._components.keys.continues)
+
+    # Core verbs that services implement
+
+    relate = alias(lambda space: space.relations.add)
+    trace = alias(lambda space: space.traces.add)
+    start = alias(lambda space: space.sessions.start)
+    session = alias(lambda space: space.sessions.get)
+    pending = alias(lambda space: space.sessions.pending)
+    ask = alias(lambda space: space.sessions.ask)
+    decide = alias(lambda space: space.sessions.decide)
+    resume = alias(lambda space: space.sessions.resume)
+    fork = alias(lambda space: space.sessions.fork)
+    cancel = alias(lambda space: space.sessions.cancel)
+
+    # Names from before there were services; new code uses the service
+
+    register_type = alias(lambda space: space.types.register)
+    is_a = alias(lambda space: space.types.is_a)
+    write = alias(lambda space: space.types.write)
+    read = alias(lambda space: space.types.read)
+    genesis = alias(lambda space: space.agents.genesis)
+    briefing_of = alias(lambda space: space.agents.briefing)
+    record_of = alias(lambda space: space.agents.record)
+    claim = alias(lambda space: space.agents.claim)
+    archive = alias(lambda space: space.agents.archive)
+    restore = alias(lambda space: space.agents.restore)
+    session_log = alias(lambda space: space.history.own)
+    window = alias(lambda space: space.history.window)
+    changed = alias(lambda space: space.history.changed)
+    landings = alias(lambda space: space.history.landings)
+    last_refused = alias(lambda space: space.history.last_refused)
+    conflicts = alias(lambda space: space.history.conflicts)
+    unrelate = alias(lambda space: space.relations.retract)
+    sub_agents = alias(lambda space: space.relations.sub_agents)
+    parent_agent = alias(lambda space: space.relations.parent)
+    agent_tree = alias(lambda space: space.relations.tree)
+    reviews = alias(lambda space: space.relations.add_review)
+    reviewers = alias(lambda space: space.relations.reviewers)
+    reviewing = alias(lambda space: space.relations.reviewing)
+    merged_sessions = alias(lambda space: space.relations.merged)
+    merged_into = alias(lambda space: space.relations.merged_into)
+    trace_once = alias(lambda space: space.traces.add_once)
+    trace_pending = alias(lambda space: space.traces.pending)
+    trace_for = alias(lambda space: space.traces.of)
+    trace_cid_for = alias(lambda space: space.traces.id_of)
+    session_traces = alias(lambda space: space.traces.of_agent)
+    attach_trace = alias(lambda space: space.traces.attach)
+    trace_history = alias(lambda space: space.traces.history)
+    trace_search = alias(lambda space: space.traces.search)
+    trace_purge = alias(lambda space: space.traces.purge)
+    relink = alias(lambda space: space.traces.relink)
+    define = alias(lambda space: space.sessions.define)
+    flows = alias(lambda space: space.sessions.flows)
+    flow = alias(lambda space: space.sessions.flow)
+    check_flow = alias(lambda space: space.sessions.check_flow)
+    journal = alias(lambda space: space.sessions.journal)
+    give_up = alias(lambda space: space.sessions.give_up)
+    rule = alias(lambda space: space.sessions.rule)
+    check_answer = alias(lambda space: space.sessions.check_answer)
+    attempts = alias(lambda space: space.sessions.attempts)
+    behaviour = alias(lambda space: space.behaviours.get)
+    behaviour_version = alias(lambda space: space.behaviours.version)
+    behaviour_diff = alias(lambda space: space.behaviours.diff)
+    add_behaviour = alias(lambda space: space.behaviours.add)
+    propose_behaviour = alias(lambda space: space.behaviours.propose)
+    adopt_behaviour = alias(lambda space: space.behaviours.adopt)
+    retire_behaviour = alias(lambda space: space.behaviours.retire)
+    brief = alias(lambda space: space.behaviours.brief)
+    behaviour_stats = alias(lambda space: space.behaviours.stats)
+    observation_gaps = alias(lambda space: space.behaviours.gaps)
+    compare_behaviours = alias(lambda space: space.behaviours.compare)
+    suggest_behaviour = alias(lambda space: space.behaviours.suggest)
+    follow_policy = alias(lambda space: space.behaviours.follow_policy)
+    replay_behaviour = alias(lambda space: space.behaviours.replay)
+    key = alias(lambda space: space.peers.key)
+    rotate_key = alias(lambda space: space.peers.rotate_key)
+    add_peer = alias(lambda space: space.peers.add)
+    change_peer = alias(lambda space: space.peers.change)
+    share = alias(lambda space: space.peers.share)
+    remove_peer = alias(lambda space: space.peers.remove)
+    peer = alias(lambda space: space.peers.get)
+    refusals = alias(lambda space: space.peers.refusals)
+    waiting = alias(lambda space: space.peers.waiting)
+    grant = alias(lambda space: space.peers.grant)
+    revoke = alias(lambda space: space.peers.revoke)
+    grants = alias(lambda space: space.peers.grants)
+    explain = alias(lambda space: space.peers.explain)
+    allowed = alias(lambda space: space.peers.allowed)
+    announce = alias(lambda space: space.peers.announce)
+    sync = alias(lambda space: space.peers.sync)
+    remotes = alias(lambda space: space.peers.remotes)
+    remote_behaviours = alias(lambda space: space.peers.behaviours)
+    peer_tokens = alias(lambda space: space.peers.tokens)
+    has_hub = alias(lambda space: space.hub.exists)
+    hub_status = alias(lambda space: space.hub.status)
+    hub_sync = alias(lambda space: space.hub.sync)
+    meet = alias(lambda space: space.hub.meet)
+    elsewhere = alias(lambda space: space.hub.elsewhere)
 
 
 def _absolute(directory: str | os.PathLike[str]) -> str:

@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from clia.errors import CliaError
-from clia.facade.joining import HUB
+from clia.facade.settings import HUB
 from clia.hub.clone_ids import clone_id
 from clia.sessions.records import LIVE
 from clia.space.core import FOREIGN
@@ -24,9 +24,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clia.facade.backends import Git
     from clia.facade.settings import Settings
     from clia.facade.space import Space
-    from clia.facade.wiring import Git
     from clia.store.postgres_store import PostgresStore
     from clia.store.sqlite_store import SqliteStore
 
@@ -54,18 +54,18 @@ def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:
     path = os.path.join(git.handle.common_dir, "clia", _FILE)
     if settings.store is None or git.setting(STORE) is not None or not _is_open(path):
         return None
-    from clia.facade import wiring
+    from clia.facade import hub_state, wiring
     from clia.store.postgres_store import PostgresStore
     from clia.store.sqlite_store import SqliteStore
 
     own = f"{space_id}/{clone_id(git.handle.common_dir)}"
     shared = git.setting(HUB) is not None
     if shared:
-        wiring.bring_state(git, space_id, settings)  # also: the machines that share it have this hub
+        hub_state.bring_state(git, space_id, settings)  # also: the machines that share it have this hub
     without = (*_OF_PROCESSES, *_MADE_ANEW, *((FOREIGN,) if shared else ()))  # where all is shared, so are agents
     with (
         wiring.assemble(git, space_id, settings._replace(store=None), git.handle.path) as space,
-        space._envelope.alone(),  # noqa: SLF001  # no verb: it is about where the space's store is
+        space.alone(),
         closing(SqliteStore(path, space_id, durable=git.handle.durable)) as old,
         closing(PostgresStore(settings.store, space_id if shared else own, own=own)) as new,
     ):
@@ -79,8 +79,8 @@ def left_behind(space: Space) -> int:
     """How many live sessions are in the store beside the repository, while the space works with another one."""
     from clia.store.sqlite_store import SqliteStore
 
-    path = os.path.join(os.path.dirname(space.running.workplace), _FILE)
-    in_use = space._core.store  # noqa: SLF001  # no verb: which sort of store it is
+    path = os.path.join(space.home, _FILE)
+    in_use = space.core.store
     if isinstance(in_use, SqliteStore) or not _is_open(path):
         return 0
     try:

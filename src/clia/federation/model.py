@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from clia.verbs import Count
+
 
 class Key(NamedTuple):
     """Who this space is to others. ``text`` is what they pin; ``mine``: whether this clone can sign with it."""
@@ -41,12 +43,12 @@ class Peer(NamedTuple):
     url: str | None
     trusted: bool
     share: Share
-    seq: int  # of the last statement accepted
+    seq: Count  # of the last statement accepted
     heard: int | None  # when that was made, by the peer's own clock
-    level: int
+    level: Count
     forked: bool
-    waiting: int  # claims that are not carried out: denied, or not to be had
-    agents: int  # tracked
+    waiting: Count  # claims that are not carried out: denied, or not to be had
+    agents: Count  # tracked
 
 
 class Grant(NamedTuple):
@@ -89,8 +91,8 @@ class Announced(NamedTuple):
     """What a peer was told. ``rung``: whether its forge took notice at once; None where it has none."""
 
     peer: str
-    seq: int
-    statements: int
+    seq: Count
+    statements: Count
     snapshot: bool
     moves: tuple[Mapping[str, Any], ...]  # ref, old, new, type, trigger
     rung: bool | None = None
@@ -133,13 +135,13 @@ class Synced(NamedTuple):
     """What came of listening to a peer."""
 
     peer: str
-    accepted: int  # statements
-    seq: int
+    accepted: Count  # statements
+    seq: Count
     moves: tuple[Move, ...]
     refused: tuple[Refused, ...]
     keys: int = 0  # how many new keys it has
     error: Mapping[str, Any] | None = None  # why it could not be listened to, as JSON
-    waiting: int = 0  # claims that are not carried out here, also older ones
+    waiting: Count = 0  # claims that are not carried out here, also older ones
     silent: bool = False  # it has never said anything to this space
 
 
@@ -153,7 +155,7 @@ class Remote(NamedTuple):
     subject: str
     at: int
     record: bool
-    traces: int  # notes that came with it
+    traces: Count  # notes that came with it
 
 
 class RemoteBehaviour(NamedTuple):

@@ -1,6 +1,6 @@
-"""The verbs of a space that are about other spaces: keys, peers, capabilities, announcing, listening.
+"""Other spaces: keys, peers, capabilities, announcements, sync.
 
-Invariant: nothing is decided here. A verb's rules live in the module of ``clia.federation`` that its line names.
+Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.federation`` that implements it.
 """
 
 from __future__ import annotations
@@ -8,33 +8,21 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import CliaError, InvalidInput
-from clia.federation.announcing import NOTHING_SHARED, Announcer, SigningKeys
-from clia.federation.capabilities import Capabilities, GrantRequest
-from clia.federation.checks import CheckDependencies as CheckParts
-from clia.federation.checks import FederationChecks
-from clia.federation.keys import SpaceKeys
 from clia.federation.model import Share, Synced
-from clia.federation.peer_tokens import FETCH_TOKEN, NOTIFY_TOKEN, PeerTokens
-from clia.federation.peers import PeerChanges, Peers
-from clia.federation.pending import PendingMoves, RefusalLog
-from clia.federation.syncing import PeerSync
-from clia.federation.syncing import SyncDependencies as SyncParts
-from clia.federation.tracking import PeerTracking
 from clia.values.commit_messages import check_text
+from clia.verbs import ADMIN, VIEWER, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from clia.facade.components import Components
     from clia.federation.model import Announced, Explained, Grant, Key, Peer, Refused, Remote, RemoteBehaviour, Untaken
+    from clia.federation.peer_tokens import PeerTokens
     from clia.federation.peers import PinnedPeer
     from clia.federation.signing import Ed25519Verifier, KeyFiles
     from clia.federation.transport import GitTransport
     from clia.git.records import TransferLimits
-    from clia.space.behaviour_chains import BehaviourChains
-    from clia.space.core import Core
-    from clia.space.envelope import Envelope
-    from clia.space.registry import Registry
 
     Progress = Callable[[int, int], None]
 
@@ -47,77 +35,58 @@ class FederationResources(NamedTuple):
     transport: GitTransport
     limits: TransferLimits
     nonce: Callable[[], str]
-    address: Callable[[], str | None]  # where the forge of this clone is reached by peers, if one serves it
+    address: Callable[[], str | None]  # where peers reach the forge of this clone, if one serves it
 
 
-class FederationVerbs:
-    """A part of ``Space``."""
+class PeerService:
+    """Keys, peers, grants, announcements and sync."""
 
-    _core: Core
-    _envelope: Envelope
-    _registry: Registry
-    _chains: BehaviourChains
-
-    def _set_up_federation(self, abroad: FederationResources) -> None:
-        core, envelope = self._core, self._envelope
-        self._abroad = abroad
-        self._keys = SpaceKeys(core, envelope, abroad.ring, abroad.verifier)
-        self._peers = Peers(core, envelope, abroad.verifier)
-        self._capabilities = Capabilities(core, envelope, self._registry, self._peers, abroad.nonce)
-        signing = SigningKeys(self._keys, abroad.ring, abroad.verifier)
-        self._announcing = Announcer(core, envelope, self._registry, signing, abroad.transport)
-        self._peer_tokens = PeerTokens(core, self._peers, signing, (self._announcing, abroad.transport))
-        self._refusals = RefusalLog(core)
-        self._tracking = PeerTracking(core, self._peers, self._capabilities, self._chains)
-        parts = SyncParts(
-            registry=self._registry,
-            peers=self._peers,
-            capabilities=self._capabilities,
-            refusals=self._refusals,
-            verifier=abroad.verifier,
-            transport=abroad.transport,
-            pass_for=lambda peer: self._peer_tokens.token(peer, FETCH_TOKEN),
-            limits=abroad.limits,
-        )
-        self._syncing = PeerSync(core, envelope, parts)
-        self._standing = PendingMoves(self._capabilities, self._refusals)
-        self._abroad_checks = FederationChecks(
-            core, CheckParts(self._keys, self._peers, self._capabilities, abroad.ring, abroad.verifier)
-        )
+    def __init__(self, components: Components) -> None:
+        self._components = components
 
     @property
-    def peer_tokens(self) -> PeerTokens:
-        """What peers show at the forge."""
-        return self._peer_tokens
+    def tokens(self) -> PeerTokens:
+        """The tokens that peers show at the forge."""
+        return self._components.peer_tokens
 
     # Keys
 
+    # Not for viewers: the first look makes the key.
+    @verb("GET", "/key", ADMIN, "federation")
     def key(self) -> Key:
-        """Who this space is to others: what they pin. Its first key is made when it is first asked for."""
-        return self._keys.show(self._abroad.address())
+        """The public key of this space, which peers pin. The first call creates it."""
+        return self._components.keys.show(self._components.federation_resources.address())
 
+    @verb("POST", "/key/rotate", ADMIN, "federation")
     def rotate_key(self, *, lost: bool = False) -> Key:
-        """A new key, signed by the one before it. ``lost``: a new identity, which every peer has to pin anew."""
-        # Knocks of the old key: it is the one that peers know, until they have looked.
-        knocks = [(peer, self._peer_tokens.token(peer, NOTIFY_TOKEN)) for peer in self._peers.all()]
-        self._keys.rotate(lost=lost)
+        """Replace the key by a new one, signed by the old one. ``lost``: a new identity, which every peer has to pin again."""
+        from clia.federation.peer_tokens import NOTIFY_TOKEN
+
+        # Knocks are signed by the old key: peers know that one until they have synced.
+        knocks = [(peer, self._components.peer_tokens.token(peer, NOTIFY_TOKEN)) for peer in self._components.peers.all()]
+        self._components.keys.rotate(lost=lost)
         for peer, knock in knocks:
-            if self._announcing.said(peer.space).tip is not None:
-                self._announcing.announce(peer, snapshot=True)
+            if self._components.announcing.said(peer.space).tip is not None:
+                self._components.announcing.announce(peer, snapshot=True)
             if knock is not None and peer.url is not None:
-                self._abroad.transport.ring(peer.url, knock)
+                self._components.federation_resources.transport.ring(peer.url, knock)
         return self.key()
 
     # Peers
 
-    def add_peer(self, name: str, key: str, url: str | None = None, *, trusted: bool = True) -> Peer:
-        """Pins another space by what its ``clia key show`` prints."""
-        return self._shown(self._peers.add(name, key, url, trusted=trusted))
+    @verb("POST", "/peers", ADMIN, "federation", "add_peer")
+    def add(self, name: str, key: str, url: str | None = None, *, trusted: bool = True) -> Peer:
+        """Pin another space by the output of its ``clia key show``."""
+        return self._shown(self._components.peers.add(name, key, url, trusted=trusted))
 
-    def change_peer(self, name: str, *, url: str | None = None, trusted: bool | None = None) -> Peer:
-        """Another address for a peer, or other trust. Who is not trusted has nothing taken in, whatever was granted."""
-        return self._shown(self._peers.change(name, PeerChanges(url, trusted)))
+    @verb("POST", "/peers/{name}", ADMIN, "federation", "change_peer")
+    def change(self, name: str, *, url: str | None = None, trusted: bool | None = None) -> Peer:
+        """Change the address of a peer, or its trust. Nothing is accepted from an untrusted peer, whatever was granted."""
+        from clia.federation.peers import PeerChanges
 
+        return self._shown(self._components.peers.change(name, PeerChanges(url, trusted)))
+
+    @verb("PUT", "/peers/{name}/share", ADMIN, "federation")
     def share(
         self,
         name: str,
@@ -127,109 +96,133 @@ class FederationVerbs:
         sessions: bool = False,
         behaviours: Sequence[str] = (),
     ) -> Peer:
-        """Says what a peer is told about from now on, and nothing else; ``*`` stands for all."""
+        """Set what is announced to a peer from now on; ``*`` means all."""
+        from clia.federation.peers import PeerChanges
+
         share = Share(_listed(agents, "agents"), traces, sessions, _listed(behaviours, "behaviours"))
-        return self._shown(self._peers.change(name, PeerChanges(share=share)))
+        return self._shown(self._components.peers.change(name, PeerChanges(share=share)))
 
-    def remove_peer(self, name: str) -> None:
-        """Takes a peer away with its grants and everything tracked of it."""
-        known = next((each for each in self._peers.all() if each.name == name), None)
-        if known is not None:
-            self._capabilities.revoke_all(known.space)
-        self._peers.remove(name)
+    @verb("POST", "/peers/{name}/remove", ADMIN, "federation", "remove_peer")
+    def remove(self, name: str) -> None:
+        """Remove a peer with its grants and everything tracked of it."""
+        peer = next((peer for peer in self._components.peers.all() if peer.name == name), None)
+        if peer is not None:
+            self._components.capabilities.revoke_all(peer.space)
+        self._components.peers.remove(name)
 
-    def peers(self) -> list[Peer]:
+    @verb("GET", "/peers", VIEWER, "federation", "peers")
+    def __call__(self) -> list[Peer]:
         """Every peer, sorted by name."""
-        return [self._shown(each) for each in self._peers.all()]
+        return [self._shown(each) for each in self._components.peers.all()]
 
-    def peer(self, name: str) -> Peer:
+    @verb("GET", "/peers/{name}", VIEWER, "federation", "peer")
+    def get(self, name: str) -> Peer:
         """One peer."""
-        return self._shown(self._peers.get(name))
+        return self._shown(self._components.peers.get(name))
 
     def _shown(self, peer: PinnedPeer) -> Peer:
-        return self._peers.show(peer, self._syncing.tracked(peer))
+        return self._components.peers.show(peer, self._components.syncing.tracked(peer))
 
+    @verb("GET", "/peers/{name}/refusals", VIEWER, "federation")
     def refusals(self, name: str) -> list[Refused]:
-        """What was not taken from a peer, and why; newest first."""
-        return self._refusals.of(self._peers.get(name).space)
+        """What was refused from a peer, and why; newest first."""
+        return self._components.refusals.of(self._components.peers.get(name).space)
 
+    @verb("GET", "/peers/{name}/waiting", VIEWER, "federation")
     def waiting(self, name: str) -> list[Untaken]:
-        """What a peer says and is not carried out here, why, and what would change it."""
-        peer = self._peers.get(name)
-        return self._standing.of(peer, self._syncing.tracked(peer))
+        """What a peer announced and is not accepted here, why, and what would change that."""
+        peer = self._components.peers.get(name)
+        return self._components.pending_moves.of(peer, self._components.syncing.tracked(peer))
 
     # Capabilities
 
+    @verb("POST", "/capabilities", ADMIN, "federation")
     def grant(self, peer: str, type_: str, trigger: str, *, execute: bool = False, expires: int | None = None) -> Grant:
-        """Lets a peer have something taken in here; what is a subtype of it, too."""
-        return self._capabilities.grant(GrantRequest(peer, type_, trigger, execute, expires))
+        """Allow something from a peer, including subtypes."""
+        from clia.federation.capabilities import GrantRequest
 
+        return self._components.capabilities.grant(GrantRequest(peer, type_, trigger, execute, expires))
+
+    @verb("POST", "/capabilities/revoke", ADMIN, "federation")
     def revoke(self, peer: str, type_: str | None = None, trigger: str | None = None, *, cid: str | None = None) -> list[Grant]:
-        """Takes grants back, at once; those that it took."""
-        return self._capabilities.revoke(peer, type_, trigger, cid)
+        """Revoke grants at once; return those that were revoked."""
+        return self._components.capabilities.revoke(peer, type_, trigger, cid)
 
+    @verb("GET", "/capabilities", VIEWER, "federation")
     def grants(self, peer: str | None = None) -> list[Grant]:
-        """What is granted, to one peer or to all."""
-        space = None if peer is None else self._peers.get(peer).space
-        return [each for each in self._capabilities.all() if space in (None, each.space)]
+        """The grants to one peer, or to all."""
+        space = None if peer is None else self._components.peers.get(peer).space
+        return [each for each in self._components.capabilities.all() if space in (None, each.space)]
 
+    @verb("GET", "/capabilities/explain", VIEWER, "federation")
     def explain(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> Explained:
         """Which grant, trust and subtype allow something, or what is missing."""
-        return self._capabilities.explain(peer, type_, trigger, execute=execute)
+        return self._components.capabilities.explain(peer, type_, trigger, execute=execute)
 
+    @verb("GET", "/capabilities/allowed", VIEWER, "federation")
     def allowed(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> bool:
-        """Whether the gate lets something of a peer's in, now."""
-        return self._capabilities.explain(peer, type_, trigger, execute=execute).allowed
+        """Whether something from a peer is accepted now."""
+        return self._components.capabilities.explain(peer, type_, trigger, execute=execute).allowed
 
-    # Speaking and listening
+    # Announcements and sync
 
+    @verb("POST", "/announcements", ADMIN, "federation")
     def announce(self, peer: str | None = None, *, snapshot: bool = False, push: str | None = None) -> list[Announced]:
-        """Tells one peer, or all, what is new of what is shared with it.
+        """Announce to one peer, or to all, what is new in what is shared with it.
 
-        ``push``: a remote that takes it to where the peer looks.
+        ``push``: the remote to push the announcement to, where the peer reads it.
         """
+        from clia.federation.announcing import NOTHING_SHARED
+
         if push is not None:
-            self._abroad.transport.check_remote(check_text(push, "push"))
+            self._components.federation_resources.transport.check_remote(check_text(push, "push"))
         if peer is not None:
-            return [self._announce(self._peers.get(peer), snapshot, push)]
-        told = [each for each in self._peers.all() if each.share != Share() or self._announcing.said(each.space).tip is not None]
-        found = []
-        for each in told:
+            return [self._announce(self._components.peers.get(peer), snapshot, push)]
+        said = self._components.announcing.said
+        told = [peer for peer in self._components.peers.all() if peer.share != Share() or said(peer.space).tip is not None]
+        announced = []
+        for pinned in told:
             try:
-                found.append(self._announce(each, snapshot, push))
+                announced.append(self._announce(pinned, snapshot, push))
             except InvalidInput as err:
                 if err.code != NOTHING_SHARED:  # names may be shared that no agent has yet
                     raise
-        return found
+        return announced
 
     def _announce(self, peer: PinnedPeer, snapshot: bool, push: str | None) -> Announced:
-        found = self._announcing.announce(peer, snapshot=snapshot)
-        if push is not None:
-            self._abroad.transport.push(peer.space, push)
-        knock = self._peer_tokens.token(peer, NOTIFY_TOKEN) if found.statements and peer.url else None
-        return found if knock is None or peer.url is None else found._replace(rung=self._abroad.transport.ring(peer.url, knock))
+        from clia.federation.peer_tokens import NOTIFY_TOKEN
 
+        transport = self._components.federation_resources.transport
+        announced = self._components.announcing.announce(peer, snapshot=snapshot)
+        if push is not None:
+            transport.push(peer.space, push)
+        knock = self._components.peer_tokens.token(peer, NOTIFY_TOKEN) if announced.statements and peer.url else None
+        return announced if knock is None or peer.url is None else announced._replace(rung=transport.ring(peer.url, knock))
+
+    @verb("POST", "/sync", ADMIN, "federation")
     def sync(self, peer: str | None = None, *, progress: Progress | None = None) -> list[Synced]:
-        """Listens to one peer, or to all that can be reached; of several, one that fails says so and keeps no other back."""
+        """Fetch the announcements of one peer, or of all; a peer that fails is reported and does not stop the others."""
         if peer is not None:
-            return [self._syncing.sync(peer, progress)]
+            return [self._components.syncing.sync(peer, progress)]
         found = []
-        for each in self._peers.all():
+        for each in self._components.peers.all():
             if each.url is None:
                 continue
             try:
-                found.append(self._syncing.sync(each.name, progress))
+                found.append(self._components.syncing.sync(each.name, progress))
             except CliaError as err:
                 found.append(Synced(each.name, 0, each.position.seq, (), (), 0, err.to_json()))
         return found
 
+    @verb("GET", "/remotes", VIEWER, "federation")
     def remotes(self, peer: str | None = None) -> list[Remote]:
-        """The agents of one peer, or of all, as they are tracked here."""
-        return self._tracking.remotes(peer)
+        """The tracked agents of one peer, or of all."""
+        return self._components.tracking.remotes(peer)
 
-    def remote_behaviours(self, peer: str | None = None) -> list[RemoteBehaviour]:
-        """The behaviours of one peer, or of all, as they are tracked here; each can be read, and run where a grant says so."""
-        return self._tracking.behaviours(peer)
+    @verb("GET", "/remote-behaviours", VIEWER, "federation", "remote_behaviours")
+    def behaviours(self, peer: str | None = None) -> list[RemoteBehaviour]:
+        """The tracked behaviours of one peer, or of all; each can be read, and run if a grant allows it."""
+        return self._components.tracking.behaviours(peer)
 
 
 def _listed(names: Sequence[str], field: str) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ class Feed:
 
 def feed_of(space: Space) -> Feed:
     """The feed of an open space; close it before the space."""
-    core = space._core  # noqa: SLF001  # the space's other face: what a watcher needs is no verb of it
+    core = space.core
     return Feed(core, notifier_for(core.store))
 
 

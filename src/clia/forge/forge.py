@@ -84,7 +84,7 @@ def forge_of(spaces: Iterable[tuple[str, Space]], options: Options) -> Forge:
     names = unique_names([_place(path, space) for path, space in opened])
     sites = [Site(name, space, feed_of(space), path) for name, (path, space) in zip(names, opened, strict=True)]
     home = opened[0][1]
-    core = home._core  # noqa: SLF001  # the forge's own rows live in the home's store, beside its users
+    core = home.core
     return Forge(sites, users_of(home), core.store, core.clock, options, _secret(core.store))
 
 

@@ -260,7 +260,7 @@ def _said(forge: Forge, address: str, name: str | None) -> Served:
 def _first_admin(forge: Forge) -> str:
     """Create the first administrator; another forge may do so at the same time on the same store."""
     site = next(iter(forge.sites.values()))
-    person = site.space._core.person  # noqa: SLF001  # the local user becomes the first administrator
+    person = site.space.core.person
     return forge.users.first_admin(person.name[:100], person.email).name
 
 

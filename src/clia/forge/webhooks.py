@@ -102,7 +102,7 @@ class Webhooks:
 
     def _work(self, site: Site, name: str, hook: Webhook, secret: str) -> None:
         feed = feed_of(site.space)
-        locks = site.space._core.locks  # noqa: SLF001  # one process per space delivers
+        locks = site.space.core.locks
         try:
             while not self._stop.is_set():
                 try:
@@ -127,7 +127,7 @@ class Webhooks:
 
     def _place(self, site: Site, feed: Any, name: str) -> tuple[int, int]:
         """A hook's position and its row version; a new hook starts at the end of the feed."""
-        store = site.space._core.store  # noqa: SLF001  # as above
+        store = site.space.core.store
         row = store.get(ROW + name)
         end: int = feed.end()
         if row is not None and type(row.value) is int and row.value <= end:
@@ -136,7 +136,7 @@ class Webhooks:
 
     def _keep(self, site: Site, name: str, position: int, version: int) -> int:
         """Save the position; raises ``Conflict`` if another process has advanced it."""
-        with site.space._core.store.writing() as change:  # noqa: SLF001  # as above
+        with site.space.core.store.writing() as change:
             return change.values.put(ROW + name, position, version)
 
     def _deliver(self, name: str, hook: Webhook, secret: str, delivery: Delivery) -> bool:

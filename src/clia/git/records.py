@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
+    from clia.verbs import Count
+
 
 FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o160000, 0o040000
 
@@ -127,8 +129,8 @@ class FileChange(NamedTuple):
     status: str  # A, D, M, R, C, T as git says
     path: str
     old_path: str | None
-    added: int | None  # None for binary files
-    removed: int | None
+    added: Count | None  # None for binary files
+    removed: Count | None
 
 
 class Checkout(NamedTuple):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.verbs import Count
+
 Move = tuple[str, str | None, str | None]
 """A ref, its expected value and its new value; None: absent."""
 BRANCHES, PUBLISHED_REFS = "branches", "published"
@@ -26,7 +30,7 @@ class Elsewhere(NamedTuple):
     since: str
 
 
-class Synced(NamedTuple):
+class HubSynced(NamedTuple):
     """The result of a sync for one ref: ``new``, ``ahead``, ``united`` or ``gone`` here, ``published`` or ``gone`` at the hub.
 
     A ref that was left alone is a ``fork``, ``purged``, ``unreadable`` or ``elsewhere`` (another machine has unpublished
@@ -46,8 +50,8 @@ class Fork(NamedTuple):
     base: str | None  # the last common commit
     ours: str
     theirs: str
-    ahead: int  # commits only here
-    behind: int  # commits only at the hub
+    ahead: Count  # commits only here
+    behind: Count  # commits only at the hub
 
 
 class HubStatus(NamedTuple):
@@ -58,7 +62,7 @@ class HubStatus(NamedTuple):
     shared_store: bool
     away_since: str | None
     away_reason: str | None
-    refs: int  # shared refs here
+    refs: Count  # shared refs here
     owed: tuple[str, ...]  # refs not published yet
     behind: tuple[str, ...]  # refs that were newer at the hub when it was last fetched
     forks: tuple[Fork, ...]

@@ -1,48 +1,56 @@
-"""The hub verbs of a space."""
+"""The hub of a space.
+
+Invariant: nothing is decided here but the order of a fork: our line becomes an agent with another name before the hub's line takes
+the old name.
+"""
 
 from __future__ import annotations
 
 from clia.errors import InvalidInput, NotFound
 from clia.hub.records import FORK
 from clia.values import refs as names
+from clia.verbs import ADMIN, VIEWER, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from clia.hub.records import HubStatus, Synced
+    from clia.facade.components import Components
+    from clia.hub.records import HubStatus, HubSynced
     from clia.hub.sync import HubSync
-    from clia.space.agents import Agents
-    from clia.space.core import Core
-    from clia.space.envelope import Envelope
 
     Progress = Callable[[int, int], None]
 
 
-class HubVerbs:
-    """A mixin of ``Space``."""
+class HubService:
+    """The hub: the git server where the machines of a space meet."""
 
-    _core: Core
-    _envelope: Envelope
-    _agents: Agents
-    _hub_sync: HubSync | None
+    def __init__(self, components: Components) -> None:
+        self._components = components
 
     @property
-    def has_hub(self) -> bool:
+    def exists(self) -> bool:
         """Whether this clone shares its refs with other machines."""
-        return self._hub_sync is not None
+        return self._components.hub_sync is not None
 
-    def hub_status(self) -> HubStatus:
-        """The status of this clone relative to its hub, as of the last fetch; the hub is not contacted."""
+    @property
+    def exchange(self) -> HubSync | None:
+        """The exchange with the hub: for the fleet and the checks of a clone."""
+        return self._components.hub_sync
+
+    @verb("GET", "/hub", VIEWER, "upkeep", "hub_status")
+    def status(self) -> HubStatus:
+        """How this clone and its hub differ, as far as is known; the hub is not contacted."""
         return self._hub().status()
 
-    def hub_sync(
+    @verb("POST", "/hub/sync", ADMIN, "upkeep", "hub_sync")
+    def sync(
         self, *, forks: Mapping[str, str] | None = None, abandon: Sequence[str] = (), progress: Progress | None = None
-    ) -> list[Synced]:
-        """Fetches what the hub has and publishes what it lacks; returns the result for each ref that differed.
+    ) -> list[HubSynced]:
+        """Fetch what the hub has and push what it lacks; return the outcome for each ref that differed.
 
-        ``forks``: new names for our line of agents that diverged. ``abandon``: agents whose unpublished work is on a machine
-        that will not return; that work is given up.
+        ``forks``: new names for our line of agents that have forked. ``abandon``: agents whose last work is on a machine that is
+        lost; that work is given up.
         """
         hub = self._hub()
         hub.abandon(abandon)
@@ -53,22 +61,22 @@ class HubVerbs:
         return results
 
     def meet(self, name: str) -> None:
-        """Syncs an agent with the hub, as every verb that works on it does first; no effect without a hub.
+        """Sync one agent with the hub, as every write to it does first; do nothing without a hub.
 
-        ``Conflict`` if nobody can work on it here: it diverged, or its last work is elsewhere and the hub is unreachable.
+        ``Conflict`` if it cannot be worked on here: it has forked, or its last work is elsewhere and the hub is unreachable.
         """
-        if self._hub_sync is not None:
-            with self._envelope.at_work(names.check_name(name)):
+        if self._components.hub_sync is not None:
+            with self._components.envelope.at_work(names.check_name(name)):
                 pass
 
     def elsewhere(self, agents: Iterable[str] = ()) -> frozenset[str]:
-        """Agents with unpublished work on another machine: nobody can work on them here.
+        """Agents whose last work is on another machine and was not pushed: they cannot be worked on here.
 
         Of ``agents``, also those whose last work was not fetched before the hub became unreachable.
         """
-        return frozenset() if self._hub_sync is None else self._hub_sync.agents_elsewhere(agents)
+        return frozenset() if self._components.hub_sync is None else self._components.hub_sync.agents_elsewhere(agents)
 
-    def _fork_off(self, hub: HubSync, name: str, new: str) -> list[Synced]:
+    def _fork_off(self, hub: HubSync, name: str, new: str) -> list[HubSynced]:
         """Keep our line of a fork as a new agent, then give the name to the hub's line."""
         if new == name:
             raise InvalidInput(
@@ -79,13 +87,13 @@ class HubVerbs:
             raise NotFound(
                 f"agent {name!r} has not diverged", code="no-fork", hints=["clia hub status shows forks"], fields={"agent": name}
             )
-        head = self._core.refs.get(names.head(new))
-        if head is None or not self._core.graph.descends(head, fork.ours):
-            self._agents.spawn(new, self._agents.briefing_of(name), at=fork.ours)
-        with self._envelope.held(name):
+        head = self._components.core.refs.get(names.head(new))
+        if head is None or not self._components.core.graph.descends(head, fork.ours):
+            self._components.agents.spawn(new, self._components.agents.briefing_of(name), at=fork.ours)
+        with self._components.envelope.held(name):
             return hub.follow_hub(name)
 
     def _hub(self) -> HubSync:
-        if self._hub_sync is None:
+        if self._components.hub_sync is None:
             raise NotFound("this space has no hub", code="no-hub", hints=["clia hub set URL"])
-        return self._hub_sync
+        return self._components.hub_sync

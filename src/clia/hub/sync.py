@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from clia.errors import CliaError, Conflict, Denied, GitError, InvalidInput, NotFound, StaleRef, TransportError
 from clia.hub import errors
-from clia.hub.records import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, Synced
+from clia.hub.records import ELSEWHERE, FORK, PUBLISHED, REMOVED, UNREADABLE, Fork, HubStatus, HubSynced
 from clia.hub.unpublished import UNPUBLISHED
 from clia.space.adoption import AHEAD, DIVERGED, NEW, REFUSED, Adoption, lock_of, owner_of
 from clia.space.envelope import INTENT
@@ -219,7 +219,7 @@ class HubSync:
 
     # One lock
 
-    def _settle(self, lock: str) -> tuple[list[Synced], list[Move]]:
+    def _settle(self, lock: str) -> tuple[list[HubSynced], list[Move]]:
         """Adopt what the hub has; return the results and the moves to push. The caller holds the lock."""
         if names.is_name(lock):
             return self._settle_agent(lock)
@@ -229,21 +229,21 @@ class HubSync:
         """Return the refs that a lock protects."""
         return names.of_agent(lock) if names.is_name(lock) else [owner_of(lock)]
 
-    def _settle_agent(self, name: str) -> tuple[list[Synced], list[Move]]:
+    def _settle_agent(self, name: str) -> tuple[list[HubSynced], list[Move]]:
         events, record, archived, head, *notes = names.of_agent(name)
         results, moves = self._settle_chains([events, record])
         more = self._settle_head(name, (head, archived))
         return _concat((results, moves), more, self._settle_chains(notes))
 
-    def _settle_chains(self, refs: Iterable[str]) -> tuple[list[Synced], list[Move]]:
-        results: list[Synced] = []
+    def _settle_chains(self, refs: Iterable[str]) -> tuple[list[HubSynced], list[Move]]:
+        results: list[HubSynced] = []
         moves: list[Move] = []
         for ref in refs:
             theirs = self._hub.tracked(ref)
             what = None if theirs is None else self._adopt_or_skip(ref, theirs)
             ours = self._alone.refs.get(ref)
             if what is not None:
-                results.append(Synced(ref, what, theirs if what in (FORK, REFUSED) else ours))
+                results.append(HubSynced(ref, what, theirs if what in (FORK, REFUSED) else ours))
             if what not in (FORK, UNREADABLE) and ours is not None and ours != theirs:
                 moves.append((ref, theirs, ours))
         return results, moves
@@ -276,7 +276,7 @@ class HubSync:
         what = self._adoption.settle(ref, ours, theirs)
         return FORK if what == DIVERGED else what
 
-    def _settle_head(self, name: str, refs: tuple[str, str]) -> tuple[list[Synced], list[Move]]:
+    def _settle_head(self, name: str, refs: tuple[str, str]) -> tuple[list[HubSynced], list[Move]]:
         """Settle the head, which is either active or archived."""
         alone = self._alone
         ours, theirs = tuple(map(alone.refs.get, refs)), tuple(map(self._hub.tracked, refs))
@@ -289,9 +289,11 @@ class HubSync:
         same_head = our_head == their_head and self.unpublished.has(refs[0])  # archived or restored here
         if not same_head and alone.graph.descends(their_head, our_head):
             return self._follow(name, refs, ours, theirs), []
-        return ([], sent) if alone.graph.descends(our_head, their_head) else ([Synced(refs[0], FORK, their_head)], [])
+        return ([], sent) if alone.graph.descends(our_head, their_head) else ([HubSynced(refs[0], FORK, their_head)], [])
 
-    def _follow(self, name: str, refs: tuple[str, str], ours: Sequence[str | None], theirs: Sequence[str | None]) -> list[Synced]:
+    def _follow(
+        self, name: str, refs: tuple[str, str], ours: Sequence[str | None], theirs: Sequence[str | None]
+    ) -> list[HubSynced]:
         alone = self._alone
         worktree = alone.refs.followed_by(refs[0])
         if worktree is not None and ours[0] != theirs[0]:
@@ -302,7 +304,7 @@ class HubSync:
         for ref, old, new in sorted(zip(refs, ours, theirs, strict=True), key=lambda move: move[2] is None):
             if old != new:  # new refs first: the agent never disappears
                 alone.refs.move(ref, old, new, "clia: follow the hub")
-                results.append(Synced(ref, REMOVED if new is None else NEW if old is None else AHEAD, new))
+                results.append(HubSynced(ref, REMOVED if new is None else NEW if old is None else AHEAD, new))
         return results
 
     def _follow_chains(self) -> None:
@@ -324,13 +326,13 @@ class HubSync:
 
     # Everything
 
-    def sync(self, progress: Progress | None = None) -> list[Synced]:
+    def sync(self, progress: Progress | None = None) -> list[HubSynced]:
         """Sync everything with the hub."""
         if not self._hub.fetch(retry_now=True):
             raise self._hub.unreachable()
         self._check_space()
         self.ensure_mark()
-        results: list[Synced] = []
+        results: list[HubSynced] = []
         locks = self._differing_locks()
         for start in range(0, len(locks), _BATCH):
             part = locks[start : start + _BATCH]
@@ -339,13 +341,13 @@ class HubSync:
                 progress(start + len(part), len(locks))
         return results
 
-    def _sync_part(self, locks: Sequence[str]) -> list[Synced]:
+    def _sync_part(self, locks: Sequence[str]) -> list[HubSynced]:
         """Settle each lock, push all moves at once, then check each lock again."""
-        results: list[Synced] = []
+        results: list[HubSynced] = []
         sent: dict[str, list[Move]] = {}
         for lock in locks:
             if self.unpublished.elsewhere(lock) and not self._is_available(lock):
-                results.append(Synced(names.head(lock), ELSEWHERE, None))
+                results.append(HubSynced(names.head(lock), ELSEWHERE, None))
                 continue
             if self._core.store.get(INTENT + lock) is not None:
                 with suppress(CliaError), self.hold_recovered(lock):
@@ -357,10 +359,10 @@ class HubSync:
                     settled, sent[lock] = self._settle(lock)
                     self._correct_chain(lock)
                 except Conflict as err:
-                    settled, sent[lock] = [Synced(names.head(lock), err.code, None, err.message)], []
+                    settled, sent[lock] = [HubSynced(names.head(lock), err.code, None, err.message)], []
             results += settled
         for lock, moves in self._send_all(sent, results):
-            results += [Synced(ref, PUBLISHED if new else REMOVED, new) for ref, _, new in moves]
+            results += [HubSynced(ref, PUBLISHED if new else REMOVED, new) for ref, _, new in moves]
             with self.hold(lock):
                 if self._matches_hub(lock):  # work may have gone on
                     self.unpublished.mark_published(lock, by_anyone=self._has_all(self.unpublished.announced(lock)))
@@ -374,7 +376,7 @@ class HubSync:
     def _matches_hub(self, lock: str) -> bool:
         return all(self._alone.refs.get(ref) == self._hub.tracked(ref) for ref in self._refs(lock))
 
-    def _send_all(self, moves_by_lock: Mapping[str, list[Move]], results: list[Synced]) -> list[tuple[str, list[Move]]]:
+    def _send_all(self, moves_by_lock: Mapping[str, list[Move]], results: list[HubSynced]) -> list[tuple[str, list[Move]]]:
         """Push everything at once, or each lock separately if one is stale or refused; return what was pushed."""
         try:
             self._hub.send([move for moves in moves_by_lock.values() for move in moves], patient=True)
@@ -382,13 +384,13 @@ class HubSync:
             return [(lock, moves) for lock, moves in moves_by_lock.items() if self._try_send(moves, results)]
         return list(moves_by_lock.items())
 
-    def _try_send(self, moves: Sequence[Move], results: list[Synced]) -> bool:
+    def _try_send(self, moves: Sequence[Move], results: list[HubSynced]) -> bool:
         try:
             self._hub.send(moves, patient=True)
         except StaleRef:
             return False  # the next sync retries
         except Denied as err:
-            results.append(Synced(moves[0][0], err.code, moves[0][2], str(err.fields.get("reason") or err.message)))
+            results.append(HubSynced(moves[0][0], err.code, moves[0][2], str(err.fields.get("reason") or err.message)))
             return False
         return True
 
@@ -455,7 +457,7 @@ class HubSync:
         ahead, behind = (sum(1 for _ in graph.walk([one], [other])) for one, other in ((ours, theirs), (theirs, ours)))
         return Fork(name, graph.merge_base(ours, theirs), ours, theirs, ahead, behind)
 
-    def follow_hub(self, name: str) -> list[Synced]:
+    def follow_hub(self, name: str) -> list[HubSynced]:
         """Move an agent to the hub's line. The caller has kept ours under another name and holds the lock."""
         alone, hub = self._alone, self._hub
         refs = (names.head(name), names.archived(name))
@@ -493,5 +495,5 @@ class HubSync:
                 self.unpublished.discard(lock, {ref: self._alone.refs.get(ref) for ref in self._refs(lock)})
 
 
-def _concat(*parts: tuple[list[Synced], list[Move]]) -> tuple[list[Synced], list[Move]]:
+def _concat(*parts: tuple[list[HubSynced], list[Move]]) -> tuple[list[HubSynced], list[Move]]:
     return [result for results, _ in parts for result in results], [move for _, moves in parts for move in moves]

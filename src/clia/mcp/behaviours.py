@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from clia.api.behaviour_records import BEHAVIOUR_STATS, BEHAVIOUR_VERSION, COMPARISON, SUGGESTION
-from clia.api.records import MAYBE_STRING, MAYBE_TEXT, STRINGS
+from clia.api.records import BEHAVIOUR_STATS, BEHAVIOUR_VERSION, COMPARISON, MAYBE_STRING, MAYBE_TEXT, STRINGS, SUGGESTION
 from clia.api.shapes import COUNT, FLAG, STRING, TEXT, WHOLE, Listed
-from clia.api.verbs import ADMIN, VIEWER
 from clia.behaviours.measures import MEASURES
 from clia.behaviours.model import CURRENT, PROPOSED, RETIRED
 from clia.behaviours.observing import REVERTED
@@ -20,6 +18,7 @@ from clia.mcp.toolbox import AGENT, ONCE, Field, Told, Tool
 from clia.space.events import event_of
 from clia.values import refs as names
 from clia.values.typed_objects import PROMPT
+from clia.verbs import ADMIN, VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def body_address(name: str, cid: str) -> str:
 def _went_badly(space: Space, behaviour: KnownBehaviour) -> list[dict[str, Any]]:
     """The newest commits and events that count against a runnable version, newest first."""
     cids = [version.cid for version in behaviour.versions if version.state != RETIRED]
-    sums = space._observed.sums(cids)  # noqa: SLF001  # the verbs name only the commits that a suggestion rests on
+    sums = space.behaviours.observations.sums(cids)
     bad = {
         (at, origin, key, cid)
         for cid, counts in sums.items()
@@ -120,7 +119,7 @@ def _told(space: Space, origin: str) -> dict[str, Any]:
     entry["trace"] = None
     try:
         commit = space.show(origin)
-        body = event_of(space._core.objects.commit(origin)) or {}  # noqa: SLF001  # events are commits that no verb reads one by one
+        body = event_of(space.core.objects.commit(origin)) or {}
     except CliaError:
         return entry  # no longer in this clone
     entry["agent"] = commit.agent or _text(body.get("from")) or _text(body.get("agent"))

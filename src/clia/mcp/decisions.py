@@ -21,12 +21,12 @@ from pydantic import ValidationError
 
 from clia.api.records import MAYBE_STRING
 from clia.api.shapes import ANY, NUMBER, OBJECT, STRING, TEXT, Listed, Optional
-from clia.api.verbs import ADMIN, DECIDER, VIEWER
 from clia.errors import CliaError, InvalidAnswer, InvalidInput, NotFound, StaleRequest
 from clia.mcp.toolbox import AGENT, ONCE, Field, Told, Tool
 from clia.sessions.answers import schema_problem
 from clia.sessions.model import context_of, question_of
 from clia.sessions.records import ASK
+from clia.verbs import ADMIN, DECIDER, VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _payload(question: str, context: Any, choices: Sequence[Any] | None, schema:
 def _asked(call: Call, agent: str, payload: Mapping[str, Any]) -> Request:
     """The pending request with the same payload, else a new one: a retry does not ask twice."""
     space = call.space
-    cleaned = space._core.clean.value(dict(payload))  # noqa: SLF001  # as it would be recorded, without secrets
+    cleaned = space.core.clean.value(dict(payload))
     with call.place.asking:
         for request in space.pending(agent):
             if request.session.startswith(ASK) and request.payload == cleaned:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from clia.api.records import BRIEFING, COMMIT, MAYBE_STRING, MAYBE_TEXT, REQUEST, SESSION, STRINGS
+from clia.api.records import BRIEFING, COMMIT, MAYBE_STRING, MAYBE_TEXT, REQUEST, STRINGS
 from clia.api.shapes import ANY, COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Optional
-from clia.api.verbs import ADMIN, VIEWER
+from clia.api.special_shapes import SESSION
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NoSuchAgent
 from clia.identities.contexts import AGENDA
 from clia.identities.journal import Note
@@ -19,6 +19,7 @@ from clia.identities.writing import WriteLocation
 from clia.identities.writing import journal as append
 from clia.mcp.toolbox import ADDS, AGENT, Field, Told, Tool
 from clia.values.names import is_slug
+from clia.verbs import ADMIN, VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 from mcp_types import Completion, GetPromptResult, Prompt, PromptArgument, PromptMessage, Resource, ResourceTemplate, TextContent
 
-from clia.api.behaviour_records import BEHAVIOUR_VERSION
-from clia.api.records import BRIEFING, COMMIT, EDGE, REQUEST, SESSION, TRACE
+from clia.api.records import BEHAVIOUR_VERSION, BRIEFING, COMMIT, EDGE, REQUEST, TRACE
+from clia.api.special_shapes import SESSION
 from clia.behaviours.prompts import AGENT as AGENT_ARGUMENT
 from clia.behaviours.prompts import TASK, TITLE, placeholders, readable
 from clia.errors import InvalidInput, NoSuchObject, NotFound

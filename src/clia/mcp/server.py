@@ -16,7 +16,6 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
-from clia.api.verbs import VIEWER
 from clia.errors import CliaError
 from clia.mcp import resources
 from clia.mcp.behaviours import BEHAVIOUR_TOOLS
@@ -26,6 +25,7 @@ from clia.mcp.lineage_tools import LINEAGE_TOOLS
 from clia.mcp.session_tools import SESSION_TOOLS
 from clia.mcp.space_tools import SPACE_TOOLS
 from clia.mcp.toolbox import arguments, broken, input_schema, output_schema, protocol_error, refused
+from clia.verbs import VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ Invariant: these tools never answer a question to people; only a person's decisi
 
 from __future__ import annotations
 
-from clia.api.records import FLOW, GIVEN, MAYBE_TEXT, REQUEST, RULE, SESSION
+from clia.api.records import FLOW, GIVEN, MAYBE_TEXT, REQUEST, RULE
 from clia.api.shapes import ANY, FLAG, STRING, TEXT, Listed, Optional
-from clia.api.verbs import ADMIN, VIEWER
+from clia.api.special_shapes import SESSION
 from clia.errors import InvalidInput
 from clia.mcp.toolbox import ABSENT, ADDS, AGENT, ENDS, Field, Told, Tool, agent_field
 from clia.sessions.model import is_for_people, question_of
+from clia.verbs import ADMIN, VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from clia.api.records import (
     CHANGE,
     CHANGES,
     COMMIT,
-    CONTENT,
     EDGE,
     FILES,
     MAYBE_STRING,
@@ -27,11 +26,12 @@ from clia.api.records import (
     TRACE_HIT,
 )
 from clia.api.shapes import COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Mapped, Optional
-from clia.api.verbs import ADMIN, VIEWER
+from clia.api.special_shapes import CONTENT
 from clia.errors import InvalidInput, NoSuchObject
 from clia.mcp.toolbox import ADDS, AGENT, ONCE, Field, Told, Tool, agent_field
 from clia.space.model import File, Link, Submodule
 from clia.values.typed_objects import Briefing
+from clia.verbs import ADMIN, VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

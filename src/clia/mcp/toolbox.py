@@ -12,9 +12,10 @@ from typing import NamedTuple
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, CallToolResult, TextContent
 
-from clia.api.records import EXTRA_SCHEMAS, MAYBE_TEXT
+from clia.api.derivation import REQUIRED
+from clia.api.records import MAYBE_TEXT
 from clia.api.shapes import definitions
-from clia.api.verbs import REQUIRED
+from clia.api.special_shapes import EXTRA_SCHEMAS
 from clia.errors import CliaError, Denied, InvalidInput, NotFound
 
 TYPE_CHECKING = False

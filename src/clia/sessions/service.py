@@ -1,6 +1,6 @@
-"""The verbs of a space that are about sessions: flows, requests, decisions, forks.
+"""Sessions of a space: flows, requests, decisions, forks.
 
-Invariant: nothing is decided here. A verb's rules live in the module of ``clia.sessions`` that its line names.
+Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.sessions`` that implements it.
 """
 
 from __future__ import annotations
@@ -8,18 +8,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.engine.records import FlowAnswer
-from clia.errors import InvalidDocument, InvalidInput
+from clia.errors import InvalidDocument, InvalidInput, NoSuchObject
 from clia.sessions.answers import Rule, check_answer, check_in_subprocess, rule_of, schema_problem
-from clia.sessions.decisions import Decisions
-from clia.sessions.flows import ASK, Flows
-from clia.sessions.forks import Forks
-from clia.sessions.health import Health
-from clia.sessions.lifecycle import Lifecycle
+from clia.sessions.flows import ASK
 from clia.sessions.model import Request
-from clia.sessions.replay import Replay
-from clia.sessions.transitions import Transitions
+from clia.values import refs as names
 from clia.values.commit_messages import check_text
-from clia.values.refs import is_id
+from clia.verbs import ADMIN, DECIDER, VIEWER, verb
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,181 +22,202 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.engine.records import Engine, Problem
+    from clia.facade.components import Components
     from clia.facade.config import Config
-    from clia.federation.tracking import PeerTracking
-    from clia.sessions.checkpoints import Checkpoints
     from clia.sessions.health import Ailment
     from clia.sessions.model import Decision, Flow, Session
+    from clia.sessions.records import Resumed
     from clia.sessions.replay import KeptRuns
-    from clia.space.agents import Agents
-    from clia.space.behaviour_chains import BehaviourChains
-    from clia.space.commits import Commits
-    from clia.space.core import Core
-    from clia.space.envelope import Envelope
-    from clia.space.history import History
-    from clia.space.traces import Traces
     from clia.store.interface import Queue, Waiting
     from clia.values.clock import Clock
 
 
-class Running(NamedTuple):
+class SessionBackend(NamedTuple):
     """What sessions need beside the space."""
 
     engine: Engine
     shelf: KeptRuns  # shared by all spaces of a process, as the engine is
-    place: Hashable  # which store and which engine: handles on the same place may go on with each other's runs
+    place: Hashable  # which store and which engine: handles on the same place may continue each other's runs
     queue: Queue
-    seed: Callable[[], str]  # another one for each session
+    seed: Callable[[], str]  # a new one for each session
     config: Config  # the operator's
     workplace: str  # the directory for worktrees that workers make
     clock: Clock  # the space's: machines that share a store have one
 
 
-class SessionVerbs:
-    """Half of ``Space``."""
+class SessionRecord(NamedTuple):
+    """What a session was given: its input, and its resumes in order."""
 
-    _core: Core
-    _envelope: Envelope
-    _agents: Agents
-    _traces: Traces
-    _commits: Commits
-    _history: History
-    _tracking: PeerTracking
-    _chains: BehaviourChains
-    _whole_id: Callable[[str], str]  # of a version that is named by the start of its id
+    input: Any
+    resumes: list[Resumed]
 
-    def _set_up_sessions(self, checkpoints: Checkpoints, running: Running) -> None:
-        core, envelope = self._core, self._envelope
-        self._running = running
-        self._flows = Flows(core, self._chains, running.engine)
-        self._replay = replay = Replay(running.engine, core.store, self._flows.source, running.shelf, running.place)
-        transitions = Transitions(core, envelope, self._traces)
-        self._lifecycle = Lifecycle(core, envelope, self._flows, replay, transitions, running.seed, self._check_running)
-        self._decisions = Decisions(core, envelope, self._commits, self._lifecycle, transitions, self._check)
-        check = self._lifecycle.check_beginning
-        self._health = Health(core, envelope, self._agents, checkpoints, replay, transitions, check)
-        self._forks = Forks(core, envelope, self._agents, self._traces, checkpoints, self._lifecycle, (replay, transitions))
 
-    def _check_running(self, flow: str, cid: str | None = None) -> None:
-        self._tracking.check_running(flow, cid)
+class SessionService:
+    """Flows, sessions, and requests to people."""
 
-    @property
-    def running(self) -> Running:
-        """What its sessions run on: for workers."""
-        return self._running
+    def __init__(self, components: Components) -> None:
+        self._components = components
 
     # Flows
 
+    @verb("PUT", "/flows/{name}", ADMIN, "flows")
     def define(self, name: str, source: str, *, why: str = "") -> Flow:
-        """Makes a source the current version of a flow; ``InvalidFlow`` says what in it cannot work."""
-        return self._flows.define(name, source, why)
+        """Make a source the current version of a flow; ``InvalidFlow`` lists the problems in it."""
+        return self._components.flows.define(name, source, why)
 
+    @verb("GET", "/flows", VIEWER, "flows")
     def flows(self) -> list[Flow]:
         """Every flow that is defined here, sorted by name."""
-        return self._flows.all()
+        return self._components.flows.all()
 
+    @verb("GET", "/flows/{text}", VIEWER, "flows")
     def flow(self, text: str) -> Flow:
-        """A flow by its name, or one version of it by its id; ``PEER/NAME``: one of a peer's that is tracked here."""
-        return self._flows.get(self._tracking.readable(check_text(text, "flow")))
+        """A flow by its name, or a version by its id; ``PEER/NAME``: a tracked flow of a peer."""
+        return self._components.flows.get(self._components.tracking.readable(check_text(text, "flow")))
 
+    @verb("POST", "/flow-checks", VIEWER, "flows")
     def check_flow(self, source: str, *, types: bool = True) -> list[Problem]:
-        """What cannot work in a flow, in its own lines; nothing is run or kept."""
-        return self._flows.check(source, types=types)
+        """The problems in a flow, with their lines; nothing is run or stored."""
+        return self._components.flows.check(source, types=types)
 
     # Sessions
 
+    @verb("POST", "/agents/{agent}/sessions", ADMIN, "sessions")
     def start(self, agent: str, flow: str, input: Any = None, *, timezone: str = "UTC") -> Session:  # noqa: A002  # as the flow calls it
-        """Runs a flow for an agent up to its first request. An agent has at most one live session.
+        """Run a flow for an agent up to its first request. An agent has at most one live session.
 
-        ``PEER/NAME`` is a behaviour of a peer; it takes a grant with ``execute``.
+        ``PEER/NAME`` runs a peer's behaviour; that needs a grant with ``execute``.
         """
-        flow = self._whole_id(check_text(flow, "flow"))
-        if is_id(flow):
-            self._flows.source(flow)  # what is no flow at all is said before who may run it
-        found, named = (flow, None) if flow in (ASK, self._flows.ask()) else self._tracking.runnable(flow)
-        return self._lifecycle.start(agent, found, input, timezone, named)
+        components = self._components
+        flow = self._full_id(check_text(flow, "flow"))
+        if names.is_id(flow):
+            components.flows.source(flow)  # an id that is not a flow is reported before the missing right to run it
+        version, name = (flow, None) if flow in (ASK, components.flows.ask()) else components.tracking.runnable(flow)
+        return components.lifecycle.start(agent, version, input, timezone, name)
 
-    def session(self, agent: str, session_id: str | None = None) -> Session:
-        """An agent's session: the live one, else the last."""
-        return self._lifecycle.session(agent, session_id)
+    def _full_id(self, text: str) -> str:
+        """The id of the version that a text is the start of; any other text unchanged."""
+        if names.is_id(text) or not names.is_start_of_id(text):
+            return text
+        try:
+            return self._components.library.version(text).cid
+        except NoSuchObject:
+            return text  # the caller reports what is missing
 
-    def sessions(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
+    @verb("GET", "/agents/{agent}/session", VIEWER, "sessions", "session")
+    def get(self, agent: str, session_id: str | None = None) -> Session:
+        """An agent's live session, or else its last one."""
+        return self._components.lifecycle.session(agent, session_id)
+
+    @verb("GET", "/sessions", VIEWER, "sessions", "sessions")
+    def __call__(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
         """Every session, live ones first."""
-        return self._lifecycle.sessions(agent, live=live)
+        return self._components.lifecycle.sessions(agent, live=live)
 
+    @verb("GET", "/agents/{agent}/session/given", VIEWER, "sessions", "given")
+    def record(self, agent: str, session_id: str | None = None) -> SessionRecord:
+        """The input of a session, and what it was resumed with."""
+        session = self._components.lifecycle.session(agent, session_id)
+        return SessionRecord(session.input, session.given())
+
+    @verb("GET", "/agents/{agent}/journal", VIEWER, "sessions")
     def journal(self, agent: str, session_id: str | None = None) -> list[dict[str, Any]]:
-        """What is recorded of a session, event by event."""
-        return self._lifecycle.journal(agent, session_id)
+        """The events of a session, in order."""
+        return self._components.lifecycle.journal(agent, session_id)
 
+    @verb("POST", "/agents/{agent}/resume", ADMIN, "sessions")
     def resume(self, agent: str, value: Any, request_id: str | None = None, *, by: str | None = None) -> Session:
-        """Answers a request; the id may be left out while just one is pending. A person's question takes a decision instead."""
-        return self._lifecycle.resume(agent, FlowAnswer(value), request_id, by)
+        """Answer a request. The id is optional while only one is pending. Questions to people are answered with ``decide``."""
+        return self._components.lifecycle.resume(agent, FlowAnswer(value), request_id, by)
 
+    @verb("POST", "/agents/{agent}/give-up", ADMIN, "sessions")
     def give_up(self, agent: str, reason: str, request_id: str | None = None, *, by: str | None = None) -> Session:
-        """Answers a request with an error: it raises ``RuntimeError`` in the flow, which may catch it."""
-        text = self._core.clean.text(check_text(reason, "reason"), "reason")
-        return self._lifecycle.resume(agent, FlowAnswer(error=text), request_id, by)
+        """Answer a request with an error: it raises ``RuntimeError`` in the flow, which may catch it."""
+        text = self._components.core.clean.text(check_text(reason, "reason"), "reason")
+        return self._components.lifecycle.resume(agent, FlowAnswer(error=text), request_id, by)
 
+    @verb("POST", "/agents/{agent}/cancel", ADMIN, "sessions")
     def cancel(self, agent: str, reason: str = "", *, session_id: str | None = None) -> Session:
-        """Ends a session that nobody needs any more."""
-        return self._lifecycle.cancel(agent, reason, session_id)
+        """End a session."""
+        return self._components.lifecycle.cancel(agent, reason, session_id)
 
+    @verb("POST", "/agents/{agent}/fork", ADMIN, "sessions")
     def fork(self, agent: str, as_agent: str, at: str | None = None) -> Session:
-        """A new agent whose session is where this one is, or was at a commit."""
-        return self._forks.fork(agent, as_agent, None if at is None else self._history.find(check_text(at, "at")))
+        """Create an agent whose session continues from where this one is, or was at a commit."""
+        commit = None if at is None else self._components.history.find(check_text(at, "at"))
+        return self._components.forks.fork(agent, as_agent, commit)
 
     # People
 
+    @verb("GET", "/pending", VIEWER, "requests")
     def pending(self, agent: str | None = None) -> list[Request]:
-        """Every request that waits for an answer, the oldest first."""
-        return self._lifecycle.pending(agent)
+        """Every request that waits for an answer, oldest first."""
+        return self._components.lifecycle.pending(agent)
 
+    @verb("POST", "/rules", VIEWER, "requests")
     def rule(self, request: Request) -> Rule:
-        """What a request may be answered with: the operator's rule for its kind, else its own."""
+        """The answers that a request accepts: the operator's rule for its kind, or else its own."""
         if not isinstance(request, Request):
-            raise InvalidInput("a rule is asked for by a clia.Request", code="invalid-request", fields={"field": "request"})
-        return self._rule(request.kind, request.payload)
+            raise InvalidInput("request must be a clia.Request", code="invalid-request", fields={"field": "request"})
+        return _rule(self._components.config, request.kind, request.payload)
 
+    @verb("POST", "/answer-checks", VIEWER, "requests")
     def check_answer(self, request: Request, value: Any) -> None:
-        """``InvalidAnswer`` with the reason, unless a request takes a value; nothing is recorded."""
+        """Check a value against a request: ``InvalidAnswer`` if it is not accepted. Nothing is recorded."""
         self.rule(request)
-        self._check(request.id, request.kind, request.payload, self._lifecycle.crossed(value, "value"))
+        answer = self._components.lifecycle.crossed(value, "value")
+        answer_checker(self._components.config)(request.id, request.kind, request.payload, answer)
 
-    def _check(self, request_id: str, kind: str, payload: Any, value: Any) -> None:
-        check_answer(self._rule(kind, payload), request_id, kind, value, check_in_subprocess)
-
-    def _rule(self, kind: str, payload: Any) -> Rule:
-        config = self._running.config
-        problem = schema_problem(config.answers[kind]) if kind in config.answers else None
-        if problem is not None:
-            field = f"answers.{kind}.schema"
-            raise InvalidDocument(
-                f"{config.path}: {field} is no JSON Schema: {problem}",
-                code="invalid-config",
-                fields={"path": config.path, "field": field},
-            )
-        return rule_of(config.answers, kind, payload)
-
+    @verb("POST", "/agents/{agent}/asks", ADMIN, "requests", wire={"payload": "Any"})
     def ask(self, agent: str, payload: Mapping[str, Any]) -> Request:
-        """Puts one question to people, beside the agent's session if it has one."""
-        session = self._lifecycle.start(agent, ASK, payload)
+        """Ask people one question, beside the agent's session if it has one."""
+        session = self._components.lifecycle.start(agent, ASK, payload)
         if session.pending:
             return session.pending[0]
         why = (session.failure or {}).get("message", "it ended at once")
         raise InvalidInput(f"the question cannot be put: {why}", code="invalid-question", fields={"agent": agent, "reason": why})
 
+    @verb("POST", "/agents/{agent}/decisions", DECIDER, "requests", moves="agent")
     def decide(
         self, agent: str, value: Any, rationale: str = "", *, by: str | None = None, request_id: str | None = None
     ) -> Decision:
-        """A person's answer: a commit on the agent's branch, then a resume."""
-        return self._decisions.decide(agent, value, rationale, by, request_id)
+        """Record a person's answer as a commit on the agent's branch, then resume the session."""
+        return self._components.decisions.decide(agent, value, rationale, by, request_id)
 
     # Upkeep
 
+    @verb("GET", "/attempts", VIEWER, "upkeep")
     def attempts(self) -> list[Waiting]:
-        """What workers have tried and not yet answered: how often, who has it, and what the last attempt said."""
-        return self._running.queue.waiting()
+        """The requests that workers have tried and not yet answered: attempts, current worker, last error."""
+        return self._components.queue.waiting()
 
-    def doctor(self, *, repair: bool = False) -> list[Ailment]:
-        """What is wrong with sessions; with ``repair``, what can be put right is."""
-        return self._health.examine(repair=repair)
+    @verb("GET", "/doctor", VIEWER, "upkeep", "doctor")
+    def examine(self) -> list[Ailment]:
+        """What is wrong with sessions."""
+        return self._components.health.examine(repair=False)
+
+    @verb("POST", "/doctor", ADMIN, "upkeep")
+    def repair(self) -> list[Ailment]:
+        """Fix what can be fixed in sessions; return what was wrong."""
+        return self._components.health.examine(repair=True)
+
+
+def answer_checker(config: Config) -> Callable[[str, str, Any, Any], None]:
+    """The check of an answer by its request's id, kind and payload: ``InvalidAnswer`` with the reason."""
+
+    def check(request_id: str, kind: str, payload: Any, value: Any) -> None:
+        check_answer(_rule(config, kind, payload), request_id, kind, value, check_in_subprocess)
+
+    return check
+
+
+def _rule(config: Config, kind: str, payload: Any) -> Rule:
+    problem = schema_problem(config.answers[kind]) if kind in config.answers else None
+    if problem is not None:
+        field = f"answers.{kind}.schema"
+        raise InvalidDocument(
+            f"{config.path}: {field} is no JSON Schema: {problem}",
+            code="invalid-config",
+            fields={"path": config.path, "field": field},
+        )
+    return rule_of(config.answers, kind, payload)

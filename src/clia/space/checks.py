@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
     from clia.space.relations import Relations
     from clia.values.types import Types
+    from clia.verbs import Count
 
     Say = Callable[[str], None]
 
@@ -42,10 +43,10 @@ class Report(NamedTuple):
     """What ``verify`` found. ``unseen`` is what could not be checked in this clone."""
 
     findings: tuple[Finding, ...]
-    agents: int
-    commits: int
-    traces: int
-    edges: int
+    agents: Count
+    commits: Count
+    traces: Count
+    edges: Count
     unseen: tuple[str, ...]
 
     @property

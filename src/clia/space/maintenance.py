@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clia.space.agents import Agents
     from clia.space.core import Core
     from clia.space.landing import Landing
+    from clia.verbs import Count
 
 DAY = 24 * 60 * 60
 
@@ -28,14 +29,14 @@ class AgentState(NamedTuple):
     kind: str | None
     subject: str
     at: int
-    pending: int
+    pending: Count
     landed: str | None  # the branch that holds all of its work
 
 
 class Maintained(NamedTuple):
     archived: tuple[str, ...]
-    before: int  # bytes of objects on disk
-    after: int
+    before: Count  # bytes of objects on disk
+    after: Count
 
 
 class Upkeep:

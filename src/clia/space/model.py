@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from clia.git.records import Commit, Stamp
     from clia.values.typed_objects import ConsoleTrace
+    from clia.verbs import Count
 
 AGENT, TYPE, BRIEFING, PROFILE, BEHAVIOUR = "Clia-Agent", "Clia-Type", "Clia-Briefing", "Clia-Profile", "Clia-Behaviour"
 PARENT, MERGED, META, EVENT = "Clia-Parent", "Clia-Merged", "Clia-Meta", "Clia-Event"
@@ -126,7 +127,7 @@ class Landed(NamedTuple):
 class BlamedLine(NamedTuple):
     """One line, and what stands behind it; fields are None where people wrote it."""
 
-    number: int
+    number: Count
     text: str
     commit: str
     agent: str | None
@@ -150,7 +151,7 @@ class TraceHit(NamedTuple):
 
     agent: str
     commit: str | None
-    position: int  # in its trace, from 0
+    position: Count  # in its trace, from 0
     entry: Mapping[str, Any]
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from clia.git.workbench import GitWorkbench
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.verbs import Count
 
 MARK = "[purged]"
 _SWEEP = "sweep/"
@@ -34,8 +35,8 @@ class Purged(NamedTuple):
     """What was changed, and what may still hold the text."""
 
     agent: str
-    traces: int
-    pending: int
+    traces: Count
+    pending: Count
     remaining: tuple[str, ...]
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from clia.verbs import Count
+
 ANY_VERSION = -1
 """``put`` and ``delete`` regardless of the current version."""
 ABSENT = 0
@@ -251,7 +253,7 @@ class Waiting(NamedTuple):
     """What the queue knows of a task that was attempted."""
 
     task: Task
-    attempts: int
+    attempts: Count
     worker: str | None  # current holder
     until: float | None
     next_at: float | None  # not retried before

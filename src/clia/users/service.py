@@ -91,7 +91,7 @@ def users_of(space: Space) -> Users:
     """The users that live in a space's store."""
     from secrets import token_urlsafe
 
-    core = space._core  # noqa: SLF001  # users are no verbs of a space: they only live in its store
+    core = space.core
     return Users(core.store, core.clock, lambda: token_urlsafe(32))
 
 

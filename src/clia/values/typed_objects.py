@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from clia.verbs import Text
+
 SESSION_FLOW, PROMPT = "session-flow", "prompt"
 
 
 class Briefing(NamedTuple):
     """What an agent is spawned from. ``behaviour`` is the id of the prompt it was rendered from, if any."""
 
-    title: str
-    text: str = ""
-    behaviour: str | None = None
+    title: Text
+    text: Text = ""
+    behaviour: Text | None = None
     meta: Mapping[str, Any] | None = None
 
     def to_object(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from clia.sessions.model import Request
     from clia.space.core import Core
     from clia.store.interface import Store, Task, Waiting
+    from clia.verbs import Count
 
 FLEET = "fleet/"
 WORKER, FORGE = "worker", "forge"
@@ -42,7 +43,7 @@ class Underway(NamedTuple):
     agent: str
     request: str
     kind: str
-    attempt: int
+    attempt: Count
     since: float  # time of the first heartbeat that reported it
 
 
@@ -61,7 +62,7 @@ class Process(NamedTuple):
     name: str
     machine: str
     clone: str
-    pid: int
+    pid: Count
     version: str
     started_at: float
     seen_at: float
@@ -69,10 +70,10 @@ class Process(NamedTuple):
     state: str  # alive, silent
     clock_off: float  # seconds its machine's clock is ahead
     kinds: tuple[str, ...]  # request kinds it handles
-    concurrency: int
-    answered: int
-    retried: int
-    given_up: int
+    concurrency: Count
+    answered: Count
+    retried: Count
+    given_up: Count
     running: tuple[Underway, ...]
     trouble: str | None
 
@@ -83,9 +84,9 @@ class Machine(NamedTuple):
     machine: str
     clone: str
     state: str  # alive, silent, no-process (only commands run there, as far as is known)
-    workers: int  # alive
-    forges: int  # alive
-    running: int  # attempts
+    workers: Count  # alive
+    forges: Count  # alive
+    running: Count  # attempts
     clock_off: float
     hub: HubStanding | None
 
@@ -96,7 +97,7 @@ class Lease(NamedTuple):
     agent: str
     request: str
     kind: str
-    attempt: int
+    attempt: Count
     worker: str
     holder: str  # alive, silent, unknown
     until: float
@@ -107,11 +108,11 @@ class Depth(NamedTuple):
     """The number of waiting requests of one kind."""
 
     kind: str
-    due: int  # free, can be attempted now
-    held: int  # held by a worker
-    later: int  # not due yet: timers, retries, live sessions they wait for
-    elsewhere: int  # left to the machine that has the agent's unpublished work
-    workers: int  # live workers that handle the kind
+    due: Count  # free, can be attempted now
+    held: Count  # held by a worker
+    later: Count  # not due yet: timers, retries, live sessions they wait for
+    elsewhere: Count  # left to the machine that has the agent's unpublished work
+    workers: Count  # live workers that handle the kind
 
 
 class Oldest(NamedTuple):
@@ -134,7 +135,7 @@ class Fleet(NamedTuple):
     forges: tuple[Process, ...]
     leases: tuple[Lease, ...]
     queue: tuple[Depth, ...]
-    questions: int  # requests to people
+    questions: Count  # requests to people
     people: Oldest | None  # the oldest of them
     work: Oldest | None  # the oldest that a worker can handle
 

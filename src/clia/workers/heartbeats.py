@@ -76,14 +76,14 @@ class HeartbeatWriter:
         status: Callable[[], WorkerStatus] | None = None,
         interval: float = HEARTBEAT_INTERVAL,
     ) -> None:
-        core = space._core  # noqa: SLF001  # no public verb
+        core = space.core
         self._store, self._clock = core.store, own_clock(core.clock)
         self._hub_sync = hub_sync_of(space)
         self._status = status
         self._key: str | None = None
         self._fork_candidates: set[str] | None = None
         self._since: dict[tuple[str, str, int], float] = {}
-        clone = clone_id(os.path.dirname(os.path.dirname(space.running.workplace)))
+        clone = clone_id(os.path.dirname(space.home))
         name, kinds = process.name[:_MAX_TEXT], process.kinds[:_MAX_ITEMS]
         identity = (token_hex(8), process.kind, name, socket.gethostname(), clone, os.getpid(), _version())
         self._row = Heartbeat(*identity, 0.0, 0.0, 0.0, interval, 0, kinds, process.concurrency)

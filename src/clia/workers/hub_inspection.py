@@ -39,7 +39,8 @@ def address_at(path: str | os.PathLike[str], settings: Settings) -> str | None:
 
 
 def _hub_at(path: str | os.PathLike[str], settings: Settings) -> RemoteHub | None:
-    from clia.facade.wiring import connect, hub_of
+    from clia.facade.backends import connect
+    from clia.facade.hub_state import hub_of
     from clia.git.libgit2 import find_repository
 
     root = find_repository(os.path.abspath(path))
@@ -48,7 +49,7 @@ def _hub_at(path: str | os.PathLike[str], settings: Settings) -> RemoteHub | Non
 
 def hub_sync_of(space: Space) -> HubSync | None:
     """What keeps a space and its hub in step; its verbs tell of every ref, and looking at that many takes long."""
-    return space._hub_sync  # noqa: SLF001  # the space's other face
+    return space.hub.exchange
 
 
 def address_of(space: Space) -> str | None:
@@ -71,7 +72,7 @@ def left_owing(space: Space) -> bool:
 
 def worktree_of(space: Space, ref: str) -> str | None:
     """The worktree of people that has a branch checked out."""
-    return space._core.refs.followed_by(ref)  # noqa: SLF001  # where people work is no verb of a space
+    return space.core.refs.followed_by(ref)
 
 
 def standing_of(space: Space, fleet: Fleet) -> HubStanding | None:
@@ -82,7 +83,7 @@ def standing_of(space: Space, fleet: Fleet) -> HubStanding | None:
     if hub_sync is None:
         return None
     clone, away = hub_sync.unpublished.clone, hub_sync.outage()
-    owed = unpublished_by_clone(space._core.store).get(clone, ())  # noqa: SLF001  # the ledger's rows are no verb of a space
+    owed = unpublished_by_clone(space.core.store).get(clone, ())
     forks = {name for each in fleet.machines if each.clone == clone and each.hub is not None for name in each.hub.forks}
     return HubStanding(owed, None if away is None else away.since, tuple(sorted(forks)))
 

@@ -157,7 +157,7 @@ def wake_on_notifications(space: Space, queue: Queue, wake: Callable[[], None]) 
 
     Does nothing if the store sends no notifications. The worker polls anyway, so a lost notification only delays it.
     """
-    store = space._core.store  # noqa: SLF001  # no public verb
+    store = space.core.store
     notifier = notifier_for(store)
     if not isinstance(notifier, PostgresNotifier):
         notifier.close()

@@ -103,7 +103,7 @@ class Worker:
         self._asked_at: float | None = None  # since when an answer of the store is waited for
         self._last: str | None = None
         self._waits_for_hub = False  # whether there is something that this worker can answer when the hub is back
-        self._policies = PolicyFollower(parts.space, parts.config, parts.wait)
+        self._policies = PolicyFollower(parts.space.behaviours, parts.config, parts.wait)
 
     def stop(self) -> None:
         """Once: what runs may end within the grace. Again: now."""

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from clia.api.verbs import ADMIN, DECIDER, VIEWER, all_verbs
+from clia.api.derivation import all_verbs
 from clia.forge.api.idempotency import Once
 from clia.forge.api.paging import page_of
+from clia.verbs import ADMIN, DECIDER, VIEWER
 from support import git
 from support.remote import Handle, Served, answer_of, local_of, serving
 from support.spaces import BRIEFING, refused

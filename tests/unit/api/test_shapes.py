@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from jsonschema import Draft202012Validator
 
 import clia
 from clia.api import records
-from clia.api.records import CONTENT, DECIDED, ENTRIES, EXTRA_SCHEMAS, GIVEN, SESSION, THING, TYPED
+from clia.api.annotations import resolve
+from clia.api.derivation import BODY, PATH, all_verbs, local_members, record_of
+from clia.api.records import GIVEN
 from clia.api.shapes import (
     ANY,
     COUNT,
@@ -32,9 +35,12 @@ from clia.api.shapes import (
     Record,
     definitions,
 )
-from clia.api.verbs import BODY, GET, LOCAL, PATH, all_verbs
+from clia.api.special_shapes import CONTENT, DECISION, ENTRIES, EXTRA_SCHEMAS, SESSION, THING, TYPED
 from clia.errors import InvalidInput
+from clia.facade.space import alias
+from clia.git.records import Stamp
 from clia.sessions.model import Session
+from clia.verbs import GET, route_of, service
 
 VERBS = {verb.name: verb for verb in all_verbs()}
 ONLY_ON_THE_WIRE = {"given", "repair"}
@@ -100,7 +106,7 @@ def shapes() -> dict[str, Any]:
     found: dict[str, Any] = {}
     while left:
         shape: Any = left.pop()
-        if not {shape, getattr(shape, "inner", None)} & {SESSION, GIVEN, DECIDED, THING, ENTRIES}:
+        if not {shape, getattr(shape, "inner", None)} & {SESSION, DECISION, THING, ENTRIES}:
             found[f"{getattr(shape, 'name', type(shape).__name__)} {json.dumps(shape.schema())}"] = shape
         left += shape.parts()
     return found
@@ -119,16 +125,39 @@ def accepts(shape: Any, value: Any) -> bool:
 # The table
 
 
-def test_every_verb_of_a_space_is_in_the_table_or_stays_on_its_machine_for_a_reason() -> None:
-    names = {name for name, _ in inspect.getmembers(clia.Space) if not name.startswith("_")} - {"id"}
-    assert names == (set(VERBS) - ONLY_ON_THE_WIRE) | set(LOCAL)
-    assert not set(VERBS) & set(LOCAL)
-    assert all(LOCAL.values())
+def function_of(member: Any) -> Any:
+    """The function behind a name of ``Space``: a service that can be called stands for its ``__call__``."""
+    return member.__call__ if inspect.isclass(member) else member
+
+
+def test_every_name_of_a_space_is_a_verb_or_a_service_or_local() -> None:
+    members = {name: each for name, each in inspect.getmembers(clia.Space) if not name.startswith("_")}
+    services = {name for name, each in vars(clia.Space).items() if isinstance(each, service)}
+    properties = {name for name, each in members.items() if isinstance(each, property)}
+    local = {name.rpartition(".")[2] for name in local_members()} | {"close", "doctor", "has_hub", "id"}
+    assert set(members) - set(VERBS) <= local | services
+    assert properties <= local
+    assert all(local_members().values())
+
+
+def test_an_alias_has_the_name_of_the_operation() -> None:
+    names = [name for name, each in vars(clia.Space).items() if isinstance(each, alias)]
+    functions = {name: getattr(clia.Space, name) for name in names}
+    routes = {name: route_of(each) for name, each in functions.items()}
+    assert {name for name, route in routes.items() if route is None} == {"elsewhere", "has_hub", "meet", "peer_tokens"}
+    assert {name: route.name for name, route in routes.items() if route} == {name: name for name, route in routes.items() if route}
+
+
+def test_a_name_for_type_checkers_is_resolved_from_the_source() -> None:
+    found = resolve("Mapping[str, Content | None] | None", "clia.facade.space")
+    assert found == Mapping[str, bytes | clia.File | clia.Link | clia.Submodule | None] | None
+    with pytest.raises(NameError, match=r"Nothing.*clia\.facade\.space"):
+        resolve("Nothing", "clia.facade.space")
 
 
 @pytest.mark.parametrize("name", sorted(set(VERBS) - ONLY_ON_THE_WIRE))
 def test_a_verb_takes_what_the_library_takes_with_the_same_defaults(name: str) -> None:
-    parameters = inspect.signature(getattr(clia.Space, name)).parameters
+    parameters = inspect.signature(function_of(getattr(clia.Space, name))).parameters
     wanted = {key: each.default for key, each in parameters.items() if key not in {"self", *NOT_ON_THE_WIRE}}
     found = {param.name: inspect.Parameter.empty if param.required else param.default for param in VERBS[name].params}
     assert found == wanted
@@ -139,7 +168,7 @@ def test_a_verb_is_sound_in_itself(name: str) -> None:
     verb = VERBS[name]
     assert sorted(re.findall(r"\{(\w+)\}", verb.path)) == sorted(each.key for each in verb.params if each.where == PATH)
     assert verb.method != GET or not any(each.where == BODY for each in verb.params)
-    assert {verb.moves, verb.base, verb.shows} - {None} <= {each.name for each in verb.params}
+    assert {verb.route.moves, verb.route.base, verb.route.shows} - {None} <= {each.name for each in verb.params}
     assert verb.summary.endswith(".")
 
 
@@ -213,7 +242,7 @@ def test_a_record_with_a_field_too_many_too_few_or_of_another_type_is_refused_by
         (THING, [{}, [], {"type": 3}, {"type": "briefing"}, {"type": "briefing", "title": "", "text": ""}]),
         (SESSION, [{}, [], {"agent": "a"}, {"pending": 3}]),
         (GIVEN, [{}, [], {"input": 1}, {"input": 1, "resumes": [{}]}]),
-        (DECIDED, [{}, [], {"session": {}}]),
+        (DECISION, [{}, [], {"session": {}}]),
     ],
 )
 def test_what_does_not_fit_is_refused_and_named(shape: Any, bad: list[Any]) -> None:
@@ -221,7 +250,7 @@ def test_what_does_not_fit_is_refused_and_named(shape: Any, bad: list[Any]) -> N
         assert refusal(shape, value).fields.get("field")
 
 
-@pytest.mark.parametrize("shape", [TEXT, FLAG, COUNT, WHOLE, OBJECT, Listed(TEXT), Mapped(TEXT), CONTENT, records.STAMP])
+@pytest.mark.parametrize("shape", [TEXT, FLAG, COUNT, WHOLE, OBJECT, Listed(TEXT), Mapped(TEXT), CONTENT, record_of(Stamp)])
 def test_the_schema_accepts_just_what_is_read(shape: Any) -> None:
     @settings(max_examples=60)
     @given(json_values)
@@ -260,7 +289,7 @@ def test_a_session_and_a_decision_are_read_back_as_they_were() -> None:
     assert accepts(SESSION, written)
     assert refusal_of_load(found) == "not-loaded"
     decision = clia.Decision("1" * 40, "scout", "ask-1.3", [None], "Tess", session)
-    decided = DECIDED.decode(json.loads(json.dumps(DECIDED.encode(decision))), "it")
+    decided = DECISION.decode(json.loads(json.dumps(DECISION.encode(decision))), "it")
     assert decided._replace(session=session) == decision
     assert decided.session.to_json() == session.to_json()
 

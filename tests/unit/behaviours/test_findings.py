@@ -13,6 +13,7 @@ import clia
 from clia.behaviours.model import NOT_ENOUGH
 from clia.behaviours.statistics import Count, still_needed
 from clia.space.model import AGENT, BEHAVIOUR, META, TYPE
+from clia.testing import components
 from clia.values.commit_messages import compose
 from support import git
 from support.behaviour_walks import FLOW, SIGNATURE, started
@@ -259,6 +260,6 @@ def test_about_as_many_are_needed_as_really_are_where_one_version_has_most_of_th
 
 def test_what_is_taken_over_from_a_peer_is_called_as_one_may_be_called_here(tmp_path: Path) -> None:
     """A peer chooses its names itself; none of them hides an id, or takes the place of what is built in."""
-    library = started(tmp_path / "repo")._library
+    library = components(started(tmp_path / "repo")).library
     refused("invalid-name", lambda: library.check_body("abcdef1", "prompt", PROMPT))
     refused("already-exists", lambda: library.check_body("ask", "prompt", PROMPT))

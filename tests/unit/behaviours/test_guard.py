@@ -10,11 +10,12 @@ import pytest
 from mcp.server.request_state import RequestStateSecurity
 
 import clia
-from clia.api.verbs import ADMIN, all_verbs
+from clia.api.derivation import all_verbs
 from clia.facade.config import Config
 from clia.mcp.calls import Caller, Place
 from clia.mcp.server import server_of
 from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour
+from clia.verbs import ADMIN
 from clia.workers.effects import builtin
 from support import git
 from support.effects import asked, context_for, tools_for

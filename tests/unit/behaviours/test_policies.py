@@ -108,18 +108,18 @@ def test_a_policy_never_lets_run_what_a_person_retires_meanwhile_or_has_never_ad
             other.retire_behaviour("review", good)
         return found
 
-    monkeypatch.setattr(space, "suggest_behaviour", slow)
+    monkeypatch.setattr(space.behaviours, "suggest", slow)
     assert space.follow_policy("review") is None
     states = {each.cid: each.state for each in space.behaviour("review").versions}
     assert states == {bad: "current", good: "retired"}
     third = space.add_behaviour("review", GOOD.replace("1", "3")).cid  # a person chose while the policy was thinking
     space.adopt_behaviour("review", good, trial=True)
-    monkeypatch.setattr(space, "suggest_behaviour", lambda name: suggest(name)._replace(action="adopt", cid=good, expect=bad))
+    monkeypatch.setattr(space.behaviours, "suggest", lambda name: suggest(name)._replace(action="adopt", cid=good, expect=bad))
     assert space.follow_policy("review") is None
     assert space.behaviour("review").current == third
     space.adopt_behaviour("review", bad)
     never = space.propose_behaviour("review", GOOD.replace("1", "2")).cid
-    monkeypatch.setattr(space, "suggest_behaviour", lambda name: suggest(name)._replace(action="adopt", cid=never, expect=bad))
+    monkeypatch.setattr(space.behaviours, "suggest", lambda name: suggest(name)._replace(action="adopt", cid=never, expect=bad))
     assert space.follow_policy("review") is None
     assert space.behaviour("review").current == bad
 
@@ -145,11 +145,11 @@ def test_policies_are_followed_every_so_often_and_trouble_with_one_is_told_and_k
         waits.append(seconds)
         troubles.append(policies.trouble)
         if len(waits) == 4:
-            monkeypatch.setattr(space, "behaviours", lambda: follow("gone"))
+            monkeypatch.setattr(space.behaviours.library, "all", lambda: follow("gone"))
         return len(waits) == 5
 
-    monkeypatch.setattr(space, "follow_policy", follow)
-    policies = PolicyFollower(space, space.running.config, wait)
+    monkeypatch.setattr(space.behaviours, "follow_policy", follow)
+    policies = PolicyFollower(space.behaviours, space.running.config, wait)
     assert policies.any()
     policies.keep_following(threading.Event(), lambda: None)
     assert waits == [7.0] * 5
@@ -157,4 +157,4 @@ def test_policies_are_followed_every_so_often_and_trouble_with_one_is_told_and_k
     assert troubles == [None, "policy of gone: the store is away", f"policy of gone: {unexpected}", None, f"policies: {unexpected}"]
     assert asked == [*["gone", "review"] * 4, "gone"]
     quiet = space.running.config._replace(behaviours={"*": space.running.config.behaviours["manual"]})
-    assert not PolicyFollower(space, quiet, wait).any()
+    assert not PolicyFollower(space.behaviours, quiet, wait).any()

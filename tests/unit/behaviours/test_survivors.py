@@ -21,6 +21,7 @@ from clia.behaviours.suggesting import Policy, suggest
 from clia.cli.behaviours import lineage
 from clia.git.records import FILE, Stamp, TreeEntry
 from clia.space.model import EVENT
+from clia.testing import components
 from clia.values.commit_messages import compose
 from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour, as_bytes
 from support import git
@@ -50,7 +51,7 @@ def put(
     parents: Sequence[str] | None = None,
 ) -> str:
     """A commit that whoever has plain git could make: a ref's tree with some files changed, on top of it unless told."""
-    objects, refs = space._core.objects, space._core.refs
+    objects, refs = space.core.objects, space.core.refs
     tip = refs.get(ref)
     files = {path: None if data is None else TreeEntry(FILE, objects.write_blob(data)) for path, data in changes.items()}
     tree = objects.update_tree(objects.commit(tip).tree if tip else None, files)
@@ -141,7 +142,7 @@ def test_a_peers_version_is_checked_before_it_is_adopted(pair: Pair) -> None:
     space, root = pair.hearer, pair.place("hearer")
     refused("wrong-kind", lambda: space.adopt_behaviour("ay/review"))
     wrong = as_bytes(Behaviour("wrong", SESSION_FLOW, "def main(:\n").to_object())
-    cid = space._core.objects.blob_id(wrong)
+    cid = space.core.objects.blob_id(wrong)
     put(space, "refs/clia/remotes/ay/behaviours/wrong", {f"versions/{cid}.json": wrong, "current": cid.encode()})
     refused("invalid-flow", lambda: space.adopt_behaviour("ay/wrong"))
     assert git("for-each-ref", f"{CHAINS}wrong", cwd=root) == ""
@@ -237,7 +238,7 @@ def test_only_what_was_done_with_a_prompt_is_merged_work_and_its_age_is_that_of_
     space.merge("ada", "cleo")
     (idle,), (busy,) = space.behaviour_stats("idle"), space.behaviour_stats("busy")
     assert (idle.commits, idle.merges, busy.merges) == ({"spawn": 1}, {}, {"merged": 1})
-    times = [space._core.objects.commit(cid).committer.at for cid in (first, space.head("ada"))]
+    times = [space.core.objects.commit(cid).committer.at for cid in (first, space.head("ada"))]
     assert busy.merge_seconds == {"n": 1, "median": rounded(times[1] - times[0]), "p90": rounded(times[1] - times[0])}
 
 
@@ -324,7 +325,7 @@ def test_a_session_that_ends_again_and_a_chain_that_comes_in_are_read_as_if_for_
     space.start("bob", "review", 1)
     work = space.commit("bob", "test", {"a": b"1"})
     refusal = {"event": "merge-refused", "ours": space.head("ada"), "theirs": work}
-    base = space._core.refs.get(f"{EVENTS}ada") or ""
+    base = space.core.refs.get(f"{EVENTS}ada") or ""
     ours = event(space, "ada", refusal, at=AT + 86400 * 9)
     assert space.behaviour_stats("review")[0].last == "2026-06-06"
     theirs = event(space, "ada", refusal, at=AT + 86400, parents=[base])
@@ -350,8 +351,8 @@ def test_no_answer_leaves_out_a_landing_that_another_process_reads_meanwhile(
             turns.append("once")
             _reverts(space, "main", _landed(space, "two"))
             with clia.open(root_of(space), settings=settings()) as other:
-                monkeypatch.setattr(other._observed, "_catch_up_reverts", lambda: None)
-                other._observed.catch_up()
+                monkeypatch.setattr(components(other).observations, "_catch_up_reverts", lambda: None)
+                components(other).observations.catch_up()
         return of_people(*given)
 
     monkeypatch.setattr(sources, "of_people", meanwhile)

@@ -321,7 +321,7 @@ def test_the_tool_may_be_told_which_agent_it_is(root: Path, space: clia.Space, w
     for name in ("scout", "rested", "stranger"):
         space.spawn_at(name, clia.Briefing(name), "main")
     space.archive("rested")
-    space._core.mark_foreign("stranger")
+    space.core.mark_foreign("stranger")
     told = rehearse(root, [*TURN, *END], agent=wanted)
     assert not take_in(root).trouble
     assert only(space) == (agent or f"claude-{told['session'][:8]}")

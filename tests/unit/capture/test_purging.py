@@ -49,7 +49,7 @@ def message(text: str) -> str:
 
 
 def rows(space: clia.Space) -> str:
-    return json.dumps(space._core.store.scan("captured/"), ensure_ascii=False)
+    return json.dumps(space.core.store.scan("captured/"), ensure_ascii=False)
 
 
 def holding(root: Path, text: str) -> list[str]:
@@ -105,7 +105,7 @@ def test_after_a_purge_no_file_or_table_holds_the_text(root: Path, space: clia.S
     hook(root, "UserPromptSubmit", prompt=f"Again: {LEAK}")
     escaped = "".join(f"\\u{ord(character):04x}" for character in LEAK)
     put(root, f'{{"session_id": "x-1", "hook_event_name": "UserPromptSubmit", "prompt": "{escaped}"}}'.encode())
-    assert LEAK in json.loads(json.dumps(space._core.store.scan("captured/")[0][1]["prompt"]))
+    assert LEAK in json.loads(json.dumps(space.core.store.scan("captured/")[0][1]["prompt"]))
     assert len(holding(root, LEAK)) >= 4
     remaining = space.trace_purge(agent, LEAK).remaining
     assert holding(root, LEAK) == []

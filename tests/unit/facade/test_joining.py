@@ -12,7 +12,7 @@ from psycopg import sql
 import clia
 from clia.errors import CliaError
 from clia.facade.joining import HubWish
-from clia.facade.opening import set_hub
+from clia.facade.setup import set_hub
 from clia.store.postgres_store import PostgresStore
 from support import git, postgres
 from support.git_hubs import Hub, bare

@@ -17,6 +17,7 @@ from clia.federation.capabilities import is_capability
 from clia.federation.peer_tokens import CLOCK_SKEW, FETCH_TOKEN, TOKEN_SECONDS
 from clia.federation.statements import RefClaim, define_cid
 from clia.forge.federation import asked
+from clia.testing import components
 from clia.values.canonical import canonical_bytes
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support import git
@@ -207,14 +208,14 @@ def test_a_revocation_between_two_types_stops_the_second(pair: Pair, monkeypatch
         pair.owner.register_type(name, "finding")
     pair.owner.announce("bee")
     pair.hearer.grant("ay", "agent-commit", "type")
-    learn = pair.hearer._registry.learn
+    learn = components(pair.hearer).registry.learn
 
     def then_revoked(*words: str) -> bool:
         found = learn(*words)
         pair.hearer.revoke("ay", "agent-commit", "type")
         return found
 
-    monkeypatch.setattr(pair.hearer._registry, "learn", then_revoked)
+    monkeypatch.setattr(components(pair.hearer).registry, "learn", then_revoked)
     assert learned(pair) == ["aa"]
     assert {"aa", "bb", "cc"} & pair.hearer.types().keys() == {"aa"}
 
@@ -345,18 +346,18 @@ class Meanwhile(Late):
 def test_what_was_heard_of_a_peer_counts_for_no_other_that_has_its_name(pair: Pair, verb: str) -> None:
     """It is removed, and another one added; or it is gone. Nothing is written, and once it is back all is as ever."""
     new = moved_on(pair)
-    syncing = pair.hearer._syncing
+    syncing = components(pair.hearer).syncing
     usual = syncing._parts
     before: list[object] = []
 
     def replaced() -> None:
         pair.hearer.remove_peer("ay")
         pair.hearer.add_peer("ay", f"clia:{OTHER}:{pair.owner.key().key}", pair.place("owner"))
-        before.append((pair.hearer._peers.get("ay"), pair.state()))
+        before.append((components(pair.hearer).peers.get("ay"), pair.state()))
 
     syncing._parts = usual._replace(transport=cast("Any", Meanwhile(usual.transport, replaced, verb)))
     refused("peer-changed", pair.sync)
-    assert before == [(pair.hearer._peers.get("ay"), pair.state())]
+    assert before == [(components(pair.hearer).peers.get("ay"), pair.state())]
     syncing._parts = usual
     pair.hearer.remove_peer("ay")
     pair.hearer.add_peer("ay", pair.owner.key().text, pair.place("owner"))
@@ -414,7 +415,7 @@ def test_an_answer_of_the_gate_is_not_given_again_once_anything_has_changed(
 ) -> None:
     """Within one second: a revocation, trust, a new type; and the next second."""
     space, clock = still
-    allowed = space._capabilities.asking(space._peers.get("ay"))
+    allowed = components(space).capabilities.asking(components(space).peers.get("ay"))
 
     def answers() -> tuple[bool, bool]:
         return allowed("finding", "head-move"), allowed("audit", "head-move")

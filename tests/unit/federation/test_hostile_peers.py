@@ -18,6 +18,7 @@ import clia
 from clia.federation.keys import sign_link
 from clia.federation.peer_tokens import CLOCK_SKEW, FETCH_TOKEN, NOTIFY_TOKEN, TOKEN_SECONDS
 from clia.federation.statements import RefClaim, define_cid
+from clia.testing import components
 from clia.values.canonical import canonical_bytes
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support import git
@@ -413,7 +414,7 @@ def test_a_revocation_in_the_middle_of_a_sync_still_counts(pair: Pair, instant: 
 def test_a_revocation_while_objects_are_on_their_way_still_counts(pair: Pair) -> None:
     moved_on(pair)
     remotes = pair.hearer.remotes("ay")
-    syncing = pair.hearer._syncing  # the one part of a space that has a transport
+    syncing = components(pair.hearer).syncing  # the one part of a space that has a transport
     inner = syncing._parts.transport
     syncing._parts = syncing._parts._replace(transport=cast("Any", Late(inner, lambda: pair.hearer.revoke("ay"))))
     assert pair.sync().moves == ()

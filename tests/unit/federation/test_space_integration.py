@@ -14,6 +14,7 @@ import clia
 from clia.cli.main import main
 from clia.forge.events import feed_of
 from clia.store.interface import GateFacts, GrantFact
+from clia.testing import components
 from support import git
 from support.federation import Pair, codes, plumbed
 from support.spaces import BRIEFING, refused, texts
@@ -99,8 +100,8 @@ def test_verify_finds_capabilities_whose_files_or_compiled_facts_differ(pair: Pa
     assert found(hearer) == {("not-a-capability", CAPABILITIES), ("capabilities-differ", CAPABILITIES)}
     pointed(pair, "hearer", CAPABILITIES, tip)
     assert hearer.allowed("ay", "finding", "head-move")
-    with hearer._core.store.writing() as transaction:
-        facts = hearer._capabilities.facts()
+    with hearer.core.store.writing() as transaction:
+        facts = components(hearer).capabilities.facts()
         more = GrantFact("0" * 40, pair.owner.id, "decision", "merge")
         transaction.gate.load(GateFacts((*facts.grants, more), facts.trusted, facts.parents))
     assert found(hearer) == {("gate-differs", CAPABILITIES)}
@@ -295,7 +296,7 @@ def test_a_peer_that_is_behind_a_rotation_whose_snapshot_was_never_announced_hea
     owner = pair.owner
     owner.commit("scout", "finding", {"a.txt": b"unheard\n"})
     owner.announce("bee")
-    owner._keys.rotate()
+    components(owner).keys.rotate()
     told = owner.announce("bee")[0]
     assert told.snapshot
     heard = pair.sync()

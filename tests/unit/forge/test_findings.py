@@ -257,7 +257,7 @@ def test_tidying_trims_every_feed_and_forgets_keys_and_logins_that_are_over(
         forge.users.make_session("ada")
         Once(forge.home, forge.clock).claim("ada", "old", b"x")
         for site in forge.sites.values():
-            with site.space._core.store.writing() as change:
+            with site.space.core.store.writing() as change:
                 change.streams.append(FEED, [{"event": "head", "agent": "scout"} for _ in range(KEPT + 7)])
         then = forge.clock() + timedelta(days=30)
         forge.clock = forge.users._clock = lambda: then

@@ -111,7 +111,7 @@ def test_an_agent_that_only_asks_is_not_said_to_have_done_nothing(forge: OpenFor
 def test_a_session_whose_row_is_damaged_is_said_to_be_so(forge: OpenForge) -> None:
     forge.space.define("plan", APPROVAL)
     forge.space.start("scout", "plan", {"goal": "x"})
-    with forge.space._core.store.writing() as change:
+    with forge.space.core.store.writing() as change:
         change.values.put("live/scout/1", {"status": "suspended"})
     page = forge.browser().get(f"{forge.base}/agents/scout").text
     assert "unreadable" in page

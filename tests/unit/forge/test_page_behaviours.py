@@ -133,7 +133,7 @@ def test_what_is_suggested_is_told_with_its_evidence_and_adopted_with_it(scene: 
 
 def test_evidence_is_told_in_words_where_it_is_what_it_says_and_leads_only_to_what_there_is(scene: Scene) -> None:
     """The store has lost a session, and an agent is gone; somebody wrote nonsense and markup into events."""
-    core, browser = scene.space._core, scene.forge.browser()
+    core, browser = scene.space.core, scene.forge.browser()
     ended = {"event": "session-ended", "agent": "scout", "session": "999", "status": "failed"}
     refused = {"event": "merge-refused", "into": "scout", "from": "north/digger"}
     bodies = (
@@ -238,7 +238,7 @@ def test_what_is_no_deed_no_version_or_not_allowed_is_refused(scene: Scene) -> N
 
 
 def test_a_page_reads_the_index_once_and_says_what_this_clone_has_not_got(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    core, browser = scene.space._core, scene.forge.browser()
+    core, browser = scene.space.core, scene.forge.browser()
     refusal = {"event": "merge-refused", "ours": "0" * 40, "theirs": "1" * 40}
     append_event(core, names.events("scout"), core.agent_stamp("scout"), refusal, "refused")
     reads: list[str] = []

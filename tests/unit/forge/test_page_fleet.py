@@ -118,7 +118,7 @@ def test_with_a_hub_addresses_are_those_of_every_machine_and_what_is_owed_is_tol
         space.spawn("scout", BRIEFING)
         space.start("scout", "question", {"kind": "echo", "payload": {}})
         mine = space.hub_status().clone
-        with space._core.store.writing() as change:
+        with space.core.store.writing() as change:
             change.values.put("owed/scout", {"clone": "third", "since": ""})
             change.values.put("owed/@behaviour-go2", {"clone": mine, "since": ""})
         now = space.fleet().at

@@ -155,7 +155,7 @@ def test_health_tells_what_ails_sessions_and_what_was_tried_in_vain(forge: OpenF
     claim = queue.claim([Task("scout", request.id, "llm")], "worker", 0.0, 60.0)
     assert claim is not None
     queue.retry(claim, 0.0, f"no answer {ATTACK}")
-    with space._core.store.writing() as change:  # the row says something else than the events
+    with space.core.store.writing() as change:  # the row says something else than the events
         row = dict(change.values.get("live/scout/1").value)  # type: ignore[union-attr]
         change.values.put("live/scout/1", {**row, "status": "finished"})
     page = browser.get(f"{forge.base}/health").text

@@ -10,9 +10,10 @@ import pytest
 import clia
 from clia.facade.config import ForgeOptions
 from clia.facade.joining import HubWish
-from clia.facade.opening import move_store, set_hub, set_up
+from clia.facade.setup import move_store, set_hub, set_up
 from clia.forge.app import create_app
 from clia.forge.forge import forge_of
+from clia.testing import components
 from support import git, postgres
 from support.forge import OpenForge
 from support.git_hubs import Hub, away, bare
@@ -136,7 +137,7 @@ def test_status_tells_who_has_to_follow_also_where_a_ref_is_gone_or_was_purged(t
         assert (one.hub_status().owed, one.hub_status().behind) == ((), ())
         assert any("other machines" in each for each in left)
         assert not any(each.startswith("remote hub") for each in left)
-        two._hub_sync._hub.fetch(retry_now=True)  # type: ignore[union-attr]  # what clia hub status --fetch does
+        components(two).hub_sync._hub.fetch(retry_now=True)  # type: ignore[union-attr]  # what clia hub status --fetch does
         assert two.hub_status().owed == ()
         assert set(two.hub_status().behind) >= {"refs/heads/agents/smith", "refs/notes/clia/trace/scout"}
         two.hub_sync()
@@ -163,9 +164,9 @@ def test_what_a_lost_machine_owes_of_a_chain_can_be_given_up(tmp_path: Path, hub
     with machine(tmp_path / "one", hub, store) as one, machine(tmp_path / "two", hub, store) as two:
         with away(hub):
             one.register_type("survey", "finding")
-        assert [key for key, _ in two._core.store.scan("owed/")] == ["owed/@types"]
+        assert [key for key, _ in two.core.store.scan("owed/")] == ["owed/@types"]
         two.hub_sync(abandon=["types"])
-        assert two._core.store.scan("owed/") == []
+        assert two.core.store.scan("owed/") == []
         refused("nothing-elsewhere", lambda: two.hub_sync(abandon=["types"]))
 
 
@@ -216,7 +217,7 @@ def test_a_page_of_an_agent_that_has_not_come_here_fetches_it_or_says_that_the_h
             assert answer.status_code == 404
             assert "agent &#39;scout&#39; has not been fetched yet: the hub is unreachable" in answer.text
             assert "wait until the hub is reachable" in answer.text
-        forge.space._hub_sync._hub._clear_outage()  # type: ignore[union-attr]  # and not only after a while
+        components(forge.space).hub_sync._hub._clear_outage()  # type: ignore[union-attr]  # and not only after a while
         assert browser.get(f"{forge.base}/agents/scout").status_code == 200
         assert forge.space.head("scout") == one.head("scout")
         assert "is no agent &#39;nobody&#39; here" in browser.get(f"{forge.base}/agents/nobody").text

@@ -11,7 +11,7 @@ from mcp.server.request_state import RequestStateSecurity
 from mcp_types import ResourceTemplateReference
 
 import clia
-from clia.api.behaviour_verbs import BEHAVIOUR_VERBS
+from clia.api.derivation import all_verbs
 from clia.mcp.calls import Caller, Place
 from clia.mcp.server import TOOLS, server_of
 from clia.users.service import User
@@ -122,7 +122,7 @@ def test_an_agent_reads_the_evidence_proposes_and_cannot_let_it_run(space: clia.
 def test_no_tool_changes_what_runs_and_whoever_proposes_is_an_agent_with_the_right_to_write(
     space: clia.Space, tmp_path: Path
 ) -> None:
-    changing = {verb.name for verb in BEHAVIOUR_VERBS if verb.role == "admin"}
+    changing = {verb.name for verb in all_verbs() if verb.route.tag == "behaviours" and verb.role == "admin"}
     about = {name for name in TOOLS if "behaviour" in name} | (changing & set(TOOLS))
     assert {name for name in about if TOOLS[name].role != "viewer"} == {"behaviour_propose"}
     before = space.behaviours()

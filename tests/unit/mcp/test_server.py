@@ -13,8 +13,7 @@ from jsonschema import Draft202012Validator
 from mcp.server.request_state import RequestStateSecurity
 
 import clia
-from clia.api.federation_verbs import FEDERATION_VERBS
-from clia.api.verbs import ADMIN, all_verbs
+from clia.api.derivation import all_verbs
 from clia.capture.service import CapturedSession
 from clia.cli.mcp_server import _address
 from clia.forge.forge import unique_names
@@ -24,6 +23,7 @@ from clia.mcp.calls import Caller, Place
 from clia.mcp.server import TOOLS, described, server_of
 from clia.users.service import User
 from clia.values.typed_objects import Behaviour, as_bytes
+from clia.verbs import ADMIN
 from support import Tree
 from support import clia as run_clia
 from support.mcp_client import PROTOCOLS, Driver, talking
@@ -206,7 +206,7 @@ def test_an_agent_sees_peers_and_merges_their_work_but_trusts_nobody_by_itself(s
 
     drive(at(space, tmp_path, agent="scout"), work)
     assert space.files("scout") == {"theirs.txt": b"x"}
-    changing = {verb.name for verb in FEDERATION_VERBS if verb.role == ADMIN}
+    changing = {verb.name for verb in all_verbs() if verb.route.tag == "federation" and verb.role == ADMIN}
     assert not changing & set(TOOLS)
 
 
@@ -223,7 +223,7 @@ def test_names_of_files_that_are_no_unicode_can_be_told(space: clia.Space, tmp_p
 
 
 def test_a_behaviour_of_the_kind_prompt_is_a_prompt(space: clia.Space, tmp_path: Path) -> None:
-    core = space._core
+    core = space.core
     body = as_bytes(Behaviour("review", "prompt", "Review the change.").to_object())
     cid = core.objects.write_blob(body)
     files = {

@@ -17,6 +17,7 @@ from clia.sessions import service as session_verbs
 from clia.sessions.answers import check_answer, is_quick
 from clia.sessions.records import SessionRow
 from clia.sessions.replay import SIZE, SNAPSHOT_INTERVAL, KeptRuns, RunKey
+from clia.testing import components
 from support import git
 from support.effects import QUICK, worker_for
 from support.fake_secrets import FAKES
@@ -61,13 +62,13 @@ def commit(space: clia.Space, agent: str = "scout") -> str:
 
 def kept(space: clia.Space, key: str) -> Any:
     """What the store has under a key; None: nothing."""
-    with space._core.store.reading() as view:
+    with space.core.store.reading() as view:
         found = view.values.get(key)
     return None if found is None else found.value
 
 
 def put(space: clia.Space, key: str, value: Any) -> None:
-    with space._core.store.writing() as transaction:
+    with space.core.store.writing() as transaction:
         transaction.values.put(key, value)
 
 
@@ -141,7 +142,7 @@ def test_a_dump_from_before_a_session_was_opened_again_is_not_even_tried(here: P
     diverged(space)
     with here.open() as honest:
         honest.doctor(repair=True)
-        put(honest, "snapshot/scout/1", [SNAPSHOT_INTERVAL, honest._running.engine.version, "", "", "", []])
+        put(honest, "snapshot/scout/1", [SNAPSHOT_INTERVAL, components(honest).session_backend.engine.version, "", "", "", []])
         spy: Spy = use_engine(honest, Spy)
         assert honest.resume("scout", 6).resumes == [*range(SNAPSHOT_INTERVAL + 2), 6]
         assert spy.loaded == 0
@@ -308,7 +309,7 @@ def test_every_run_is_let_go_also_where_a_replay_ends_at_another_request(space: 
         assert tally.open == 1, "the one that is kept"
     forget_runs(space)
     assert tally.open == 0
-    with space._core.store.writing() as transaction:
+    with space.core.store.writing() as transaction:
         transaction.values.delete("snapshot/scout/1")
     tally = use_engine(space, LastDiffers)
     with pytest.raises(errors.Nondeterminism):
@@ -470,7 +471,7 @@ def test_a_rule_is_applied_while_others_may_go_on_with_the_agent(
     def slow(rule: Rule, request_id: str, kind: str, value: Any, _: object) -> None:
         check_answer(rule, request_id, kind, value)
         with here.open() as other:
-            with other._core.locks.attempt("scout") as free:
+            with other.core.locks.attempt("scout") as free:
                 assert free, "a rule may take for ever to apply"
             between.append(commit(other))
 

@@ -39,13 +39,13 @@ def counted(space: clia.Space, upto: int, of: int = 20) -> clia.Session:
 
 
 def snapshot(space: clia.Space) -> list[Any] | None:
-    with space._core.store.reading() as view:
+    with space.core.store.reading() as view:
         found = view.values.get(KEY)
     return None if found is None else list(found.value)
 
 
 def put(space: clia.Space, value: Any) -> None:
-    with space._core.store.writing() as transaction:
+    with space.core.store.writing() as transaction:
         transaction.values.put(KEY, value)
 
 
@@ -80,7 +80,7 @@ def test_reading_a_session_runs_nothing(space: clia.Space) -> None:
 
 def test_without_a_dump_the_run_is_replayed(space: clia.Space) -> None:
     counted(space, 6)
-    with space._core.store.writing() as transaction:
+    with space.core.store.writing() as transaction:
         assert transaction.values.delete(KEY)
     spy: Spy = use_engine(space, Spy)
     assert space.resume("scout", 6).pending[0].payload == {"turn": 7, "total": 21}
@@ -207,7 +207,7 @@ def test_the_dump_goes_with_the_session(space: clia.Space) -> None:
     for _ in range(5):
         space.resume("scout", 0)
     space.cancel("scout")
-    with space._core.store.reading() as view:
+    with space.core.store.reading() as view:
         assert view.values.scan("snapshot/") == []
         assert view.values.scan("live/") == []
 
@@ -282,7 +282,7 @@ def test_the_store_refuses_a_step_from_where_the_session_no_longer_is(here: Plac
 
     def reached(step: str) -> None:
         if step == "engine-ran" and meddles:
-            with meddles.pop()._core.store.writing() as transaction:
+            with meddles.pop().core.store.writing() as transaction:
                 transaction.streams.append("session/scout/1", [{"event": "resumed", "resume": [1, "", 0]}])
 
     with here.open(reached=reached) as space:
@@ -564,14 +564,14 @@ def test_a_checkpoint_from_which_the_run_ends_is_no_point_to_fork_from(space: cl
 def test_an_event_that_cannot_be_read_is_said_with_its_place_and_the_checkpoints_still_work(space: clia.Space) -> None:
     counted(space, 3)
     at = space.commit("scout", "finding", changes={"a": b"1"})
-    with space._core.store.writing() as transaction:
+    with space.core.store.writing() as transaction:
         transaction.streams.replace("session/scout/1", 2, {"event": "resumed"})
         transaction.values.delete(KEY)
     forget_runs(space)
     error = refused("corrupt-journal", lambda: space.resume("scout", 3))
     assert error.fields == {"stream": "session/scout/1", "position": 2}
     assert space.fork("scout", "again", at).resumes == [0, 1, 2]
-    with space._core.store.writing() as transaction:
+    with space.core.store.writing() as transaction:
         transaction.streams.replace("session/scout/1", 1, {"event": "nonsense"})
     assert refused("corrupt-journal", lambda: space.resume("scout", 3)).fields["position"] == 1
 

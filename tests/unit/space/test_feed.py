@@ -56,7 +56,7 @@ def test_what_became_of_an_agent(old: Any, new: Any, event: Any) -> None:
 @pytest.mark.parametrize("moved", [None, ["refs/clia/archive/agents/scout"]], ids=["all refs", "what moved"])
 def test_an_agent_that_is_restored_in_the_middle_of_a_look_is_not_gone(space: clia.Space, moved: list[str] | None) -> None:
     """It is in neither place where one looks at heads first, whether all refs are listed or the few that moved are read."""
-    refs = space._core.refs
+    refs = space.core.refs
     under, get = refs.under, refs.get
 
     restored: list[str] = []
@@ -92,21 +92,21 @@ def test_a_head_that_cannot_be_read_is_told_without_its_kind(space: clia.Space) 
 def test_a_look_where_nothing_happened_reads_no_bucket_and_writes_nothing(space: clia.Space) -> None:
     with closing(feed_of(space)) as feed:
         feed.look()
-        with space._core.store.writing() as change:
+        with space.core.store.writing() as change:
             keys = [key for key, _ in change.values.scan(BUCKET)]
             for key in keys:
                 change.values.put(key, "nobody reads this")
         assert keys
-        record = space._core.store.get(SEEN)
+        record = space.core.store.get(SEEN)
         assert feed.look() == 0
-        assert space._core.store.get(SEEN) == record
+        assert space.core.store.get(SEEN) == record
 
 
 @pytest.mark.parametrize("damage", ["record", "part of it", "bucket"])
 def test_a_damaged_record_is_made_anew_and_nothing_is_told_of_it(space: clia.Space, damage: str) -> None:
     with closing(feed_of(space)) as feed:
         feed.look()
-    with space._core.store.writing() as change:
+    with space.core.store.writing() as change:
         if damage == "bucket":
             change.values.put(change.values.scan(BUCKET)[0][0], [1, 2])
         else:

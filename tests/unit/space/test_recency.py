@@ -14,6 +14,7 @@ from benchmarks import growth_space
 import clia
 from clia.git import refs as git_refs
 from clia.space import relations
+from clia.testing import components
 from support import git
 from support.session_spaces import root_of
 from support.spaces import BRIEFING, refused, settings
@@ -61,7 +62,7 @@ def test_every_page_of_the_refs_is_what_git_says(space: clia.Space) -> None:
     moved = space.commit("scout", "finding", changes={"a": b"a"})
     for name in ("a3", "a77", "é"):
         run_git(space, "update-ref", f"refs/heads/agents/{name}", moved)
-    refs = space._core.refs
+    refs = space.core.refs
     for prefix in (HEADS, "refs/tags/", "refs/", "refs/none/", "refs/clia/"):
         listed = run_git(space, "for-each-ref", "--format=%(refname) %(objectname)", prefix).splitlines()
         told = sorted((line.split(" ")[0], line.split(" ")[1]) for line in listed)
@@ -78,12 +79,12 @@ def test_a_packed_file_that_does_not_say_it_is_sorted_is_read_whole(space: clia.
     run_git(space, "pack-refs", "--all")
     lines = [f"{head} {HEADS}{name}" for name in ("zz", "mm", "scout", "aa")]
     (root_of(space) / "packed-refs").write_text("\n".join(lines) + "\n")
-    assert [ref for ref, _ in space._core.refs.under(HEADS)] == [f"{HEADS}{name}" for name in ("aa", "mm", "scout", "zz")]
-    assert space._agents.names(after="aa", limit=2) == ["mm", "scout"]
+    assert [ref for ref, _ in space.core.refs.under(HEADS)] == [f"{HEADS}{name}" for name in ("aa", "mm", "scout", "zz")]
+    assert components(space).agents.names(after="aa", limit=2) == ["mm", "scout"]
 
 
 def test_a_look_names_what_plain_git_moved_with_the_same_times_and_sizes(space: clia.Space) -> None:
-    refs, file = space._core.refs, root_of(space) / "packed-refs"
+    refs, file = space.core.refs, root_of(space) / "packed-refs"
     first, second = space.head("scout"), space.commit("scout", "finding", changes={"a": b"a"})
     run_git(space, "pack-refs", "--all")
     seen = refs.look([HEADS]).seen
@@ -121,9 +122,9 @@ def test_a_look_names_what_plain_git_moved_with_the_same_times_and_sizes(space: 
 def test_a_packed_file_of_a_moment_ago_is_not_trusted(space: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one may be written within the same tick of the disk's clock."""
     run_git(space, "pack-refs", "--all")
-    assert space._core.refs.look([HEADS]).seen is not None
+    assert space.core.refs.look([HEADS]).seen is not None
     monkeypatch.setattr(git_refs, "time", time)
-    assert space._core.refs.look([HEADS]) == (None, None)
+    assert space.core.refs.look([HEADS]) == (None, None)
 
 
 # Relations
@@ -139,7 +140,7 @@ def test_a_question_sees_what_plain_git_did_a_moment_ago(space: clia.Space, pack
         assert space.sub_agents("scout") == ([] if "-d" in step else ["sub"])
     run_git(space, "update-ref", "refs/clia/archive/agents/sub", cid)
     assert space.sub_agents("scout") == ["sub"]  # an archived agent is one, too
-    assert space._relations.rebuild() == 1
+    assert components(space).relations.rebuild() == 1
 
 
 def test_a_question_after_one_move_lists_no_refs_and_after_none_writes_nothing(
@@ -153,9 +154,9 @@ def test_a_question_after_one_move_lists_no_refs_and_after_none_writes_nothing(
     def never(*_: Any, **__: Any) -> Any:
         raise AssertionError("this costs what the space holds")
 
-    monkeypatch.setattr(space._core.refs, "under", never)
+    monkeypatch.setattr(space.core.refs, "under", never)
     assert space.agent_tree("scout") == ["deep", "sub"]
-    monkeypatch.setattr(space._core.store, "writing", never)
+    monkeypatch.setattr(space.core.store, "writing", never)
     assert space.agent_tree("scout") == ["deep", "sub"]
 
 
@@ -180,11 +181,11 @@ def test_the_newest_heads_are_known_whatever_happens_to_agents(space: clia.Space
         else:
             run_git(space, "update-ref", HEADS + name, space.genesis(name))  # back to an older commit, by plain git
         dated = sorted((-space.show(name).committer.at, name) for name in known)
-        found = space._relations.newest(3)
+        found = components(space).relations.newest(3)
         told += len(found) == 3
         assert found == [name for _, name in dated][:3] or sorted(found) == sorted(known), number
     assert told > 40
-    assert sorted(space._relations.newest(1_000)) == sorted(known)
+    assert sorted(components(space).relations.newest(1_000)) == sorted(known)
 
 
 def test_a_list_that_became_too_short_is_not_believed() -> None:
@@ -202,7 +203,7 @@ def test_the_first_commits_are_those_of_the_whole_walk(space: clia.Space) -> Non
         space.spawn_from(f"a{number}", BRIEFING, "scout" if number < 3 else f"a{number - 3}")
         space.commit(f"a{number}", "finding", changes={f"f{number}": b"x"})
     space.merge("a7", "a2")
-    graph, heads = space._core.graph, [space.head(name) for name in space.agents()]
+    graph, heads = space.core.graph, [space.head(name) for name in space.agents()]
     whole = list(graph.walk(heads))
     assert [graph.newest(heads, count) for count in range(len(whole) + 2)] == [whole[:count] for count in range(len(whole) + 2)]
     for names in ((), space.agents()):  # all of them, and more heads than commits are asked for
@@ -212,7 +213,7 @@ def test_the_first_commits_are_those_of_the_whole_walk(space: clia.Space) -> Non
 
 def test_no_parent_comes_before_its_child_where_clocks_differ(space: clia.Space) -> None:
     """Two children of one commit, one of them dated before it: by dates alone the parent would come between them."""
-    core, tree = space._core, space._core.empty_tree()
+    core, tree = space.core, space.core.empty_tree()
     cids: dict[str, str] = {}
     for name, at, above in (("root", 50, []), ("late", 90, ["root"]), ("early", 10, ["root"]), ("both", 95, ["late", "early"])):
         by = core.person_stamp(at)
@@ -227,11 +228,11 @@ def test_names_of_agents_come_in_pages_that_leave_none_out(space: clia.Space) ->
     run_git(space, "pack-refs", "--all")
     for name in ("UPPER", "a2-and-more"):  # the first is no name of an agent
         run_git(space, "update-ref", HEADS + name, space.head("scout"))
-    pages = [space._agents.names(limit=2)]
+    pages = [components(space).agents.names(limit=2)]
     while pages[-1]:
-        pages.append(space._agents.names(after=pages[-1][-1], limit=2))
+        pages.append(components(space).agents.names(after=pages[-1][-1], limit=2))
     assert pages == [["a0", "a1"], ["a2", "a2-and-more"], ["a3", "a4"], ["scout"], []]
-    refused("invalid-limit", lambda: space._agents.names(limit=-1))
+    refused("invalid-limit", lambda: components(space).agents.names(limit=-1))
 
 
 # The generator of the growth benchmark

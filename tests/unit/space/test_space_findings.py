@@ -11,6 +11,7 @@ import pytest
 import clia
 from clia import errors
 from clia.space.envelope import Append, Intent, RefMove
+from clia.testing import components
 from support import git
 from support.spaces import BRIEFING, refused, settings, texts
 
@@ -180,7 +181,7 @@ def test_a_worktree_that_fails_to_go_along_is_a_warning(space: clia.Space, peopl
     assert len(done.warnings) == 1
     assert str(people) in done.warnings[0]
     assert space.states()[0].landed == "main"
-    assert space._envelope.unfinished() == []
+    assert components(space).envelope.unfinished() == []
 
 
 def test_a_branch_that_is_being_rebased_is_left_alone(space: clia.Space, people: Path) -> None:
@@ -256,7 +257,7 @@ def test_a_purge_that_failed_to_sweep_is_finished_by_the_next(
 ) -> None:
     made = traced(scout, "the pass phrase is swordfish", a=b"1")
     git("update-ref", "refs/clia-tracking/hub/notes/trace/scout", NOTES, cwd=repo)
-    bench = scout._purging._workbench
+    bench = components(scout).purging._workbench
 
     def fails(cids: object) -> list[str]:
         raise errors.GitError(f"no room to drop {cids}")
@@ -364,7 +365,7 @@ def test_the_agents_branch_that_a_person_has_checked_out_goes_along(space: clia.
     assert space.head("scout") == head
     assert (people / "a").read_text() == "not yet committed\n"
     assert texts(space.trace_pending("scout")) == ["kept"]
-    assert space._envelope.unfinished() == []
+    assert components(space).envelope.unfinished() == []
 
 
 # Input
@@ -519,7 +520,7 @@ def test_a_missing_notes_tree_stops_a_commit_before_anything_moves(scout: clia.S
             opened.commit_with_trace("scout", "finding", {"a": b"2"})
         assert opened.head("scout") == head
         assert texts(opened.trace_pending("scout")) == ["two"]
-        assert opened._envelope.unfinished() == []
+        assert components(opened).envelope.unfinished() == []
         made = opened.commit("scout", "finding", {"a": b"3"})
         assert opened.head("scout") == made
 
@@ -636,7 +637,7 @@ def test_an_agent_of_another_clone_is_marked_before_it_shows(space: clia.Space, 
 
     def look(step: str) -> None:
         if step == "ref-locked" and (tmp_path / "clone/.git/refs/heads/agents/late.lock").exists():
-            with made.clone._core.store.reading() as view:
+            with made.clone.core.store.reading() as view:
                 marked.append(view.values.get("foreign/late") is not None)
             assert "late" not in made.clone.agents()
 
@@ -710,7 +711,7 @@ def test_a_branch_below_an_agents_name_is_a_clash(space: clia.Space, people: Pat
     git("branch", "agents/x/y", "main", cwd=people)
     refused("ref-clash", lambda: space.spawn("x", BRIEFING))
     assert git("for-each-ref", "refs/clia/agents/x", cwd=people) == ""
-    assert space._envelope.unfinished() == []
+    assert components(space).envelope.unfinished() == []
     git("branch", "-D", "agents/x/y", cwd=people)
     space.spawn("x", BRIEFING)
 
@@ -729,17 +730,17 @@ def test_a_verb_is_finished_although_someone_went_on_before_it_could_be(scout: c
         assert opened.head("scout") == on_top
         assert bound(opened, made) == ["mine"]
         assert opened.trace_pending("scout") == []
-        assert opened._envelope.unfinished() == []
+        assert components(opened).envelope.unfinished() == []
 
 
 def test_a_verb_that_another_has_finished_is_not_settled_again(scout: clia.Space) -> None:
     head = scout.head("scout")
-    new = scout._core.write_commit("scout", scout.show(head).tree, [head], "x", [], "x")
+    new = scout.core.write_commit("scout", scout.show(head).tree, [head], "x", [], "x")
     move = RefMove("refs/heads/agents/scout", head, new)
     intent = Intent("scout", "test", move, appends=(Append("told/scout", ({"said": "once"},)),))
-    scout._envelope.carry_out(intent)
-    scout._envelope._finish(intent)
-    with scout._core.store.reading() as view:
+    components(scout).envelope.carry_out(intent)
+    components(scout).envelope._finish(intent)
+    with scout.core.store.reading() as view:
         assert [each.body for each in view.streams.read("told/scout")] == [{"said": "once"}]
 
 

@@ -12,7 +12,7 @@ import pytest
 from clia.errors import StoreError
 from clia.store import clock as store_clock
 from clia.store.clock import StoreClock
-from clia.testing.memory_store import MemoryStore
+from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

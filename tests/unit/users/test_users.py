@@ -16,9 +16,9 @@ import pytest
 import clia
 from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
-from clia.testing.memory_store import MemoryStore, MemoryTransaction
 from clia.users.service import ROLES, User, Users, users_of
 from support.crashes import FORK
+from support.memory_store import MemoryStore, MemoryTransaction
 from support.spaces import refused, settings
 from support.terminal import PATIENCE
 

@@ -54,7 +54,7 @@ class Place:
         self.space = clia.init(root, settings=clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=self.clock))
 
     def keys(self) -> list[str]:
-        return [key for key, _ in self.space._core.store.scan(FLEET)]
+        return [key for key, _ in self.space.core.store.scan(FLEET)]
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_there_is_room_for_so_many_and_the_longest_silent_gives_way(place: Place
 def test_what_is_damaged_or_of_another_version_is_left_out(place: Place) -> None:
     good = beat(running=[Underway("scout", "1.1", "echo", 1, NOW)])
     put(place.space, good, beat("w2", pid="7"), beat("w3", kind="submarine"), beat("w4", every=0), beat("w5", forks=[1]))
-    with place.space._core.store.writing() as change:
+    with place.space.core.store.writing() as change:
         change.values.put("fleet/100", {"id": "x"})
         change.values.put("fleet/101", [1])
         change.values.put("fleet/102", good._asdict() | {"id": "later", "name": "later", "new": "field"})
@@ -217,7 +217,7 @@ def test_machines_that_share_a_store_see_each_other_whatever_their_clocks_say(tm
 
 def test_what_machines_owe_the_hub_is_told_also_of_those_that_are_not_heard_of(place: Place) -> None:
     put(place.space, beat(forks=["scout"], away_since=NOW - 60), beat("w2", clone="c2", forks=[]), beat("w3", clone="c3"))
-    with place.space._core.store.writing() as change:
+    with place.space.core.store.writing() as change:
         change.values.put("owed/scout", {"clone": "c1", "since": "2026-05-01T12:00:00Z"})
         for lock in ("smith", "@behaviour-go2", "@types"):
             change.values.put(f"owed/{lock}", {"clone": "gone", "since": "2026-05-01T12:00:00Z"})

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from clia.facade.joining import HubWish
-    from clia.facade.opening import set_hub
+    from clia.facade.setup import set_hub
     from clia.workers.hub_inspection import address_at
 
     settings = settings_of(args)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from clia.facade.space import Space
-    from clia.hub.records import HubStatus, Synced
+    from clia.hub.records import HubStatus, HubSynced
 
 _FINE = (NEW, AHEAD, UNITED, PUBLISHED, REMOVED)
 _LEFT = (ELSEWHERE, REFUSED)  # to another machine; and what was purged here goes there as it is here
@@ -38,7 +38,7 @@ _CHECKED_OUT = "branch-checked-out"
 class _Done(NamedTuple):
     """What ``--json`` says."""
 
-    synced: Sequence[Synced]
+    synced: Sequence[HubSynced]
     status: HubStatus
 
 
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if done.status.forks or any(each.what not in (*_FINE, *_LEFT) for each in synced) else 0
 
 
-def _hints(space: Space, synced: Sequence[Synced]) -> list[str]:
+def _hints(space: Space, synced: Sequence[HubSynced]) -> list[str]:
     """What a person can do about a branch that stands in a worktree."""
     refs = [each.ref for each in synced if each.what == _CHECKED_OUT]
     return [
@@ -132,7 +132,7 @@ def _show(done: _Done, hints: Sequence[str]) -> None:
     show_elsewhere(done.status.elsewhere)
 
 
-def show_synced(synced: Sequence[Synced], hints: Sequence[str] = ()) -> None:
+def show_synced(synced: Sequence[HubSynced], hints: Sequence[str] = ()) -> None:
     """What became of each ref that differed, and what there is to do."""
     from rich.text import Text  # only people see it
 
@@ -150,7 +150,7 @@ def show_synced(synced: Sequence[Synced], hints: Sequence[str] = ()) -> None:
     write("\n")
 
 
-def _reasons(synced: Sequence[Synced]) -> list[str]:
+def _reasons(synced: Sequence[HubSynced]) -> list[str]:
     """What is in the way, in words; once where it is the same for many refs, since a server refuses them alike."""
     found: dict[str, list[str]] = {}
     for each in synced:

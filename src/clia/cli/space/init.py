@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clia.facade.joining import HubWish
     from clia.facade.space import Space
     from clia.facade.store_migration import Moved
-    from clia.hub.records import HubStatus, Synced
+    from clia.hub.records import HubStatus, HubSynced
 
 
 _TAKEN = (NEW, AHEAD, UNITED, REMOVED)
@@ -118,7 +118,7 @@ def _check_store(store: str) -> None:
 def _init(args: argparse.Namespace) -> tuple[_Made, list[str]]:
     """What was done, and what is to be done then."""
     from clia.facade.joining import HubWish, check
-    from clia.facade.opening import move_store, set_up
+    from clia.facade.setup import move_store, set_up
 
     settings, adopt = settings_of(args), not args.no_adopt
     wish = None if args.hub is None else HubWish(args.hub, args.heads)
@@ -149,7 +149,7 @@ def _init(args: argparse.Namespace) -> tuple[_Made, list[str]]:
 
 def _has_now(args: argparse.Namespace, wish: HubWish) -> list[str] | None:
     """Gives the space that is there a hub, and tells what is to be done then; None where there is no space yet."""
-    from clia.facade.opening import set_hub
+    from clia.facade.setup import set_hub
     from clia.workers.hub_inspection import address_at
 
     settings = settings_of(args)
@@ -163,7 +163,7 @@ def _has_now(args: argparse.Namespace, wish: HubWish) -> list[str] | None:
         raise
 
 
-def _sync(space: Space, args: argparse.Namespace) -> list[Synced]:
+def _sync(space: Space, args: argparse.Namespace) -> list[HubSynced]:
     with bar(args, "Syncing") as progress:
         return space.hub_sync(progress=progress)
 

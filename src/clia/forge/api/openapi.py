@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from clia.api.records import EXTRA_SCHEMAS
+from clia.api.derivation import BODY, PATH, QUERY, all_verbs
 from clia.api.shapes import definitions
-from clia.api.verbs import BODY, PATH, QUERY, all_verbs
+from clia.api.special_shapes import EXTRA_SCHEMAS
 from clia.forge.lineages import DOCUMENTS
 from clia.values.names import SLUG_MAX
 
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clia.api.verbs import Param, Verb
+    from clia.api.derivation import Param, Verb
 
 _PROBLEMS = {
     "400": "The body is no JSON.",
@@ -86,7 +86,7 @@ def _operation(verb: Verb) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": verb.name,
         "summary": verb.summary,
-        "tags": [verb.tag],
+        "tags": [verb.route.tag],
         "x-role": verb.role,
         "parameters": [_SPACE, *(_parameter(each) for each in verb.params if each.where != BODY), *_extra(verb)],
         "responses": {**_success(verb), **{code: {"$ref": f"#/components/responses/{code}"} for code in _PROBLEMS}},
@@ -121,7 +121,7 @@ def _extra(verb: Verb) -> list[dict[str, Any]]:
     if verb.changes:
         key = {"type": "string", "minLength": 1, "maxLength": 200}
         made.append({"name": "Idempotency-Key", "in": "header", "schema": key})
-    if verb.moves:
+    if verb.route.moves:
         made.append({"name": "If-Match", "in": "header", "schema": {"type": "string"}})
     return made
 
@@ -134,7 +134,7 @@ def _success(verb: Verb) -> dict[str, Any]:
         properties = {"items": schema, "next": {"type": ["string", "null"]}}
         schema = {"type": "object", "properties": properties, "required": ["items", "next"]}
     made = {"200": {"description": "Done.", "content": {"application/json": {"schema": schema}}}}
-    return made | ({"304": {"description": "Nothing has changed."}} if verb.shows else {})
+    return made | ({"304": {"description": "Nothing has changed."}} if verb.route.shows else {})
 
 
 def _read_only(name: str, summary: str, schema: dict[str, Any], media: str = "application/json", *, space: bool = True) -> Any:

@@ -10,8 +10,8 @@ import json
 import math
 import re
 
+from clia.api.derivation import BODY, PATH, QUERY
 from clia.api.shapes import COUNT, FLAG, WHOLE, Listed, Optional
-from clia.api.verbs import BODY, PATH, QUERY
 from clia.errors import InvalidInput
 
 TYPE_CHECKING = False
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import QueryParams
 
+    from clia.api.derivation import Param, Verb
     from clia.api.shapes import Shape
-    from clia.api.verbs import Param, Verb
 
 PAGING = ("cursor", "page_size")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, NoMatchFound, request_response
 
-from clia.api.verbs import GET, all_verbs
+from clia.api.derivation import all_verbs
 from clia.errors import BackendError, CliaError, InvalidInput, NotAllowed, StaleRef
 from clia.forge.api.idempotency import Kept, Once
 from clia.forge.api.paging import page_of, page_size
@@ -25,6 +25,7 @@ from clia.forge.auth import check_csrf, require
 from clia.space.model import Landed
 from clia.values.commit_messages import check_text
 from clia.values.refs import is_id
+from clia.verbs import GET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Receive, Scope, Send
 
-    from clia.api.verbs import Verb
+    from clia.api.derivation import Verb
     from clia.facade.space import Space
     from clia.forge.forge import Forge, Site
     from clia.users.service import User
@@ -182,7 +183,7 @@ def _done(call: Call) -> Kept:
     args = dict(call.args)
     expected = _expected(call, space, args)
     # Taken before the look: who is told of an older head asks once more, and nobody of a newer one that was not seen.
-    shown = _etag(space.head(args[verb.shows])) if verb.shows else {}
+    shown = _etag(space.head(args[verb.route.shows])) if verb.route.shows else {}
     if shown and _is_known(call.if_none_match, shown["etag"]):
         return Kept(304, shown, "")
     try:
@@ -211,7 +212,7 @@ def _is_known(if_none_match: str | None, etag: str) -> bool:
 
 def _moved_to(verb: Verb, result: Any) -> dict[str, str]:
     """The head that a change made, for the next If-Match; never one that somebody else made since."""
-    if verb.moves is None or isinstance(result, Landed):  # a landing moves a branch of people
+    if verb.route.moves is None or isinstance(result, Landed):  # a landing moves a branch of people
         return {}
     head = result if isinstance(result, str) else getattr(result, "cid", None) or getattr(result, "head", None)
     return _etag(head) if head else {}
@@ -222,15 +223,15 @@ def _expected(call: Call, space: Space, args: dict[str, Any]) -> str | None:
     verb = call.verb
     if call.if_match is None or call.if_match.strip() == "*":
         return None
-    if verb.moves is None:
+    if verb.route.moves is None:
         raise InvalidInput("this moves no agent's head; If-Match says nothing here", code="if-match-unsupported")
     wanted = call.if_match.strip().removeprefix("W/").strip('"')
-    if verb.base is not None and is_id(wanted):
-        if args.get(verb.base) not in (None, wanted):
-            raise InvalidInput(f"If-Match and {verb.base} disagree", code="invalid-field", fields={"field": verb.base})
-        args[verb.base] = wanted
+    if verb.route.base is not None and is_id(wanted):
+        if args.get(verb.route.base) not in (None, wanted):
+            raise InvalidInput(f"If-Match and {verb.route.base} disagree", code="invalid-field", fields={"field": verb.route.base})
+        args[verb.route.base] = wanted
         return wanted
-    actual = space.head(args[verb.moves])
+    actual = space.head(args[verb.route.moves])
     if actual != wanted:
         raise _stale(wanted, actual)
     return wanted
@@ -242,29 +243,17 @@ def _stale(expected: str, actual: str | None) -> StaleRef:
 
 
 def _carried_out(call: Call, space: Space, args: dict[str, Any]) -> Any:
-    special = _SPECIAL.get(call.verb.name)
-    if special is not None:
-        return special(call, space, args)
-    return getattr(space, call.verb.name)(**args)
+    if call.verb.is_personal:
+        args["by"] = _user(call, args["by"])
+    return call.verb.call(space, args)
 
 
-def _as_user(call: Call, space: Space, args: dict[str, Any]) -> Any:
-    """Whoever is logged in answers, and nobody in their name."""
-    said = args.pop("by")
-    if said is not None and check_text(said, "by") != call.user.by:
+def _user(call: Call, by: str | None) -> str:
+    """The logged-in user: nobody acts in another's name."""
+    if by is not None and check_text(by, "by") != call.user.by:
         raise NotAllowed(
-            f"what one does is recorded as that of whoever is logged in, {call.user.by}",
+            f"the action is recorded for the logged-in user, {call.user.by}",
             code="not-the-user",
             fields={"field": "by", "by": call.user.by},
         )
-    return getattr(space, call.verb.name)(**args, by=call.user.by)
-
-
-_SPECIAL: Mapping[str, Callable[[Call, Space, dict[str, Any]], Any]] = {
-    "decide": _as_user,
-    "resume": _as_user,
-    "give_up": _as_user,
-    **dict.fromkeys(("add_behaviour", "adopt_behaviour", "retire_behaviour"), _as_user),
-    "given": lambda _, space, args: space.session(**args),
-    "repair": lambda _, space, args: space.doctor(repair=True, **args),
-}
+    return call.user.by

@@ -115,11 +115,11 @@ def routes() -> list[Route]:
 
 
 def _inside(space: Space) -> tuple[BehaviourLibrary, ObservationIndex]:
-    return space._library, space._observed  # noqa: SLF001  # every verb reloads the index, and a page needs several
+    return space.behaviours.library, space.behaviours.observations
 
 
 def _policy(space: Space, name: str) -> Policy:
-    return space._policy(name)  # noqa: SLF001  # as above
+    return space.behaviours.policy(name)
 
 
 # List

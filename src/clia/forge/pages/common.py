@@ -266,7 +266,7 @@ def shown(text: str, most: int = TEXT_MAX) -> Any:
 
 def core_of(visit: Visit) -> Core:
     """Low-level access, to list folders or walk the graph without reading more than the page shows."""
-    return visit.site.space._core  # noqa: SLF001  # the verbs give whole worktrees and whole logs
+    return visit.site.space.core
 
 
 def known_agent(visit: Visit, name: str) -> Known:

@@ -105,7 +105,7 @@ def spawn(context: Context, value: Any) -> dict[str, Any]:
         raise payload.refusal("input", "needs a flow")
     if flow is not None and not _spawned_earlier(context, name):
         context.space.flow(flow)  # check before creating an agent that could not run it
-        context.space._tracking.runnable(flow)  # noqa: SLF001  # no public verb checks this without starting it
+        context.space.behaviours.check_runnable(flow)  # before the agent is spawned
     try:
         _spawn(context, payload, name, briefing)
     except AlreadyExists:

@@ -73,7 +73,7 @@ def _job(context: Context, payload: Any) -> Job:
     message, kind = said.text("message", "") or f"{name}: request {context.request.id}", said.text("kind", rule.kind)
     # What could not be committed is refused before an hour's work is done for it.
     check_text(message, "message")
-    context.space._registry.check_kind(kind)  # noqa: SLF001  # else it is seen only by committing
+    context.space.types.check_kind(kind)  # before the command runs
     return Job(name, rule, words, said.text("stdin", "").encode("utf-8"), message, kind)
 
 

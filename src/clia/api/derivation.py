@@ -1,0 +1,220 @@
+"""Verbs and JSON shapes, derived from signatures and records.
+
+Invariant: what a verb takes and returns is stated once, in its signature. Path, query and body parameters follow from the route,
+defaults and types from the signature, the summary from the docstring, a record's fields from its class.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from re import findall, sub
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from clia.api.annotations import resolve
+from clia.api.shapes import ANY, COUNT, FLAG, NUMBER, OBJECT, STRING, TEXT, WHOLE, Either, Listed, Mapped, Optional, Record
+from clia.verbs import GET, Count, Route, Text, route_of, service
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clia.api.shapes import Shape
+
+PATH, QUERY, BODY = "path", "query", "body"
+REQUIRED: Any = object()
+_SPECIAL = "clia.api.special_shapes"
+
+
+class Param(NamedTuple):
+    """A parameter of a verb; ``name`` is the one in the library, ``key`` the one on the wire."""
+
+    name: str
+    where: str
+    shape: Shape
+    default: Any = REQUIRED
+
+    @property
+    def key(self) -> str:
+        return self.name.rstrip("_")
+
+    @property
+    def required(self) -> bool:
+        return self.default is REQUIRED
+
+
+class Verb(NamedTuple):
+    """A verb as it is served; ``service`` is the attribute of the space that has the method, empty for the space itself."""
+
+    route: Route
+    service: str
+    attribute: str
+    params: tuple[Param, ...]
+    result: Shape | None  # None: nothing is returned
+    summary: str
+
+    @property
+    def name(self) -> str:
+        return self.route.name
+
+    @property
+    def method(self) -> str:
+        return self.route.method
+
+    @property
+    def path(self) -> str:
+        return self.route.path
+
+    @property
+    def role(self) -> str:
+        return self.route.role
+
+    @property
+    def changes(self) -> bool:
+        return self.method != GET
+
+    @property
+    def paged(self) -> bool:
+        """Whether the response is a list in pages. The result of a change is returned whole, since it is not computed again."""
+        return type(self.result) is Listed and not self.changes
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether it is recorded who did it: over HTTP always the user who is logged in."""
+        return any(param.name == "by" for param in self.params)
+
+    def call(self, space: Any, arguments: Mapping[str, Any]) -> Any:
+        target = getattr(space, self.service) if self.service else space
+        return getattr(target, self.attribute)(**arguments)
+
+
+@cache
+def all_verbs() -> tuple[Verb, ...]:
+    """Every verb that is served, by section of the reference."""
+    from clia.facade.space import Space
+
+    services = [name for name, each in vars(Space).items() if isinstance(each, service)]
+    found = [verb for name in ("", *services) for verb in verbs_of(getattr(Space, name) if name else Space, name)]
+    sections = list(dict.fromkeys(_SECTIONS) | dict.fromkeys(verb.route.tag for verb in found))
+    return tuple(sorted(found, key=lambda verb: sections.index(verb.route.tag)))
+
+
+_SECTIONS = ("types", "agents", "commits", "merges", "relations", "traces", "flows", "sessions", "requests", "behaviours")
+
+
+def verbs_of(kind: type, service: str = "") -> Iterator[Verb]:
+    """The verbs that a class declares."""
+    for attribute, function in vars(kind).items():
+        if inspect.isfunction(function) and route_of(function) is not None:
+            yield verb_of(function, service, attribute)
+
+
+def local_members() -> dict[str, str]:
+    """What a space and its services offer on their own machine only, with the first line of its docstring."""
+    from clia.facade.space import Space, alias
+
+    services = {name: each.kind() for name, each in vars(Space).items() if isinstance(each, service)}
+    members = {name: each for name, each in vars(Space).items() if not isinstance(each, (service, alias))}
+    for name, kind in services.items():
+        served = any(verbs_of(kind))
+        members |= {f"{name}.{attribute}": each for attribute, each in vars(kind).items()} if served else {name: kind}
+    public = {name: each for name, each in members.items() if not name.rpartition(".")[2].startswith("_")}
+    found = {name: (each.__doc__ or "").partition("\n")[0] for name, each in public.items() if route_of(each) is None}
+    return {name: found[name] for name in sorted(found) if name not in ("id", "doctor", "close")}
+
+
+@cache
+def verb_of(function: Callable[..., Any], service: str, attribute: str) -> Verb:
+    route = route_of(function)
+    if route is None:
+        raise TypeError(f"{function.__qualname__} has no route")
+    in_path = findall(r"\{(\w+)\}", route.path)
+    params = []
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        kind = resolve(route.wire.get(name, parameter.annotation), function.__module__)
+        if _is_callback(kind):
+            continue  # progress is not reported over HTTP
+        where = PATH if name.rstrip("_") in in_path else QUERY if route.method == GET else BODY
+        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
+        params.append(Param(name, where, input_shape(kind), default))
+    returned = resolve(route.wire.get("return", function.__annotations__["return"]), function.__module__)
+    result = None if returned in (None, NoneType) else shape_of(returned)
+    summary = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("``", "")
+    return Verb(route, service, attribute, tuple(params), result, summary)
+
+
+def _is_callback(kind: Any) -> bool:
+    return any(get_origin(each) is Callable for each in (kind, *get_args(kind)))
+
+
+# Shapes of types
+
+
+@cache
+def shape_of(kind: Any) -> Shape:
+    """The JSON shape of what is returned, and of what is in a record."""
+    return _shape(kind, STRING, shape_of)
+
+
+@cache
+def input_shape(kind: Any) -> Shape:
+    """The JSON shape of a parameter: a text is limited."""
+    return _shape(kind, TEXT, input_shape)
+
+
+def _shape(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
+    plain = {str: text, Text: TEXT, int: WHOLE, Count: COUNT, bool: FLAG, float: NUMBER, Any: ANY}
+    if kind in plain:
+        return plain[kind]
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return inner(args[0])
+    if origin in (UnionType, Union):
+        return _union(kind, text, inner)
+    if origin in (dict, Mapping):
+        return OBJECT if args[1] is Any else Mapped(inner(args[1]))
+    if origin is Iterable and get_origin(args[0]) is Mapping:
+        return _special("ENTRIES")
+    if origin in (list, Sequence):
+        return Listed(inner(args[0]))
+    if origin is tuple:
+        return Listed(inner(args[0]), tuple)
+    if isinstance(kind, type) and hasattr(kind, "_fields"):
+        record: Shape = record_of(kind)
+        return record
+    if isinstance(kind, type) and kind.__name__ == "Session":
+        return _special("SESSION")
+    raise TypeError(f"no JSON shape for {kind}")
+
+
+def _union(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
+    members = [each for each in get_args(kind) if each is not NoneType]
+    if len(members) < len(get_args(kind)):
+        return Optional(inner(members[0] if len(members) == 1 else Union[tuple(members)]))  # noqa: UP007  # of a tuple
+    names = {getattr(each, "__name__", "") for each in members}
+    if bytes in members:
+        return _special("CONTENT")
+    if "Behaviour" in names:
+        return _special("THING" if text is TEXT else "TYPED")
+    if "ConsoleTrace" in names:
+        return _special("ENTRIES")
+    records = {sub(r"(?<=[a-z])(?=[A-Z])", "_", each.__name__).lower(): record_of(each) for each in members}
+    return Either(**records)
+
+
+def _special(name: str) -> Shape:
+    from importlib import import_module
+
+    shape: Shape = getattr(import_module(_SPECIAL), name)
+    return shape
+
+
+@cache
+def record_of(kind: type[Any]) -> Any:
+    """The shape of a named tuple."""
+    if kind.__name__ == "Decision":
+        return _special("DECISION")
+    fields = {name: shape_of(resolve(each, kind.__module__)) for name, each in kind.__annotations__.items()}
+    return Record(kind, **fields)

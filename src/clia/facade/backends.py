@@ -1,0 +1,186 @@
+"""What stands behind a space: git, live state, the engine and the keys.
+
+Invariant: nothing here imports the façade, and each backend is imported when it is first needed.
+"""
+
+from __future__ import annotations
+
+import os
+from secrets import token_hex
+from threading import Lock
+from typing import NamedTuple
+
+from clia.git.command import GitCommand
+from clia.git.graph import GitGraph
+from clia.git.libgit2 import GitHandle
+from clia.git.notes import GitNotes
+from clia.git.objects import GitObjects
+from clia.git.refs import GitRefs
+from clia.git.workbench import GitWorkbench
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from clia.engine.records import Engine, FlowCall, FlowProgram, FlowRun, Problem
+    from clia.facade.components import Components
+    from clia.facade.config import FlowLimits
+    from clia.facade.settings import Settings
+    from clia.federation.service import FederationResources
+    from clia.sessions.replay import KeptRuns
+    from clia.sessions.service import SessionBackend
+    from clia.space.traces import Chunks
+    from clia.store.interface import Locks, Queue, Store
+    from clia.values.clock import Clock
+
+_SHELF_LOCK = Lock()
+_engines: dict[FlowLimits, Engine] = {}
+_shelves: list[KeptRuns] = []
+
+
+def unwatched(step: str) -> None:
+    """The default for ``Settings.reached``: nothing watches the steps."""
+    del step
+
+
+def _nothing() -> None:
+    """The default for ``LiveState.close``: nothing but the store is open."""
+
+
+class Git(NamedTuple):
+    """One repository, through every port that it serves."""
+
+    handle: GitHandle
+    objects: GitObjects
+    refs: GitRefs
+    graph: GitGraph
+    notes: GitNotes
+    workbench: GitWorkbench
+    command: GitCommand
+
+    def setting(self, key: str) -> str | None:
+        """A value of git's configuration, as git reads it."""
+        config = self.handle.repo.config
+        return config[key] if key in config else None  # noqa: SIM401  # libgit2's configuration has no get
+
+
+def connect(root: str, settings: Settings) -> Git:
+    environment = os.environ if settings.environment is None else settings.environment
+    handle = GitHandle(root, durable=False)
+    durable = settings.durable
+    if durable is None:
+        config = handle.repo.config
+        durable = config.get_bool("clia.durable") if "clia.durable" in config else True
+    handle.set_durable(durable)
+    command = GitCommand(handle.common_dir, environment, durable=durable)
+    objects = GitObjects(handle, command)
+    refs = GitRefs(handle, command, settings.reached or unwatched)
+    graph = GitGraph(handle, objects)
+    return Git(handle, objects, refs, graph, GitNotes(handle, objects, refs, graph), GitWorkbench(handle, command), command)
+
+
+class LiveState(NamedTuple):
+    """Where live state is kept: the store, the locks around it and, if machines share it, the queue and the id of this clone."""
+
+    store: Store
+    locks: Locks
+    queue: Queue | None = None  # None: the store's own
+    clone: str | None = None
+    close: Callable[[], None] = _nothing
+    clock: Clock | None = None  # the clock that all machines go by
+
+
+class Options(NamedTuple):
+    """What the settings say about a space's parts."""
+
+    place: str  # the directory where identities are resolved
+    redact_chunk: Chunks
+    entry_max: int
+    store: str | None  # the address of a store on a server
+
+
+def session_backend(components: Components) -> SessionBackend:
+    """What sessions need beside the space."""
+    from clia.sessions.service import SessionBackend
+
+    config, home = components.config, components.home
+    return SessionBackend(
+        engine=_Lazily(config.flows),
+        shelf=_shelf(),
+        place=(home, components.options.store, config.flows),
+        queue=components.queue,
+        seed=lambda: token_hex(16),
+        config=config,
+        workplace=os.path.join(home, "work"),
+        clock=components.core.clock,
+    )
+
+
+def federation_resources(components: Components) -> FederationResources:
+    """What federation needs beside the space: keys are next to the store, where no commit reaches them."""
+    from clia.facade.forge_address import peer_address
+    from clia.federation.service import FederationResources
+    from clia.federation.signing import Ed25519Verifier, KeyFiles
+    from clia.federation.transport import GitTransport
+    from clia.git.records import TransferLimits
+
+    git, home, options = components.git, components.home, components.config.federation
+    return FederationResources(
+        ring=KeyFiles(os.path.join(home, "keys")),
+        verifier=Ed25519Verifier(),
+        transport=GitTransport(git.handle, git.command),
+        limits=TransferLimits(options.transfer_mb * 1024 * 1024, options.transfer_seconds),
+        nonce=lambda: token_hex(16),
+        address=lambda: peer_address(home),
+    )
+
+
+def _engine(limits: FlowLimits) -> Engine:
+    """One engine for all spaces of a process: its workers take milliseconds to start, and stay until the process ends.
+
+    Of threads that come at the same time one wins. What the others made has no workers yet, and is let go.
+    """
+    there = _engines.get(limits)
+    if there is not None:
+        return there
+    from clia.engine.monty import MontyEngine
+    from clia.engine.records import EngineLimits
+
+    return _engines.setdefault(limits, MontyEngine(EngineLimits(limits.turn_seconds, limits.memory_mb * 1024 * 1024)))
+
+
+def _shelf() -> KeptRuns:
+    """One for all spaces of a process: kept runs take up workers of the one engine."""
+    if not _shelves:
+        from clia.sessions.replay import KeptRuns
+
+        with _SHELF_LOCK:
+            if not _shelves:
+                _shelves.append(KeptRuns())
+    return _shelves[0]
+
+
+class _Lazily:
+    """The engine, loaded when the first flow runs: it takes a hundred milliseconds, and most commands run none."""
+
+    def __init__(self, limits: FlowLimits) -> None:
+        self._limits = limits
+
+    def _loaded(self) -> Engine:
+        return _engine(self._limits)
+
+    @property
+    def version(self) -> str:
+        return self._loaded().version
+
+    def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
+        return self._loaded().start(program, patient=patient)
+
+    def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> FlowRun:
+        return self._loaded().load(program, dump, pending)
+
+    def check(self, source: str, *, types: bool = False) -> list[Problem]:
+        return self._loaded().check(source, types=types)
+
+    def close(self) -> None:
+        """Other spaces may run flows on it."""

@@ -1,0 +1,206 @@
+"""The hub of a space when it is opened or joined: its settings, and the store that its machines share.
+
+Invariant: machines that share a store share a hub. What tells a store or a hub from others is written once, and checked before
+anything else is.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from uuid import uuid4
+
+from clia.errors import Conflict, InvalidInput, NotFound
+from clia.facade.joining import (
+    OUTAGE_FILE,
+    agree_on_store,
+    check_heads,
+    keep_mark,
+    mark_of,
+    other_hub,
+    recognize,
+)
+from clia.facade.settings import HUB, HUB_HEADS, HUB_SECONDS, clock_of, person_of
+from clia.facade.wiring import positive_number, store_address
+from clia.git.notes import GitNotes
+from clia.git.records import Stamp
+from clia.hub.clone_ids import clone_id
+from clia.hub.records import BRANCHES, PUBLISHED_REFS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.facade.backends import Git
+    from clia.facade.joining import HubWish, Mark
+    from clia.facade.settings import Settings
+    from clia.hub.remote import RemoteHub
+    from clia.hub.sync import HubSync
+    from clia.space.core import Core
+    from clia.store.interface import Store
+
+_HUB_ID, _STORE_ID, _PROBE = "hub/id", "store/id", "store/probe"
+"""Which hub the machines that share a store have, and what the store is called: the hub says that to every machine."""
+
+
+def hub_of(git: Git) -> RemoteHub | None:
+    """The hub that the repository's settings name."""
+    remote = git.setting(HUB)
+    if remote is None:
+        return None
+    from clia.hub.remote import RemoteHub, RemoteHubOptions
+
+    if git.setting(f"remote.{remote}.url") is None:
+        raise NotFound(
+            f"the setting {HUB} names the remote {remote!r}, which there is not",
+            code="no-such-remote",
+            hints=["clia hub set URL", f"or work without a hub: git config --unset {HUB}"],
+            fields={"remote": remote},
+        )
+    heads = git.setting(HUB_HEADS) or BRANCHES
+    if heads not in (BRANCHES, PUBLISHED_REFS):
+        message = f"the setting {HUB_HEADS} must be {BRANCHES} or {PUBLISHED_REFS}, not {heads!r}"
+        raise InvalidInput(message, code="invalid-setting", fields={"field": HUB_HEADS})
+    seconds = positive_number(git, "clia.hubSeconds") or HUB_SECONDS
+    options = RemoteHubOptions(remote, heads, float(seconds), os.path.join(git.handle.common_dir, "clia", OUTAGE_FILE))
+    return RemoteHub(git.handle, git.command, git.refs, options)
+
+
+def meet(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
+    """The space over refs that the hub shares, and what keeps the two in step."""
+    hub = hub_of(git)
+    if hub is None:
+        return alone, None
+    from clia.hub.refs import HubRefs
+    from clia.hub.sync import HubSync
+    from clia.hub.unpublished import UnpublishedWork
+
+    check_heads(git)
+    if alone.clone is not None:
+        _check_is_the_store(git, alone.store)
+    unpublished = UnpublishedWork(alone.store, clone_id(git.handle.common_dir), alone.clock, shared=alone.clone is not None)
+    refs = HubRefs(hub, git.graph, unpublished, alone.reached)
+    hub_sync: HubSync | None = None
+    notes = GitNotes(git.handle, git.objects, refs, git.graph)
+    core = alone._replace(
+        refs=refs,
+        notes=notes,
+        seek=lambda name: hub_sync.seek(name) if hub_sync else None,
+        fresh=lambda name: hub_sync.refresh(name) if hub_sync else None,
+        catch_up=lambda: hub_sync is not None and hub_sync.catch_up(),
+    )
+    hub_sync = HubSync(core, alone, hub, unpublished)
+    hub_sync.check_hub = lambda: recognize(git, hub)
+    hub_sync.ensure_mark = lambda: keep_mark(git, hub, None if alone.clone is None else _hub_of_store(alone.store))
+    return core, hub_sync
+
+
+def check_state(git: Git, space_id: str, settings: Settings, wish: HubWish, before: Mark | None) -> None:
+    """Before anything is written at a hub: that what is live can be kept where its machines keep it, and that they have this hub.
+
+    ``before``: what this clone had joined until now. One that works with a store of its own goes on so.
+    """
+    where, mark = store_address(git, settings), mark_of(git)
+    shared = None if mark is None or wish.new_store else mark.store
+    if where is None:
+        if mark is not None and shared is not None and (before is None or before.id != mark.id):
+            raise _other_store("the machines of this space share a database, and this one comes without")
+        return
+    from clia.store.postgres_store import PostgresStore
+
+    store = PostgresStore(where, space_id, own=f"{space_id}/{clone_id(git.handle.common_dir)}")
+    try:
+        _check_writable(store)
+        hub, name = _hub_of_store(store), store.get(_STORE_ID)
+        if hub is not None and not wish.new_hub and (mark is None or mark.id != hub):
+            raise _two_hubs()
+        if shared is not None and (name is None or name.value != shared):
+            raise _other_store()
+    finally:
+        store.close()
+
+
+class _Undone(Exception):
+    """Nothing of a transaction is to stay."""
+
+
+def _check_writable(store: Store) -> None:
+    with suppress(_Undone), store.writing() as transaction:
+        transaction.values.put(_PROBE, True)
+        raise _Undone
+
+
+def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = False, new_hub: bool = False) -> None:
+    """What a clone kept for itself in PostgreSQL becomes the space's; ``Conflict`` where another has the like already.
+
+    ``anew``: the store that machines shared before is gone for good, and this one takes its place; ``new_hub``: so is their hub.
+    """
+    where = store_address(git, settings)
+    person, now = person_of(settings, git.setting), clock_of(settings)()
+    by = Stamp(person.name, person.email, int(now.timestamp()))
+    if where is None:
+        if anew:
+            agree_on_store(git, None, by, anew=True)
+        return
+    from clia.store.postgres_store import PostgresStore
+
+    own = f"{space_id}/{clone_id(git.handle.common_dir)}"
+    store = PostgresStore(where, space_id, own=own)
+    try:
+        mark = mark_of(git)
+        _check_one_hub(store, None if mark is None else mark.id, anew=new_hub)
+        name = _name_of(store)
+        if agree_on_store(git, name, by, anew=anew) != name:
+            raise _other_store()
+        store.merge_clone_state(own)
+    finally:
+        store.close()
+
+
+def _check_one_hub(store: Store, hub: str | None, *, anew: bool) -> None:
+    """Machines that share a store share a hub: two would go two ways without a word."""
+    with store.writing() as transaction:
+        known = transaction.values.get(_HUB_ID)
+        if known is None or anew:
+            transaction.values.put(_HUB_ID, hub)
+        elif known.value != hub:
+            raise _two_hubs()
+
+
+def _two_hubs() -> Conflict:
+    return other_hub("the machines that share this store have another hub")
+
+
+def _hub_of_store(store: Store) -> str | None:
+    known = store.get(_HUB_ID)
+    return None if known is None or known.value is None else str(known.value)
+
+
+def _name_of(store: Store) -> str:
+    """What tells a store from any other, for the machines of a space; made once, and copied along with the database."""
+    with store.writing() as transaction:
+        known = transaction.values.get(_STORE_ID)
+        if known is not None:
+            return str(known.value)
+        name = str(uuid4())
+        transaction.values.put(_STORE_ID, name)
+    return name
+
+
+def _check_is_the_store(git: Git, store: Store) -> None:
+    mark = mark_of(git)
+    if mark is None or mark.store is None:
+        return
+    known = store.get(_STORE_ID)
+    if known is None or known.value != mark.store:
+        raise _other_store()
+
+
+def _other_store(message: str = "the machines of this space keep what is live in another database") -> Conflict:
+    return Conflict(
+        message,
+        code="other-store",
+        hints=[
+            "give its address with --store: git config clia.store tells it on a machine that works",
+            "if it is gone for good, or each machine is to have its own: clia hub set URL --new-store, on one that works",
+        ],
+        fields={"field": "store"},
+    )

@@ -1,0 +1,297 @@
+"""Services of a space: types, agents, history, relations and traces.
+
+Invariant: nothing is decided here. The rules of a verb are in the module of ``clia.space`` that implements it.
+"""
+
+from __future__ import annotations
+
+from clia.errors import InvalidInput
+from clia.space.relations import MERGES, REVIEWS, SUB_AGENT
+from clia.values import refs as names
+from clia.values.commit_messages import check_text
+from clia.verbs import ADMIN, VIEWER, verb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from clia.facade.components import Components
+    from clia.git.records import FileChange
+    from clia.space.landing import Relinked
+    from clia.space.model import AgentCommit, BoundTrace, Conflicts, TraceChange, TraceHit
+    from clia.space.purging import Purged
+    from clia.store.interface import Edge
+    from clia.values.typed_objects import Briefing, ConsoleTrace, TypedObject
+    from clia.verbs import Count
+
+
+class TypeService:
+    """Types and typed objects."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @verb("GET", "/types", VIEWER, "types", "types")
+    def __call__(self) -> dict[str, str | None]:
+        """Every type with its parent."""
+        return self._components.registry.types().known()
+
+    @verb("POST", "/types", ADMIN, "types", "register_type")
+    def register(self, name: str, parent: str) -> None:
+        """Add a type under an existing parent. A name can be registered once."""
+        self._components.registry.register(name, parent)
+
+    @verb("GET", "/types/{name}/is-a/{ancestor}", VIEWER, "types")
+    def is_a(self, name: str, ancestor: str) -> bool:
+        """Whether a type is another type, or descends from it."""
+        return self._components.registry.types().is_a(name, ancestor)
+
+    def check_kind(self, kind: str) -> None:
+        """``UnknownKind`` unless commits may have this kind."""
+        self._components.registry.check_kind(kind)
+
+    @verb("POST", "/objects", ADMIN, "types")
+    def write(self, thing: TypedObject | Mapping[str, Any]) -> str:
+        """Store a typed object; return its id, which is the same in every space."""
+        return self._components.registry.write(thing)
+
+    @verb("GET", "/objects/{cid}", VIEWER, "types")
+    def read(self, cid: str) -> TypedObject | dict[str, Any]:
+        """The typed object with an id."""
+        return self._components.registry.read(cid)
+
+
+class AgentService:
+    """Agents: their names, records and life cycle."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @verb("GET", "/agents", VIEWER, "agents", "agents")
+    def __call__(self, *, archived: bool = False, after: str = "", limit: int | None = None) -> list[str]:
+        """The names of the active agents, or of the archived ones, sorted. ``after`` and ``limit`` select one page."""
+        return self._components.agents.names(archived=archived, after=after, limit=limit)
+
+    @verb("GET", "/agents/{name}/genesis", VIEWER, "agents")
+    def genesis(self, name: str) -> str:
+        """The commit that the agent was spawned with."""
+        return self._components.agents.genesis(name)
+
+    @verb("GET", "/agents/{name}/briefing", VIEWER, "agents", "briefing_of")
+    def briefing(self, name: str) -> Briefing:
+        """The briefing that the agent was spawned from."""
+        return self._components.agents.briefing_of(name)
+
+    @verb("GET", "/agents/{name}/record", VIEWER, "agents", "record_of", wire={"return": "dict[str, TypedObject | dict[str, Any]]"})
+    def record(self, name: str) -> dict[str, Any]:
+        """The record of the agent, by file name: its briefing and the profile it was spawned with."""
+        return self._components.agents.record(name)
+
+    @verb("POST", "/agents/{name}/claim", ADMIN, "agents")
+    def claim(self, name: str) -> None:
+        """Move an agent of another clone to this one. From now on it is worked on from here."""
+        self._components.core.claim(name)
+
+    @verb("POST", "/agents/{name}/archive", ADMIN, "agents", moves="name")
+    def archive(self, name: str) -> None:
+        """Remove an agent from the branch list. Its commits are kept."""
+        self._components.agents.archive(name)
+
+    @verb("POST", "/agents/{name}/restore", ADMIN, "agents")
+    def restore(self, name: str) -> None:
+        """Restore an archived agent."""
+        self._components.agents.restore(name)
+
+
+class HistoryService:
+    """Commits, landings and merges of the past."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @verb("GET", "/agents/{name}/log", VIEWER, "commits", "session_log")
+    def own(self, name: str) -> list[AgentCommit]:
+        """The agent's own commits, newest first."""
+        return list(self._components.history.own(name))
+
+    @verb("GET", "/window", VIEWER, "commits")
+    def window(self, texts: Sequence[str] = (), limit: int = 200) -> list[AgentCommit]:
+        """The newest commits of some or all agents and of the checked-out branch, for a graph."""
+        history = self._components.history
+        return history.window(texts or [*self._components.relations.newest(limit), *history.here()], limit)
+
+    @verb("GET", "/changed", VIEWER, "commits")
+    def changed(self, text: str, other: str | None = None, *, paths: Sequence[str] = ()) -> list[FileChange]:
+        """The files that a diff touches, with the number of changed lines."""
+        return self._components.history.changes(text, other, paths)
+
+    @verb("GET", "/agents/{name}/landings", VIEWER, "commits")
+    def landings(self, name: str) -> list[dict[str, Any]]:
+        """Every landing of the agent, newest first."""
+        return self._components.landing.landings(name)
+
+    @verb("GET", "/agents/{into}/refused-merges/{from}", VIEWER, "merges")
+    def last_refused(self, into: str, from_: str) -> tuple[str, str] | None:
+        """Both heads of the last refused merge of two agents."""
+        return self._components.merging.last_refused(into, from_)
+
+    @verb("GET", "/agents/{into}/conflicts/{from}", VIEWER, "merges")
+    def conflicts(self, into: str, from_: str) -> Conflicts | None:
+        """The conflicts that a merge would have, without merging; None if it would succeed."""
+        return self._components.merging.conflicts(into, from_)
+
+
+class RelationService:
+    """Relations between agents."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @verb("GET", "/relations", VIEWER, "relations", "relations")
+    def __call__(self, touching: str | None = None) -> list[Edge]:
+        """Every relation, or those of one agent."""
+        return self._components.relations.edges(touching)
+
+    @verb("POST", "/relations", ADMIN, "relations", "relate")
+    def add(self, src: str, kind: str, dst: str) -> str:
+        """Add the relation ``src -kind-> dst``; return the id of the event."""
+        return self._components.relations.relate(src, kind, dst)
+
+    @verb("POST", "/relations/retract", ADMIN, "relations", "unrelate")
+    def retract(self, src: str, kind: str, dst: str) -> str:
+        """Retract a relation; return the id of the event."""
+        return self._components.relations.unrelate(src, kind, dst)
+
+    @verb("GET", "/agents/{name}/sub-agents", VIEWER, "relations")
+    def sub_agents(self, name: str) -> list[str]:
+        """The agents that were spawned from an agent."""
+        return self._targets(name, SUB_AGENT)
+
+    @verb("GET", "/agents/{name}/parent", VIEWER, "relations", "parent_agent")
+    def parent(self, name: str) -> str | None:
+        """The agent that an agent was spawned from."""
+        return next(iter(self._sources(name, SUB_AGENT)), None)
+
+    @verb("GET", "/agents/{name}/tree", VIEWER, "relations", "agent_tree")
+    def tree(self, name: str) -> list[str]:
+        """Every descendant of an agent."""
+        return self._components.relations.reachable(name, SUB_AGENT)
+
+    @verb("POST", "/agents/{reviewer}/reviews/{reviewee}", ADMIN, "relations", "reviews")
+    def add_review(self, reviewer: str, reviewee: str) -> str:
+        """Record that one agent reviews another."""
+        return self._components.relations.relate(reviewer, REVIEWS, reviewee)
+
+    @verb("GET", "/agents/{name}/reviewers", VIEWER, "relations")
+    def reviewers(self, name: str) -> list[str]:
+        """The agents that review an agent."""
+        return self._sources(name, REVIEWS)
+
+    @verb("GET", "/agents/{name}/reviewing", VIEWER, "relations")
+    def reviewing(self, name: str) -> list[str]:
+        """The agents that an agent reviews."""
+        return self._targets(name, REVIEWS)
+
+    @verb("GET", "/agents/{name}/merged", VIEWER, "relations", "merged_sessions")
+    def merged(self, name: str) -> list[str]:
+        """The agents whose sessions an agent has merged."""
+        return self._targets(name, MERGES)
+
+    @verb("GET", "/agents/{name}/merged-into", VIEWER, "relations")
+    def merged_into(self, name: str) -> list[str]:
+        """The agents that have merged an agent's session."""
+        return self._sources(name, MERGES)
+
+    def _targets(self, name: str, kind: str) -> list[str]:
+        return self._components.relations.targets(name, kind)
+
+    def _sources(self, name: str, kind: str) -> list[str]:
+        return self._components.relations.sources(name, kind)
+
+
+class TraceService:
+    """Traces: what agents said and did between commits."""
+
+    def __init__(self, components: Components) -> None:
+        self._components = components
+
+    @verb("POST", "/agents/{name}/trace", ADMIN, "traces", "trace")
+    def add(self, name: str, kind: str, text: str, *, data: Mapping[str, Any] | None = None) -> Count:
+        """Append an entry to the agent's trace and return its position. Secrets are redacted first."""
+        return self._components.traces.add(name, kind, text, data)
+
+    @verb("POST", "/agents/{name}/keyed-trace", ADMIN, "traces", "trace_once")
+    def add_once(self, name: str, entries: Iterable[Mapping[str, Any]]) -> Count:
+        """Append the entries whose ``key`` is new in the agent's trace; return how many."""
+        return self._components.traces.add_once(name, entries)
+
+    @verb("GET", "/agents/{name}/trace", VIEWER, "traces", "trace_pending")
+    def pending(self, name: str) -> list[dict[str, Any]]:
+        """The entries recorded since the agent's last commit with a trace."""
+        return self._components.traces.pending(name)
+
+    @verb("GET", "/commits/{commit}/trace", VIEWER, "traces", "trace_for")
+    def of(self, commit: str) -> ConsoleTrace | None:
+        """The trace bound to a commit."""
+        return self._components.traces.trace_for(self._components.history.find(commit))
+
+    @verb("GET", "/commits/{commit}/trace-id", VIEWER, "traces", "trace_cid_for")
+    def id_of(self, commit: str) -> str | None:
+        """The id of the trace bound to a commit."""
+        return self._components.traces.cid_for(self._components.history.find(commit))
+
+    @verb("GET", "/agents/{name}/traces", VIEWER, "traces", "session_traces")
+    def of_agent(self, name: str) -> list[BoundTrace]:
+        """The traces of the agent's own commits, newest first."""
+        return self._components.traces.session_traces(name, self._components.history.own(name))
+
+    @verb("PUT", "/commits/{commit}/trace", ADMIN, "traces", "attach_trace")
+    def attach(self, commit: str, entries: Iterable[Mapping[str, Any]] | ConsoleTrace, *, agent: str | None = None) -> str:
+        """Bind a trace to any commit; return its id."""
+        return self._components.traces.attach(self._components.history.find(commit), entries, agent)
+
+    @verb("GET", "/commits/{commit}/trace-history", VIEWER, "traces", "trace_history")
+    def history(self, commit: str) -> list[TraceChange]:
+        """Every trace that was ever bound to a commit, newest first."""
+        return self._components.traces.history(self._components.history.find(commit))
+
+    @verb("GET", "/trace-search", VIEWER, "traces", "trace_search")
+    def search(self, text: str, *, agent: str | None = None, regex: bool = False) -> list[TraceHit]:
+        """Every entry that contains a text, bound or pending."""
+        all_agents = self._components.agents
+        agents = [names.check_name(agent)] if agent else sorted({*all_agents.names(), *all_agents.names(archived=True)})
+        if not check_text(text, "text", nul=True):
+            raise InvalidInput("give a text to search for", code="empty-search")
+        if regex:
+            from clia.space.pattern_search import matching
+
+            return matching(text, self._searchable(agents))
+        wanted = text.casefold()
+        return list(self._components.traces.search(lambda entry: wanted in entry.casefold(), agents))
+
+    @verb("POST", "/agents/{agent}/trace-purge", ADMIN, "traces", "trace_purge")
+    def purge(self, agent: str, text: str) -> Purged:
+        """Replace a leaked text in the agent's traces, their history and what capture keeps of its sessions."""
+        components = self._components
+        components.purging.check(agent, text)
+        remaining = components.captures.purge(agent, text, components.git.handle.common_dir)
+        purged = components.purging.purge(agent, text)
+        return purged._replace(remaining=(*remaining, *purged.remaining))
+
+    @verb("POST", "/relink", ADMIN, "upkeep")
+    def relink(self, *, onto: str | None = None) -> list[Relinked]:
+        """Bind traces to the commits that a squash or rebase made from traced ones."""
+        return self._components.relinking.relink(None if onto is None else self._components.history.find(onto))
+
+    def _searchable(self, agents: Sequence[str]) -> Iterator[tuple[str, TraceHit]]:
+        """Every entry, with the text that a search looks at."""
+        searched = ""
+
+        def take(text: str) -> bool:
+            nonlocal searched
+            searched = text
+            return True
+
+        for hit in self._components.traces.search(take, agents):  # a generator: the next entry is read on demand
+            yield searched, hit

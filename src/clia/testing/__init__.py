@@ -1,1 +1,0 @@
-"""Test doubles and seams for tests: the in-memory store."""
