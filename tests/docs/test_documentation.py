@@ -145,6 +145,15 @@ def test_every_link_and_anchor_leads_somewhere(page: Path) -> None:
     assert not found
 
 
+def test_contributing_and_the_design_pages_name_files_that_exist() -> None:
+    missing = set()
+    for page in (pages.ROOT / "CONTRIBUTING.md", *(pages.ROOT / "docs" / "design").glob("*.md")):
+        named = re.findall(r"`((?:src|tests|tools|docs|benchmarks)/[\w./-]+)`", text_of(page))
+        # Capitals are placeholders: src/clia/forge/pages/NAME.py.
+        missing |= {(page.name, path) for path in named if path == path.lower() and not (pages.ROOT / path).exists()}
+    assert missing == set()
+
+
 def test_a_link_that_leads_nowhere_is_found() -> None:
     index = pages.ROOT / "docs" / "index.md"
     assert broken(index, "tutorial.md") is None
