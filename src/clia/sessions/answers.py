@@ -1,9 +1,8 @@
-"""Which answers a request takes.
+"""The rules for answers to requests.
 
-Invariant: the operator's schema for a kind counts before what the request itself says (``schema``, then ``choices``); a
-request that says nothing takes any JSON, and so does one whose own rule is none: it would hold up its session for ever.
-Nothing is ever fetched to check an answer. A schema that a flow's author wrote may take for ever to apply (a pattern, references
-that double): unless it plainly cannot, whoever checks hands in a judge that keeps to a time.
+Invariant: the operator's schema for a kind comes before the request's own ``schema`` and ``choices``. A request without a valid rule
+takes any JSON: otherwise it would block its session. Checking an answer never fetches anything. A flow author's schema may take
+very long to apply (patterns, exponential references), so unless it is plainly quick it is applied by a judge with a time limit.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ if TYPE_CHECKING:
     from typing import Any
 
     Schemas = Mapping[str, Any]
-    Judge = Callable[[Any, Any], str | None]  # a schema and a value; raises CannotApply
+    Judge = Callable[[Any, Any], str | None]  # takes a schema and a value; raises CannotApply
 
 _LISTED = 50
 
 
 class Rule(NamedTuple):
-    """What a request may be answered with: a JSON Schema, the choices where it lists them, and where it comes from."""
+    """What a request accepts: a JSON Schema, its choices if it lists them, and where the rule comes from."""
 
-    schema: Any = None  # None: any answer will do
+    schema: Any = None  # None: any answer
     choices: tuple[Any, ...] = ()
     whose: str = ""
-    operators: bool = False  # else the flow's author may have erred, and a rule that cannot be applied is none
+    operators: bool = False  # the operator's: must apply; a flow author's faulty rule is ignored
 
 
 def check_answer(rule: Rule, request_id: str, kind: str, value: Any, judge: Judge | None = None) -> None:
-    """``InvalidAnswer`` with the reason, unless a rule takes a value."""
+    """Raise ``InvalidAnswer`` with the reason unless the rule accepts the value."""
     judged = problem_of if judge is None or rule.operators or is_quick(rule.schema) else judge
     try:
         problem = None if rule.schema is None else judged(rule.schema, value)
@@ -52,7 +51,7 @@ def check_answer(rule: Rule, request_id: str, kind: str, value: Any, judge: Judg
 
 
 def rule_of(schemas: Schemas, kind: str, payload: Any) -> Rule:
-    """The operator's rule for a kind; else the request's own, as far as it is one."""
+    """The operator's rule for a kind, else the request's own valid one."""
     if kind in schemas:
         return _made(schemas[kind], f"the operator's for requests of the kind {kind}")._replace(operators=True)
     if isinstance(payload, dict):
@@ -71,7 +70,7 @@ def _made(schema: Any, whose: str) -> Rule:
 
 
 PARTS_MAX = 1000
-"""Parts of a schema; looking at a larger one takes longer than anybody waits for a page."""
+"""Maximum parts of a schema: checking a larger one takes too long for a page."""
 
 
 def is_large(schema: Any) -> bool:
@@ -85,10 +84,10 @@ def is_large(schema: Any) -> bool:
 
 
 def schema_problem(schema: Any) -> str | None:
-    """Why something is no JSON Schema; None where it is one."""
+    """Why a value is not a JSON Schema; None if it is one."""
     if _is_enum(schema):
         return None
-    from jsonschema import Draft202012Validator  # only where a schema is given: it costs 60 ms to load
+    from jsonschema import Draft202012Validator  # loaded only if needed: it takes 60 ms
     from jsonschema.exceptions import SchemaError
 
     try:
@@ -101,10 +100,10 @@ def schema_problem(schema: Any) -> str | None:
 
 
 class CannotApply(Exception):
-    """Why a rule says nothing of a value."""
+    """A rule cannot be applied to a value."""
 
 
-# Keywords that look at a value once, and at no more of the schema than stands there.
+# Keywords that look at a value once, without following the schema any further.
 _ABOUT = ("$schema", "$id", "$comment", "title", "description", "default", "examples", "deprecated", "format", "choices")
 _NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _SIZES = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "required")
@@ -113,7 +112,7 @@ _QUICK_MAX = 1000
 
 
 def is_quick(schema: Any) -> bool:
-    """Whether a schema can only take time in proportion to itself and to the value."""
+    """Whether applying a schema takes time proportional to the schema and the value."""
     left, count = [schema], 0
     while left:
         count += 1
@@ -137,7 +136,7 @@ def _is_enum(schema: Any) -> bool:
 
 
 def problem_of(schema: Any, value: Any) -> str | None:
-    """Why a schema does not take a value; None where it does."""
+    """Why the value does not match the schema; None if it does."""
     if _is_enum(schema):
         return None if any(_same(value, each) for each in schema["enum"]) else "it is not one of the choices"
     from jsonschema import Draft202012Validator
@@ -151,7 +150,7 @@ def problem_of(schema: Any, value: Any) -> str | None:
         raise CannotApply(f"it refers to what is not in it: {err}") from None
     except RecursionError:
         raise CannotApply("it refers to itself without end") from None
-    except (TypeError, ValueError, AttributeError, KeyError) as err:  # what a reference to no schema ends in
+    except (TypeError, ValueError, AttributeError, KeyError) as err:  # what a reference to a non-schema leads to
         raise CannotApply(f"{type(err).__name__}: {err}") from None
     if found is None:
         return None
@@ -160,7 +159,7 @@ def problem_of(schema: Any, value: Any) -> str | None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Equal as JSON, all the way down: 1 is not true."""
+    """Deep equality as JSON: 1 is not true."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_same(each, other[key]) for key, each in one.items())
     if isinstance(one, list) and isinstance(other, list):

@@ -1,8 +1,7 @@
-"""Sessions in git: with each commit of an agent, where its session stood.
+"""Checkpoints: the state of an agent's session, bound to each of its commits.
 
-Invariant: a checkpoint holds all that a run depends on, so that it can be rebuilt with the store gone. Most are deltas: the
-resumes since another commit's checkpoint, which itself is whole or a delta; a chain is never long. A state that did not
-change is the same blob again.
+Invariant: a checkpoint holds everything that a run depends on, so it can be rebuilt without the store. Most are deltas: the resumes
+since another commit's checkpoint. Delta chains are short. An unchanged state is the same blob.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ if TYPE_CHECKING:
     from clia.store.interface import Transaction
 
 CHAIN = 50
-"""How many deltas may follow one another."""
+"""Maximum length of a delta chain."""
 
 
 class LastCheckpoint(NamedTuple):
-    """The newest checkpoint of an agent: of which session, at which commit, after how many resumes, how far from a whole one."""
+    """An agent's newest checkpoint: session, commit, number of resumes, and distance from a full checkpoint."""
 
     session: str
     commit: str
@@ -54,7 +53,7 @@ class LastCheckpoint(NamedTuple):
 
 
 class CheckpointedSession(NamedTuple):
-    """A session as it was at a commit."""
+    """A session as of a commit."""
 
     session: str
     journal: Journal
@@ -110,8 +109,8 @@ class Checkpoints:
         return full_checkpoint(journal.origin, journal.resumes, None if row.get("forked") else row.get("on"))
 
     def find(self, name: str, commit: str) -> CheckpointedSession:
-        """The session as it was at a commit of the agent: by the commit's checkpoint, or because it started there."""
-        made = next((each.cid for each in self._core.own_commits(name, commit)), commit)  # below what plain git added
+        """The session as of a commit of the agent: from its checkpoint, or because it started there."""
+        made = next((each.cid for each in self._core.own_commits(name, commit)), commit)  # below commits that plain git added
         found = self.at(name, made) or self._begun_on(name, made)
         if found is not None:
             return found
@@ -126,7 +125,7 @@ class Checkpoints:
         )
 
     def at(self, name: str, commit: str) -> CheckpointedSession | None:
-        """What the commit's own checkpoint says; None where it has none."""
+        """The state in the commit's own checkpoint, if it has one."""
         made = self._note(name, commit)
         if made is None:
             return None
@@ -150,14 +149,14 @@ class Checkpoints:
             raise _broken(name, commit, "cannot be read") from None
 
     def _note(self, name: str, commit: str) -> dict[str, Any] | None:
-        """A checkpoint; None where there is none, or something that is not ours."""
+        """The checkpoint of a commit; None if it has none or a foreign note."""
         core = self._core
         blob = core.notes.get(names.sessions(name), commit)
         made = None if blob is None else parse(core.objects.blob(blob))
         return made if made is not None and _is_sound(made) else None
 
     def _begun_on(self, name: str, commit: str) -> CheckpointedSession | None:
-        """The session that started when this commit was the agent's head, at its start; a later checkpoint says so too."""
+        """The session that started when this commit was the head, at its start; a later checkpoint also names that commit."""
         core = self._core
         with core.store.reading() as view:
             for prefix in (LIVE, ENDED):
@@ -173,7 +172,7 @@ class Checkpoints:
 
 
 def _last(made: Any, session: str) -> LastCheckpoint | None:
-    """The newest checkpoint of a session, as it was remembered."""
+    """The saved newest checkpoint of a session."""
     try:
         found = LastCheckpoint(*made)
     except TypeError:
@@ -183,7 +182,7 @@ def _last(made: Any, session: str) -> LastCheckpoint | None:
 
 
 def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
-    """The agent's live session and its row; what is only asked does not count."""
+    """The agent's live session and its row; open questions do not count."""
     below = f"{LIVE}{name}/"
     rows = ((key.removeprefix(below), row) for key, row in view.values.scan(below))
     found = next((each for each in rows if not each[0].startswith(ASK)), None)
@@ -193,7 +192,7 @@ def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
 
 
 def counts_of(made: Any) -> dict[str, int]:
-    """The numbers that were given out, as far as they can be read."""
+    """The session numbers in use, as far as they can be read."""
     return {key: each for key, each in made.items() if type(each) is int} if isinstance(made, dict) else {}
 
 
@@ -207,14 +206,14 @@ def damaged_row(name: str, session: str) -> CorruptJournal:
 
 
 def full_checkpoint(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[str, Any]:
-    """What a checkpoint says that stands on no other."""
+    """The content of a checkpoint that needs no other."""
     made: dict[str, Any] = {"origin": origin._asdict(), "resumes": [resumed_json(each) for each in resumes], "depth": 0}
     made["done"] = len(resumes)
     return made | ({"on": on} if on is not None else {})
 
 
 def checkpoint_writes(name: str, session: str, commit: str, made: Mapping[str, Any]) -> CheckpointWrites:
-    """A checkpoint to be bound to a commit, and what is remembered of it."""
+    """The writes that bind a checkpoint to a commit and remember it."""
     text = as_bytes({"type": "session", "agent": name, "session": session, **made}).decode("utf-8")
     last = LastCheckpoint(session, commit, made["done"], made["depth"])
     return CheckpointWrites((Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),))
@@ -223,12 +222,12 @@ def checkpoint_writes(name: str, session: str, commit: str, made: Mapping[str, A
 def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wanted: int) -> list[Resumed]:
     stream = records.stream(name, session)
     found = records.resumes_in(view.streams.read(stream, after=row["end"] - wanted), stream)
-    # Other events may stand between them, where a session was opened again.
+    # Other events lie in between if the session was reopened.
     return found if len(found) == wanted else records.read_journal(view, name, session).resumes[row["done"] - wanted :]
 
 
 def _waited(row: Mapping[str, Any]) -> bool:
-    """Whether there is a point to fork from: a session may end before it asks for anything."""
+    """Whether it can be forked: a session may end before its first request."""
     return row["done"] > 0 or row["status"] not in (FINISHED, FAILED)
 
 
@@ -246,7 +245,7 @@ def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
 
 
 def last_number(core: Core, name: str) -> int:
-    """The highest number that git knows a session of an agent by: a lost store must give none out again."""
+    """The highest session number that git knows of: after losing the store, no number is reused."""
     found = [0]
     tip = core.refs.get(names.events(name))
     for event in read_events(core, tip) if tip is not None else ():
@@ -259,7 +258,7 @@ def last_number(core: Core, name: str) -> int:
 
 
 def last_ask(core: Core, name: str) -> int:
-    """The same of questions, which git knows by the decisions on them."""
+    """The highest question number, from the decisions in git."""
     said = (commit.request or "" for commit in core.own_commits(name, core.require_head(name)) if commit.kind == DECISION)
     return max((_number(each.partition(".")[0].removeprefix(ASK)) for each in said if each.startswith(ASK)), default=0)
 

@@ -1,7 +1,7 @@
-"""Decisions: a person's answer is a commit, and then a resume.
+"""Decisions: a person's answer becomes a commit, then a resume.
 
-Invariant: the decision's commit is the point of no return; what follows from it was worked out before and written down with
-the intent, so that recovery finishes it, once, without running anything. Who loses a race leaves nothing behind.
+Invariant: the decision's commit is the point of no return. Its effects are computed before and recorded with the intent, so recovery
+finishes it exactly once without running anything. A caller that loses the race leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Decisions:
         self._commits = commits
         self._lifecycle = lifecycle
         self._transitions = transitions
-        self._check = check  # of a request's id, kind and payload, and the answer
+        self._check = check  # takes a request's id, kind and payload, and the answer
 
     def decide(self, agent: str, value: Any, rationale: str, by: str | None, request_id: str | None) -> Decision:
         core = self._core
@@ -60,7 +60,7 @@ class Decisions:
         answer = self._lifecycle.crossed(value, "value")
         core.own_head(agent)
         request = self._lifecycle.find(agent, request_id, for_people=True)
-        # A request's own rule may take for ever to apply; nobody else is kept waiting by it.
+        # Applying a request's own rule may take long: hold no lock.
         self._check(request.id, request.call.kind, request.call.payload, answer)
         with self._envelope.at_work(agent):
             head = core.own_head(agent)
@@ -72,7 +72,7 @@ class Decisions:
         return Decision(commit, agent, found.id, answer, who, session)
 
     def _write(self, agent: str, head: str, found: PendingCall, value: Any, said: tuple[str, str]) -> str:
-        """The commit: the parent's tree as it is, since a decision changes the session and not the files."""
+        """The commit has its parent's tree: a decision does not change files."""
         core = self._core
         text, who = said
         trailers = [*self._commits.identity(agent, DECISION, head), (REQUEST, found.id)]
@@ -86,10 +86,10 @@ class Decisions:
         return core.write_commit(agent, tree, [head], text, trailers, default, person_named(who))
 
     def _asked(self, found: PendingCall) -> str:
-        """What was asked, for whoever reads the decision later: the journal has answers only. Of a long one, the question."""
+        """The question, for readers of the decision: the journal has only answers. A long payload is cut to the question."""
         payload = self._core.clean.value(found.call.payload)
         for made in ({"asked": payload}, {"asked": {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, "cut": True}):
-            with suppress(InvalidInput):  # numbers that not every reader of JSON has
+            with suppress(InvalidInput):  # numbers that canonical JSON cannot represent
                 text = canonical_bytes(made).decode("utf-8")
                 if len(text) <= _ASKED_MAX:
                     return text
@@ -115,7 +115,7 @@ class Decisions:
 
 
 def person_named(who: str) -> Person:
-    """Whoever decides is responsible for the decision, and its committer; git wants an address."""
+    """The person who decides is the committer; git requires an address."""
     found = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", who)
     if found is not None:
         return Person(found[1], found[2])
@@ -124,5 +124,5 @@ def person_named(who: str) -> Person:
 
 
 def _line(text: str) -> str:
-    """As a trailer can hold it; git cuts a message at a NUL."""
+    """A text on one line without NUL, as a trailer needs it."""
     return " ".join(text.replace("\0", " ").split())

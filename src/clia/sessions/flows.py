@@ -1,6 +1,6 @@
 """Flows: behaviours of the kind ``session-flow``, by name.
 
-Invariant: nothing that the engine cannot run is ever defined. A flow is what its behaviour's chain calls current.
+Invariant: only flows that the engine can run are defined. A flow's current version is the one of its behaviour chain.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Flows:
         self._core = core
         self._chains = chains
         self._engine = engine
-        self._sources: dict[str, str] = {}  # by id; what an id names never changes
+        self._sources: dict[str, str] = {}  # by id: an object never changes
 
     def check(self, source: str, *, types: bool = False) -> list[Problem]:
         return check_source(self._engine, source, types=types)
 
     def define(self, name: str, source: str, why: str = "") -> Flow:
-        """Makes a source the current version of a flow; one that is current already stays, and nothing is written."""
+        """Make a source the current version of a flow; nothing is written if it already is."""
         core = self._core
         check_new_name(name)
         self.check_body(name, source)
@@ -57,7 +57,7 @@ class Flows:
         return self.get(name)
 
     def check_body(self, name: str, source: str) -> None:
-        """``InvalidFlow`` where a source cannot be a flow that is kept."""
+        """Raise ``InvalidFlow`` if a source cannot be stored as a flow."""
         self._refuse_problems(name, self.check(source))
         if self._core.clean.value(source) != source:
             raise InvalidFlow(
@@ -86,7 +86,7 @@ class Flows:
         return self._chains.names()
 
     def all(self) -> list[Flow]:
-        """Every flow as it is now, sorted by name."""
+        """Every flow, sorted by name."""
         return [self._get(name) for name in self.names() if self._is_flow(name)]
 
     def _is_flow(self, name: str) -> bool:
@@ -97,7 +97,7 @@ class Flows:
         return True
 
     def resolve(self, text: str) -> tuple[str, str]:
-        """The id and the name of the flow to run: of a name's current version, or of one version by its id."""
+        """The id and name of the flow to run: a name's current version, or a version by id."""
         tip = None if names.is_id(text) or text == ASK else self._core.refs.get(names.behaviour(names.check_name(text)))
         if tip is None:
             found = self.get(text)
@@ -120,14 +120,14 @@ class Flows:
         return state.current
 
     def get(self, text: str) -> Flow:
-        """A flow by name, or one version by its id."""
+        """A flow by name, or one version by id."""
         return self._core.sought(lambda: self._get(text), NotFound)
 
     def _get(self, text: str) -> Flow:
         if names.is_id(text):
             return self._version(text)
         tip = self._core.refs.get(names.behaviour(names.check_name(text)))
-        if tip is None or text == ASK:  # whatever another clone calls so
+        if tip is None or text == ASK:  # even if another clone defined one with this name
             if text == ASK:
                 return Flow(ASK, self.ask(), ASK_SOURCE, (self.ask(),), "clia", 0, "built in: one question to a person")
             known = ", ".join(each.name for each in self.all()) or "none"
@@ -140,7 +140,7 @@ class Flows:
         return Flow(text, cid, found.body, self._versions(tip), by, commit.author.at, parse_message(commit.message)[0])
 
     def _versions(self, tip: str) -> tuple[str, ...]:
-        """Every version that was ever current, oldest first, each once."""
+        """Every version that was ever current, oldest first, without repetitions."""
         said = [each.cid for each in self._chains.history(tip) if each.event in (DEFINE, ADOPT)]
         return tuple(dict.fromkeys(reversed(said)))
 
@@ -155,7 +155,7 @@ class Flows:
         return found
 
     def source(self, cid: str, name: str | None = None) -> str:
-        """The source of a version; what an id names never changes. ``name``: what it was asked for by."""
+        """The source of a version. ``name`` is used in errors."""
         found = self._sources.get(cid)
         if found is None:
             found = ASK_SOURCE if cid == self.ask() else self._core.sought(lambda: self._read(cid, name), NoSuchObject).body
@@ -163,7 +163,7 @@ class Flows:
         return found
 
     def ask(self) -> str:
-        """The id of the built-in flow; the same everywhere, and needs no ref."""
+        """The id of the built-in ``ask`` flow: a constant that needs no ref."""
         return self._core.objects.blob_id(_ask_as_bytes())
 
 
@@ -173,7 +173,7 @@ def _ask_as_bytes() -> bytes:
 
 
 def check_source(engine: Engine, source: str, *, types: bool) -> list[Problem]:
-    """What cannot work in a flow, by the engine that would run it."""
+    """The problems that the engine finds in a flow."""
     check_text(source, "source")
     if len(source) > SOURCE_MAX:
         raise InvalidFlow(f"a flow has at most {SOURCE_MAX} characters", fields={"field": "source"})
@@ -209,7 +209,7 @@ def check_new_name(name: str) -> None:
 
 def check_flow(source: str, *, types: bool = True) -> list[Problem]:
     """Check a flow's source without a space, as in an editor or in CI. The flow is not run."""
-    from clia.engine.monty import MontyEngine  # loads slowly
+    from clia.engine.monty import MontyEngine  # slow to import
 
     with closing(MontyEngine()) as engine:
         return check_source(engine, source, types=types)

@@ -1,7 +1,7 @@
-"""Forks: a new agent whose session is where another's is, or was at a commit.
+"""Forks: a new agent with a copy of another's session, as it is or as of a commit.
 
-Invariant: a fork copies what the run depends on whole, seed and clock included, so it asks what the original asked; from
-there on the two know nothing of each other. The agent and its session are there together, or neither is.
+Invariant: a fork copies everything that the run depends on, including seed and clock, so it makes the same requests. Afterwards the
+two are independent. The agent and its session are created together or not at all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIRST = "1"
 
 
 class CopiedRun(NamedTuple):
-    """A run to be copied: where from, and how it stands."""
+    """A run to copy: its source and state."""
 
     agent: str
     session: str
@@ -72,7 +72,7 @@ class Forks:
         self._replay, self._transitions = parts
 
     def fork(self, agent: str, as_agent: str, at: str | None) -> Session:
-        """``at``: a commit of the agent, by its full id."""
+        """``at``: the full id of a commit of the agent."""
         names.check_name(agent)
         names.check_name(as_agent)
         if agent == as_agent:
@@ -85,7 +85,7 @@ class Forks:
             as_agent,
             self._agents.briefing_of(agent),
             at=copy.commit,
-            parent=agent if self._core.head(agent) is not None else None,  # an archived one takes no children
+            parent=agent if self._core.head(agent) is not None else None,  # an archived agent cannot be a parent
             profile={key: each for key, each in profile.items() if key != "type"} if isinstance(profile, dict) else None,
             trailers=[(FORKED, f"{agent} session {copy.session} after {len(copy.journal.resumes)} resumes")],
             along=lambda genesis: self._along(as_agent, copy, row, genesis),
@@ -93,7 +93,7 @@ class Forks:
         return self._lifecycle.made(as_agent, FIRST, row | {"on": self._core.require_head(as_agent)})
 
     def _now(self, agent: str) -> CopiedRun:
-        """The run as it is; its snapshot is copied, nothing is run."""
+        """The run as it is; the snapshot is copied, and nothing runs."""
         core = self._core
         with self._envelope.at_work(agent):
             head = core.require_head(agent)
@@ -109,7 +109,7 @@ class Forks:
         return CopiedRun(agent, live[0], head, journal, row.pending, snapshot.value if snapshot is not None and sound else None)
 
     def _then(self, agent: str, commit: str) -> CopiedRun:
-        """The run as it was at a commit, rebuilt."""
+        """The run as of a commit, rebuilt."""
         with self._envelope.at_work(agent):
             head = self._agents.any_head(agent)
             if not self._core.graph.descends(head, commit):
@@ -135,17 +135,17 @@ class Forks:
         return self._transitions.row(row._replace(kept=0 if copy.snapshot is None else copy.snapshot[0]), Turn(copy.pending))
 
     def _cut(self, copy: CopiedRun) -> int:
-        """How many of the resumes are copied as one event: those before the snapshot."""
+        """The number of resumes to copy as one event: those before the snapshot."""
         resumes = len(copy.journal.resumes)
         return resumes if copy.snapshot is None else min(copy.snapshot[0], resumes)
 
     def _events(self, copy: CopiedRun, extra: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The copied events; what came after the snapshot one by one, as the snapshot expects it."""
+        """The copied events; the resumes after the snapshot are separate, as loading the snapshot expects."""
         resumes, cut = copy.journal.resumes, self._cut(copy)
         return records.opening(copy.journal.origin, resumes[:cut], extra) + [resumed_event(each) for each in resumes[cut:]]
 
     def _along(self, name: str, copy: CopiedRun, row: Mapping[str, Any], genesis: str) -> Intent:
-        """The session, bound to the new agent's first commit."""
+        """The intent that binds the session to the new agent's first commit."""
         writes = checkpoint_writes(name, FIRST, genesis, full_checkpoint(copy.journal.origin, copy.journal.resumes, genesis))
         where = f"session {FIRST} forked from {copy.agent}, session {copy.session}, after {row['done']} resumes"
         data = {"session": FIRST, "status": SUSPENDED, "forked": row["forked"]}

@@ -1,7 +1,7 @@
-"""The hand-over between sessions and whoever does their work: what is to be done, when, and what becomes of the outcome.
+"""Handover between sessions and workers: which requests are due, when, and what an outcome means.
 
-Invariant: everything here is a function of its arguments. A request is tried until it has an answer, is given up with a
-reason that the flow sees, or is gone; it is never dropped in silence. A question to people is never handed over.
+Invariant: every function is pure. A request is retried until it is answered, given up with a reason that the flow sees, or gone; it
+is never dropped silently. Questions to people are never handed to a worker.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ SESSION = "session"
 REASON_MAX = 2000
 _LAST = datetime.max.replace(tzinfo=UTC).timestamp() - 86400.0
 _RETRY_AFTER_MAX = 3600.0
-# Trying again would end the same way.
+# A retry would fail the same way.
 _FINAL = (InvalidInput, NotFound, Denied, AlreadyExists)
 _AT_THE_HUB = frozenset(("hub-away", "hub-busy", "hub-diverged", "hub-refused", "hub-unsettled"))
 _NOT_HERE = frozenset(("agent-held", "agent-not-here", "branch-checked-out", "news-elsewhere", "work-elsewhere"))
 _OUT_OF_REACH = _AT_THE_HUB | _NOT_HERE
-_PUT_OFF = 15.0  # seconds; another machine may be quicker
+_PUT_OFF = 15.0  # seconds; another machine may be faster
 
 
 class RetryPolicy(NamedTuple):
-    """How often a request is tried, and how long is waited in between."""
+    """How often a request is tried, and the delay between attempts."""
 
     attempts: int = 5
     backoff: float = 1.0
@@ -46,36 +46,36 @@ class RetryPolicy(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """The flow goes on with a value."""
+    """Resume the flow with a value."""
 
     value: Any
 
 
 class Retry(NamedTuple):
-    """Not this time: again at a time."""
+    """Try again later."""
 
     at: float
     error: str
-    counts: bool = True  # False: the request has nothing to do with it, and is tried as often as before
+    counts: bool = True  # False: not the request's fault, so the attempt does not count
 
 
 class GiveUp(NamedTuple):
-    """The request fails inside the flow."""
+    """Raise an error in the flow."""
 
     reason: str
 
 
 class Gone(NamedTuple):
-    """The request was answered by someone else, or its session ended: there is nothing left to do."""
+    """The request was answered elsewhere or its session ended: nothing to do."""
 
 
 Outcome = Resume | Retry | GiveUp | Gone
 
 
 def tasks(requests: Sequence[Request], kinds: Container[str], is_live: Callable[[str], bool], now: float) -> list[Task]:
-    """Those of the pending requests that handlers of these kinds can answer, each with the time from which it can be.
+    """The pending requests that these kinds of handlers can answer, each with its due time.
 
-    One that waits for another agent's session is none while that session is live, unless the two would wait for ever.
+    A request for another agent's session waits while that session is live, unless the two would deadlock.
     """
     closing = circles(requests)
     return [
@@ -86,9 +86,9 @@ def tasks(requests: Sequence[Request], kinds: Container[str], is_live: Callable[
 
 
 def due(request: Request, now: float) -> float:
-    """Since or from when a request can be answered, in seconds since the epoch: when it was asked, or a timer's time.
+    """When a request is due, in seconds since the epoch: the time it was made, or a timer's time.
 
-    One that says it wrongly is due: its handler tells. One asked by a clock that is ahead of ours is due now.
+    An invalid timer is due at once, so its handler can report it. So is a request from a clock ahead of ours.
     """
     asked = min(_asked_at(request), now)
     try:
@@ -98,14 +98,14 @@ def due(request: Request, now: float) -> float:
 
 
 def timer_due(request: Request) -> float:
-    """When a timer's time is up; ``InvalidInput`` where its payload does not say."""
+    """When a timer fires; ``InvalidInput`` if its payload is invalid."""
     payload = request.payload if isinstance(request.payload, dict) else {}
     if set(payload) == {"seconds"}:
         seconds = payload["seconds"]
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
             raise _bad_timer("seconds", "is a number, and not negative")
-        seconds = min(seconds, 2**53)  # an integer of any size, and no float takes it
-        # Asked at some moment of a second that is not known any closer: its end is never too early.
+        seconds = min(seconds, 2**53)  # an integer may be too large for a float
+        # A time without a fraction is anywhere in its second: add one, so the timer never fires early.
         return _within_time(_asked_at(request) + seconds + (0.0 if "." in request.since else 1.0), "seconds")
     if set(payload) == {"until"}:
         try:
@@ -128,8 +128,10 @@ def awaited(request: Request) -> str | None:
 
 
 def circles(requests: Iterable[Request]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """By agent and id, the requests that close a circle of sessions which wait for one another, each with the agents of its
-    circle from its own on. Of a circle it is the last one asked: without it the others can come to an end."""
+    """The requests that close a cycle of sessions waiting for each other, by agent and id, with the agents of the cycle.
+
+    It is the last request of the cycle: answering it lets the others finish.
+    """
     awaits: dict[str, list[str]] = {}
     closing = {}
     for request in sorted(filter(awaited, requests), key=lambda each: (_asked_at(each), each.agent, each.id)):
@@ -144,7 +146,7 @@ def circles(requests: Iterable[Request]) -> dict[tuple[str, str], tuple[str, ...
 
 
 def _chain(awaits: Mapping[str, Sequence[str]], first: str, last: str) -> list[str]:
-    """The agents from one to another, each waiting for the next; empty: there is no such way."""
+    """The chain of agents from one to another, each waiting for the next; empty if there is none."""
     came_from: dict[str, str | None] = {first: None}
     left = [first]
     while left and last not in came_from:
@@ -170,15 +172,14 @@ def _waits(request: Request, is_live: Callable[[str], bool]) -> bool:
 
 
 def backoff(request: str, attempt: int, patience: RetryPolicy) -> float:
-    """How long to wait after an attempt: doubled each time up to a limit, and spread by the request's id, so that requests
-    that failed together do not come back together."""
+    """The delay after an attempt: exponential up to a limit, with jitter from the request's id."""
     longest = min(patience.backoff_max, patience.backoff * 2.0 ** min(attempt - 1, 62))
     spread = int.from_bytes(hashlib.sha256(f"{request} {attempt}".encode()).digest()[:4], "big") / 2**32
     return longest * (0.5 + spread / 2)
 
 
 def used_up(attempt: int, patience: RetryPolicy) -> GiveUp | None:
-    """For a claim: the end of a request whose attempts all ended with their worker, or with an answer that was not taken."""
+    """For a claim: give up a request whose attempts were all lost with their worker, or whose answers were refused."""
     if attempt <= patience.attempts:
         return None
     why = "whoever tried it did not come back, or could not hand in what came of it"
@@ -186,7 +187,7 @@ def used_up(attempt: int, patience: RetryPolicy) -> GiveUp | None:
 
 
 def after_value(value: Any) -> Resume | GiveUp:
-    """What becomes of what a handler returned. Nonsense is its mistake, and would only be made again."""
+    """The outcome of a value that a handler returned. An unusable value would only be returned again."""
     try:
         return Resume(crossing(value, "the value"))
     except (CannotCross, RecursionError) as err:
@@ -194,7 +195,7 @@ def after_value(value: Any) -> Resume | GiveUp:
 
 
 def after_error(error: Exception, task: Task, attempt: int, now: float, patience: RetryPolicy) -> Retry | GiveUp | Gone:
-    """What becomes of a request whose handler raised."""
+    """The outcome of an error that a handler raised."""
     if is_gone(error):
         return Gone()
     if is_out_of_reach(error):
@@ -209,30 +210,30 @@ def after_error(error: Exception, task: Task, attempt: int, now: float, patience
 
 
 def put_off(error: Exception, task: Task, now: float, patience: RetryPolicy) -> Retry:
-    """What becomes of a request that this machine cannot answer now: it is no failure, and takes as long as it takes."""
+    """The outcome for a request that this machine cannot answer now. It is not a failure and does not count as an attempt."""
     least = min(_PUT_OFF, patience.backoff_max)
     return Retry(now + max(least, backoff(f"{task.agent}/{task.request}", 1, patience)), describe(error), counts=False)
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether an error says that nobody waits for the answer any more."""
+    """Whether an error means that the request no longer waits."""
     return isinstance(error, StaleRequest) or (isinstance(error, NotFound) and error.code == "no-such-request")
 
 
 def is_out_of_reach(error: Exception) -> bool:
-    """Whether an error says that the agent's work is not to be had on this machine now: another one may do it, or we later."""
+    """Whether an error means that this machine cannot work on the agent now; another machine, or a retry, may."""
     return isinstance(error, CliaError) and error.code in _OUT_OF_REACH
 
 
 def after_refusal(error: CliaError) -> GiveUp | Gone | None:
-    """What becomes of an answer that the session did not take; None: it may be taken another time."""
+    """The outcome of an answer that the session refused; None if it may be accepted later."""
     if is_gone(error):
         return Gone()
     return GiveUp(f"the answer was refused: {error.message}") if isinstance(error, InvalidInput) else None
 
 
 def recordable(outcome: Outcome, clean: Callable[[str], str]) -> Outcome:
-    """An outcome whose words may be kept and shown: without secrets first, and cut then, so that no secret is cut in two."""
+    """An outcome whose text may be stored: redacted first, then cut, so no secret is cut in two."""
     if isinstance(outcome, Retry):
         return outcome._replace(error=recordable_text(outcome.error, clean))
     return GiveUp(recordable_text(outcome.reason, clean)) if isinstance(outcome, GiveUp) else outcome
@@ -244,7 +245,7 @@ def recordable_text(text: str, clean: Callable[[str], str]) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """An error in one line; ours in their own words."""
+    """An error in one line."""
     name = type(error).__name__
     try:
         text = str(error.message) if isinstance(error, CliaError) else f"{name}: {error}"
@@ -254,12 +255,12 @@ def describe(error: BaseException) -> str:
 
 
 def _whole(text: str) -> str:
-    """A text that any store can keep: no half of a character, and no NUL."""
+    """A text that any store accepts: no lone surrogates, no NUL."""
     return text.replace("\0", "\ufffd").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _asked_pause(error: Exception) -> float:
-    """How long the other side asked to be left alone."""
+    """The delay that the other side asked for."""
     asked = error.fields.get("retry_after") if isinstance(error, CliaError) else None
     return float(min(asked, _RETRY_AFTER_MAX)) if isinstance(asked, (int, float)) else 0.0
 

@@ -1,8 +1,8 @@
-"""Are the sessions as they should be, and what can be put right?
+"""Checks and repairs of sessions, for ``clia doctor``.
 
-Invariant: looking changes nothing, but that an agent of another machine comes here, as it does whenever it is named. Repairing
-derives rows and snapshots anew from events, and events are never removed; what a lost store took with it comes back as far as git
-has it, and what is missing then is said. Whoever watches hears of every row that was put right.
+Invariant: checking changes nothing, except that an agent of another machine is fetched, as always when it is named. Repairing derives
+rows and snapshots from events; events are never removed. After losing the store, sessions are restored as far as git has them,
+and what is missing is reported. Every repaired row is announced in the feed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REOPENED = "reopened"
 
 
 class Ailment(NamedTuple):
-    """Something about a session that is not as it should be; ``repaired`` where it was put right just now."""
+    """A problem of a session; ``repaired`` if it was just repaired."""
 
     code: str
     message: str
@@ -79,10 +79,10 @@ class Health:
         self._checkpoints = checkpoints
         self._replay = replay
         self._transitions = transitions
-        self._check_beginning = check_beginning  # whether a session that only notes tell of may be begun again
+        self._check_beginning = check_beginning  # whether a session that only notes know of may be started again
 
     def examine(self, *, repair: bool = False) -> list[Ailment]:
-        """Every ailment, by agent and session; with ``repair``, after what could be put right was."""
+        """Every problem, by agent and session; with ``repair``, after repairing."""
         known = self._known()
         found = [each for agent, session in known for each in self._session(agent, session, repair=repair)]
         found += self._numbers(known, repair=repair)
@@ -97,7 +97,7 @@ class Health:
         return sorted(found)
 
     def _numbers(self, known: list[tuple[str, str]], *, repair: bool) -> Iterator[Ailment]:
-        """The numbers that an agent has given out, against its sessions: none is to be given out again."""
+        """Compare an agent's session numbers with its sessions: no number may be reused."""
         last = {(agent, _numbered(session)[0]): session for agent, session in sorted(known, key=lambda each: _numbered(each[1])[1])}
         for (agent, which), session in sorted(last.items()):
             with self._core.store.reading() as view:
@@ -116,7 +116,7 @@ class Health:
         try:
             if live is not None and self._core.refs.get(names.head(agent)) is None:
                 if self._is_elsewhere(agent):
-                    return  # it is for a machine that has the agent to say how its session is
+                    return  # a machine that has the agent reports on its session
                 if self._core.refs.get(names.head(agent)) is None:
                     message = f"the session waits, and the agent's branch is gone; git branch agents/{agent} COMMIT brings it back"
                     yield Ailment("no-branch", message, agent, session)
@@ -127,9 +127,9 @@ class Health:
             yield Ailment(err.code, err.message, agent, session)
 
     def _is_elsewhere(self, agent: str) -> bool:
-        """Whether an agent has not come here from another machine. One that the hub has is here then."""
+        """Whether an agent is only on another machine. One that the hub has is fetched."""
         if self._core.clone is None:
-            return False  # the store is this clone's own, and so are its sessions: their agents were here
+            return False  # the store belongs to this clone, so the agents were here
         try:
             self._core.seek(agent)
         except NoSuchAgent:
@@ -139,7 +139,7 @@ class Health:
     def _compared(
         self, agent: str, session: str, live: dict[str, Any] | None, ended: dict[str, Any] | None, *, repair: bool
     ) -> Iterator[Ailment]:
-        """The rows against the events."""
+        """Compare the rows with the events."""
         with self._core.store.reading() as view:
             events = view.streams.read(records.stream(agent, session))
         over = bool(events) and _kind(events[-1]) == OVER
@@ -158,7 +158,7 @@ class Health:
         yield from self._snapshot(agent, session, row, repair=repair)
 
     def _derived(self, agent: str, session: str, events: list[StreamEntry]) -> dict[str, Any]:
-        """A live session's row, from its events alone."""
+        """A live session's row, derived from its events."""
         with self._core.store.reading() as view:
             journal = records.read_journal(view, agent, session)
             before = view.values.get(records.key(LIVE, agent, session))
@@ -179,7 +179,7 @@ class Health:
     def _put_live(self, agent: str, session: str, row: Mapping[str, Any]) -> bool:
         with self._envelope.at_work(agent), self._core.store.writing() as transaction:
             if transaction.streams.end(records.stream(agent, session)) != row["end"]:
-                return False  # it went on meanwhile
+                return False  # the session went on in between
             transaction.values.put(records.key(LIVE, agent, session), dict(row))
             transaction.values.delete(records.key(ENDED, agent, session))
             _count(transaction, agent, session)
@@ -203,7 +203,7 @@ class Health:
         return True
 
     def _snapshot(self, agent: str, session: str, row: Mapping[str, Any], *, repair: bool) -> Iterator[Ailment]:
-        """A snapshot that cannot be used is no harm: it is a cache. It is thrown away."""
+        """An unusable snapshot does no harm: it is a cache, and is deleted."""
         key = records.key(SNAPSHOT, agent, session)
         with self._core.store.reading() as view:
             kept = view.values.get(key)
@@ -221,7 +221,7 @@ class Health:
         yield Ailment("snapshot", "its snapshot is damaged or another engine's, and every resume replays", agent, session, done)
 
     def _diverged(self, agent: str, session: str, *, repair: bool) -> Iterator[Ailment]:
-        """A session that departed from its record once may be replayed well by the engine that is here now."""
+        """A session that diverged may replay with the current engine."""
         with self._core.store.reading() as view:
             events = view.streams.read(records.stream(agent, session))
         try:
@@ -236,12 +236,12 @@ class Health:
         with self._envelope.at_work(agent), self._core.store.writing() as transaction:
             counts = transaction.values.get(COUNTS + agent)
             if session.startswith(ASK) or counts is None or str(counts_of(counts.value).get("last")) != session:
-                return False  # a later one has taken its place
+                return False  # a later session took its place
             event = {"event": REOPENED, "at": self._transitions.now()}
             end = transaction.streams.append(records.stream(agent, session), [event], row["end"])
             transaction.values.put(records.key(LIVE, agent, session), row | {"end": end})
             transaction.values.delete(records.key(ENDED, agent, session))
-            transaction.values.delete(CHECKPOINT + agent)  # the next one stands by itself
+            transaction.values.delete(CHECKPOINT + agent)  # the next checkpoint is a full one
             self._tell(transaction, agent, session, row)
         return True
 
@@ -251,10 +251,10 @@ class Health:
         news = feed_append(agent, session, row, self._transitions.now(), said)
         transaction.streams.append(news.stream, news.bodies)
 
-    # What only git remembers
+    # Sessions that only git knows of
 
     def _lost(self, agent: str, *, repair: bool) -> Iterator[Ailment]:
-        """A session that was live at the agent's head, and of which the store knows nothing."""
+        """A session that was live at the agent's head and is missing in the store."""
         head = self._core.refs.get(names.head(agent))
         if head is None or self._core.refs.get(names.sessions(agent)) is None:
             return
@@ -280,7 +280,7 @@ class Health:
         return not any(body.get("event") == "session-ended" and body.get("session") == session for body in ended)
 
     def _decided(self, head: str, session: str, turn: Turn) -> Resumed | None:
-        """The answer that the head itself is: a decision's checkpoint is the state before it."""
+        """The answer in the head itself: a decision's checkpoint is the state before it."""
         commit = self._core.read(head)
         if commit.kind != DECISION or commit.request is None or commit.value is None:
             return None
@@ -295,7 +295,7 @@ class Health:
         if found is None:
             return False
         origin, resumes = found.journal
-        self._check_beginning(origin)  # anybody who writes notes could have named another flow
+        self._check_beginning(origin)  # anyone who can write notes could name another flow
         with self._replay.run(found.journal) as run:
             decided = self._decided(head, found.session, run.turn)
             if decided is not None:
@@ -315,13 +315,13 @@ class Health:
 
 
 def _number(request: str, session: str) -> int:
-    """The call that a request of a session names."""
+    """The call number in a request id of this session."""
     own, _, number = request.rpartition(".")
     return int(number) if own == session and number.isascii() and number.isdigit() else 0
 
 
 def _count(transaction: Any, agent: str, session: str) -> None:
-    """The agent's counts reach at least this session."""
+    """Raise the agent's counts to at least this session."""
     kept = transaction.values.get(COUNTS + agent)
     counts = {} if kept is None else counts_of(kept.value)
     which, number = _numbered(session)
@@ -330,7 +330,7 @@ def _count(transaction: Any, agent: str, session: str) -> None:
 
 
 def _numbered(session: str) -> tuple[str, int]:
-    """By what a session is counted, and its number."""
+    """The counter of a session, and its number."""
     which, number = ("asks", session.removeprefix(ASK)) if session.startswith(ASK) else ("last", session)
     return which, int(number) if number.isascii() and number.isdigit() else 0
 
@@ -340,7 +340,7 @@ def _kind(entry: StreamEntry) -> str | None:
 
 
 def _essence(row: Mapping[str, Any]) -> Any:
-    """What must agree: all but the times."""
+    """The fields that must agree: all but times."""
     if not is_sound(row):
         return None
     pending = request_hashes(session_row(row).pending)

@@ -1,7 +1,7 @@
 """Starting, resuming, cancelling and reading sessions.
 
-Invariant: an agent has at most one live session; a request takes one answer, and whoever comes later learns who gave it.
-Every step happens under the agent's lock, and is there whole or not at all.
+Invariant: an agent has at most one live session. A request takes one answer; a later one gets an error that names the first. Every
+step holds the agent's lock and is atomic.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Lifecycle:
         self._replay = replay
         self._transitions = transitions
         self._seed = seed
-        self._check_running = check_running  # of a flow's name: whether it may go on; of a version too: whether it may begin
+        self._check_running = check_running  # with a flow's name: may it go on; with a version as well: may it start
 
     # Reading
 
@@ -107,7 +107,7 @@ class Lifecycle:
         return str(last) if last else None
 
     def sessions(self, agent: str | None = None, *, live: bool = False) -> list[Session]:
-        """Every session, or an agent's, live ones first; without what is only asked."""
+        """Every session, or those of an agent, live ones first; without questions asked by ``ask``."""
         if agent is not None:
             self._core.require_known(agent)
         below = "" if agent is None else f"{agent}/"
@@ -118,7 +118,7 @@ class Lifecycle:
         return sorted((each for each in made if not each.id.startswith(ASK)), key=_in_order)
 
     def pending(self, agent: str | None = None) -> list[Request]:
-        """Every request that waits for an answer, the oldest first."""
+        """Every pending request, oldest first."""
         if agent is not None:
             self._core.require_known(agent)
         below = LIVE if agent is None else f"{LIVE}{agent}/"
@@ -133,14 +133,14 @@ class Lifecycle:
             return [each.body for each in view.streams.read(records.stream(agent, chosen))]
 
     def recorded(self, agent: str, session: str) -> records.Journal:
-        """What a session began with and what it was resumed with."""
+        """The origin of a session and its resumes."""
         with self._core.store.reading() as view:
             return records.read_journal(view, agent, session)
 
     # Starting
 
     def start(self, agent: str, flow: str, value: Any, timezone: str = "UTC", called: str | None = None) -> Session:
-        """Runs a flow; ``called``: what the session calls it, where that is not its own name."""
+        """Run a flow; ``called`` overrides the flow's name in the session."""
         core = self._core
         names.check_name(agent)
         given = self.crossed(value, "input")
@@ -177,13 +177,13 @@ class Lifecycle:
         return str(counts["last"]), counts
 
     def check_beginning(self, origin: Origin) -> None:
-        """Whether one more session of what another runs may begin now."""
+        """Raise an error unless another session of the same flow may start now."""
         self._check_running(origin.name, origin.flow)
 
     # Answering
 
     def resume(self, agent: str, answer: FlowAnswer, request_id: str | None, by: str | None) -> Session:
-        """Goes on with an answer that is no person's decision."""
+        """Resume with an answer that is not a person's decision."""
         names.check_name(agent)
         who = self.by(by)
         clean = answer._replace(value=self.crossed(answer.value, "value"))
@@ -202,7 +202,7 @@ class Lifecycle:
 
     @contextmanager
     def answered(self, found: PendingCall, resumed: Resumed, text: str, data: dict[str, Any]) -> Iterator[Transition]:
-        """The step that an answer leads to; the block writes it. A replay that departs from the record ends the session."""
+        """The transition after an answer; the block writes it. A replay that diverges ends the session."""
         with ExitStack() as stack:
             try:
                 going_on = self._replay.going_on(found.live, resumed.call, resumed.answer())
@@ -238,7 +238,7 @@ class Lifecycle:
         raise self._gone(agent, session, number, wanted)
 
     def _gone(self, agent: str, session: str, number: str, request_id: str) -> StaleRequest | NotFound:
-        """Why a request does not wait: it was answered, its session is over, or it never was."""
+        """The error for a request that is not pending: answered, of an ended session, or unknown."""
         fields: dict[str, Any] = {"agent": agent, "request": request_id}
         with self._core.store.reading() as view:
             row = _any_row(view, agent, session) if session else None
@@ -279,7 +279,7 @@ class Lifecycle:
     def _not_live(self, agent: str, session: str | None) -> NotFound | Conflict:
         if session is None:
             return no_session(agent, None)
-        found = self.session(agent, session)  # says so where there is none
+        found = self.session(agent, session)  # raises if there is none
         return Conflict(
             f"session {found.id} of {agent!r} is {found.status} already",
             code="session-over",
@@ -289,7 +289,7 @@ class Lifecycle:
     # Values
 
     def crossed(self, value: Any, field: str) -> Any:
-        """A value as the flow gets it: JSON, without secrets, its keys in the order that a record in git has them."""
+        """A value as the flow gets it: redacted JSON with keys in canonical order."""
         try:
             return inward(self._core.clean.value(crossing(value, field)), field)
         except CannotCross as err:
@@ -297,7 +297,7 @@ class Lifecycle:
             raise kind(str(err), code=None if field == "value" else "invalid-json", fields={"field": field}) from None
 
     def by(self, who: str | None) -> str:
-        """Who answers: as told, else the person that is accountable here; one line."""
+        """Who answers, on one line: as given, else the accountable person."""
         if who is None:
             return f"{self._core.person.name} <{self._core.person.email}>"
         text = check_text(who, "by").strip()
@@ -381,14 +381,14 @@ def _any_row(view: Transaction, agent: str, session: str) -> dict[str, Any] | No
 
 
 def _in_order(session: Session) -> tuple[bool, str, int, str]:
-    """Live ones first, then by agent and number."""
+    """Live sessions first, then by agent and number."""
     return not session.live, session.agent, len(session.id), session.id
 
 
 def brief(value: Any) -> str:
-    """A value in a few words."""
+    """A value, shortened for messages."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-_AGE = attrgetter("since")  # rows come by agent and session, their requests by number: that order stays among equals
+_AGE = attrgetter("since")  # the sort is stable: requests of equal age stay ordered by agent, session and number

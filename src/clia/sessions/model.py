@@ -1,4 +1,4 @@
-"""What sessions answer with: plain records, in the words that users know."""
+"""The records that session verbs return."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 RUNNING, SUSPENDED, FINISHED, FAILED = "running", "suspended", "finished", "failed"
 DIVERGED, CANCELLED = "diverged", "cancelled"
 STATUSES = (RUNNING, SUSPENDED, FINISHED, FAILED, DIVERGED, CANCELLED)
-"""``running`` is a session whose flow computes at this moment; it is never what a store holds."""
+"""``running``: the flow is executing right now; it is never stored."""
 
 HUMAN, SUSPEND = "human", "suspend"
 
 
 def is_human(kind: str) -> bool:
-    """Whether a kind of request is a question to people: only a decision answers it."""
+    """Whether requests of this kind are questions to people, which only a decision answers."""
     return kind == HUMAN or kind.startswith(f"{HUMAN}-")
 
 
 class Request(NamedTuple):
-    """What a suspended session asks for. ``id`` names the session and the call: an answer names what it answers."""
+    """A pending request of a suspended session. Its id consists of the session and the call number."""
 
     agent: str
     id: str
@@ -42,7 +42,7 @@ class Request(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A person's answer: the commit that records it, and the session it led to."""
+    """A person's answer: the commit that records it, and the session after it."""
 
     cid: str
     agent: str
@@ -53,7 +53,7 @@ class Decision(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """A flow as it is defined now, or one version of it."""
+    """A flow's current version, or one version of it."""
 
     name: str
     cid: str
@@ -68,7 +68,7 @@ _SHOWN = ("agent", "id", "status", "flow", "flow_cid", "started_at", "ended_at",
 
 
 class Session:
-    """One run of a flow by one agent, as it was when it was asked for."""
+    """One run of a flow by one agent, as of the time it was read."""
 
     def __init__(self, agent: str, session_id: str, row: Mapping[str, Any], load: Callable[[], tuple[Any, list[Resumed]]]) -> None:
         self.agent = agent
@@ -90,7 +90,7 @@ class Session:
         return self.status in (RUNNING, SUSPENDED)
 
     def given(self) -> list[Resumed]:
-        """What the flow was resumed with, in order."""
+        """The resumes of the flow, in order."""
         return self._load()[1]
 
     @property
@@ -99,12 +99,12 @@ class Session:
 
     @property
     def resumes(self) -> list[Any]:
-        """The values that the flow was resumed with, in order; ``{"error": …}`` where a request was given up."""
+        """The values that the flow was resumed with, in order; ``{"error": …}`` for a request that was given up."""
         return [each.value if each.error is None else {"error": each.error} for each in self._load()[1]]
 
     @property
     def decisions(self) -> list[tuple[int, str]]:
-        """Which of the resumes were decisions: their index, and the decision's commit."""
+        """The resumes that were decisions: index and commit."""
         return [(index, each.decision) for index, each in enumerate(self._load()[1]) if each.decision is not None]
 
     def to_json(self) -> dict[str, Any]:
@@ -126,9 +126,9 @@ def requests_of(agent: str, session_id: str, row: Mapping[str, Any]) -> tuple[Re
 
 
 def all_requests(rows: Iterable[tuple[str, Any]], cut: int) -> list[Request]:
-    """The pending requests of every row, by keys that begin with so many characters more than agent and session.
+    """The pending requests of all rows; ``cut`` is the length of the key's prefix before agent and session.
 
-    A row that is damaged hides no other; ``doctor`` tells of it. There may be ten thousand: one look at each.
+    A damaged row hides no other; ``doctor`` reports it. There may be ten thousand rows, so each is read once.
     """
     found: list[Request] = []
     for key, row in rows:
@@ -139,13 +139,11 @@ def all_requests(rows: Iterable[tuple[str, Any]], cut: int) -> list[Request]:
             for call, kind, tag, payload, line, since in row["pending"] if sound else ():
                 if type(since) is type(kind) is type(name) is str and type(call) is int and (tag is None or type(tag) is str):
                     made = agent, f"{session_id}.{call}", kind, tag, payload, since, line, session_id, name
-                    found.append(tuple.__new__(Request, made))  # at half the cost of its own constructor
+                    found.append(tuple.__new__(Request, made))  # twice as fast as the constructor
         except (TypeError, KeyError, ValueError):
             continue
     return found
 
-
-# What a person must know of a request: what is asked, and what is said beside it.
 
 _QUESTIONS = ("question", "prompt", "title")
 
@@ -156,12 +154,12 @@ def is_for_people(request: Request | FlowCall) -> bool:
 
 
 def question_of(request: Request) -> str:
-    """What is asked, in one text."""
+    """The question of a request, as one text."""
     return question_in(request.payload) or request.tag or request.kind
 
 
 def question_in(payload: Any) -> str:
-    """The question that a payload puts in words; "" where it puts none."""
+    """The question in a payload, or ""."""
     if isinstance(payload, str) and payload.strip():
         return payload
     key = _question_key(payload)
@@ -169,7 +167,7 @@ def question_in(payload: Any) -> str:
 
 
 def context_of(request: Request) -> list[tuple[str, Any]]:
-    """What a request says beside its question and its choices."""
+    """What a request contains besides its question and choices."""
     payload = request.payload
     found = [("tag", request.tag)] if request.tag and question_of(request) != request.tag else []
     if isinstance(payload, dict):

@@ -1,7 +1,7 @@
-"""What is recorded of a session, and where.
+"""The stored form of sessions.
 
-Invariant: the stream of a session's events is its truth; the row beside it, its snapshot and its place in a list are
-derived, and written in the same transaction. One row an agent's live session, under ``live/``; it moves to ``ended/``.
+Invariant: a session's event stream is the source of truth. Its row and snapshot are derived, and written in the same transaction. A
+live session's row is below ``live/``; it moves to ``ended/``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 LIVE, ENDED, COUNTS, SNAPSHOT, CHECKPOINT = "live/", "ended/", "sessions/", "snapshot/", "checkpoint/"
 STARTED, COPIED, RESUMED, OVER = "started", "copied", "resumed", "ended"
 ASK = "ask-"
-"""Sessions of the built-in ``ask`` are numbered apart: they do not count as the agent's session."""
+"""Prefix of sessions of the built-in ``ask`` flow. They are numbered separately and do not count as the agent's session."""
 
 
 class Origin(NamedTuple):
-    """What a run depends on, apart from its answers; forks and checkpoints copy it whole."""
+    """What a run depends on, apart from its answers. Forks and checkpoints copy it."""
 
     flow: str
     name: str
@@ -42,7 +42,7 @@ class Origin(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """One answer that a flow was resumed with. ``asked`` is the hash of the request that it answered."""
+    """One answer that a flow was resumed with. ``asked`` is the hash of the request."""
 
     call: int
     asked: str
@@ -57,7 +57,7 @@ class Resumed(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """The engine's dump after a number of resumes: a cache, worth nothing unless everything about it is as expected."""
+    """The engine's dump after a number of resumes. It is a cache, used only if every field is as expected."""
 
     done: int
     engine: str
@@ -68,19 +68,19 @@ class Snapshot(NamedTuple):
 
 
 class SessionRow(NamedTuple):
-    """A live session as far as a list shows it."""
+    """The row of a live session, for lists."""
 
     flow: str
     name: str
     status: str
     started_at: str
-    done: int  # resumes so far
-    end: int  # the position of the last event in its stream
+    done: int  # number of resumes
+    end: int  # position of the last event in its stream
     pending: tuple[FlowCall, ...]
     since: Mapping[int, str]
     forked: Mapping[str, Any] | None = None
-    on: str | None = None  # the agent's head when it started
-    kept: int = 0  # after how many resumes the last snapshot was made
+    on: str | None = None  # the agent's head at the start
+    kept: int = 0  # number of resumes at the last snapshot
 
     def to_json(self) -> dict[str, Any]:
         made = self._asdict() | {"pending": [[*call, self.since[call.number]] for call in self.pending]}
@@ -99,13 +99,13 @@ def key(prefix: str, agent: str, session: str) -> str:
 
 
 def split(text: str) -> tuple[str, str]:
-    """The agent and the session of a key without its prefix."""
+    """Split a key without its prefix into agent and session."""
     agent, _, session = text.partition("/")
     return agent, session
 
 
 def request_hash(call: FlowCall) -> str:
-    """What a recorded answer remembers of the request: another request at its place means another run."""
+    """The hash of a request, recorded with its answer: replay must make the same request."""
     text = json.dumps([call.number, call.kind, call.tag, call.payload], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
@@ -137,11 +137,11 @@ def snapshot_from(made: Any) -> Snapshot | None:
         sound = type(done) is int and isinstance(data, str) and data.isascii()
         return Snapshot(done, engine, flow, digest, data, tuple(FlowCall(*each) for each in pending)) if sound else None
     except (TypeError, ValueError):
-        return None  # a cache that cannot be read is none
+        return None  # an unreadable cache is ignored
 
 
 def resumed_json(each: Resumed) -> list[Any]:
-    """As short as it goes: nothing at the end that is None."""
+    """A resume as a list without trailing None."""
     made = list(each)
     while made[-1] is None and len(made) > 3:
         made.pop()
@@ -149,7 +149,7 @@ def resumed_json(each: Resumed) -> list[Any]:
 
 
 def opening(origin: Origin, resumes: Sequence[Resumed], extra: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The first events of a session; a fork begins with the resumes of the run that it copies."""
+    """The first events of a session; a fork starts with the resumes it copies."""
     made: list[dict[str, Any]] = [{"event": STARTED, **origin._asdict(), **extra}]
     return made + ([{"event": COPIED, "resumes": [resumed_json(each) for each in resumes]}] if resumes else [])
 
@@ -159,7 +159,7 @@ def resumed_event(each: Resumed) -> dict[str, Any]:
 
 
 class Journal(NamedTuple):
-    """A session's events, read."""
+    """A session's events, parsed."""
 
     origin: Origin
     resumes: list[Resumed]
@@ -177,7 +177,7 @@ def read_journal(transaction: Transaction, agent: str, session: str) -> Journal:
 
 
 def resumes_in(entries: Sequence[StreamEntry], name: str) -> list[Resumed]:
-    """The resumes that some events of a session record, in order."""
+    """The resumes in these events, in order."""
     found: list[Resumed] = []
     for each in entries:
         try:
@@ -199,7 +199,7 @@ def _started(entries: Sequence[StreamEntry], name: str) -> Origin:
 
 
 def origin_from(made: Mapping[str, Any]) -> Origin:
-    """``TypeError`` or ``KeyError`` where it is none: it may come from another clone's notes."""
+    """Raises ``TypeError`` or ``KeyError`` if it is invalid: it may come from another clone's notes."""
     found = Origin(*(made[field] for field in Origin._fields))
     if not all(isinstance(each, str) for each in found._replace(input="")):
         raise TypeError("an origin is made of texts")
@@ -207,7 +207,7 @@ def origin_from(made: Mapping[str, Any]) -> Origin:
 
 
 def resumed_from(made: Any) -> Resumed:
-    """``TypeError`` where it is none."""
+    """Raises ``TypeError`` if it is invalid."""
     found = Resumed(*made)
     said: tuple[Any, ...] = found
     if type(said[0]) is not int or not all(each is None or isinstance(each, str) for each in (*said[1:2], *said[3:])):
@@ -216,7 +216,7 @@ def resumed_from(made: Any) -> Resumed:
 
 
 def is_sound(row: Any) -> bool:
-    """Whether a row can be read as one. Lists ask it of every row, so it is one look at each field."""
+    """Whether a row is well-formed. Lists check every row, so this is fast."""
     try:
         return (
             type(row["flow"]) is type(row["name"]) is type(row["status"]) is type(row["started_at"]) is str
@@ -234,7 +234,7 @@ def _is_call(number: Any, kind: Any, tag: Any, payload: Any, line: Any, since: A
 
 
 def sound_rows(rows: Iterable[tuple[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """The rows that can be read; one that is damaged hides no other, and ``doctor`` tells of it."""
+    """The well-formed rows; a damaged row hides no other, and ``doctor`` reports it."""
     return [each for each in rows if is_sound(each[1])]
 
 

@@ -1,8 +1,8 @@
-"""Bringing a run back to where it was.
+"""Replay: bringing a run back to where it was, and keeping runs for the next answer.
 
-Invariant: replay is the truth. A snapshot only saves the path there, and is used only where engine, flow, position and bytes
-are those it was written with; whatever is wrong with it, the run is replayed from its first event. A replay that asks for
-something else than what was recorded is no replay: ``Nondeterminism``, and nothing is changed.
+Invariant: replay is the source of truth. A snapshot is only a shortcut, used if engine, flow, position and digest match; otherwise the
+run is replayed from its first event. A replay that makes another request than the recorded one raises ``Nondeterminism`` and
+changes nothing. A process keeps few runs, because each occupies an engine worker; none outlives the last handle on its store.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 SNAPSHOT_INTERVAL = 4
-"""A snapshot each so many resumes: replaying fewer costs about as much as loading one."""
+"""Resumes between snapshots: replaying fewer costs about as much as loading a snapshot."""
 
 
 _LOSSES = 3
 
 
 class LiveSession(NamedTuple):
-    """A live session as its row shows it."""
+    """A live session and its row."""
 
     agent: str
     session: str
@@ -45,7 +45,7 @@ class LiveSession(NamedTuple):
 
 
 class ReplayPath(NamedTuple):
-    """How to get to where a session is: by its snapshot and the resumes since, where there is one."""
+    """How to restore a session: from its snapshot, if it has one, and the resumes since."""
 
     origin: Origin
     snapshot: Snapshot | None
@@ -53,21 +53,21 @@ class ReplayPath(NamedTuple):
 
 
 class TurnResult:
-    """A run that took a turn. Who wrote down where it led to says so: then it is kept for the next answer."""
+    """A run after a turn. Calling ``written`` keeps the run for the next answer."""
 
     def __init__(self, run: FlowRun | None, turn: Turn, snapshot: list[Any] | None = None) -> None:
         self.run = run
         self.turn = turn
-        self.snapshot = snapshot  # of where it stands, where one is due
+        self.snapshot = snapshot  # of the new state, if one is due
         self.row: Mapping[str, Any] | None = None
 
     def written(self, row: Mapping[str, Any]) -> None:
-        """The session's row as it is in the store now."""
+        """Report the session's row as it is now stored."""
         self.row = row
 
 
 class Replay:
-    """Keeps the runs it went on with last, in case that the next answer is for the same session."""
+    """Restores runs, and keeps the last ones in case the next answer is for the same session."""
 
     def __init__(self, engine: Engine, store: Store, source: Callable[[str], str], kept_runs: KeptRuns, place: Hashable) -> None:
         self._engine = engine
@@ -83,7 +83,7 @@ class Replay:
         return self._engine.version
 
     def close(self) -> None:
-        """Lets the runs go that are kept, unless another handle on the place is open."""
+        """Release the kept runs, unless another handle on the place is open."""
         if not self._closed:
             self._closed = True
             self._kept_runs.leave(self._place)
@@ -93,7 +93,7 @@ class Replay:
 
     @contextmanager
     def beginning(self, agent: str, session: str, origin: Origin) -> Iterator[TurnResult]:
-        """A new run, up to its first requests. The block writes it down; then the run is kept."""
+        """Start a run up to its first requests. The block writes the result; then the run is kept."""
         run, turn = self._begun(origin)
         with self._keeping(TurnResult(run, turn), agent, session) as result:
             yield result
@@ -108,14 +108,14 @@ class Replay:
 
     @contextmanager
     def going_on(self, live: LiveSession, number: int, answer: FlowAnswer) -> Iterator[TurnResult]:
-        """Where an answer leads to, and a snapshot of it where one is due. The block writes it down; then the run is kept."""
+        """Answer a call, and take a snapshot if one is due. The block writes the result; then the run is kept."""
         run, turn = self._answered(live, number, answer)
         with self._keeping(TurnResult(run, turn), live.agent, live.session) as result:
             done = live.row.done + 1
             if run is not None and not turn.ended and done - live.row.kept >= SNAPSHOT_INTERVAL:
                 result.snapshot = self.snapshot(run, live.row.flow, done)
                 if result.snapshot is None:
-                    result.run = None  # its worker cannot even make a snapshot
+                    result.run = None  # the worker cannot even take a snapshot
                     release(run)
             yield result
 
@@ -132,7 +132,7 @@ class Replay:
             self._kept_runs.put(RunKey(self._place, agent, session), session_row(result.row), result.run)
 
     def _answered(self, live: LiveSession, number: int, answer: FlowAnswer) -> tuple[FlowRun | None, Turn]:
-        """A worker may be lost to anything, and the turn is taken again; a flow that several workers died of has failed."""
+        """Take a turn. It is retried if the worker dies; a flow that kills several workers has failed."""
         losses: list[str] = []
         while len(losses) < _LOSSES:
             run = self._there(live)
@@ -145,7 +145,7 @@ class Replay:
         return None, _died_of(losses)
 
     def _there(self, live: LiveSession) -> FlowRun:
-        """The same as ``at``, tried again where a worker was lost. That it was lost on the path says nothing of the answer."""
+        """``at``, retried if a worker dies: this says nothing about the answer."""
         losses: list[str] = []
         while len(losses) < _LOSSES:
             with _counted(losses):
@@ -153,7 +153,7 @@ class Replay:
         return self.at(live)
 
     def at(self, live: LiveSession) -> FlowRun:
-        """The run of a live session, waiting for what its row says."""
+        """The run of a live session, waiting for the requests in its row."""
         kept_run = self._kept_runs.take(RunKey(self._place, live.agent, live.session), live.row)
         if kept_run is not None:
             return kept_run
@@ -164,7 +164,7 @@ class Replay:
         return (path and self._quick(live, path)) or _waiting(self._whole(live), live.row)
 
     def _quick(self, live: LiveSession, path: ReplayPath) -> FlowRun | None:
-        """By the snapshot; None where there is none that can be used."""
+        """Restore from the snapshot; None if it is missing or unusable."""
         made = path.snapshot
         if made is None or not self._is_usable(made, live, path):
             return None
@@ -172,10 +172,10 @@ class Replay:
             run = self._engine.load(self.program(path.origin), base64.b64decode(made.data), made.pending)
             return _waiting(_on(run, path.tail, made.done), live.row)
         except (EngineError, Nondeterminism, _TooSlow, ValueError):
-            return None  # only the record can say that a run departs from it
+            return None  # only a replay of the journal can prove divergence
 
     def can_use(self, live: LiveSession, path: ReplayPath) -> bool:
-        """Whether a live session's snapshot leads to where the session is."""
+        """Whether a live session's snapshot restores its current state."""
         run = self._quick(live, path)
         release(run)
         return run is not None
@@ -190,7 +190,7 @@ class Replay:
         return self.run(journal)
 
     def run(self, journal: Journal) -> FlowRun:
-        """A run rebuilt from its events. A limit that strikes on the path says the machine is slow, not that the flow failed."""
+        """Rebuild a run from its events. Hitting a limit here means that the machine is slow, not that the flow failed."""
         try:
             return self._run(journal, patient=False)
         except _TooSlow:
@@ -207,7 +207,7 @@ class Replay:
         return _on(run, journal.resumes, 0)
 
     def snapshot(self, run: FlowRun, flow: str, count: int) -> list[Any] | None:
-        """The dump of a run as it is kept; None where the engine cannot make one, since it is only a cache."""
+        """A snapshot to store; None if the engine cannot take one."""
         try:
             data = base64.b64encode(run.dump()).decode("ascii")
         except EngineError:
@@ -229,7 +229,7 @@ def read_replay_path(view: Transaction, live: LiveSession) -> ReplayPath:
 
 @contextmanager
 def _counted(losses: list[str]) -> Iterator[None]:
-    """Ends quietly where the engine's worker was lost, or belongs to another process; what was said is noted."""
+    """Suppress the loss of an engine worker, and record its message."""
     try:
         yield
     except EngineError as err:
@@ -243,7 +243,7 @@ def _died_of(losses: Sequence[str]) -> Turn:
 
 
 class _TooSlow(Exception):
-    """A limit struck in a turn that was once within it."""
+    """A turn hit a limit that it once kept."""
 
 
 def _digest(data: str) -> str:
@@ -258,7 +258,7 @@ def _no_limit(run: FlowRun) -> None:
 
 
 def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:
-    """The run after some more recorded resumes, each of which must answer the very request that it answered."""
+    """Apply recorded resumes to a run; each must answer the recorded request."""
     try:
         for position, each in enumerate(resumes, before):
             open_calls = {call.number: call for call in run.turn.pending}
@@ -274,7 +274,7 @@ def _on(run: FlowRun, resumes: Sequence[Resumed], before: int) -> FlowRun:
 
 
 def _waiting(run: FlowRun, row: SessionRow) -> FlowRun:
-    """The run, which must wait for what the session's row says."""
+    """Check that a run waits for the requests in the session's row."""
     if request_hashes(row.pending) != request_hashes(run.turn.pending):
         release(run)
         raise nondeterminism(row.done, describe(Turn(pending=row.pending)), run.turn)
@@ -294,7 +294,7 @@ def nondeterminism(position: int, recorded: str, turn: Turn) -> Nondeterminism:
 
 
 def describe(turn: Turn) -> str:
-    """Where a run stands, in a few words."""
+    """Where a run stands, for messages."""
     if turn.failure is not None:
         return f"a failure: {turn.failure.message}"
     if turn.ended:
@@ -302,13 +302,11 @@ def describe(turn: Turn) -> str:
     return " and ".join(f"call {call.number} ({call.kind}, {request_hash(call)[:8]})" for call in turn.pending)
 
 
-# Runs that are kept for the next answer.
-
 SIZE = 4
 
 
 class RunKey(NamedTuple):
-    """Whose run it is. The place is a store with its engine: copies of a space have the same agents and sessions."""
+    """Identifies a run. The place is a store and its engine: copies of a space have the same agents and sessions."""
 
     place: Hashable
     agent: str
@@ -316,7 +314,7 @@ class RunKey(NamedTuple):
 
 
 class KeptRuns:
-    """Threads may share it. The run that was put there first goes first."""
+    """Runs kept for the next answer. Thread-safe; the oldest run is released first."""
 
     def __init__(self, size: int = SIZE) -> None:
         self._size = size
@@ -325,12 +323,12 @@ class KeptRuns:
         self._mutex = threading.Lock()
 
     def join(self, place: Hashable) -> None:
-        """One more handle on a place."""
+        """Register a handle on a place."""
         with self._mutex:
             self._handles[place] += 1
 
     def leave(self, place: Hashable) -> None:
-        """One handle fewer; with the last one go the runs."""
+        """Unregister a handle; the last one releases the place's runs."""
         with self._mutex:
             self._handles[place] -= 1
             gone = []
@@ -341,11 +339,11 @@ class KeptRuns:
             release(run)
 
     def take(self, key: RunKey, row: SessionRow) -> FlowRun | None:
-        """The run of a session that stands where it stood then; one that stands elsewhere is let go."""
+        """Take the run of a session if it still matches the row; otherwise release it."""
         with self._mutex:
             there, run = self._runs.pop(key, (None, None))
         if run is not None and there != _stamp(row):
-            release(run)  # someone else went on with the session
+            release(run)  # the session went on elsewhere
             return None
         return run
 
@@ -353,7 +351,7 @@ class KeptRuns:
         with self._mutex:
             gone = []
             if key.place not in self._handles:
-                gone.append(run)  # closed meanwhile
+                gone.append(run)  # closed in between
             else:
                 if key in self._runs:
                     gone.append(self._runs.pop(key)[1])
@@ -365,7 +363,7 @@ class KeptRuns:
 
 
 def _stamp(row: SessionRow) -> Hashable:
-    """What tells where a session stands. The times are in it: a store may be lost and come back with other answers."""
+    """Identifies a session's state. It includes times, because a lost store may come back with other answers."""
     return row.started_at, row.end, tuple(row.since.items())
 
 

@@ -1,8 +1,7 @@
-"""Which of an agent's sessions each of its commits and trace entries is of.
+"""Assignment of an agent's commits and trace entries to its sessions.
 
-Invariant: every commit and every entry is of exactly one run: of a session, or of the agent itself (the run ``""``), where no
-session was live. What is read here decides nothing: times that cannot be read, or sessions that only a trace still knows, are
-made the best of.
+Invariant: every commit and entry belongs to exactly one run: a session, or the agent itself (the run ``""``) if no session was live.
+This is for display only: unreadable times, and sessions known only from a trace, are handled as well as possible.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
 
 ITSELF = ""
-"""The run of an agent outside all its sessions: its spawn, and what was done and traced by hand or by a tool."""
+"""The run of an agent outside its sessions: its spawn, and what was done by hand or by a tool."""
 
 SESSION, FLOW = "session", "flow"
 LAST = 2**63 - 1
@@ -36,7 +35,7 @@ _ID_MAX = 64
 
 
 class SessionRun(NamedTuple):
-    """A session as far as it is told of; what only the store knows is None where a trace is all that is left."""
+    """A session; fields that only the store knows are None if just the trace is left."""
 
     id: str
     status: str
@@ -44,13 +43,13 @@ class SessionRun(NamedTuple):
     end: str | None = None
     flow: str | None = None
     flow_cid: str | None = None
-    forked: str | None = None  # the agent and the session that it was forked from
+    forked: str | None = None  # agent and session it was forked from
     reason: str = ""  # why it failed
     given: tuple[Resumed, ...] = ()
 
 
 class TracedEntry(NamedTuple):
-    """An entry of a trace, and the commit that it is bound to; None while it is pending."""
+    """A trace entry and the commit it is bound to; None while it is pending."""
 
     entry: Mapping[str, Any]
     commit: str | None = None
@@ -62,14 +61,14 @@ class AgentRecord(NamedTuple):
     agent: str
     parent: str | None = None
     commits: tuple[AgentCommit, ...] = ()  # its own, oldest first
-    traced: tuple[TracedEntry, ...] = ()  # in the order they came
+    traced: tuple[TracedEntry, ...] = ()  # in order of arrival
     sessions: tuple[SessionRun, ...] = ()
     title: str = ""
     meta: Mapping[str, Any] = {}  # of its briefing
 
 
 class PlacedEntry(NamedTuple):
-    """An entry with its run and its time; ``identity`` is the same in every export."""
+    """An entry with its run and time; ``identity`` is the same in every export."""
 
     run: str
     at: int
@@ -82,7 +81,7 @@ class PlacedEntry(NamedTuple):
 
 
 class SessionWindow(NamedTuple):
-    """When a session was live."""
+    """The time span of a session."""
 
     ran: SessionRun
     start: int
@@ -93,19 +92,19 @@ class SessionWindow(NamedTuple):
 
 
 class AgentRuns(NamedTuple):
-    """An agent's story, each thing in its place."""
+    """An agent's record, assigned to runs."""
 
     story: AgentRecord
     entries: list[PlacedEntry]
     windows: dict[str, SessionWindow]
-    commits: list[tuple[str, int, AgentCommit]]  # the run and the time of each
+    commits: list[tuple[str, int, AgentCommit]]  # run and time of each
 
     def at(self, moment: int) -> str:
-        """The session that was live then: the last one to start, where two share a second."""
+        """The session that was live at a time; the last to start, if two share a second."""
         return next((name for name in reversed(self.windows) if self.windows[name].has(moment)), ITSELF)
 
     def born(self) -> int | None:
-        """When the agent was spawned; None where this clone does not know."""
+        """When the agent was spawned; None if unknown in this clone."""
         return next((at for _, at, commit in self.commits if commit.kind == SPAWN), None)
 
 
@@ -117,7 +116,7 @@ def runs_of(story: AgentRecord) -> AgentRuns:
 
 
 def nanoseconds(text: object) -> int | None:
-    """A time of day as spans have it; None where it is none."""
+    """A timestamp in nanoseconds; None if it is invalid."""
     try:
         found = datetime.fromisoformat(text) if isinstance(text, str) else None
         if found is None:
@@ -129,7 +128,7 @@ def nanoseconds(text: object) -> int | None:
 
 
 def seconds(at: int) -> int:
-    """The time of a commit as spans have it; a commit may claim any."""
+    """A commit time in nanoseconds, limited to a valid range."""
     return _bounded(at * _SECOND)
 
 
@@ -165,7 +164,7 @@ def _placed(story: AgentRecord) -> list[PlacedEntry]:
 
 
 def _identity(entry: Mapping[str, Any]) -> str:
-    """An entry's own key; else what it says, so that an entry that is put in before it does not change it."""
+    """An entry's key, else its hash: inserting another entry before it must not change it."""
     key = entry.get("key")
     if isinstance(key, str) and key:
         return f"key:{key}"
@@ -174,7 +173,7 @@ def _identity(entry: Mapping[str, Any]) -> str:
 
 
 def _by_order(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The run of each entry: what a session says of itself opens and closes it. What a flow printed stands before that."""
+    """The run of each entry. Session entries open and close a run; what the flow printed comes before its session entry."""
     found: list[str] = []
     now, printed = ITSELF, 0
     for entry in entries:
@@ -190,7 +189,7 @@ def _by_order(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def session_of(entry: Mapping[str, Any]) -> str | None:
-    """The session that an entry tells of. Questions that are only asked are no sessions of the agent."""
+    """The session that an entry is about. Questions from ``ask`` are not sessions."""
     data = entry.get("data")
     session = data.get("session") if entry.get("kind") == SESSION and isinstance(data, dict) else None
     known = isinstance(session, str) and 0 < len(session) <= _ID_MAX and not session.startswith(ASK)
@@ -198,7 +197,7 @@ def session_of(entry: Mapping[str, Any]) -> str | None:
 
 
 def _windows(sessions: Iterable[SessionRun], entries: Sequence[PlacedEntry]) -> dict[str, SessionWindow]:
-    """Every session that the store or a trace knows, in the order that they began."""
+    """Every session that the store or a trace knows, in order of start."""
     told: dict[str, list[PlacedEntry]] = {}
     for each in entries:
         if each.run != ITSELF:
@@ -210,7 +209,7 @@ def _windows(sessions: Iterable[SessionRun], entries: Sequence[PlacedEntry]) -> 
 
 
 def _told(run: str, placed: Sequence[PlacedEntry]) -> SessionRun:
-    """A session of which only its trace is left."""
+    """A session of which only the trace is left."""
     said = [each.data for each in placed if each.kind == SESSION]
     status = str(said[-1].get("status", "")) if said else ""
     return SessionRun(run, status, "", None if status in (SUSPENDED, RUNNING) else "")
@@ -221,12 +220,12 @@ def _window(ran: SessionRun, placed: Sequence[PlacedEntry]) -> SessionWindow:
     start, end = nanoseconds(ran.start), nanoseconds(ran.end)
     first = min(times, default=0) if start is None else start
     if ran.end is None:
-        return SessionWindow(ran, first, LAST)  # it is live
+        return SessionWindow(ran, first, LAST)  # still live
     return SessionWindow(ran, first, max(first, max(times, default=0) if end is None else end))
 
 
 def _run_of(commit: AgentCommit, windows: dict[str, SessionWindow]) -> str:
-    """A decision says which session it answered; any other commit carries the flow of the session that was live."""
+    """The run of a commit: a decision names its session; other commits carry the flow of the live session."""
     if commit.kind == SPAWN:
         return ITSELF
     asked = (commit.request or "").rpartition(".")[0]

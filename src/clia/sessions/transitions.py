@@ -1,7 +1,7 @@
-"""What one step of a session writes: events, its row, its trace, and the news of it; all of it or nothing.
+"""What one step of a session writes: events, row, trace and feed entry, atomically.
 
-Invariant: a step is one transaction of the store, and leaves one entry in the feed. Where it ends the session, the end is
-also an event in git, which is the point of no return then, and the transaction follows it as in every verb of several steps.
+Invariant: a step is one transaction of the store and adds one entry to the feed. If it ends the session, the end is also an event in
+git: that is the point of no return, and the transaction follows it.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _ERROR_MAX = 200
 
 
 class StepSummary(NamedTuple):
-    """What a step is about: for its trace, and for those who watch."""
+    """A step described for its trace and for the feed."""
 
     text: str
     data: Mapping[str, Any]
     resumed: Resumed | None = None  # the answer that led to it
-    waited: Collection[int] = ()  # the calls that were pending before
+    waited: Collection[int] = ()  # the calls pending before
 
 
 class SessionEnding(NamedTuple):
-    """How a session ended, for git: statistics see what never committed."""
+    """The end of a session, for git: statistics count sessions that never committed."""
 
     body: Mapping[str, Any]
     subject: str
 
 
 class Transition(NamedTuple):
-    """One transition, ready to be written: changes of the store as an intent carries them, and the end if it is one."""
+    """One transition, ready to write: the changes to the store as an intent, and the end if it is one."""
 
     intent: Intent
-    row: Mapping[str, Any]  # as it is afterwards
+    row: Mapping[str, Any]  # the row afterwards
     ending: SessionEnding | None = None
 
 
@@ -72,7 +72,7 @@ class Transitions:
     def opened(
         self, agent: str, session: str, origin: Origin, turn: Turn, extra: Mapping[str, Any], puts: Sequence[tuple[str, Any]]
     ) -> Transition:
-        """A session that has just started."""
+        """The transition of a session that has just started."""
         events = records.opening(origin, (), extra)
         text = f"session {session} started: flow {origin.name} ({origin.flow[:12]})"
         row = self.row(first_row(origin, 0, len(events), extra), turn)
@@ -81,7 +81,7 @@ class Transitions:
     def moved(
         self, live: LiveSession, resumed: Resumed, turn: Turn, snapshot: Any, said: tuple[str, Mapping[str, Any]]
     ) -> Transition:
-        """A session after an answer; with a new snapshot, where there is one."""
+        """The transition after an answer, with a new snapshot if there is one."""
         row = live.row
         after = self.row(
             row._replace(done=row.done + 1, end=row.end + 1, kept=row.done + 1 if snapshot is not None else row.kept), turn
@@ -91,13 +91,13 @@ class Transitions:
         return self._step(live.agent, live.session, [resumed_event(resumed)], after, turn, news, puts=puts)
 
     def stopped(self, live: LiveSession, status: str, reason: Mapping[str, Any], text: str) -> Transition:
-        """A session that ends without another answer: cancelled, or diverged."""
+        """The transition of a session that ends without an answer: cancelled or diverged."""
         row = live.row.to_json() | {"status": status, "failure": dict(reason)}
         return self._over(live.agent, live.session, [], row, StepSummary(text, {}))
 
     def row(self, row: SessionRow, turn: Turn) -> dict[str, Any]:
-        """A row that waits for what a turn waits for; since now, unless it did so before."""
-        now = timestamp(self._core.clock(), "milliseconds")  # a timer counts from here
+        """The row with a turn's pending calls. A call that was pending before keeps its time."""
+        now = timestamp(self._core.clock(), "milliseconds")  # timers start now
         since = {call.number: row.since.get(call.number, now) for call in turn.pending}
         return row._replace(pending=turn.pending, since=since).to_json()
 
@@ -133,7 +133,7 @@ class Transitions:
         puts: Sequence[tuple[str, Any]] = (),
     ) -> Transition:
         status, at = row["status"], self.now()
-        failure = self._core.clean.value(row.get("failure"))  # a flow puts its message together itself, and it goes into git
+        failure = self._core.clean.value(row.get("failure"))  # the flow composed the message, and it goes into git
         row = row | {"failure": failure} if failure else row
         over = {"event": OVER, "status": status, "at": at}
         over |= {key: row[key] for key in ("result", "failure") if key in row}
@@ -157,7 +157,7 @@ class Transitions:
         return Append(trace_stream(agent), (*entries, self._traces.made("session", said.text, data)))
 
     def write(self, step: Transition, expected: int) -> None:
-        """Writes a step that moves no branch. ``expected``: how far the session's stream went when it was read."""
+        """Write a transition that moves no branch. ``expected``: the end of the session's stream when it was read."""
         core = self._core
         agent = step.intent.agent
         if step.ending is None:
@@ -176,7 +176,7 @@ class Transitions:
             return
 
     def end_move(self, agent: str, ending: SessionEnding) -> RefMove:
-        """The end, appended to the agent's events."""
+        """Append the end to the agent's events."""
         core = self._core
         ref = names.events(agent)
         tip = core.refs.get(ref)
@@ -184,7 +184,7 @@ class Transitions:
 
 
 def feed_append(agent: str, session: str, row: Mapping[str, Any], at: str, said: StepSummary | None = None) -> Append:
-    """What those who watch hear of a step: which requests wait and which was answered, never what was said in them."""
+    """The feed entry for a step: pending and answered requests, never their contents."""
     resumed, waited = (None, ()) if said is None else (said.resumed, said.waited)
     waits = [{"id": f"{session}.{call}", "kind": kind} for call, kind, *_ in row["pending"]]
     asked = [f"{session}.{call}" for call, *_ in row["pending"] if call not in waited]
@@ -198,7 +198,7 @@ def feed_append(agent: str, session: str, row: Mapping[str, Any], at: str, said:
 
 
 def first_row(origin: Origin, done: int, end: int, extra: Mapping[str, Any]) -> SessionRow:
-    """The row of a session that goes on from here; what it waits for is to be said."""
+    """The first row of a session, without pending calls."""
     return SessionRow(
         origin.flow, origin.name, SUSPENDED, origin.started_at, done, end, (), {}, extra.get("forked"), extra.get("on")
     )

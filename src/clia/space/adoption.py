@@ -1,7 +1,8 @@
-"""Taking over what another clone has: by what each kind of ref means.
+"""Adoption of refs from other clones, and publishing to them.
 
-Invariant: nothing that is only here is lost. A ref is taken over where it is new or goes on from ours; chains whose order means
-nothing are united; a head that went another way is left, and so is what was purged here. The caller holds the ref's lock.
+Invariant: nothing that exists only here is lost or overwritten. Fetched refs land below refs of the remote. A ref is adopted by
+compare-and-swap if it is new or a fast-forward; chains without order are united; a diverged head, and history purged here, is
+left. The caller holds the ref's lock. Nothing is published unless asked.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ _LOCKS = {
     names.KEYS: KEYS_LOCK,
     names.CAPABILITIES: CAPABILITIES_LOCK,
 }
-"""What is no agent's own has a lock of its own."""
+"""Locks of the refs that belong to no agent."""
 
 
 def lock_of(ref: str) -> str:
-    """The lock under which a shared ref is moved: its agent's, or its own."""
+    """The lock for a shared ref: its agent's, or its own."""
     if ref.startswith(names.BEHAVIOURS):
         return names.behaviour_lock(ref.removeprefix(names.BEHAVIOURS))
     return _LOCKS.get(ref) or ref.rpartition("/")[2]
 
 
 def owner_of(lock: str) -> str:
-    """Whose refs a lock is about: an agent by its name, anything else by its one ref."""
+    """The owner of a lock's refs: an agent's name, or the one ref that the lock protects."""
     chain = lock.removeprefix(names.behaviour_lock(""))
     if chain != lock:
         return names.behaviour(chain)
@@ -51,7 +52,7 @@ def owner_of(lock: str) -> str:
 
 
 def title_of(owner: str) -> str:
-    """An agent, or a ref that is no agent's, as people are told of it; no agent can be called like a chain."""
+    """The owner as shown to people. Refs are in parentheses, so they cannot be taken for agents."""
     return owner if names.is_name(owner) else f"({owner.removeprefix('refs/clia/')})"
 
 
@@ -60,14 +61,14 @@ class Adoption:
         self._core = core
 
     def is_sound(self, ref: str, cid: str) -> bool:
-        """Whether a commit may stand at a ref: capabilities and nothing else. What a remote makes up grants nothing."""
+        """Whether a commit is valid at this ref: the capabilities ref may hold capabilities only."""
         if ref != names.CAPABILITIES:
             return True
         paths = self._core.objects.entries(self._core.objects.commit(cid).tree)
         return all(path.endswith(".json") and names.is_id(path.removesuffix(".json")) for path in paths)
 
     def settle(self, ref: str, ours: str | None, theirs: str) -> str | None:
-        """Takes another clone's value into ours; what that came to, None where ours holds it already."""
+        """Adopt another clone's value of a ref. Returns the outcome, or None if ours already contains it."""
         core = self._core
         if ref.startswith(names.TRACES) and self.was_purged(ref, theirs):
             return REFUSED
@@ -75,7 +76,7 @@ class Adoption:
             return self._settle_head(ref.removeprefix(names.HEADS), theirs)
         if ours is None or core.graph.descends(theirs, ours):
             if ref.startswith(names.HEADS) and core.refs.followed_by(ref) is not None:
-                return DIVERGED  # someone has it checked out
+                return DIVERGED  # it is checked out
             core.refs.move(ref, ours, theirs, "clia: adopt")
             return NEW if ours is None else AHEAD
         if core.graph.descends(ours, theirs):
@@ -97,18 +98,18 @@ class Adoption:
         return DIVERGED
 
     def _settle_head(self, name: str, theirs: str) -> str | None:
-        """An agent that is not at work here; it may be archived."""
+        """Adopt the head of an agent that is not at work here; it may be archived."""
         core = self._core
         put_away = core.refs.get(names.archived(name))
         if put_away is not None:
             return None if core.graph.descends(put_away, theirs) else DIVERGED
         if core.clone is None:
-            core.mark_foreign(name)  # before it can be seen, and worked on; where the store is shared, so are agents
+            core.mark_foreign(name)  # before anyone can see it and work on it; a shared store has no foreign agents
         core.refs.move(names.head(name), None, theirs, "clia: adopt")
         return NEW
 
     def carry_notes(self, ref: str, notes: Mapping[str, str]) -> None:
-        """Binds those notes of another history that ours lacks."""
+        """Bind the notes of another history that ours lacks."""
         core = self._core
         here = core.notes.all(ref)
         for commit, blob in sorted(notes.items()):
@@ -116,7 +117,7 @@ class Adoption:
                 core.notes.bind(ref, commit, blob, core.person_stamp(), f"carry over: note of {commit}\n")
 
     def was_purged(self, ref: str, theirs: str) -> bool:
-        """Whether a history holds what was purged from it here."""
+        """Whether a history contains what was purged from it here."""
         core = self._core
         tip = core.refs.get(names.events(ref.removeprefix(names.TRACES)))
         for event in read_events(core, tip) if tip else ():
@@ -128,7 +129,7 @@ class Adoption:
         return False
 
     def _holds(self, tip: str, cid: str) -> bool:
-        """Whether a history has a commit that may be gone from here, also where somebody remembers that it was there."""
+        """Whether a history contains a commit that may be missing here."""
         core = self._core
         try:
             return core.objects.kind(cid) == "commit" and core.graph.descends(tip, cid)
@@ -136,7 +137,7 @@ class Adoption:
             return False
 
     def _unite_files(self, ref: str, ours: str, theirs: str) -> None:
-        """Objects are named by their content, so two trees of them never disagree."""
+        """Unite two trees of objects. They are content-addressed, so they never conflict."""
         core = self._core
         tree = core.objects.commit(ours).tree
         here = core.objects.entries(tree)
@@ -148,7 +149,7 @@ class Adoption:
         core.refs.move(ref, ours, both, "clia: unite objects")
 
     def _unite_grants(self, ours: str, theirs: str) -> None:
-        """What was granted in either clone, and revoked in neither."""
+        """Unite two sets of grants, without those that either clone revoked."""
         core = self._core
         here, there = (core.objects.entries(core.objects.commit(each).tree) for each in (ours, theirs))
         events = (event_of(each) or {} for each in core.graph.walk([ours, theirs]))
@@ -161,11 +162,8 @@ class Adoption:
         core.refs.move(names.CAPABILITIES, ours, both, "clia: unite capabilities")
 
 
-# Bringing a space to and from other clones.
-
-
 class Adopted(NamedTuple):
-    """What became of a ref of another clone; ``diverged`` ones, and those that hold what was ``purged`` here, were left."""
+    """The outcome for a ref of another clone. Refs that ``diverged`` or were ``purged`` here are left alone."""
 
     ref: str
     what: str
@@ -173,7 +171,7 @@ class Adopted(NamedTuple):
 
 
 def fetch_rules(remote: str) -> list[str]:
-    """What git is told to fetch: everything of a space, into refs that belong to the remote."""
+    """The refspecs that fetch a space's refs into refs of the remote."""
     return [f"+{source}*:{names.TRACKING}{remote}/{kind}*" for kind, source in names.KINDS]
 
 
@@ -185,7 +183,7 @@ class RemoteExchange:
         self._taking = Adoption(core)
 
     def adopt(self, remote: str, continues: Callable[[str], bool]) -> list[Adopted]:
-        """Takes over what was fetched from a remote. ``continues``: whether a chain of keys goes on from ours."""
+        """Adopt what was fetched from a remote. ``continues`` tells whether a chain of keys extends ours."""
         found = []
         top = f"{names.TRACKING}{remote}/"
         for kind, target in names.KINDS:
@@ -193,7 +191,7 @@ class RemoteExchange:
                 ref = target + tracked.removeprefix(top + kind)
                 if not names.is_shared(ref) or self._holds(ref, cid) or not self._taking.is_sound(ref, cid):
                     continue
-                # Nobody but the keys themselves decides who the space is: of two chains that differ, ours stays.
+                # Only a chain that extends our keys may replace them.
                 done = self._take(ref, cid) if ref != names.KEYS or continues(cid) else DIVERGED
                 if done is not None:
                     found.append(Adopted(ref, done, cid))
@@ -209,12 +207,12 @@ class RemoteExchange:
             try:
                 return self._taking.settle(ref, core.refs.get(ref), theirs)
             except StaleRef:
-                return DIVERGED  # moved by plain git just now; the next time will tell
+                return DIVERGED  # plain git moved it just now; the next adoption retries
 
     def publish(self, agents: Sequence[str], remote: str, *, traces: bool = True, federation: bool = False) -> list[Pushed]:
-        """Sends agents to a remote: branch, record, events, types, flows and, where wanted, traces and checkpoints of sessions.
+        """Push agents to a remote: branch, record, events, types, flows and, if wanted, traces and session checkpoints.
 
-        ``federation``: also the space's public keys and what is granted to peers. All or nothing; no force.
+        ``federation`` adds the space's public keys and its grants to peers. All or nothing; never forced.
         """
         core = self._core
         if remote not in self._workbench.remotes():
@@ -229,7 +227,7 @@ class RemoteExchange:
         return self._workbench.push(remote, [ref for ref in wanted if core.refs.get(ref) is not None])
 
     def set_up(self, remote: str) -> list[str]:
-        """Tells git to fetch the space's refs along with everything else; the rules that were missing."""
+        """Configure git to fetch the space's refs as well; returns the refspecs that were missing."""
         return self._workbench.add_fetch_rules(remote, fetch_rules(remote))
 
     def fetch(self, remote: str) -> None:

@@ -1,6 +1,6 @@
-"""Agents: a branch each, spawned from a briefing.
+"""Agents: one branch each, spawned from a briefing.
 
-Invariant: an agent has a record and a branch, or neither. A name is used once, also after the agent was archived.
+Invariant: an agent has both a record and a branch, or neither. A name is never reused, even after archiving.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Agents:
         self._envelope = envelope
 
     def names(self, *, archived: bool = False, after: str = "", limit: int | None = None) -> list[str]:
-        """Sorted; ``after`` a name, and at most ``limit``: one page of many."""
+        """Sorted names; ``after`` and ``limit`` select a page."""
         prefix = names.ARCHIVE if archived else names.HEADS
         last = prefix + check_text(after, "after") if after else ""
         left = None if limit is None else check_count(limit, "limit")
@@ -43,7 +43,7 @@ class Agents:
             found += [name for name in (ref.removeprefix(prefix) for ref, _ in refs) if names.is_name(name)]
             if limit is None or not refs or len(found) >= limit:
                 return found
-            last, left = refs[-1][0], limit - len(found)  # some were no names of agents
+            last, left = refs[-1][0], limit - len(found)  # some refs were not valid agent names
 
     def spawn(
         self,
@@ -56,9 +56,9 @@ class Agents:
         trailers: Sequence[tuple[str, str]] = (),
         along: Along | None = None,
     ) -> Spawned:
-        """A new agent over a commit's tree, or over the empty tree.
+        """Spawn an agent on a commit's tree, or on the empty tree.
 
-        ``along``: what is to be there at once with the agent; given its genesis, an intent whose notes and store changes count.
+        ``along`` maps the genesis to an intent whose notes and store changes are written together with the agent.
         """
         core = self._core
         names.check_name(name)
@@ -116,7 +116,7 @@ class Agents:
         return core.write_commit(name, tree, [], f"record of {name}", said, "record"), files
 
     def record(self, name: str) -> dict[str, Any]:
-        """The objects of an agent's record by file name: its briefing and, where lineage knew it, its profile."""
+        """The objects of an agent's record by file name: its briefing and, if known, its profile."""
         core = self._core
         named = names.remote_agent(check_text(name, "agent"))
         tip = core.refs.get(names.remote(named[0], f"records/{named[1]}") if named else names.record(names.check_name(name)))
@@ -130,7 +130,7 @@ class Agents:
         return found
 
     def any_head(self, name: str) -> str:
-        """The head of an agent at work or archived."""
+        """The head of an agent, at work or archived."""
         core = self._core
         found = core.head(name)
         return found or core.refs.get(names.archived(name)) or core.require_head(name)
@@ -156,12 +156,12 @@ class Agents:
         return found
 
     def archive(self, name: str) -> None:
-        """Takes an agent out of the branch list. Its head stays, under another ref."""
+        """Move an agent out of the branch list; its head stays under another ref."""
         names.check_name(name)
         self._move(name, names.head(name), names.archived(name), "archive")
 
     def restore(self, name: str) -> None:
-        """Brings an agent back that was archived, here or on another machine."""
+        """Bring back an archived agent, also from another machine."""
         names.check_name(name)
         self._move(name, names.archived(name), names.head(name), "restore")
 
@@ -173,7 +173,7 @@ class Agents:
                 self._check_not_followed(name)
                 self._check_at_rest(name)
             head = core.refs.get(source)
-            if head is None:  # to restore, that is: who archives has one
+            if head is None:  # only when restoring
                 at_work = [f"it is at work: clia show {name}"] if core.refs.get(target) else []
                 raise NoSuchAgent(f"there is no archived agent {name!r}", hints=at_work, fields={"agent": name})
             there = core.refs.get(target)
@@ -185,7 +185,7 @@ class Agents:
                     fields={"agent": name, "ref": target, "actual": there, "head": head},
                 )
             kept = there if there is not None and core.graph.descends(there, head) else head
-            moves = [(target, there, kept), (source, head, None)]  # its head is kept: the other ref holds it
+            moves = [(target, there, kept), (source, head, None)]  # the other ref keeps its head
             if core.refs.move_together([each for each in moves if each[1] != each[2]], f"clia: {verb}"):
                 return
             if kept != there:

@@ -1,7 +1,7 @@
-"""The chains of behaviours: every version of a skill, which of them people let run, and which is current.
+"""Behaviour chains: the versions of a behaviour, which are adopted, and which is current.
 
-Invariant: a chain only grows. Each commit on it says what happened to which version, who did it, why and on what evidence; its
-tree is the state that all of them lead to, so that nothing has to be walked to know what may run. It moves by compare and swap.
+Invariant: a chain only grows. Each commit records what happened to which version, by whom, why and on what evidence; its tree is
+the resulting state, so reading the state walks nothing. A chain moves by compare-and-swap.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KNOWN_MAX = 1000
 
 
 class ChainState(NamedTuple):
-    """What a chain says now. ``adopted``: a person let it run here; ``retired``: it shall run no more, whoever let it before."""
+    """The state of a chain. ``adopted``: a person lets the version run here; ``retired``: it must not run any more."""
 
     tip: str | None = None
     tree: str | None = None
@@ -43,26 +43,26 @@ class ChainState(NamedTuple):
     versions: frozenset[str] = frozenset()
     adopted: frozenset[str] = frozenset()
     retired: frozenset[str] = frozenset()
-    marked: frozenset[str] = frozenset()  # of the adopted, those that the tree says so of
+    marked: frozenset[str] = frozenset()  # the adopted versions that the tree marks as a person's
 
     def may_run(self, cid: str) -> bool:
-        """Whether a person let a version run, and nobody has taken that back. It must be one: a mark alone lets nothing run."""
+        """Whether a person adopted this version and nobody retired it. A mark without a version allows nothing."""
         return cid in self.versions and cid not in self.retired and (cid == self.current or cid in self.adopted)
 
 
 class ChainChange(NamedTuple):
-    """What is to happen to a version."""
+    """A change to make to a version."""
 
     event: str
     cid: str
     by: Stamp
     why: str = ""
-    data: bytes | None = None  # the version itself, where the chain may not have it yet
-    said: Mapping[str, Any] = {}  # evidence, and what else is worth knowing later
+    data: bytes | None = None  # the version's content, if the chain may lack it
+    said: Mapping[str, Any] = {}  # evidence and other facts to record
 
 
 class ChainEntry(NamedTuple):
-    """One commit on a chain, read."""
+    """One commit of a chain."""
 
     commit: str
     event: str
@@ -70,24 +70,24 @@ class ChainEntry(NamedTuple):
     by: str
     at: int
     why: str
-    was: str | None = None  # what was current before
-    parent: str | None = None  # the version that it came from
+    was: str | None = None  # the version that was current before
+    parent: str | None = None  # the version it was derived from
     evidence: tuple[str, ...] = ()
-    origin: str | None = None  # the peer whose version it is
-    measure: str | None = None  # what it was judged by
+    origin: str | None = None  # the peer that the version came from
+    measure: str | None = None  # the measure it was judged by
 
 
 class BehaviourChains:
     def __init__(self, core: Core, envelope: Envelope) -> None:
         self._core = core
         self._envelope = envelope
-        self._states: dict[str, ChainState] = {}  # by the tip that says so; what a commit says never changes
+        self._states: dict[str, ChainState] = {}  # keyed by tip: a commit's state never changes
 
     def names(self) -> list[str]:
         return [name for name, _ in self.tips()]
 
     def tips(self) -> list[tuple[str, str]]:
-        """Each behaviour with its chain's tip, sorted by name."""
+        """Each behaviour and its chain's tip, sorted by name."""
         found = ((ref.removeprefix(names.BEHAVIOURS), tip) for ref, tip in self._core.refs.under(names.BEHAVIOURS))
         return [each for each in found if names.is_name(each[0])]
 
@@ -95,7 +95,7 @@ class BehaviourChains:
         return self.at(self._core.refs.get(names.behaviour(name)))
 
     def at(self, tip: str | None) -> ChainState:
-        """What a chain says at a commit of it."""
+        """The state of a chain at one of its commits."""
         if tip is None:
             return ChainState()
         found = self._states.get(tip)
@@ -106,11 +106,11 @@ class BehaviourChains:
         return found
 
     def may_run(self, cid: str) -> bool:
-        """Whether a person let a version run here, under any name."""
+        """Whether a person adopted this version here, under any name."""
         return any(state.may_run(cid) for _, state in self.states())
 
     def states(self) -> Iterator[tuple[str, ChainState]]:
-        """Each behaviour with what its chain says, sorted by name. One that cannot be read lets nothing run, and hides no other."""
+        """Each behaviour and its state, sorted by name. An unreadable chain allows nothing and hides no other."""
         for name, tip in self.tips():
             try:
                 found = self.at(tip)
@@ -119,7 +119,7 @@ class BehaviourChains:
             yield name, found
 
     def history(self, tip: str) -> Iterator[ChainEntry]:
-        """What happened on a chain, newest first. What other clones did is there too, once chains are united."""
+        """The history of a chain, newest first, including what other clones did once chains are united."""
         for commit in self._core.graph.walk([tip]):
             text, trailers = parse_message(commit.message)
             cid = next((value for key, value in trailers if key == BEHAVIOUR), None)
@@ -143,7 +143,7 @@ class BehaviourChains:
             )
 
     def change(self, name: str, decide: Callable[[ChainState], ChainChange | None]) -> ChainState:
-        """Writes what ``decide`` makes of the chain as it is; nothing where it says None. The state afterwards."""
+        """Write the change that ``decide`` returns for the current state, if any; returns the new state."""
         core = self._core
         ref = names.behaviour(name)
         core.fresh(names.behaviour_lock(name))
@@ -175,7 +175,7 @@ class BehaviourChains:
         event, cid = wanted.event, wanted.cid
         write = self._core.objects.write_blob
         nothing = TreeEntry(FILE, write(b""))
-        # Said once and for all versions: from now on not every version of the chain is a person's.
+        # Recorded once: from now on not every version of the chain was added by a person.
         files: dict[str, TreeEntry | None] = {f"{ADOPTED}{each}": nothing for each in before.adopted - before.marked}
         if wanted.data is not None:
             files[f"{VERSIONS}{cid}.json"] = TreeEntry(FILE, write(wanted.data))
@@ -190,30 +190,30 @@ class BehaviourChains:
 
 
 def read_behaviour(objects: GitObjects, cid: str) -> Behaviour | None:
-    """The behaviour of an id; None where it names another object, ``NoSuchObject`` where it names none."""
+    """The behaviour with this id; None for another kind of object, ``NoSuchObject`` if there is none."""
     made = parse(objects.blob(cid)) if names.is_id(cid) else None
     found = as_typed(made) if made else None
     return found if isinstance(found, Behaviour) else None
 
 
 def read_state(objects: GitObjects, tip: str) -> ChainState:
-    """What a chain says at a commit of it."""
+    """The state of a chain at one of its commits."""
     tree = objects.commit(tip).tree
     entries = objects.entries(tree)
     versions = frozenset(path[len(VERSIONS) : -5] for path in entries if path.startswith(VERSIONS) and path.endswith(".json"))
     adopted = _listed(entries, ADOPTED)
     current = entries.get(CURRENT)
     if current is not None and not any(path.startswith((ADOPTED, RETIRED)) for path in entries):
-        adopted = versions  # written when only people could add a version; one was current then
+        adopted = versions  # written when only people could add versions
     said = None if current is None else objects.blob(current.cid).decode("ascii", "replace").strip()
     return ChainState(tip, tree, said, versions, adopted, _listed(entries, RETIRED), marked=_listed(entries, ADOPTED))
 
 
 def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:
-    """Brings what another clone did with a behaviour into its chain; False where the two are not of one kind.
+    """Unite a behaviour's chain with another clone's; False if they are of different kinds.
 
-    People of both clones let versions run, and what either has retired since they parted is retired. What only one of them made
-    current is; of two, ours is. Where the other has retired it, nothing is current: a person decides.
+    Adopted versions of both count, and so do versions that either retired since they diverged. A version that only one clone made
+    current stays current; of two, ours does. If the other clone retired it, none is current and a person decides.
     """
     objects = core.objects
     here, there = read_state(objects, ours), read_state(objects, theirs)
@@ -238,14 +238,14 @@ def unite(core: Core, ref: str, ours: str, theirs: str) -> bool:
 
 
 def _current(core: Core, here: ChainState, there: ChainState) -> str | None:
-    """What is current after two chains parted: what was made so since, ours where both did."""
+    """The current version after two chains diverged: the one set since, ours if both set one."""
     base = core.graph.merge_base(here.tip or "", there.tip or "")
     before = None if base is None else read_state(core.objects, base).current
     return there.current if here.current == before else here.current or there.current
 
 
 def _retired_since(core: Core, tip: str, other: str) -> frozenset[str]:
-    """What one chain has retired that the other does not know of."""
+    """The versions that one chain retired and the other does not know of."""
     events = (event_of(commit) or {} for commit in core.graph.walk([tip], [other]))
     return frozenset(str(body.get("cid")) for body in events if body.get("event") == RETIRE)
 

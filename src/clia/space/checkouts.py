@@ -1,7 +1,7 @@
-"""Agents' files in directories.
+"""Checkouts: an agent's files in a directory.
 
-Invariant: a checkout is detached and remembers the commit it was made from, so that another's commit in between shows as
-``StaleRef`` and never as deletions.
+Invariant: a checkout is a detached worktree that remembers its base commit, so a commit made in between is reported as ``StaleRef``
+and never shows as deletions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CheckoutPlaces:
-    """Directories are absolute paths."""
+    """All directories are absolute paths."""
 
     def __init__(self, core: Core, commits: Commits, workbench: GitWorkbench) -> None:
         self._core = core
@@ -28,9 +28,9 @@ class CheckoutPlaces:
         self._workbench = workbench
 
     def checkout(self, name: str, directory: str) -> str:
-        """A worktree with the agent's files, or the one that is there brought to the agent's head."""
+        """Create a worktree with the agent's files, or bring an existing one to the agent's head."""
         core = self._core
-        with suppress(Conflict):  # who looks at files gets what is here; who works on the agent is told
+        with suppress(Conflict):  # reading files uses what is here; working on the agent fetches first
             core.fresh(name)
         head = core.require_head(name)
         present = self._present(name, directory, head)
@@ -39,14 +39,14 @@ class CheckoutPlaces:
             if here is None or not core.graph.descends(head, here):
                 self._workbench.add_worktree(directory, name, head)
                 return head
-            self._workbench.claim_worktree(directory, name)  # its maker died before it could say whose it is
+            self._workbench.claim_worktree(directory, name)  # its creator died before it recorded the owner
             present = self._present(name, directory, head)
         if present is not None and present.base != head:
             self._workbench.move_worktree(directory, name, head)
         return head
 
     def _present(self, name: str, directory: str, head: str) -> Checkout | None:
-        """The agent's checkout in a directory; what it was about to commit when its maker died is settled."""
+        """The agent's checkout in a directory, after settling a commit that its creator did not finish."""
         found = self._workbench.checkout_of(directory)
         if found is not None and found.agent != name:
             raise _belongs_to(directory, found.agent)
@@ -61,7 +61,7 @@ class CheckoutPlaces:
         return found
 
     def checkout_at(self, directory: str) -> Checkout | None:
-        """The checkout that a directory is the top of, or lies in."""
+        """The checkout whose directory contains this one."""
         at = directory
         while True:
             found = self._workbench.checkout_of(at)
@@ -88,13 +88,13 @@ class CheckoutPlaces:
         return made
 
     def _base_of(self, directory: str, head: str) -> str:
-        """The commit that a directory's files came from, where it is no checkout of ours."""
+        """The commit that the files of a directory came from, if it is not a checkout of ours."""
         core = self._core
         here = self._workbench.head_of(directory)
         if here is not None:
             return head if core.objects.commit(here).tree == core.objects.commit(head).tree else here
         if core.read(head).kind == SPAWN:
-            return head  # nothing has been done yet that could be undone
+            return head  # nothing was done yet
         raise InvalidInput(
             f"which commit do the files of {directory} come from?",
             code="base-needed",

@@ -1,7 +1,7 @@
-"""Is everything that was recorded still there, and does it agree?
+"""``verify``: check that what was recorded is complete and consistent.
 
-Invariant: checking changes nothing but the index, which catches up with git first. Every finding names the ref or object it
-is about; what a shallow or partial clone cannot see is said, not reported as damage.
+Invariant: it changes nothing but the index, which catches up with git first. Every finding names the ref or object it is about;
+what a shallow or partial clone cannot see is reported as unseen, not as damage.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What ``verify`` found. ``unseen`` is what could not be checked in this clone."""
+    """The result of ``verify``. ``unseen`` lists what this clone could not check."""
 
     findings: tuple[Finding, ...]
     agents: Count
@@ -54,7 +54,7 @@ class Report(NamedTuple):
         return not self.findings
 
     def joined(self, findings: Iterable[Finding], unseen: Iterable[str]) -> Report:
-        """With what others found."""
+        """Add the findings of other checks."""
         found = tuple(sorted({*self.findings, *findings}, key=str))
         return self._replace(findings=found, unseen=tuple(sorted({*self.unseen, *unseen})))
 
@@ -77,7 +77,7 @@ class Checks:
         for ref, tip in self._core.refs.under(names.BEHAVIOURS):
             check.behaviour(ref, tip)
         for name in self._envelope.unfinished():
-            # Whoever is at work finishes it; so does the next one who comes.
+            # Another process may be finishing it right now.
             if check.at_rest(name) and name in self._envelope.unfinished():
                 check.found("unfinished", f"a verb of {name!r} was begun and neither finished nor undone", names.head(name))
         say("index")
@@ -94,7 +94,7 @@ class Checks:
         )
 
     def is_whole(self) -> bool:
-        """Whether nothing is missing in this clone on purpose."""
+        """Whether the clone is neither partial nor shallow."""
         return not (self._workbench.is_partial() or self._workbench.is_shallow())
 
     def _names(self) -> list[str]:
@@ -103,7 +103,7 @@ class Checks:
         return sorted(found)
 
     def _index(self, check: _Check) -> int:
-        """Every row is backed by git, and git has nothing that the index lacks."""
+        """Compare the index with git."""
         self._relations.catch_up()
         edges = self._relations.edges()
         rows = {each[:4] for each in edges}
@@ -116,7 +116,7 @@ class Checks:
 
 
 class _Check:
-    """One run: what was looked at, and what was wrong."""
+    """One run of ``verify``: what was checked, and the findings."""
 
     def __init__(self, core: Core, types: Types, *, whole: bool) -> None:
         self._core = core
@@ -135,12 +135,12 @@ class _Check:
         self.findings.append(Finding(code, message, ref, cid))
 
     def at_rest(self, name: str) -> bool:
-        """Whether nobody is at work on an agent right now."""
+        """Whether no process is working on the agent right now."""
         try:
             with self._core.locks.attempt(name) as free:
                 return free
         except FileError:
-            return True  # a repository that can only be read
+            return True  # the repository is read-only
 
     def unseen(self) -> tuple[str, ...]:
         return tuple(sorted(self._missing))
@@ -172,7 +172,7 @@ class _Check:
         self._try(names.sessions(name), self._checkpoints, name)
 
     def _try(self, ref: str, look: Callable[..., None], *words: str | None) -> None:
-        """One look; what is missing or damaged in one place does not hide another."""
+        """Run one check; a missing or damaged object ends only this check."""
         try:
             look(*words)
         except (NoSuchObject, GitError) as err:
@@ -216,7 +216,7 @@ class _Check:
             self._decision(ref, commit)
 
     def _decision(self, ref: str, commit: AgentCommit) -> None:
-        """A decision says what it answered, and changes no file."""
+        """A decision names what it answers and changes no file."""
         if commit.request is None or commit.value is None or commit.by is None:
             self.found(
                 "not-a-decision", f"the decision {commit.cid} does not say what was answered, how and by whom", ref, commit.cid
@@ -235,7 +235,7 @@ class _Check:
         self._cut_off("missing-object", message, ref, cid)
 
     def _cut_off(self, code: str, message: str, ref: str, cid: str) -> None:
-        """A finding, unless this clone is one in which something is missing on purpose."""
+        """Report a finding, or an unseen object in a shallow or partial clone."""
         if self._whole:
             self.found(code, message, ref, cid)
         else:
@@ -267,7 +267,7 @@ class _Check:
     def _note(self, name: str, commit: str, blob: str) -> None:
         made = parse(self._core.objects.blob(blob))
         if made is None or made["type"] != "console-trace":
-            return  # a note that someone wrote with git; it is theirs
+            return  # somebody else's note
         if made["commit"] != commit or made["agent"] != name:
             self.found("misbound", f"the trace of {made['commit']} is bound to {commit}", names.traces(name), blob)
 
@@ -284,7 +284,7 @@ class _Check:
                 self._checkpoint(ref, blob, said, bound)
 
     def _checkpoint(self, ref: str, blob: str, said: Mapping[str, Any], bound: Mapping[str, str]) -> None:
-        """What a checkpoint stands on is there: another one, or the flow."""
+        """The base of a checkpoint exists: another checkpoint, or the flow."""
         base, origin = said.get("base"), said.get("origin")
         if base is not None and base not in bound:
             self._gone(f"the checkpoint {blob} stands on that of {base}, which is not there", ref, blob)
@@ -303,7 +303,7 @@ class _Check:
             self.broken(err, ref)
 
     def behaviour(self, ref: str, tip: str) -> None:
-        """Every version is a behaviour under its own id, and what is said of versions is said of those that are there."""
+        """Every version is stored under its own id, and the state refers only to existing versions."""
         self._try(ref, self._versions, ref, tip)
 
     def _versions(self, ref: str, tip: str) -> None:

@@ -1,7 +1,7 @@
 """The commit verb.
 
-Invariant: a commit carries the agent, its briefing and profile, and stands on the head that the caller knew; who lost the
-race learns it and has written nothing that shows.
+Invariant: a commit carries the agent, its briefing and its profile, and its parent is the head that the caller expected. A caller
+that loses the race gets ``StaleRef``, and nothing it wrote is visible.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Commits:
         self._prompts: dict[str, str | None] = {}
 
     def worktree(self, name: str, files: Mapping[str, Content] | None, changes: Mapping[str, Content | None] | None) -> Worktree:
-        """How a tree comes from a head's: all files as a value, or what is different."""
+        """A function from the head's tree to the new tree, given all files or only the changes."""
         for given in (files, changes):
             if given is not None and not isinstance(given, Mapping):
                 raise InvalidInput("files and changes map paths to contents", code="invalid-content", fields={"field": "files"})
@@ -68,11 +68,11 @@ class Commits:
         return new
 
     def check_tree(self, old: str, new: str) -> None:
-        """What ``commit`` would refuse of a tree that git has staged."""
+        """Raise the errors that ``commit`` would raise for a tree that git staged."""
         self._snapshots.check_tree(old, new)
 
     def identity(self, name: str, kind: str, head: str) -> list[tuple[str, str]]:
-        """The trailers that carry over from the agent's last commit, and the behaviour: of its session, else of its briefing."""
+        """The trailers taken over from the agent's last commit, and the behaviour of its session or briefing."""
         last = self._core.last_own(name, head)
         said = [(AGENT, name), (TYPE, kind)]
         said += [(BRIEFING, last.briefing)] if last.briefing else []
@@ -81,17 +81,17 @@ class Commits:
         return said + ([(BEHAVIOUR, behaviour)] if behaviour else [])
 
     def advance(self, name: str, verb: str, head: str, new: str, with_trace: bool) -> None:
-        """Moves the agent's branch, with what goes along; with its pending trace bound to the new commit, where asked."""
+        """Move the agent's branch to a new commit; ``with_trace`` also binds its pending trace."""
         intent = self.intent(name, verb, head, new, with_trace=with_trace)
         if not intent.notes and not intent.follow:
             self._core.reached("objects-written")
-            self._core.refs.move(*intent.point, f"clia: {verb}")  # one ref, no note: no intent is needed
+            self._core.refs.move(*intent.point, f"clia: {verb}")  # one ref and no note: no intent needed
             self._core.reached("committed")
             return
         self._envelope.carry_out(intent)
 
     def intent(self, name: str, verb: str, head: str, new: str, *, with_trace: bool) -> Intent:
-        """How the branch moves to a commit that is written."""
+        """The intent that moves the branch to a commit."""
         move = RefMove(names.head(name), head, new)
         bound = self._traces.drained(name, new) if with_trace else None
         notes, puts = self._checkpoints.writes_for(name, new)
@@ -99,7 +99,7 @@ class Commits:
         if bound is not None:
             notes, drain = (Binding(names.traces(name), new, bound[0]), *notes), bound[1]
         for each in notes:
-            self._core.notes.get(each.ref, new)  # notes that cannot be read are found out before anything moves
+            self._core.notes.get(each.ref, new)  # fail before anything moves if the notes cannot be read
         follow = self._envelope.followers(move.ref, head, new)
         return Intent(name, verb, move, notes=notes, follow=follow, drain=drain, puts=puts)
 

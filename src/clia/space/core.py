@@ -1,4 +1,4 @@
-"""What every verb of a space stands on: git, the store, locks, the clock, and who is responsible."""
+"""The parts that every verb of a space uses: git, the store, locks, the clock and the accountable person."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ AGENT_EMAIL = "{}@agents.clia.invalid"
 
 
 class Person(NamedTuple):
-    """Who is accountable for what agents do here: the committer of their commits."""
+    """The person accountable for what agents do here: the committer of their commits."""
 
     name: str
     email: str
 
 
 class CommitText(NamedTuple):
-    """What a caller says about an action: a message, and open fields."""
+    """The message and the open fields of a commit."""
 
     message: str = ""
     meta: Mapping[str, Any] | None = None
 
 
 class Core(NamedTuple):
-    """The parts of one open space. Knows no verb; reads what every verb needs."""
+    """The parts of an open space, and the reads that every verb needs."""
 
     space_id: str
     objects: GitObjects
@@ -59,10 +59,10 @@ class Core(NamedTuple):
     person: Person
     clean: Cleaner
     reached: Callable[[str], None]
-    clone: str | None = None  # which clone this is, where others share the store
-    seek: Callable[[str], None] = lambda _: None  # looks for an agent that is not here where other machines may have it
-    fresh: Callable[[str], None] = lambda _: None  # takes over what other machines did to an agent; no lock may be held
-    catch_up: Callable[[], bool] = lambda: False  # takes over what all agents share; whether anything may be new
+    clone: str | None = None  # the id of this clone if the store is shared
+    seek: Callable[[str], None] = lambda _: None  # fetch an agent that only another machine may have
+    fresh: Callable[[str], None] = lambda _: None  # fetch an agent's changes from other machines; the caller holds no lock
+    catch_up: Callable[[], bool] = lambda: False  # fetch what all agents share; returns whether anything may be new
 
     def now(self) -> int:
         return int(self.clock().timestamp())
@@ -74,7 +74,7 @@ class Core(NamedTuple):
         return Stamp(self.person.name, self.person.email, self.now() if at is None else at)
 
     def head(self, name: str) -> str | None:
-        """An agent's head; None where there is no such agent."""
+        """The agent's head, or None."""
         names.check_name(name)
         return self.refs.get(names.head(name))
 
@@ -91,7 +91,7 @@ class Core(NamedTuple):
         raise NoSuchAgent(f"there is no agent {name!r} here", hints=hints, fields={"agent": name})
 
     def sought(self, look: Callable[[], T], missing: type[CliaError]) -> T:
-        """What a look finds among what all agents share; where it misses something, another machine may have it."""
+        """Call ``look``; if it misses something, catch up with other machines and call it again."""
         try:
             return look()
         except missing:
@@ -100,7 +100,7 @@ class Core(NamedTuple):
         return look()
 
     def source_head(self, text: str) -> str:
-        """The head of what can be merged: an agent of this space, or ``PEER/AGENT`` as it is tracked here."""
+        """The head of something that can be merged: an agent here, or ``PEER/AGENT`` as tracked here."""
         named = names.remote_agent(check_text(text, "agent"))
         if named is None:
             return self.require_head(text)
@@ -114,7 +114,7 @@ class Core(NamedTuple):
         )
 
     def require_known(self, name: str) -> None:
-        """``NoSuchAgent`` unless the agent is at work or archived."""
+        """Raise ``NoSuchAgent`` unless the agent is at work or archived."""
         if self.refs.get(names.archived(names.check_name(name))) is not None or self.head(name) is not None:
             return
         self.seek(name)
@@ -122,9 +122,9 @@ class Core(NamedTuple):
             self.require_head(name)
 
     def own_head(self, name: str) -> str:
-        """The head of an agent that may be worked on from here. An agent of another clone is read-only."""
+        """The head of an agent that may be changed here. An agent of another clone is read-only."""
         head = self.require_head(name)
-        # Where machines share the store, they share the agents: marks from before mean nothing.
+        # Machines that share a store share the agents: old marks do not count.
         if self.clone is None and self.store.get(FOREIGN + name) is not None:
             raise NotAllowed(
                 f"the agent {name!r} belongs to another clone; here it is read-only",
@@ -139,7 +139,7 @@ class Core(NamedTuple):
             transaction.values.put(FOREIGN + name, True)
 
     def claim(self, name: str) -> None:
-        """From now on the agent is worked on from here."""
+        """Allow work on the agent from this clone."""
         self.require_head(name)
         with self.store.writing() as transaction:
             transaction.values.delete(FOREIGN + name)
@@ -148,7 +148,7 @@ class Core(NamedTuple):
         return agent_commit(self.objects.commit(cid))
 
     def own_commits(self, name: str, head: str) -> Iterator[AgentCommit]:
-        """The agent's own commits from a head down to its genesis: the first parents that carry its name."""
+        """The agent's own commits from a head down to its genesis: first parents that carry its name."""
         for found in self.graph.first_parents(head):
             commit = agent_commit(found)
             if commit.agent == name and commit.kind is not None:
@@ -157,12 +157,12 @@ class Core(NamedTuple):
                     return
 
     def own_root(self, name: str, head: str) -> str:
-        """The first of the agent's own commits."""
+        """The oldest of the agent's own commits."""
         *_, first = self.own_commits(name, head)
         return first.cid
 
     def last_own(self, name: str, head: str) -> AgentCommit:
-        """The commit that says under which briefing and profile the agent works."""
+        """The commit that names the agent's current briefing and profile."""
         for commit in self.own_commits(name, head):
             return commit
         raise NoSuchObject(
@@ -182,14 +182,14 @@ class Core(NamedTuple):
         default: str,
         by: Person | None = None,
     ) -> str:
-        """A commit by an agent, a person responsible: the accountable one, unless told."""
+        """Write a commit authored by the agent and committed by a person, by default the accountable one."""
         at = self.now()
         whole = compose(text, trailers, default)
         person = self.person_stamp(at) if by is None else Stamp(by.name, by.email, at)
         return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), person, whole)
 
     def content(self, entry: TreeEntry) -> Content:
-        """What stands at a path, as a value that ``commit`` takes."""
+        """The content of a path, as ``commit`` accepts it."""
         if entry.mode == SUBMODULE:
             return Submodule(entry.cid)
         data = self.objects.blob(entry.cid)
@@ -202,7 +202,7 @@ class Core(NamedTuple):
 
 
 class Cleaner:
-    """Takes secrets out of everything that is about to be recorded. ``redact`` off: the operator said so."""
+    """Redacts everything that is about to be recorded, unless the operator switched redaction off."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class Cleaner:
         return self._redact_value(value)[0]
 
     def words(self, words: CommitText) -> tuple[str, list[tuple[str, str]]]:
-        """The message, and the trailer for open fields where there are any."""
+        """The message, and a trailer for the open fields if there are any."""
         return self.text(words.message, "message"), self._meta(words.meta)
 
     def _meta(self, meta: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -235,7 +235,7 @@ class Cleaner:
 
 
 def check_depth(value: Any) -> None:
-    """``InvalidInput`` where a value is nested too deeply for anyone to read it back."""
+    """Raise ``InvalidInput`` if a value is nested too deeply."""
     level, depth = [value], 0
     while level:
         depth += 1

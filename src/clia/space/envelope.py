@@ -1,8 +1,8 @@
-"""The one shape of every verb that has several steps.
+"""The envelope: locks, intents and recovery for verbs with several steps.
 
-Invariant: whatever instant the process dies at, the next one at work on the agent either finishes the verb or undoes it,
-once. The point of no return is the move of one ref; what must follow it is written down before, in the store, and what
-went before it is taken back where it never came.
+Invariant: whenever a process dies, the next one that works on the agent either finishes the verb or undoes it, exactly once. The
+move of one ref is the point of no return. What must follow is recorded in the store before it; what came before is undone if
+the ref never moved.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 SPACE_LOCK, GATE = "@space", "@gate"
 INTENT = "intent/"
 LOST = "lost/"
-"""What a machine began that another found not done, and took back, by machine and agent. It may be on its way to the hub all
-the same."""
+"""Intents of other machines that were undone, by machine and agent. They may still reach the hub."""
 STEPS = ("locked", "recovered", "objects-written", "intent-recorded", "secondary-refs", "committed", "notes-bound", "finished")
-"""The named crash points. Within ``secondary-refs`` and ``committed`` lies ``ref-locked``, inside a ref's own lock."""
+"""The named crash points. ``ref-locked`` lies within ``secondary-refs`` and ``committed``, inside a ref's own lock."""
 
 
 class RefMove(NamedTuple):
@@ -37,7 +36,7 @@ class RefMove(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """A note to be bound; its text is kept until it is, since nothing else keeps the blob."""
+    """A note to bind. The text is kept until then, because nothing else refers to its blob."""
 
     ref: str
     commit: str
@@ -47,11 +46,11 @@ class Binding(NamedTuple):
 class Append(NamedTuple):
     stream: str
     bodies: tuple[Any, ...]
-    until: int | None = None  # where the stream ends with them: else somebody else has gone on, and they are not for it
+    until: int | None = None  # the stream's expected end: if another process appended, this is skipped
 
 
 class Intent(NamedTuple):
-    """What a verb is about to do, beyond the point of no return and before it."""
+    """Everything a verb does before and after its point of no return."""
 
     agent: str
     verb: str
@@ -59,25 +58,23 @@ class Intent(NamedTuple):
     before: tuple[RefMove, ...] = ()
     notes: tuple[Binding, ...] = ()
     after: tuple[RefMove, ...] = ()
-    follow: tuple[tuple[str, str, str], ...] = ()  # worktrees of people that go along: directory, old and new commit
-    drain: tuple[str, int] | None = None  # a stream, and how far it went into a note
+    follow: tuple[tuple[str, str, str], ...] = ()  # people's worktrees to update: directory, old and new commit
+    drain: tuple[str, int] | None = None  # a stream, and the position up to which it is bound in a note
     appends: tuple[Append, ...] = ()
     puts: tuple[tuple[str, Any], ...] = ()
     deletes: tuple[str, ...] = ()
 
 
 class Envelope:
-    """Locks, intents and recovery."""
-
     def __init__(self, core: Core, workbench: GitWorkbench, meet: Callable[[str], bool] | None = None) -> None:
-        """``meet``: brings an agent and the hub together; whether it is certain now what was done to it."""
+        """``meet`` synchronises an agent with the hub and returns whether its state is certain."""
         self._core = core
         self._workbench = workbench
         self._meet = meet
 
     @contextmanager
     def at_work(self, name: str) -> Iterator[None]:
-        """The agent is ours, and whole: it is as the hub has it, and what a dead process left is settled."""
+        """Hold the agent's lock. It is synchronised with the hub, and intents of dead processes are settled."""
         core = self._core
         with self.among_others(), core.locks.hold(name):
             core.reached("locked")
@@ -87,13 +84,13 @@ class Envelope:
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """The lock alone, for whoever brings an agent and the hub together."""
+        """Hold only the lock, while the agent is synchronised with the hub."""
         with self.among_others(), self._core.locks.hold(name):
             yield
 
     @contextmanager
     def among_others(self) -> Iterator[None]:
-        """Nobody is alone in the space meanwhile. The gate is shut while someone waits to be."""
+        """Hold the space's lock shared. A gate in front of it closes while a process waits for exclusive use."""
         with ExitStack() as stack:
             with self._core.locks.hold(GATE, shared=True):
                 stack.enter_context(self._core.locks.hold(SPACE_LOCK, shared=True))
@@ -101,7 +98,7 @@ class Envelope:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else is at work in this clone, and nothing that began in it is left half done."""
+        """Hold the space exclusively in this clone, with every intent settled."""
         core = self._core
         with core.locks.hold(GATE), core.locks.hold(SPACE_LOCK):
             for name in [key.removeprefix(INTENT) for key, row in core.store.scan(INTENT) if self._is_mine(row)]:
@@ -111,15 +108,15 @@ class Envelope:
 
     @contextmanager
     def alone_with(self, name: str) -> Iterator[None]:
-        """Alone in this clone, and the agent is ours, wherever others work on it."""
+        """Hold the space exclusively in this clone, and the agent's lock."""
         with self.alone(), self._core.locks.hold(name):
             self._recover(name)
             yield
 
     def carry_out(self, intent: Intent) -> list[str]:
-        """Steps 4 to 8; the objects are written. ``StaleRef`` where the point of no return is lost: all is taken back.
+        """Carry out an intent whose objects are written. Raises ``StaleRef``, with everything undone, if the ref has moved.
 
-        What is returned are complaints of worktrees that could not be brought along.
+        Returns warnings about worktrees that could not be updated.
         """
         core = self._core
         core.reached("objects-written")
@@ -137,22 +134,22 @@ class Envelope:
         except Exception:
             if not self._landed(intent):
                 if core.refs.told(intent.point.ref, intent.point.new):
-                    raise  # done, as others see it, and not here: whoever works on the agent next follows, and finishes it
+                    raise  # done for other machines; the next process here that works on the agent finishes it
                 if not self._undo(intent):
                     raise _taken_over(intent.agent) from None
                 raise
-            # The ref has moved; what failed came after it (its log, say). The verb is done and must be finished.
+            # The ref has moved and a later step failed, such as its log: the verb must be finished.
         core.reached("committed")
         return self._finish(intent)
 
     def _is_still_ours(self, transaction: Transaction, intent: Intent) -> bool:
-        """Whether nobody has gone on with the agent since its lock was taken: a server may free what a silent machine held."""
+        """Whether the agent's lock is still ours: a server may release what a silent machine held."""
         if self._core.clone is not None and transaction.values.get(INTENT + intent.agent) is not None:
             return False
         return _fits(transaction, intent)
 
     def _moved_at_once(self, intent: Intent) -> bool:
-        """Moves everything of an intent, its notes too, in one step that other machines see whole; False where there is no such."""
+        """Move all refs and notes of an intent in one atomic step; False if the backend has none."""
         core = self._core
         if not core.refs.shared:
             return False
@@ -166,7 +163,7 @@ class Envelope:
         return core.refs.move_together((*intent.before, intent.point, *bound.values(), *intent.after), f"clia: {intent.verb}")
 
     def followers(self, ref: str, old: str, new: str) -> tuple[tuple[str, str, str], ...]:
-        """The worktree of people that has a branch checked out, if it can go along; ``Conflict`` where work is in the way."""
+        """The worktrees of people to update with a branch; ``Conflict`` if local changes are in the way."""
         place = self._core.refs.followed_by(ref)
         if place is None:
             return ()
@@ -181,9 +178,9 @@ class Envelope:
         return ((place, old, new),)
 
     def recover_all(self) -> list[str]:
-        """Settles every intent whose owner is dead; the agents that had one.
+        """Settle every intent of a dead process; returns their agents.
 
-        What cannot be settled now (a full disk, a repository that may only be read) stays for the next verb on that agent.
+        An intent that cannot be settled now (full disk, read-only repository) stays for the next verb on its agent.
         """
         settled = []
         for name in self.unfinished():
@@ -205,7 +202,7 @@ class Envelope:
             return
         intent, mine = _from_json(found.value), self._is_mine(found.value)
         if self._landed(intent):
-            # A worktree that was to come along is on the machine that began.
+            # The worktree to update is on the machine that began.
             self._finish(intent if mine else intent._replace(follow=()))
         elif not certain:
             raise _unsettled(name)
@@ -213,13 +210,13 @@ class Envelope:
             self._undo(intent, None if mine else found.value)
 
     def _lost(self, name: str) -> list[tuple[str, Any]]:
-        """What other machines began with an agent and others took back: one for each machine at most."""
+        """Intents on this agent that were undone for other machines, at most one each."""
         if self._core.clone is None:
             return []
         return [(key, row) for key, row in self._core.store.scan(LOST) if isinstance(row, dict) and row.get("agent") == name]
 
     def _settle_lost(self, key: str, intent: Intent, certain: bool) -> None:
-        """Finishes what landed after all, and forgets what can land no more."""
+        """Finish the undone intents that landed after all, and forget those that no longer can."""
         core = self._core
         if self._landed(intent):
             self._finish(intent._replace(follow=()))
@@ -232,10 +229,10 @@ class Envelope:
         return not isinstance(row, dict) or row.get("clone") == self._core.clone
 
     def _landed(self, intent: Intent) -> bool:
-        """Whether the point of no return was passed; others may have gone on from there."""
+        """Whether the point of no return was passed, even if others continued from there."""
         core, new = self._core, intent.point.new
         head = core.refs.get(intent.point.ref)
-        # What another machine never sent is not here.
+        # An object that another machine never sent is missing here.
         return head == new or (head is not None and core.objects.kind(new) == "commit" and core.graph.descends(head, new))
 
     def _finish(self, intent: Intent) -> list[str]:
@@ -250,14 +247,14 @@ class Envelope:
         core.reached("notes-bound")
         with core.store.writing() as transaction:
             if self._is_ours_to_settle(transaction, intent):
-                # What landed late, when its session had gone on without it, is history and nothing more.
+                # The session went on before this landed: it is history only.
                 fits = _fits(transaction, intent)
                 settle(transaction, intent if fits else intent._replace(appends=(), puts=(), deletes=()))
         core.reached("finished")
         return complaints
 
     def _is_ours_to_settle(self, transaction: Transaction, intent: Intent) -> bool:
-        """Whoever takes the intent away settles it. Another machine may have taken it for lost before it landed."""
+        """Finish an intent. Whoever deletes it settles it; another machine may have undone it before it landed."""
         values = transaction.values
         found = {INTENT + intent.agent: values.get(INTENT + intent.agent)}
         if self._core.clone is not None:
@@ -268,7 +265,7 @@ class Envelope:
         return bool(mine)
 
     def _follow_up(self, move: RefMove) -> None:
-        """Moves a ref that goes along; where it was moved already, by us before we died, that is that."""
+        """Move a secondary ref, unless it was moved already before a crash."""
         core = self._core
         try:
             core.refs.move(*move, "clia: follow up")
@@ -276,14 +273,14 @@ class Envelope:
             actual = err.fields["actual"]
             if actual is not None and core.graph.descends(actual, move.new):
                 return
-            # Only plain git moves it under our lock. Both histories stay: the chain is united.
+            # Only plain git moves it under our lock: unite both histories.
             commit = core.objects.commit(move.new)
             parents = [each for each in (actual, move.new) if each is not None]
             both = core.objects.write_commit(commit.tree, parents, commit.author, commit.committer, "Chains united by clia\n")
             core.refs.move(move.ref, actual, both, "clia: follow up")
 
     def _bring_along(self, place: str, old: str, new: str) -> str | None:
-        """Why a worktree could not be brought along. The branch has moved: git shows its owner the difference."""
+        """Why a worktree could not be updated. The branch has moved, so git shows its owner the difference."""
         try:
             self._workbench.follow(place, old, new)
         except GitError as err:
@@ -291,9 +288,9 @@ class Envelope:
         return None
 
     def _undo(self, intent: Intent, lost: Mapping[str, Any] | None = None) -> bool:
-        """Takes back what went before. ``lost``: another machine began it, and may still bring it to its end.
+        """Undo what came before the point of no return. ``lost``: another machine began it, and may still finish it.
 
-        False where another machine has taken it back already; what that one has begun since stays.
+        False if another machine already undid it; what that machine has begun since stays.
         """
         core = self._core
         for move in reversed(intent.before):
@@ -318,7 +315,7 @@ def _is_about(row: Versioned | None, intent: Intent) -> bool:
 
 
 def _fits(transaction: Transaction, intent: Intent) -> bool:
-    """Whether the streams that an intent goes on with are where it left them."""
+    """Whether the streams of an intent still end where it expects."""
     ends = ((transaction.streams.end(each.stream), each) for each in intent.appends if each.until is not None)
     return all(end + len(each.bodies) == each.until for end, each in ends)
 
@@ -342,7 +339,7 @@ def _unsettled(name: str) -> Conflict:
 
 
 def settle(transaction: Transaction, intent: Intent) -> None:
-    """The last step's changes of the store."""
+    """Apply the intent's changes to the store."""
     if intent.drain is not None:
         transaction.streams.forget(*intent.drain)
     for each in intent.appends:

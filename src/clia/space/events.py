@@ -1,7 +1,7 @@
-"""Chains of events: what is no commit of an agent's work.
+"""Event chains: records that are not commits of an agent's work.
 
-Invariant: an event is a commit over the empty tree whose ``Clia-Event`` trailer is the event as canonical JSON. Order
-carries no meaning, so two diverged chains are united by a commit with both as parents.
+Invariant: an event is a commit on the empty tree whose ``Clia-Event`` trailer holds the event as canonical JSON. Order has no
+meaning, so diverged chains are united by a commit with both as parents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 PURGED = "purge"
-"""A history of notes was made anew; ``gone`` are the first commits of it that must not come back."""
+"""Notes history was rewritten; ``gone`` lists its first commits, which must not come back."""
 
 
 class RecordedEvent(NamedTuple):
@@ -34,13 +34,13 @@ class RecordedEvent(NamedTuple):
 
 
 def write_event(core: Core, tip: str | None, author: Stamp, body: Mapping[str, Any], subject: str) -> str:
-    """The commit that would follow a chain's tip."""
+    """Write the commit that follows a chain's tip."""
     whole = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8"))], "event")
     return core.objects.write_commit(core.empty_tree(), [tip] if tip else [], author, core.person_stamp(), whole)
 
 
 def append_event(core: Core, ref: str, author: Stamp, body: Mapping[str, Any], subject: str) -> str:
-    """Appends to a chain; the caller holds its lock, so that only plain git can come between."""
+    """Append to a chain; the caller holds its lock, so only plain git can interfere."""
     while True:
         tip = core.refs.get(ref)
         made = write_event(core, tip, author, body, subject)
@@ -52,7 +52,7 @@ def append_event(core: Core, ref: str, author: Stamp, body: Mapping[str, Any], s
 
 
 def read_events(core: Core, tip: str, after: str | None = None) -> Iterator[RecordedEvent]:
-    """The events of a chain, newest first, without those that ``after`` reaches."""
+    """The events of a chain, newest first, without those reachable from ``after``."""
     for commit in core.graph.walk([tip], [after] if after else []):
         body = event_of(commit)
         if body is not None:
@@ -71,13 +71,13 @@ def event_of(commit: Commit) -> dict[str, Any] | None:
 
 
 def revoked_by(body: Mapping[str, Any]) -> list[str]:
-    """The grants that an event takes back."""
+    """The grants that an event revokes."""
     listed = body.get("grants") if body.get("event") == "revoke" else None
     return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
 
 
 def unite(core: Core, ref: str, theirs: str) -> bool:
-    """Takes a chain from another clone into ours; whether anything changed."""
+    """Unite our chain with another clone's; returns whether anything changed."""
     tip = core.refs.get(ref)
     if tip is not None and core.graph.descends(tip, theirs):
         return False

@@ -1,10 +1,9 @@
-"""What happened to the refs of a space since somebody looked last: agents that moved, came and went, flows, and peers.
+"""The feed of ref changes: agents that moved, appeared or disappeared, flows, and peers.
 
-Invariant: each change is told once, however many processes look. What was seen and what is told of it are written in one
-transaction, and only where nobody else has looked since: refs are read after the record of the last look, so a look never
-takes an older state for news. The first look of all only takes note. What happens between two looks is told as one change.
-Clones that share the feed each remember what they saw of their own refs; what was told last is remembered for all of them, and
-a clone that comes later with the same, or with less, adds nothing.
+Invariant: each change is reported once, however many processes look. The known refs and the entries about them are written in one
+transaction, and only if nobody looked in between; refs are read after the record of the last look, so an older state is never
+news. The first look only records. Changes between two looks are reported as one. Clones that share the feed each remember their
+own refs; the last report on each agent is shared, so a clone that comes later with the same or an older state adds nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ if TYPE_CHECKING:
     from clia.store.interface import Store, Transaction, Versioned
 
 SEEN = "feed/refs"
-"""Which version each bucket has. It changes with every look that found something, and so is what lookers race for."""
+"""The version of each bucket. Every look that finds something changes it: concurrent lookers race for it."""
 BUCKET = "feed/refs/"
 TOLD = "feed/told/"
-"""What was told last of each agent and flow, where several clones share the feed."""
-_BUCKETS = 256  # one change among 100,000 refs writes some 25 kB
+"""The last report on each agent and flow, for clones that share the feed."""
+_BUCKETS = 256  # one change among 100,000 refs writes about 25 kB
 _AGENT, _ARCHIVED, _FLOW, _PEER, _REMOTE = "agents/", "archive/", "flows/", "peers/", "remotes/"
 _WATCHED = {
     _AGENT: names.HEADS,
@@ -40,42 +39,42 @@ _WATCHED = {
     _REMOTE: names.REMOTES,
 }
 _PLACES = 100
-"""So many places of a peer that moved are named in one entry; how many there were is always said."""
+"""Maximum number of a peer's refs named in one entry; the total is always given."""
 
 HEAD, ARCHIVED, RESTORED, GONE, CHANGED_FLOW, CHANGED_PEER = "head", "archived", "restored", "gone", "flow", "peer"
 
 
 KEPT = 10_000
-"""So many entries stay when the feed is trimmed."""
+"""Entries kept when the feed is trimmed."""
 
 
 def oldest(store: Store) -> int:
-    """The first position that is still there, or will be."""
+    """The first position that is still available, or will be."""
     with store.reading() as view:
         kept = view.streams.read(FEED, limit=1)
         return kept[0].position if kept else view.streams.end(FEED) + 1
 
 
 def trim(store: Store, keep: int = KEPT) -> int:
-    """Drops all but the newest entries; how many."""
+    """Delete all but the newest entries; returns how many were deleted."""
     with store.reading() as view:
         upto = view.streams.end(FEED) - keep
     dropped = upto - oldest(store) + 1
     if dropped <= 0:
-        return 0  # most often: and no writer is kept waiting for it
+        return 0  # the usual case: blocks no writer
     with store.writing() as transaction:
         transaction.streams.forget(FEED, upto)
     return dropped
 
 
 class _KnownRefs(NamedTuple):
-    """The refs as the last look found them."""
+    """The refs as of the last look."""
 
-    version: int  # of the record; ABSENT where nobody has looked yet
-    since: str | None  # when the first look was: tells this record from that of a store that was lost
+    version: int  # of the record; ABSENT before the first look
+    since: str | None  # time of the first look: identifies this record after a store was lost
     versions: Mapping[str, int]  # of the buckets
     buckets: Mapping[str, Mapping[str, str]]
-    refs: Mapping[str, str]  # all of them
+    refs: Mapping[str, str]
 
     @property
     def first(self) -> bool:
@@ -86,16 +85,16 @@ _NOTHING = _KnownRefs(ABSENT, None, {}, {}, {})
 
 
 class RefWatcher:
-    """Keeps what it saw last: a look at a space where nothing happened reads one small value, and asks the refs what moved."""
+    """Reports ref changes. If nothing happened, a look reads one small value and asks the refs what moved."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._last = _NOTHING
-        self._mark: Any = None  # what the refs gave us to tell the next look from
+        self._mark: Any = None  # the refs' own marker for the next look
         self._found: Mapping[str, str] = {}
 
     def look(self) -> int:
-        """Tells what has changed among the refs; how many entries that took."""
+        """Report what changed among the refs; returns the number of entries."""
         while True:
             seen = self._seen()
             now = self._refs(seen.refs)
@@ -107,7 +106,7 @@ class RefWatcher:
             except Conflict as err:
                 if err.code != "stale-value":
                     raise
-                # Another process looked meanwhile, and told what it saw.
+                # Another process looked in between and reported.
 
     def _refs(self, before: Mapping[str, str]) -> Mapping[str, str]:
         look = self._core.refs.look(list(_WATCHED.values()), self._mark)
@@ -121,18 +120,18 @@ class RefWatcher:
         if found is before:
             return found
         for name in {key.partition("/")[2] for key in before.keys() - found.keys() if key.startswith((_AGENT, _ARCHIVED))}:
-            # One that was restored while we read heads, then the archive, was in neither.
+            # An agent restored between the two reads was in neither.
             head = self._core.refs.get(names.head(name)) if found.keys().isdisjoint((_AGENT + name, _ARCHIVED + name)) else None
             found = found if head is None else {**found, _AGENT + name: head}
         return found
 
     def _moved(self, refs: list[str]) -> dict[str, str]:
-        """What was found before, with what some refs are now."""
+        """The refs found before, updated with those that moved."""
         wanted: dict[str, str] = {}
         for ref in refs:
             key = _key_of(ref)
             if key is not None and key.startswith((_AGENT, _ARCHIVED)):
-                name = key.partition("/")[2]  # both places, the head first: it may be archived while we read
+                name = key.partition("/")[2]  # the head first: it may be archived between the reads
                 wanted |= {_AGENT + name: names.head(name), _ARCHIVED + name: names.archived(name)}
             elif key is not None:
                 wanted[key] = ref
@@ -148,7 +147,7 @@ class RefWatcher:
             try:
                 return self._read(view, record)
             except (TypeError, KeyError, ValueError, AttributeError):
-                return _NOTHING._replace(version=record.version)  # damaged: what is there now is taken note of
+                return _NOTHING._replace(version=record.version)  # damaged: start from the current refs
 
     def _read(self, view: Transaction, record: Versioned) -> _KnownRefs:
         last, since, versions = self._last, record.value["since"], {**record.value["versions"]}
@@ -187,27 +186,27 @@ class RefWatcher:
         return {"event": event, **{key: each for key, each in said.items() if each is not None}, "at": at}
 
     def _is_news(self, transaction: Transaction, entry: Mapping[str, Any]) -> bool:
-        """Whether no other clone has told this, or more than this, of an agent or a flow; noted where it is."""
+        """Record a change of an agent or flow unless another clone reported it or a newer one."""
         name = entry.get("agent") or f"flow {entry.get('flow')}"
         if entry["event"] == CHANGED_PEER or "peer" in entry:
-            return True  # peers are one clone's own
+            return True  # peers belong to one clone
         key, cid = TOLD + _bucket_of(name), entry.get("cid")
         row = transaction.values.get(key)
         told = dict(row.value) if row is not None and isinstance(row.value, dict) else {}
         event, last = told.get(name, (None, None))
         if last == cid and entry["event"] in (event, HEAD):
-            return False  # of one head it is told last that it was put away, or brought back
+            return False  # for the same head, archiving or restoring comes last
         if (event, last) == (entry["event"], cid) or (cid is not None and last not in (None, cid) and self._holds(last, cid)):
             return False
         transaction.values.put(key, {**told, name: [entry["event"], cid]})
         return True
 
     def _holds(self, newer: str, cid: str) -> bool:
-        """Whether a commit is in another's past; one that is not here yet is newer than all that is."""
+        """Whether a commit is an ancestor of another; a commit that is missing here counts as newer."""
         return self._core.objects.kind(newer) is None or self._core.graph.descends(newer, cid)
 
     def _kind(self, cid: str) -> str | None:
-        """A commit's kind; None for one of plain git, and for one that is not here."""
+        """A commit's kind; None for a plain git commit, or a missing one."""
         try:
             return self._core.read(cid).kind
         except CliaError:
@@ -215,12 +214,12 @@ class RefWatcher:
 
 
 def _watched(listed: list[list[tuple[str, str]]]) -> dict[str, str]:
-    """The refs that are agents', flows' or peers', by short names."""
+    """The refs of agents, flows and peers, by short name."""
     return {key: cid for refs in listed for ref, cid in refs if (key := _key_of(ref)) is not None}
 
 
 def _key_of(ref: str) -> str | None:
-    """The short name of a ref; None for one that is nobody's."""
+    """The short name of a ref; None for any other ref."""
     for short, prefix in _WATCHED.items():
         if ref.startswith(prefix):
             name = ref[len(prefix) :]
@@ -229,7 +228,7 @@ def _key_of(ref: str) -> str | None:
 
 
 def _of_peers(changed: set[str], new: Mapping[str, str], at: str) -> Iterator[dict[str, Any]]:
-    """One entry for each peer, however much of it moved: a sync may bring thousands of refs."""
+    """One entry for each peer: a sync may move thousands of refs."""
     found: dict[str, list[str]] = {}
     for key in sorted(changed):
         if key.startswith((_PEER, _REMOTE)):
@@ -243,7 +242,7 @@ def _of_peers(changed: set[str], new: Mapping[str, str], at: str) -> Iterator[di
 def _changes(
     changed: set[str], old: Mapping[str, str], new: Mapping[str, str]
 ) -> Iterator[tuple[str, tuple[str, str], str | None, str | None]]:
-    """What happened, to which agent or flow, before and after; agents first, each sorted by name."""
+    """The changes of agents, then flows, sorted by name: what happened, before and after."""
     flows = {key for key in changed if key.startswith(_FLOW)}
     for name in sorted({key.partition("/")[2] for key in changed if key.startswith((_AGENT, _ARCHIVED))}):
         at_work, archived = _AGENT + name, _ARCHIVED + name
@@ -257,12 +256,12 @@ def _changes(
 def _agent_event(
     old: tuple[str | None, str | None], new: tuple[str | None, str | None]
 ) -> tuple[str, str | None, str | None] | None:
-    """What became of an agent, given its head at work and its head in the archive; None where nobody can see it."""
+    """What happened to an agent, given its head and its archived head; None if nothing visible."""
     (head_before, kept_before), (head, kept) = old, new
     before = head_before or kept_before
     if head is not None:
         if head == head_before:
-            return None  # only what was archived under its name has changed
+            return None  # only the archived head changed
         return (HEAD if head_before is not None or kept_before is None else RESTORED), before, head
     return (ARCHIVED, before, kept) if kept is not None else (GONE, before, None)
 
@@ -272,7 +271,7 @@ def _bucket_of(key: str) -> str:
 
 
 def _split(buckets: Mapping[str, Mapping[str, str]], now: Mapping[str, str], changed: set[str]) -> dict[str, dict[str, str]]:
-    """The buckets in which something has changed, also those that have become empty; given all of them as they were."""
+    """The buckets that changed, including those that became empty."""
     made: dict[str, dict[str, str]] = {}
     for key in changed:
         name = _bucket_of(key)

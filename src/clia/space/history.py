@@ -1,4 +1,4 @@
-"""Reading what happened: logs, single commits, differences, fork points, blame."""
+"""Reading history: logs, commits, differences, fork points and blame."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class History:
         self._workbench = workbench
 
     def find(self, text: str) -> str:
-        """The commit that a name means: an agent's head, an id or its start, a branch, or what git makes of it."""
+        """Resolve a name to a commit: an agent's head, an id or a prefix of one, a branch, or any git revision."""
         core = self._core
         check_text(text, "commit")
         head = self._head(text)
@@ -62,13 +62,13 @@ class History:
         return refs.get(names.head(text)) or refs.get(names.archived(text)) if names.is_name(text) else None
 
     def _sought(self, text: str) -> str | None:
-        """The head of an agent that another machine has made since this one looked."""
+        """The head of an agent that another machine created since the last sync."""
         if names.is_name(text):
             self._core.seek(text)
         return self._head(text)
 
     def _tracked(self, text: str) -> str | None:
-        """The head of ``PEER/AGENT``, where that is tracked here; a branch of people may be called alike."""
+        """The head of ``PEER/AGENT`` if it is tracked here; a branch of people may have the same name."""
         named = names.remote_agent(text)
         return self._core.refs.get(names.remote(named[0], f"agents/{named[1]}")) if named else None
 
@@ -82,7 +82,7 @@ class History:
         return self._core.read(self.find(text))
 
     def log(self, text: str, *, own: bool = False, limit: int | None = None) -> list[AgentCommit]:
-        """Commits from a head, newest first; ``own``: only those the agent made itself."""
+        """Commits from a head, newest first; ``own``: only the agent's own."""
         if limit is not None:
             check_count(limit, "limit")
         if own:
@@ -91,7 +91,7 @@ class History:
         return list(map(agent_commit, self._core.graph.walk([start]) if limit is None else self._core.graph.newest([start], limit)))
 
     def own(self, name: str) -> Iterator[AgentCommit]:
-        """The commits that an agent made itself: one of ours, or ``PEER/AGENT`` as it is tracked here."""
+        """The own commits of an agent here, or of ``PEER/AGENT`` as tracked here."""
         named = names.remote_agent(check_text(name, "agent"))
         if named is not None:
             return self._core.own_commits(named[1], self._core.source_head(name))
@@ -103,10 +103,10 @@ class History:
         return [] if found is None else [found]
 
     def window(self, texts: Sequence[str], limit: int) -> list[AgentCommit]:
-        """The newest commits that any of the heads reaches, for a graph."""
+        """The newest commits reachable from any of the heads, for a graph."""
         check_count(limit, "limit")
         starts = sorted({self.find(each) for each in texts})
-        if len(starts) > limit:  # what so many newest heads do not reach is not among so many newest commits
+        if len(starts) > limit:  # commits that the newest heads do not reach are too old to be listed
             starts = nlargest(limit, starts, key=lambda cid: self._core.objects.commit(cid).committer.at)
         return list(map(agent_commit, self._core.graph.newest(starts, limit)))
 
@@ -114,7 +114,7 @@ class History:
         return self._core.graph.merge_base(self.find(one), self.find(other))
 
     def diff(self, text: str, other: str | None = None, paths: Sequence[str] = ()) -> str:
-        """The difference between two commits; of one agent, all it did; of one commit, what it changed."""
+        """The difference between two commits; of one agent: all its work; of one commit: its own change."""
         old, new = self._ends(text, other)
         return self._workbench.patch(old, new, _checked(paths)).decode("utf-8", "replace")
 
@@ -136,13 +136,13 @@ class History:
         return (parents[0] if parents else None), head
 
     def files(self, text: str) -> dict[str, Content]:
-        """The worktree at a commit, as a value that ``commit`` takes."""
+        """The files at a commit, as ``commit`` accepts them."""
         core = self._core
         found = core.objects.entries(core.objects.commit(self.find(text)).tree)
         return {path: core.content(each) for path, each in found.items()}
 
     def blame(self, text: str, path: str) -> list[BlamedLine]:
-        """Each line with the agent, kind, briefing, behaviour and trace behind it. Landed work is followed to its origin."""
+        """Each line with its agent, kind, briefing, behaviour and trace. Landed lines are traced to the agent's commit."""
         _checked([path])
         origins = _Origins(self._core, self._workbench)
         found = [origins.followed(each) for each in self._workbench.blame(self.find(text), path)]
@@ -164,7 +164,7 @@ class History:
 
 
 class _Origins:
-    """Lines followed behind squashed landings to the agents' own commits; each landing is looked into once."""
+    """Follows lines behind squashed landings to the agents' own commits; reads each landing once."""
 
     def __init__(self, core: Core, workbench: GitWorkbench) -> None:
         self._core = core
@@ -188,7 +188,7 @@ class _Origins:
         return origin if found is None else found._replace(text=origin.text)
 
     def _lines(self, landed: AgentCommit, head: str, path: str) -> dict[int, LineOrigin]:
-        """Line numbers of a landed file, each with where the agent's own file has it from."""
+        """Line numbers of a landed file, and the origin of each in the agent's own file."""
         core = self._core
         if core.objects.kind(head) != "commit":
             return {}
@@ -211,7 +211,7 @@ def _matched(here: bytes, there: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _checked(paths: Sequence[str]) -> Sequence[str]:
-    """Paths of a tree: of others git says that it is broken, and where on this machine it is."""
+    """Check that a path can be in a tree: git's own error would name a path of this machine."""
     for path in paths:
         if not check_text(path, "path") or path.startswith("/") or _leaves(path):
             raise InvalidInput(

@@ -1,8 +1,8 @@
-"""Landing: an agent's work comes to a branch of people.
+"""Landing an agent's work on a branch of people, and binding traces again after rewrites.
 
-Invariant: the branch moves by compare and swap or not at all; conflicts write nothing; which commits were landed is said
-in the landing commit's trailers and on the agent's chain of events. A worktree that has the branch checked out goes along
-as in a fast-forward merge, and uncommitted work in its way stops the landing.
+Invariant: the branch moves by compare-and-swap or not at all, and a conflict writes nothing. The landing commit's trailers and the
+agent's event chain name the landed commits. A worktree with the branch checked out is updated as in a fast-forward; uncommitted
+changes in its way stop the landing. Relinking keeps existing traces, and binds one only where the patch or the tree is the same.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class Landing:
         return Landed(new, how, tuple(warnings))
 
     def _landed_before(self, name: str, ref: str, tip: str, head: str) -> str | None:
-        """The head of the agent's last squashed landing, where git does not see that the branch holds it."""
+        """The head of the agent's last squashed landing, if the branch contains it without git knowing."""
         for body in self.landings(name):
             if body["onto"] == ref and body.get("how") == SQUASH and self._holds(tip, body["cid"]):
                 landed = str(body["head"])
                 base = self._core.graph.merge_base(tip, head)
-                # Only where it is newer than what git knows: other work may have brought the two together since.
+                # Only if it is newer than the merge base: the two may have been merged since.
                 newer = base is None or (base != landed and self._core.graph.descends(landed, base))
                 return landed if newer and self._holds(head, landed) else None
         return None
@@ -83,7 +83,7 @@ class Landing:
         return ref
 
     def _tip(self, ref: str) -> str | None:
-        """The branch's head; None where it has been checked out and nothing was ever committed to it."""
+        """The branch's head; None if it is checked out but has no commit yet."""
         found = self._core.refs.get(ref)
         if found is None and self._core.refs.followed_by(ref) is None:
             branches = [each.removeprefix(names.BRANCHES) for each, _ in self._core.refs.under(names.BRANCHES)]
@@ -128,12 +128,12 @@ class Landing:
         return self._envelope.carry_out(Intent(name, "land", RefMove(ref, tip, new), after=after, follow=follow))
 
     def _is_landed(self, name: str, ref: str, tip: str, head: str) -> bool:
-        """Whether a branch still holds a landing of this very head."""
+        """Whether a branch still contains a landing of this head."""
         landed = (body["cid"] for body in self.landings(name) if body["onto"] == ref and body["head"] == head)
         return any(self._holds(tip, cid) for cid in landed)
 
     def landed_on(self, name: str, head: str) -> str | None:
-        """A branch that holds all of the agent's work."""
+        """A branch that contains all of the agent's work."""
         for body in self.landings(name):
             tip = self._core.refs.get(body["onto"]) if body["head"] == head else None
             if tip is not None and self._holds(tip, body["cid"]):
@@ -141,7 +141,7 @@ class Landing:
         return None
 
     def landings(self, name: str) -> list[dict[str, Any]]:
-        """Every landing of an agent, newest first."""
+        """The landings of an agent, newest first."""
         tip = self._core.refs.get(names.events(names.check_name(name)))
         if tip is None:
             return []
@@ -151,17 +151,15 @@ class Landing:
 
 
 def _branch_lock(ref: str) -> str:
-    """Two agents must not move one branch at once; no agent's name starts like this."""
+    """The lock of a branch; no agent's name starts with "@"."""
     return f"@branch.{ref.replace('%', '%25').replace('/', '%2F')}"[:200]
 
-
-# Traces survive rewrites: they are bound again to what a squash or rebase made of their commits.
 
 PATCH, TREE = "patch-id", "tree"
 
 
 class Relinked(NamedTuple):
-    """A commit that has a trace now, and the commits it came from."""
+    """A commit that was given a trace, and the commits that the trace came from."""
 
     commit: str
     sources: tuple[str, ...]
@@ -176,7 +174,7 @@ class Relinking:
         self._workbench = workbench
 
     def relink(self, onto: str | None = None) -> list[Relinked]:
-        """Looks on one branch, or on all of them."""
+        """Search one branch, or all of them."""
         traced = self._traced()
         known = [cid for cid in traced if self._core.objects.kind(cid) == "commit"]
         candidates = self._candidates(onto, known)
@@ -191,7 +189,7 @@ class Relinking:
         return found
 
     def _traced(self) -> dict[str, tuple[str, str]]:
-        """Commit to agent and trace, over every agent's notes."""
+        """The agent and the trace of each traced commit."""
         found: dict[str, tuple[str, str]] = {}
         for ref, _ in self._core.refs.under(names.TRACES):
             agent = ref.removeprefix(names.TRACES)
@@ -201,7 +199,7 @@ class Relinking:
         return found
 
     def _candidates(self, onto: str | None, known: list[str]) -> list[AgentCommit]:
-        """Commits without a trace that are no older than the first traced one: agents' own, and those of people."""
+        """Commits without a trace that are not older than the first traced one, of agents and of people."""
         core = self._core
         if not known:
             return []
@@ -229,7 +227,7 @@ class Relinking:
         return found
 
     def _by_tree(self, candidates: list[AgentCommit], known: list[str], traced: dict[str, tuple[str, str]]) -> list[Relinked]:
-        """A squash has the tree of the last commit it took, over a parent with the tree of an earlier one."""
+        """Find squashes: the tree of the last squashed commit, on a parent with the tree of an earlier one."""
         core = self._core
         ends: dict[str, str] = {}
         for cid in known:
@@ -256,7 +254,7 @@ class Relinking:
         return found[::-1]
 
     def _fits(self, commit: AgentCommit, agent: str) -> bool:
-        """Not another agent's commit, and none that says itself where its traces are."""
+        """Whether a commit may get this agent's trace: it is not another agent's, nor a landing."""
         return commit.agent in (None, agent) and commit.landed is None
 
     def _entries(self, blob: str) -> list[Any]:

@@ -1,6 +1,6 @@
-"""Growth: what agents are at, packing, and putting finished ones away.
+"""Maintenance: the state of agents, packing, and archiving finished agents.
 
-Invariant: no ref is removed unless its head is held by another that stays.
+Invariant: no ref is removed unless another ref that stays contains its head.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AgentState(NamedTuple):
     subject: str
     at: int
     pending: Count
-    landed: str | None  # the branch that holds all of its work
+    landed: str | None  # the branch that contains all of its work
 
 
 class Maintained(NamedTuple):
@@ -50,13 +50,13 @@ class Upkeep:
         core = self._core
         names_here = self._agents.names(after=after, limit=limit)
         with core.store.reading() as view:
-            # Most agents have nothing pending; only the streams that hold something are read.
+            # Most agents have nothing pending: read only the streams that exist.
             busy = {stream(name) for name in names_here} if limit is not None else set(view.streams.names(stream("")))
             waiting = {name: len(view.streams.read(stream(name))) for name in names_here if stream(name) in busy}
         found = []
         for name in names_here:
             head = core.head(name)
-            if head is not None:  # it may have been archived just now
+            if head is not None:  # archived in between
                 commit = core.read(head)
                 landed = self._landed(name, head)
                 found.append(AgentState(name, head, commit.kind, commit.subject, commit.committer.at, waiting.get(name, 0), landed))
@@ -77,12 +77,12 @@ class Upkeep:
         return Maintained(tuple(done), before, before if dry_run else self._workbench.size())
 
     def _finished(self, days: int) -> list[str]:
-        """Agents at rest whose whole work another agent or a branch of people holds."""
+        """Idle agents whose work another agent or a branch of people contains."""
         core = self._core
         idle = [each for each in self.states() if not each.pending and core.now() - each.at >= days * DAY]
         if not idle:
             return []
-        # One walk over everything: a head that is some commit's parent is held by whatever holds that commit.
+        # One walk over everything: a head that is another commit's parent is reachable from that commit.
         tips = [cid for _, cid in core.refs.under(names.BRANCHES)]
         held = {parent for commit in core.graph.walk(tips) for parent in commit.parents}
         return [each.agent for each in idle if (each.landed or each.head in held) and not self._agents.is_at_work(each.agent)]
@@ -91,5 +91,5 @@ class Upkeep:
         try:
             self._agents.archive(name)
         except CliaError:
-            return False  # it is at work again, or checked out somewhere
+            return False  # it is at work again, or checked out
         return True

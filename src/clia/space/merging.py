@@ -1,7 +1,6 @@
-"""Session merges: one agent takes in another's work.
+"""Session merges: one agent merges another's work.
 
-Invariant: a merge is always a commit with two parents, an action of its own; a conflict is an answer, commits nothing, and
-leaves both heads as they were.
+Invariant: a merge is always a commit with two parents. A conflict is a result: nothing is committed, and both heads stay.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Resolution(NamedTuple):
-    """How a merge is concluded: the whole worktree, or just what becomes of the conflicts."""
+    """How a merge is resolved: the whole worktree, or only the conflicting paths."""
 
     files: Mapping[str, Content] | None = None
     changes: Mapping[str, Content | None] | None = None
@@ -59,7 +58,7 @@ class Merging:
             return self._conclude(into, from_, (ours, theirs), merged.tree, said)
 
     def resolve(self, into: str, from_: str, heads: tuple[str, str], resolution: Resolution, words: CommitText) -> Merged:
-        """Concludes a merge of two heads that were seen before."""
+        """Resolve a merge of two heads that were reported before."""
         core = self._core
         _check_two(into, from_)
         files, changes = resolution
@@ -79,7 +78,7 @@ class Merging:
             return self._conclude(into, from_, heads, tree, said)
 
     def conflicts(self, into: str, from_: str) -> Conflicts | None:
-        """What a merge would run into; nothing is recorded."""
+        """The conflicts that a merge would have; nothing is recorded."""
         core = self._core
         _check_two(into, from_)
         ours, theirs = core.require_head(into), core.source_head(from_)
@@ -87,7 +86,7 @@ class Merging:
         return Conflicts(into, from_, ours, theirs, self.paths(merged)) if merged.conflicts else None
 
     def last_refused(self, into: str, from_: str) -> tuple[str, str] | None:
-        """Both heads as they were when a merge of these two was last refused."""
+        """Both heads at the time when a merge of the two was last refused."""
         _check_two(into, from_)
         tip = self._core.refs.get(names.events(into))
         for event in read_events(self._core, tip) if tip else ():
@@ -103,7 +102,7 @@ class Merging:
                 raise stale(name, head, actual)
 
     def _settled(self, merged: TreeMerge, changes: Mapping[str, Content | None]) -> str:
-        """The merged tree with each conflict settled; every one of them must be."""
+        """The merged tree with every conflict resolved."""
         open_paths = [each.path for each in merged.conflicts if each.path not in changes]
         if open_paths:
             raise InvalidInput(
@@ -120,7 +119,7 @@ class Merging:
         self, into: str, from_: str, heads: tuple[str, str], tree: str, said: tuple[str, list[tuple[str, str]]]
     ) -> Merged:
         text, open_fields = said
-        if names.remote_agent(from_) is not None:  # what others sent is looked at as what is committed here is
+        if names.remote_agent(from_) is not None:  # files from others get the same checks as commits made here
             self._snapshots.check_tree(self._core.objects.commit(heads[0]).tree, tree)
         trailers = [*self._commits.identity(into, SESSION_MERGE, heads[0]), (MERGED, from_), *open_fields]
         new = self._core.write_commit(into, tree, heads, text, trailers, f"session-merge: {from_} into {into}")
@@ -134,7 +133,7 @@ class Merging:
         )
 
     def _refused(self, found: Conflicts) -> None:
-        """That it was tried counts, also where nothing came of it."""
+        """Record a refused merge."""
         body = {
             "event": "merge-refused",
             "into": found.into,

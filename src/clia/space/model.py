@@ -1,4 +1,4 @@
-"""What a space answers with: plain records, and how a commit is read as an agent's."""
+"""The records that a space returns, and how a commit is read as an agent's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REQUEST, TAG, VALUE, BY, FORKED = "Clia-Request", "Clia-Tag", "Clia-Value", "Cli
 
 
 class AgentCommit(NamedTuple):
-    """A commit and what its trailers say; ``agent`` and ``kind`` are None for a commit of people."""
+    """A commit and its trailers; ``agent`` and ``kind`` are None for a commit of people."""
 
     cid: str
     parents: tuple[str, ...]
@@ -37,15 +37,15 @@ class AgentCommit(NamedTuple):
     profile: str | None = None
     behaviour: str | None = None
     parent: str | None = None  # the agent it was spawned from
-    merged: str | None = None  # the agent whose session it merged
-    landed: str | None = None  # the agent whose work it brought to a branch of people
-    range: str | None = None  # base..head of what was landed
+    merged: str | None = None  # the agent that was merged
+    landed: str | None = None  # the agent whose work was landed
+    range: str | None = None  # base..head of the landed work
     decisions: tuple[str, ...] = ()
-    request: str | None = None  # what a decision answered
+    request: str | None = None  # the request that a decision answers
     tag: str | None = None
-    value: str | None = None  # the answer, as JSON text
+    value: str | None = None  # the answer as JSON
     by: str | None = None  # who decided
-    forked: str | None = None  # the run that an agent was forked from
+    forked: str | None = None  # the run that the agent was forked from
     meta: Mapping[str, Any] = {}
 
     @property
@@ -64,7 +64,7 @@ class Spawned(NamedTuple):
 
 
 class File(NamedTuple):
-    """A file's content, where it is to be executable."""
+    """The content of a file that may be executable."""
 
     data: bytes
     executable: bool = False
@@ -77,7 +77,7 @@ class Link(NamedTuple):
 
 
 class Submodule(NamedTuple):
-    """Another repository's commit, as a gitlink."""
+    """A commit of another repository, as a gitlink."""
 
     commit: str
 
@@ -86,19 +86,19 @@ Content = bytes | File | Link | Submodule
 
 
 class Merged(NamedTuple):
-    """The session was merged; ``cid`` is the session-merge commit."""
+    """The merge succeeded; ``cid`` is the session-merge commit."""
 
     cid: str
 
 
 class UpToDate(NamedTuple):
-    """There was nothing to merge; ``head`` already holds it."""
+    """Nothing to merge: ``head`` already contains it."""
 
     head: str
 
 
 class ConflictPath(NamedTuple):
-    """One path that both changed: the content of each side, None where it has no such file."""
+    """A path that both sides changed, with the content of each side (None: no such file)."""
 
     path: str
     base: Content | None
@@ -107,7 +107,7 @@ class ConflictPath(NamedTuple):
 
 
 class Conflicts(NamedTuple):
-    """Nothing was committed. Conclude with ``resolve``, naming both heads."""
+    """The merge has conflicts and nothing was committed. Conclude it with ``resolve``, naming both heads."""
 
     into: str
     from_: str
@@ -121,11 +121,11 @@ class Landed(NamedTuple):
 
     cid: str
     how: str  # merge, squash or fast-forward
-    warnings: tuple[str, ...] = ()  # worktrees that have the branch checked out and could not be brought along
+    warnings: tuple[str, ...] = ()  # worktrees with the branch checked out that could not be updated
 
 
 class BlamedLine(NamedTuple):
-    """One line, and what stands behind it; fields are None where people wrote it."""
+    """One line and its origin; the fields are None if people wrote it."""
 
     number: Count
     text: str
@@ -147,7 +147,7 @@ class TraceChange(NamedTuple):
 
 
 class TraceHit(NamedTuple):
-    """An entry that a search found; ``commit`` is None while it is pending."""
+    """An entry found by a search; ``commit`` is None while it is pending."""
 
     agent: str
     commit: str | None
@@ -163,7 +163,7 @@ class BoundTrace(NamedTuple):
 
 
 def agent_commit(found: Commit) -> AgentCommit:
-    """How a commit reads; trailers that are not ours, or not well-formed, say nothing."""
+    """Read a commit; foreign and malformed trailers are ignored."""
     text, trailers = messages.parse(found.message)
     said: dict[str, str] = {}
     for key, value in trailers:
@@ -203,7 +203,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """A record as a program reads it: objects with named fields, all the way down."""
+    """A record as JSON: objects with named fields, at every level."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields: Sequence[str] = value._fields
         return {name.rstrip("_"): as_json(getattr(value, name)) for name in fields}

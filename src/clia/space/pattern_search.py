@@ -1,7 +1,7 @@
-"""Applying a regular expression that somebody wrote, in a process of its own.
+"""Regular expression search in a subprocess.
 
-Invariant: it ends within its time and its memory, whatever the pattern is, and holds up nobody else meanwhile. A pattern is
-not even compiled here. Texts go over in batches, so that a search holds only a few at a time and seldom waits.
+Invariant: whatever the pattern, the search ends within its time and memory limits and blocks nothing else. The pattern is not even
+compiled in this process. Texts are sent in batches, so only a few are in memory at a time.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 SECONDS = 5.0
 _BATCH = 1000  # texts
-_CHARACTERS = 1024 * 1024  # in a batch, unless one text has more
+_CHARACTERS = 1024 * 1024  # characters of a batch, unless one text is longer
 
 
 def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
-    """What stands beside each text that matches, in the same order."""
+    """The items whose texts match, in order."""
     found: list[T] = []
     try:
         with limited_subprocess(__name__, SECONDS) as ask:
@@ -44,7 +44,7 @@ def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
 
 
 def _batches(texts: Iterable[tuple[str, T]]) -> Iterator[list[tuple[str, T]]]:
-    """The last may be empty: a pattern is checked even where there is nothing to search."""
+    """Batches of texts. The last may be empty: the pattern is checked even if there is nothing to search."""
     batch: list[tuple[str, T]] = []
     characters = 0
     for each in texts:
@@ -57,10 +57,10 @@ def _batches(texts: Iterable[tuple[str, T]]) -> Iterator[list[tuple[str, T]]]:
 
 
 def _places(asked: Any) -> list[int] | str:
-    """Which of the texts match; or what is wrong with the pattern."""
+    """The matching texts, or what is wrong with the pattern."""
     pattern, texts = asked
     try:
-        compiled = re.compile(pattern)  # once: the module remembers
+        compiled = re.compile(pattern)  # compiled once: the module caches it
     except (re.error, OverflowError) as err:
         return str(err)
     except RecursionError:

@@ -1,7 +1,7 @@
-"""Taking out a leak that got through.
+"""Purging a leaked text.
 
-Invariant: afterwards neither the agent's traces nor their history nor the buffer hold the text, in any object or row that
-we can reach; what may still hold it elsewhere is said, never passed over.
+Invariant: afterwards no reachable object or row of the agent's traces, their history or its pending entries holds the text. Every
+other place that may still hold it is reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEPT = frozenset(("at", "kind", "redacted", "cut"))
 
 
 class Purged(NamedTuple):
-    """What was changed, and what may still hold the text."""
+    """What was changed, and where the text may still be."""
 
     agent: str
     traces: Count
@@ -68,7 +68,7 @@ class Purging:
         tip, new = core.refs.get(ref), core.notes.remade(ref, replaced)
         if tip is None or new is None or tip == new:
             return
-        # First what is to be swept, and what must not come back: whoever dies from here on, the next purge goes on with it.
+        # First record what to sweep and what must not come back: after a crash the next purge continues with it.
         with core.store.writing() as transaction:
             known = transaction.values.get(_SWEEP + agent)
             waiting = {*(known.value if known else ()), *(self._objects(tip) - self._objects(new))}
@@ -81,7 +81,7 @@ class Purging:
         core.refs.move(ref, tip, new, "clia: purge")
 
     def _sweep(self, agent: str, ref: str) -> list[str]:
-        """Removes what an earlier history of the notes has left; what could not be removed."""
+        """Remove the objects of the old notes history; returns those that could not be removed."""
         core = self._core
         with core.store.reading() as view:
             waiting = view.values.get(_SWEEP + agent)
@@ -98,7 +98,7 @@ class Purging:
         return [f"object {cid}: it could not be removed" for cid in left]
 
     def _objects(self, tip: str | None) -> set[str]:
-        """Every commit, tree and blob in a history of notes."""
+        """Every commit, tree and blob in a notes history."""
         core = self._core
         found: set[str] = set()
         for commit in core.graph.walk([tip]) if tip else ():
@@ -108,7 +108,7 @@ class Purging:
         return found
 
     def _replacements(self, cids: Iterable[str], text: str) -> dict[str, str]:
-        """Old and new blob of every note that holds the text."""
+        """The old and new blob of every note that holds the text."""
         core = self._core
         found = {}
         for cid in sorted(cids):
@@ -120,7 +120,7 @@ class Purging:
         return found
 
     def _clean_buffer(self, agent: str, text: str) -> tuple[int, list[str]]:
-        """How many entries were changed, and what of the store may still hold the text."""
+        """Replace the text in pending entries; returns their number and what of the store may still hold it."""
         count = 0
         with self._core.store.writing() as transaction:
             for entry in transaction.streams.read(stream(agent)):
@@ -129,7 +129,7 @@ class Purging:
                     transaction.streams.replace(stream(agent), entry.position, clean)
                     count += 1
             for key, _ in transaction.values.scan(redaction(agent)):
-                transaction.values.delete(key)  # the end of what was traced last, for the sake of tokens cut in two
+                transaction.values.delete(key)  # the saved end of the last entries, kept to find tokens that were cut in two
         left = self._core.store.scrub()
         return count, [] if left is None else [left]
 
@@ -160,13 +160,13 @@ class Purging:
         return sorted({name.rpartition("/")[2] for name, body in bodies if without(body, text) != body})
 
     def _is_at(self, remote: str, ref: str) -> bool:
-        """Whether a remote is known to have what the ref is now: the hub, after it was told."""
+        """Whether a remote is known to have the ref's current value, as the hub after a push."""
         refs = self._core.refs
         return refs.get(names.tracking(remote, ref)) == refs.get(ref)
 
 
 def _without_note(data: bytes, text: str) -> bytes:
-    """A note with a text taken out; one that is not ours, or that git has added to, is taken as plain bytes."""
+    """A note without the text; a note of another program is treated as plain bytes."""
     made = parse(data)
     if made is None or made["type"] != "console-trace":
         return without_bytes(data, text)
@@ -182,7 +182,7 @@ def without_bytes(data: bytes, text: str) -> bytes:
 
 
 def without(entry: Any, text: str) -> Any:
-    """An entry with a text taken out of what was said; when, of which kind and under which names it was said stays."""
+    """An entry without the text; its time, kind and counts stay."""
     if not isinstance(entry, dict):
         return _cleaned(entry, text)
     return {key: each if key in _KEPT else _cleaned(each, text) for key, each in entry.items()}
@@ -196,7 +196,7 @@ def _cleaned(value: Any, text: str) -> Any:
         for key, each in value.items():
             name = _cleaned(key, text)
             while name != key and (name in made or name in value):
-                name += "'"  # two names must not become one
+                name += "'"  # keep the names distinct
             made[name] = _cleaned(each, text)
         return made
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Types registered in this space, and typed objects kept by it.
+"""The types registered in this space, and the typed objects it keeps.
 
-Invariant: types live on their own chain of commits, one event each, so that chains of two clones unite; an object that was
-written is kept alive by a tree that a ref reaches.
+Invariant: types are events on their own chain, so chains of two clones can be united. A tree that a ref reaches keeps every written
+object alive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Registry:
         self._read: tuple[str | None, Types] = (None, Types())
 
     def types(self) -> Types:
-        """The types as the ref has them now."""
+        """The types as of the ref's current value."""
         tip = self._core.refs.get(names.TYPES)
         if tip != self._read[0]:
             events = read_events(self._core, tip) if tip else ()
@@ -43,7 +43,7 @@ class Registry:
         return self._read[1]
 
     def check_kind(self, kind: str) -> None:
-        """``UnknownKind`` unless ``commit`` may make a commit of this kind."""
+        """Raise ``UnknownKind`` unless ``commit`` accepts this kind."""
         self._core.sought(lambda: self.types().check_commit_kind(kind), UnknownKind)
 
     def register(self, name: str, parent: str) -> None:
@@ -55,7 +55,7 @@ class Registry:
             append_event(core, names.TYPES, core.person_stamp(), body, f"type: {name} is a {parent}")
 
     def learn(self, name: str, parent: str, cid: str, origin: str) -> bool:
-        """Takes in a type that another space has defined; whether it was new. ``Conflict`` where the name means another here."""
+        """Adopt another space's type; returns whether it was new. ``Conflict`` if the name is taken by another type."""
         core = self._core
         core.fresh(TYPES_LOCK)
         with self._envelope.among_others(), core.locks.hold(TYPES_LOCK):

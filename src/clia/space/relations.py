@@ -1,9 +1,8 @@
 """Relations between agents, as an index over git.
 
-Invariant: an edge stands because a commit says so (a spawn, a session merge, or an event on its actor's own chain) and no
-event retracts that commit. The index remembers how far it has read each chain, so that what plain git fetched or made
-shows too; made anew, it is the same. Before every question the refs are asked what has moved since the index was last brought
-up to date; only those are read.
+Invariant: an edge exists because a commit states it (a spawn, a session merge, or an event on its source's chain) and no event
+retracts that commit. The index remembers how far it has read each chain, so it includes what plain git fetched or wrote, and a
+rebuild gives the same result. Before each query it reads the refs that have moved since.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class Relations:
         self._envelope = envelope
 
     def relate(self, src: str, kind: str, dst: str) -> str:
-        """States an edge; the id of what states it. An edge that stands already is not stated again."""
+        """Add an edge; returns the id of the event. An existing edge is not added again."""
         self._check(src, kind, dst)
         core = self._core
         with self._envelope.at_work(src):
@@ -60,8 +59,8 @@ class Relations:
         return made
 
     def unrelate(self, src: str, kind: str, dst: str) -> str:
-        """Takes an edge back, whatever stated it; the id of the retraction."""
-        # What a merge of a peer's agent has stated can be taken back, too.
+        """Remove an edge, whatever stated it; returns the id of the retraction."""
+        # An edge from a merge of a peer's agent can be removed, too.
         self._check(src, kind, src if names.remote_agent(check_text(dst, "dst")) else dst)
         core = self._core
         with self._envelope.at_work(src):
@@ -105,23 +104,25 @@ class Relations:
         return [name for name in heads if names.is_name(name)]
 
     def _ask(self, name: str, question: Callable[[Transaction], list[str]]) -> list[str]:
-        if names.remote_agent(check_text(name, "agent")) is None:  # a peer's may be gone from here; what was said of it is not
+        if names.remote_agent(check_text(name, "agent")) is None:  # a peer's agent may be gone from here; its edges are not
             self._core.require_known(name)
         self.catch_up()
         with self._core.store.reading() as view:
             return question(view)
 
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Reads what the refs have that the index has not."""
+        """Bring the index up to date with the refs."""
         with self._core.store.reading() as view:
             seen, behind = self._behind(view)
             if not behind and (seen is None or seen == _value(view, _SEEN)):
                 return
         with ExitStack() as stack:
             if not behind:
-                stack.enter_context(suppress(StoreError))  # only the mark is to be moved: without it the next look is longer
+                stack.enter_context(
+                    suppress(StoreError)
+                )  # only the marker is behind: failing to write it makes the next look slower, nothing else
             transaction = stack.enter_context(self._core.store.writing())
-            # The refs are looked at again in here: what another has read meanwhile must not be taken for a step back.
+            # Look at the refs again inside the transaction: another process may have read further.
             seen, behind = self._behind(transaction)
             for number, source in enumerate(behind):
                 self._read_source(transaction, source, *behind[source])
@@ -132,7 +133,7 @@ class Relations:
                 transaction.values.put(_SEEN, seen)
 
     def _behind(self, view: Transaction) -> tuple[Any, dict[str, tuple[str | None, str | None]]]:
-        """What of the refs was looked at, and the sources whose tip is not the one that was read: both tips of each."""
+        """The refs' marker, and the sources that have moved, with the tip that was read and the current one."""
         look = self._core.refs.look(list(_REFS), _value(view, _SEEN))
         if look.moved is None:
             read = {key.removeprefix(_READ): tip for prefix in _SOURCES for key, tip in view.values.scan(prefix)}
@@ -145,7 +146,7 @@ class Relations:
         return look.seen, {source: (read.get(source), tips.get(source)) for source in wanted}
 
     def rebuild(self, progress: Callable[[int, int], None] | None = None) -> int:
-        """Forgets the index and reads everything again; how many edges stand."""
+        """Rebuild the index; returns the number of edges."""
         with self._core.store.writing() as transaction:
             transaction.edges.clear()
             for key, _ in transaction.values.scan(_READ):
@@ -155,9 +156,9 @@ class Relations:
             return len(view.edges.standing())
 
     def tips(self) -> dict[str, str]:
-        """What the index reads: each agent's branch, at work or archived, and each chain of events."""
+        """The tips of everything that the index reads: agent branches, at work or archived, and event chains."""
         found: dict[str, str] = {}
-        for prefix, kind in _REFS.items():  # a branch at work comes after an archived one, and counts
+        for prefix, kind in _REFS.items():  # heads come last and override archived ones
             for ref, tip in self._core.refs.under(prefix):
                 if names.is_name(ref.removeprefix(prefix)):
                     found[kind + ref.removeprefix(prefix)] = tip
@@ -168,7 +169,7 @@ class Relations:
         get = self._core.refs.get
         if kind == "events":
             return get(names.events(name))
-        # One that is archived or restored meanwhile is at one of the two places, or at the first again.
+        # An agent archived or restored in between is found at one of the two, or at the first again.
         return get(names.head(name)) or get(names.archived(name)) or get(names.head(name))
 
     def _update_recency(self, transaction: Transaction, moved: Mapping[str, str | None]) -> None:
@@ -181,7 +182,7 @@ class Relations:
             transaction.values.put(_NEWEST, index.to_json())
 
     def _dated(self, tips: Mapping[str, str | None]) -> Iterator[tuple[str, int | None]]:
-        """When the head of each agent was made; None where it has none."""
+        """The commit time of each agent's head; None for an agent without one."""
         for source, tip in tips.items():
             kind, _, name = source.partition("/")
             if kind == "agents":
@@ -191,7 +192,7 @@ class Relations:
         try:
             return self._core.objects.commit(head).committer.at
         except NoSuchObject:
-            return None  # damage, which verify tells
+            return None  # damage is reported by verify
 
     def _read_source(self, transaction: Transaction, source: str, known: str | None, tip: str | None) -> None:
         kind, _, name = source.partition("/")
@@ -200,7 +201,7 @@ class Relations:
             transaction.values.delete(_READ + source)
             return
         if known is not None and (self._core.objects.kind(known) is None or not self._core.graph.descends(tip, known)):
-            transaction.edges.drop(source)  # the chain was made anew
+            transaction.edges.drop(source)  # the chain was rewritten
             known = None
         if kind == "agents":
             transaction.edges.add(self._of_agent(name, tip, known))
@@ -232,14 +233,14 @@ class Relations:
 
 
 def stated(name: str, cid: str, body: Mapping[str, Any]) -> list[Edge]:
-    """The edge that an event on an agent's chain states, if it does."""
+    """The edge that an event on an agent's chain states, if any."""
     if body.get("event") == "edge" and body.get("src") == name and _is_edge(body.get("kind"), body.get("dst")):
         return [Edge(name, body["kind"], body["dst"], cid, f"events/{name}")]
     return []
 
 
 def retracted(body: Mapping[str, Any]) -> list[str]:
-    """What an event takes back."""
+    """The origins that an event retracts."""
     origins = body.get("origins") if body.get("event") == "retract" else None
     return [each for each in origins if isinstance(each, str)] if isinstance(origins, list) else []
 
@@ -249,7 +250,7 @@ def _is_edge(kind: object, dst: object) -> bool:
 
 
 def _source_of(ref: str) -> str | None:
-    """What the index calls the chain of a ref; None for one that it does not read."""
+    """The index's name for the chain of a ref; None for a ref that it does not read."""
     for prefix, kind in _REFS.items():
         name = ref.removeprefix(prefix)
         if name != ref and names.is_name(name):

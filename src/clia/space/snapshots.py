@@ -1,7 +1,6 @@
-"""A worktree as a value, turned into a tree.
+"""Trees from files given as values.
 
-Invariant: nothing is written before every path and content has been checked; only what differs from the tree below is
-hashed and written.
+Invariant: nothing is written before every path and content is checked. Only what differs from the base tree is hashed and written.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _UPDATES = frozenset(("checkout", "rebase", "merge", "none"))
 
 
 class Snapshots:
-    """Makes trees; remembers the last values of a few agents, so that unchanged ones need no hashing."""
+    """Builds trees. Caches the last contents of a few agents, so unchanged files are not hashed."""
 
     def __init__(self, objects: GitObjects) -> None:
         self._objects = objects
@@ -35,12 +34,12 @@ class Snapshots:
         self._turn = Lock()
 
     def full(self, agent: str, tree: str, files: Mapping[str, Content]) -> str:
-        """The tree of exactly these files; ``tree`` is what the agent's head holds."""
+        """The tree of exactly these files; ``tree`` is the agent's current one."""
         present, values = self._remembered(agent, tree)
         changed: dict[str, Content] = {}
         for path, value in files.items():
             before = values.get(path, ...)
-            # A link and a submodule are both one text; only their types tell them apart.
+            # A link and a submodule both hold one text: compare their types, too.
             if before is not value and (type(before) is not type(value) or before != value):
                 changed[path] = value
         made: dict[str, TreeEntry | None] = dict(self._entries(changed, present))
@@ -50,7 +49,7 @@ class Snapshots:
         return new
 
     def delta(self, tree: str, changes: Mapping[str, Content | None]) -> str:
-        """The tree with some paths set and, with None, some removed."""
+        """The tree with some paths set, and those with None removed."""
         content = {path: value for path, value in changes.items() if value is not None}
         for path in changes.keys() - content.keys():
             paths.check_removed(path)
@@ -72,7 +71,7 @@ class Snapshots:
                 self._last.popitem(last=False)
 
     def _entries(self, files: Mapping[str, Content], present: Mapping[str, TreeEntry]) -> dict[str, TreeEntry]:
-        """What must be written of these files; those that stand in the tree as they are stay out."""
+        """The entries that must be written: those that differ from the tree."""
         described = {path: _described(path, value) for path, value in files.items()}
         found: dict[str, TreeEntry] = {}
         waiting: dict[str, tuple[int, bytes]] = {}
@@ -89,7 +88,7 @@ class Snapshots:
         return {path: entry for path, entry in found.items() if present.get(path) != entry}
 
     def check_tree(self, old: str, new: str) -> None:
-        """Looks at the files of a new tree that git itself reads, where they differ from those of the old one."""
+        """Check the changed files of a tree that git itself interprets."""
         before = self._objects.entries(old)
         for path, entry in self._objects.entries(new).items():
             special = paths.is_gitmodules(path) or paths.is_gitattributes(path)
@@ -103,7 +102,7 @@ class Snapshots:
             _check_gitattributes(path, data)
 
     def _check_gitmodules(self, path: str, mode: int, data: bytes) -> None:
-        """What git's own check of a ``.gitmodules`` file refuses: it could run programs in a clone."""
+        """Refuse a ``.gitmodules`` file that git's own check refuses: it could run programs in a clone."""
         said = self._objects.config_entries(data) if mode != LINK else None
         if said is None:
             raise UnsafePath(f"{path!r}: not a readable .gitmodules file", fields={"path": path})
@@ -119,13 +118,13 @@ class Snapshots:
 
 
 def _check_gitattributes(path: str, data: bytes) -> None:
-    """git ignores longer lines and larger files, and says of a repository with one that it is damaged."""
+    """Refuse lines and files that git considers too long, and would report as damage."""
     if len(data) > _ATTRIBUTES_MAX or any(len(line) >= _ATTRIBUTE_LINE for line in data.split(b"\n")):
         raise UnsafePath(f"{path!r}: git does not read attributes this long", fields={"path": path})
 
 
 def _described(path: str, value: object) -> tuple[int, bytes]:
-    """Mode and data of a content; ``InvalidInput`` names the path."""
+    """The mode and data of a content; ``InvalidInput`` names the path."""
     if isinstance(value, bytes):
         return FILE, value
     if isinstance(value, File) and _is_data(value.data):
@@ -151,7 +150,7 @@ def _is_target(text: object) -> bool:
 
 
 def _is_id(text: object) -> bool:
-    """Whether a text can name a commit; git takes all zeros for none."""
+    """Whether a text is a commit id; git treats all zeros as none."""
     return isinstance(text, str) and len(text) == 40 and all(char in "0123456789abcdef" for char in text) and text.strip("0") != ""
 
 

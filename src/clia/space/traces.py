@@ -1,7 +1,7 @@
-"""Traces: what an agent said and saw, bound to its commits.
+"""Traces: what an agent said and did, bound to its commits.
 
-Invariant: an entry is either pending in the store or in exactly one bound trace; secrets are taken out before an entry is
-anywhere; binding never changes a commit's id.
+Invariant: an entry is either pending in the store or in exactly one bound trace. It is redacted before it is stored anywhere.
+Binding a trace never changes a commit's id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ENTRY_MAX = 256 * 1024
 SEEN = "seen/"
-"""Below it, the keys of an agent's entries that count once."""
+"""Prefix of the keys of an agent's entries that are recorded once."""
 _KEY = re.compile(r"[!-~]{1,256}")
 _KIND = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
@@ -41,12 +41,12 @@ def stream(name: str) -> str:
 
 
 def redaction(name: str, kind: str = "") -> str:
-    """Where it is kept how an agent's last entry of a kind ended."""
+    """The store key for the end of an agent's last entry of a kind."""
     return f"redaction/{name}/{kind}"
 
 
 class Traces:
-    """``redact_chunk`` takes a text and what was left of the last one, and gives the clean text, a count and what is left."""
+    """``redact_chunk`` takes a text and the state after the last one; it returns the clean text, a count and the new state."""
 
     def __init__(self, core: Core, envelope: Envelope, redact_chunk: Chunks, entry_max: int = ENTRY_MAX) -> None:
         self._core = core
@@ -55,7 +55,7 @@ class Traces:
         self._entry_max = entry_max
 
     def add(self, name: str, kind: str, text: str, data: Mapping[str, Any] | None = None) -> int:
-        """Appends to the agent's buffer; the entry's position in it."""
+        """Append an entry to the pending trace; returns its position."""
         core = self._core
         core.own_head(name)
         _check_kind(kind)
@@ -73,7 +73,7 @@ class Traces:
             return transaction.streams.append(stream(name), [entry])
 
     def add_once(self, name: str, entries: Iterable[Mapping[str, Any]]) -> int:
-        """Appends those entries whose ``key`` no entry of the agent has had yet, in one step; how many."""
+        """Append the entries whose ``key`` is new for the agent, atomically; returns their number."""
         core = self._core
         core.own_head(name)
         made = [self._once(each) for each in _listed(entries)]
@@ -99,12 +99,12 @@ class Traces:
         key = entry.get("key") if isinstance(entry, dict) else None
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             raise _invalid("key", "that counts once has a 'key' of 1 to 256 printable ASCII characters without spaces")
-        # The key is an id, and stays whole: cleaned, two of them could become one.
+        # The key is an id: redacting it could make two keys equal.
         made = self._cleaned({name: each for name, each in entry.items() if name != "key"}) | {"key": key}
         return made if made.get("data") is None else made | {"data": self._data(made["data"])}
 
     def _keys(self, name: str) -> set[str]:
-        """The keys of every entry of an agent, from git and from what is pending: for a store that was lost."""
+        """The keys of all entries of an agent, bound or pending: rebuilds a lost store."""
         found: set[str] = set()
         for cid in self._core.notes.all(names.traces(name)).values():
             trace = self._if_trace(cid)
@@ -112,7 +112,7 @@ class Traces:
         return found | {str(each.body["key"]) for each in self._waiting(name) if each.body.get("key")}
 
     def made(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """An entry by itself, cleaned, for whoever appends it together with something else. ``data`` is small and clean."""
+        """A redacted entry that the caller appends together with other changes. ``data`` is small and clean."""
         clean, count, _ = self._redact_chunk(text, None)
         entry = self._entry(timestamp(self._core.clock()), kind, clean, count)
         return entry if data is None else entry | {"data": dict(data)}
@@ -134,7 +134,7 @@ class Traces:
         return entry
 
     def pending(self, name: str) -> list[dict[str, Any]]:
-        """Entries since the last drain, in order."""
+        """The pending entries, in order."""
         self._core.require_known(name)
         return [each.body for each in self._waiting(name)]
 
@@ -143,7 +143,7 @@ class Traces:
             return view.streams.read(stream(name))
 
     def drained(self, name: str, commit: str) -> tuple[str, tuple[str, int]] | None:
-        """The note that would bind all pending entries to a commit, and how far it drains; None where none is pending."""
+        """The note that binds all pending entries to a commit, and the last position it includes; None if nothing is pending."""
         waiting = self._waiting(name)
         if not waiting:
             return None
@@ -151,7 +151,7 @@ class Traces:
         return as_bytes(trace.to_object()).decode("utf-8"), (stream(name), waiting[-1].position)
 
     def attach(self, commit: str, entries: Iterable[Mapping[str, Any]] | ConsoleTrace, agent: str | None = None) -> str:
-        """Binds a trace to any commit, in the notes of the commit's own agent; the trace's id."""
+        """Bind a trace to any commit, in the notes of its agent; returns the trace's id."""
         core = self._core
         found = core.read(commit)
         given = _listed(entries)
@@ -194,7 +194,7 @@ class Traces:
         return self._bound(self._core.read(commit))[1]
 
     def _bound(self, commit: AgentCommit) -> tuple[str, str | None]:
-        """The notes that a commit's trace stands in, and its id; None where it has none."""
+        """The notes ref and the id of a commit's trace."""
         for ref in self._refs(commit):
             cid = self._core.notes.get(ref, commit.cid)
             if cid is not None:
@@ -202,12 +202,12 @@ class Traces:
         return "", None
 
     def _refs(self, commit: AgentCommit) -> Iterator[str]:
-        """Where a commit's trace may stand: in the notes of whose it is here, then in those that came with it from a peer."""
+        """The notes that may hold a commit's trace: of its agents here, then of peers."""
         yield from (names.traces(owner) for owner in self._owners(commit))
         yield from self._of_peers(commit)
 
     def _of_peers(self, commit: AgentCommit) -> Iterator[str]:
-        """The notes of peers' agents that speak of a commit. Of what an agent of ours did, no peer has anything to say."""
+        """The notes of peers' agents about a commit, unless it is a commit of an agent of ours."""
         core, name = self._core, commit.agent or ""
         for ref, _ in core.refs.under(names.PEERS) if names.is_name(name) else ():
             notes = names.remote(ref.removeprefix(names.PEERS), f"notes/trace/{name}")
@@ -219,14 +219,14 @@ class Traces:
         return head is not None and any(each.cid == cid for each in self._core.own_commits(name, head))
 
     def _owners(self, commit: AgentCommit) -> list[str]:
-        """In whose notes a commit's trace may stand: its own agent's, else anyone's."""
+        """The agents whose notes may hold a commit's trace: its own, else any."""
         owner = commit.agent or commit.landed
         if owner is not None and names.is_name(owner):
             return [owner]
         return [ref.removeprefix(names.TRACES) for ref, _ in self._core.refs.under(names.TRACES)]
 
     def trace_for(self, commit: str) -> ConsoleTrace | None:
-        """The trace of a commit; of a landed commit, the traces of all the commits it brought."""
+        """The trace of a commit; for a landing, the traces of all landed commits."""
         found = self._core.read(commit)
         ref, cid = self._bound(found)
         if cid is not None:
@@ -248,28 +248,28 @@ class Traces:
         return own[::-1]
 
     def _if_trace(self, cid: str) -> ConsoleTrace | None:
-        """None for a note that someone wrote with git."""
+        """None for a note of another program."""
         made = parse(self._core.objects.blob(cid))
         if made is None or made["type"] != "console-trace":
             return None
         return ConsoleTrace(made["commit"], made["agent"], tuple(made["entries"]))
 
     def _as_bound(self, ref: str, cid: str, commit: str) -> ConsoleTrace | None:
-        """A trace from the notes that it stands in."""
+        """A trace as read from these notes."""
         trace = self._if_trace(cid)
         if trace is None or not ref.startswith(names.REMOTES):
             return trace
-        # What a peer has bound to a commit is that commit's, whatever it says itself; what is no entry is text.
+        # A peer's trace belongs to the commit that it is bound to, whatever it claims; malformed entries become text.
         entries = tuple(each if isinstance(each, dict) else {"text": json.dumps(each)} for each in trace.entries)
         return ConsoleTrace(commit, trace.agent, entries)
 
     def owner(self, cid: str | None) -> str | None:
-        """Whose trace it is."""
+        """The agent that a trace belongs to."""
         found = None if cid is None else self._if_trace(cid)
         return None if found is None else found.agent
 
     def session_traces(self, name: str, commits: Iterable[AgentCommit]) -> list[BoundTrace]:
-        """The traces of the own commits of an agent, of ours or ``PEER/AGENT``, newest first."""
+        """The traces of an agent's own commits, newest first; the agent may be ``PEER/AGENT``."""
         named = names.remote_agent(name)
         ref = names.remote(named[0], f"notes/trace/{named[1]}") if named else names.traces(name)
         bound = self._core.notes.all(ref)
@@ -277,7 +277,7 @@ class Traces:
         return [BoundTrace(cid, trace) for cid, trace in found if trace is not None]
 
     def history(self, commit: str) -> list[TraceChange]:
-        """Every binding a commit's trace ever had, newest first."""
+        """Every binding that a commit's trace had, newest first."""
         found = self._core.read(commit)
         changes: list[TraceChange] = []
         for ref in self._refs(found):
@@ -286,7 +286,7 @@ class Traces:
         return changes
 
     def search(self, matches: Callable[[str], bool], agents: Sequence[str]) -> Iterator[TraceHit]:
-        """Every entry whose text matches, bound or pending."""
+        """The entries whose text matches, bound or pending."""
         for name in agents:
             for commit, cid in sorted(self._core.notes.all(names.traces(name)).items()):
                 made = parse(self._core.objects.blob(cid))
@@ -304,7 +304,7 @@ def _hits(name: str, commit: str | None, entries: Sequence[Any], matches: Callab
 
 
 def _check_entry_text(text: str) -> str:
-    """Any text; a console may hold NUL, which JSON escapes."""
+    """Any text is allowed, including NUL, which JSON escapes."""
     check_text(text, "text", nul=True)
     return text
 
