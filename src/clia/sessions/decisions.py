@@ -1,7 +1,7 @@
 """Decisions: a person's answer becomes a commit, then a resume.
 
-Invariant: the decision's commit is the point of no return. Its effects are computed before and recorded with the intent, so recovery
-finishes it exactly once without running anything. A caller that loses the race leaves nothing behind.
+Invariant: the decision's commit is the point of no return. Its effects are computed before and recorded with the intent, so
+recovery finishes it exactly once without running anything. A caller that loses the race leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checks and repairs of sessions, for ``clia doctor``.
 
-Invariant: checking changes nothing, except that an agent of another machine is fetched, as always when it is named. Repairing derives
-rows and snapshots from events; events are never removed. After losing the store, sessions are restored as far as git has them,
-and what is missing is reported. Every repaired row is announced in the feed.
+Invariant: checking changes nothing, except that an agent of another machine is fetched, as always when it is named. Repairing
+derives rows and snapshots from events; events are never removed. After losing the store, sessions are restored as far as git
+has them, and what is missing is reported. Every repaired row is announced in the feed.
 """
 
 from __future__ import annotations

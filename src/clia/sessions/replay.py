@@ -1,8 +1,9 @@
 """Replay: bringing a run back to where it was, and keeping runs for the next answer.
 
-Invariant: replay is the source of truth. A snapshot is only a shortcut, used if engine, flow, position and digest match; otherwise the
-run is replayed from its first event. A replay that makes another request than the recorded one raises ``Nondeterminism`` and
-changes nothing. A process keeps few runs, because each occupies an engine worker; none outlives the last handle on its store.
+Invariant: replay is the source of truth. A snapshot is only a shortcut, used if engine, flow, position and digest match;
+otherwise the run is replayed from its first event. A replay that makes another request than the recorded one raises
+``Nondeterminism`` and changes nothing. A process keeps few runs, because each occupies an engine worker; none outlives the last
+handle on its store.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Assignment of an agent's commits and trace entries to its sessions.
 
-Invariant: every commit and entry belongs to exactly one run: a session, or the agent itself (the run ``""``) if no session was live.
-This is for display only: unreadable times, and sessions known only from a trace, are handled as well as possible.
+Invariant: every commit and entry belongs to exactly one run: a session, or the agent itself (the run ``""``) if no session was
+live. This is for display only: unreadable times, and sessions known only from a trace, are handled as well as possible.
 """
 
 from __future__ import annotations

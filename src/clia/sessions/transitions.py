@@ -1,7 +1,7 @@
 """What one step of a session writes: events, row, trace and feed entry, atomically.
 
-Invariant: a step is one transaction of the store and adds one entry to the feed. If it ends the session, the end is also an event in
-git: that is the point of no return, and the transaction follows it.
+Invariant: a step is one transaction of the store and adds one entry to the feed. If it ends the session, the end is also an
+event in git: that is the point of no return, and the transaction follows it.
 """
 
 from __future__ import annotations
