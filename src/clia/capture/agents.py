@@ -1,7 +1,7 @@
-"""Who is at work: the agents of captured sessions and of their sub-agents.
+"""The agents of captured sessions and their sub-agents.
 
-Invariant: a session has one agent for good. It is that of the checkout that it works in, or the one that its tool was told to
-be, or one that is spawned for it; what says so is the agent's own record, so that a second look finds the same.
+Invariant: a session keeps its agent: the owner of the checkout it works in, the agent named by CLIA_AGENT, or one spawned for
+it. The agent's own record says which session it was spawned for, so a later ingest finds the same agent.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 
 class IncomingEvent(NamedTuple):
-    """One event that a hook told, on its way."""
+    """An event reported by a hook, with its context."""
 
     tool: ToolReader
     told: HookReport
     record: SpoolRecord
     undisturbed: Callable[[], bool] = lambda: True
-    """Whether the directory is still as the event left it: a tool of the session that is called puts an event down first."""
+    """Whether the directory is unchanged since the event: every tool call of the session puts an event into the spool first."""
     later: Callable[[], frozenset[str]] = frozenset
-    """The files that calls of the session name that came after the event: what they hold now may be another's work."""
+    """The files named by later calls of the session: their content may be another event's work."""
 
 
 class SessionState:
-    """A session or sub-agent in this pass: what is known of it, and what is to be traced."""
+    """A session or sub-agent during one ingest: its saved state, and the events to trace."""
 
     def __init__(self, tool: ToolReader, known: CapturedSession) -> None:
         self.tool = tool
         self.known = known
-        self.queue: list[tuple[ToolEvent, str]] = []  # with the record that told it
-        self.records: list[SpoolRecord] = []  # to be removed once the queue is recorded
+        self.queue: list[tuple[ToolEvent, str]] = []  # each with the id of its spool record
+        self.records: list[SpoolRecord] = []  # to remove once the queue is recorded
 
     @property
     def agent(self) -> str:
@@ -54,7 +54,7 @@ class SessionState:
 
 
 class SessionStates:
-    """The sessions and sub-agents that a pass has to do with."""
+    """The sessions and sub-agents of one ingest."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -82,7 +82,7 @@ class SessionStates:
         return self._lives[key]
 
     def _at_work(self, agent: str) -> bool:
-        """Whether an agent can go on: one that was archived is at work again."""
+        """Whether an agent can continue; an archived one is restored."""
         if self._captures.is_archived(agent):
             self._space.restore(agent)
         return self._captures.is_ours(agent)
@@ -93,7 +93,7 @@ class SessionStates:
         return live
 
     def _begin(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
-        """The agent of a session that is new here: its checkout's, the one it is told to be, or one of its own."""
+        """Create the state of a new session: choose its agent, or spawn one."""
         tool, session = hook.tool, hook.told.session
         place = self._place(hook)
         forked, since = self._forked_from(hook)
@@ -117,7 +117,7 @@ class SessionStates:
                 return found
         where = hook.record.cwd
         if os.path.isabs(where) and not os.path.lexists(where):
-            return where  # a worktree that was removed since: its files are gone, what was said in it is not
+            return where  # the worktree was removed; what was said in it can still be recorded
         raise InvalidInput(
             "the event is of no directory of this repository",
             code="foreign-event",
@@ -125,7 +125,7 @@ class SessionStates:
         )
 
     def _joined(self, place: str, wanted: str) -> str | None:
-        """An agent that is there already: whose checkout the place is, or which the tool was told to be."""
+        """An existing agent: the owner of the checkout, or the one named by CLIA_AGENT."""
         checkout = self._space.checkout_at(place)
         if checkout is not None and self._captures.is_ours(checkout.agent):
             return checkout.agent
@@ -158,7 +158,7 @@ class SessionStates:
         self.spawned += 1
 
     def _forked_from(self, hook: IncomingEvent) -> tuple[CapturedSession | None, str]:
-        """The session that a fork's transcript was copied from, and when, where the copied lines do not say that they are."""
+        """The session that this one was forked from, and the fork's time if the copied lines do not tell."""
         since = ""
         for line in first_lines(hook.told.transcript or "", 1 << 20)[:50]:
             claude, codex = line.get("forkedFrom"), line.get("payload")
@@ -172,13 +172,13 @@ class SessionStates:
         return None, since
 
     def begin_sub(self, session: SessionState, sub: str, kind: str, hook: IncomingEvent | None) -> SessionState:
-        """A sub-agent, at the head of the agent that started it."""
+        """Create a sub-agent, at the head of the agent that started it."""
         tool, known = session.tool, session.known
         kind = "".join(each for each in self._captures.clean(kind) if each.isprintable())[:60]
         label = "-".join("".join(each if each.isascii() and each.isalnum() else " " for each in kind.lower()).split()) or "agent"
         start = f"{known.agent[:50].rstrip('-')}-{label[:20].rstrip('-')}"
         names = [f"{start}-{_brief(sub, 6)}", f"{start}-{_brief(sub, 12)}", f"{start}-{digest(sub)}"]
-        # One that was spawned for it goes on, whatever it was called: who tells of it may not know its type.
+        # Prefer an agent already spawned for it under another name: not every source knows the sub-agent's type.
         there = [
             each for each in self._space.sub_agents(known.agent) if self._captures.spawned_for(each, tool.name, known.session, sub)
         ]
@@ -203,14 +203,14 @@ class SessionStates:
         return self._enter(tool, made._replace(tree=self._captures.tree_of(name), shared=bool(others) or hook is None))
 
     def subs(self, known: CapturedSession) -> list[CapturedSession]:
-        """The sub-agents of a session, as this pass knows them."""
+        """The sub-agents of a session, with the state of this ingest."""
         stored = self._captures.subs(known.tool, known.session)
         lives = (self._lives.get(each.key) for each in stored)
         return [live.known if live is not None else each for live, each in zip(lives, stored, strict=True)]
 
 
 def moved(known: CapturedSession, transcript: str) -> CapturedSession:
-    """A session whose transcript is another file from now on."""
+    """A session whose transcript moved to another file."""
     cursor = restart(cursor_of(known), read_bytes(transcript, 0, 1 << 20) or b"")
     return known._replace(transcript=transcript, standing=cursor.to_json())
 
@@ -220,6 +220,6 @@ def cursor_of(known: CapturedSession) -> TranscriptCursor:
 
 
 def _brief(given: str, size: int) -> str:
-    """An id in a few letters. One that starts with the time (UUID version 7) says most at its end."""
+    """A short form of an id. A version 7 UUID starts with the time, so its end is used."""
     plain = "".join(each for each in given.lower() if each.isascii() and each.isalnum()) or digest(given)
     return plain[-size:] if len(plain) == 32 and plain[12] == "7" else plain[:size]

@@ -1,7 +1,7 @@
-"""Claude Code: its hooks' events (shapes of 2.1.325) and the lines of its transcripts.
+"""Claude Code: hook events (as of 2.1.325) and transcript lines.
 
-Invariant: what is not known is not lost: an event of a name that we do not know becomes a note with its payload. Lines of a
-transcript that we do not know are left out: the vendor does not document them, and most are the tool's own bookkeeping.
+Invariant: an unknown event becomes a note with its payload. Unknown transcript lines are ignored: they are undocumented, and
+most are internal bookkeeping.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _WRITERS = frozenset(("Write", "Edit", "MultiEdit", "NotebookEdit"))
 
 
 def from_hook(payload: object) -> HookReport:
-    """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
+    """Parse a hook's payload; ``InvalidInput`` if it names no session or event."""
     said, session, name = session_of(payload)
     read, sub = _HOOKS.get(name, unknown_event), id_field(said, "agent_id")
     events = tuple(_of(each, sub, name) for each in read(said))
@@ -59,7 +59,7 @@ def from_hook(payload: object) -> HookReport:
 
 
 def _of(event: ToolEvent, sub: str, name: str) -> ToolEvent:
-    """An event of a sub-agent or of the session; what begins or ends one of them is no such thing of the other."""
+    """An event of the session or a sub-agent. The start and end of a session are not those of a sub-agent."""
     fits = event.what not in BOUNDS or (event.what in (SUB_START, SUB_STOP)) == bool(sub)
     return event._replace(sub=sub) if fits else ToolEvent(NOTE, event.text or name, data={"event": name}, sub=sub)
 
@@ -120,7 +120,7 @@ def _stop(said: Mapping[str, Any]) -> list[ToolEvent]:
 
 
 def _last_said(what: str, said: Mapping[str, Any]) -> ToolEvent:
-    """The end of something, with what was said last; the whole of it is what is known again."""
+    """The end of a turn, with the last message as its counted text."""
     text = field(said, "last_assistant_message")
     return ToolEvent(what, shortened(text), counted=f"say:{digest(text)}")
 
@@ -159,9 +159,9 @@ _HOOKS: dict[str, Callable[[Mapping[str, Any]], list[ToolEvent]]] = {
 
 
 def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
-    """What a line of a transcript tells; nothing where it is not of the conversation."""
+    """Parse a transcript line; empty if it is not part of the conversation."""
     message = line.get("message")
-    copied = isinstance(line.get("forkedFrom"), dict)  # from the session that this one is a fork of
+    copied = isinstance(line.get("forkedFrom"), dict)  # copied from the session that this one was forked from
     if not isinstance(message, dict) or line.get("isMeta") is True or copied:
         return []
     read = {"user": _user, "assistant": _assistant}.get(field(line, "type"))

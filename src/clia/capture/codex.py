@@ -1,6 +1,6 @@
-"""Codex: its hooks' events (the schemas of 0.1xx, 2026) and the lines of its rollout files.
+"""Codex: hook events (schemas of 0.1xx, 2026) and rollout lines.
 
-Invariant: as for Claude Code, whose events Codex's resemble; an event that is not known becomes a note.
+Invariant: as for Claude Code, whose events are similar. An unknown event becomes a note.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ PREFIX = "codex"
 
 
 def from_hook(payload: object) -> HookReport:
-    """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
+    """Parse a hook's payload; ``InvalidInput`` if it names no session or event."""
     told = claude_code.from_hook(payload)
     given = payload.get("tool_input") if isinstance(payload, dict) else None
     events = tuple(_patched(each, given) for each in told.events)
     if any(each.sub for each in events) and told.sub_transcript is None:
-        # A sub-agent is a thread of its own; only the event of its end names the session's transcript too.
+        # A sub-agent is a separate thread; only its end event also names the session's transcript.
         return told._replace(events=events, transcript=None, sub_transcript=told.transcript)
     return told._replace(events=events)
 
 
 def _patched(event: ToolEvent, given: object) -> ToolEvent:
-    """Codex writes files by patches, which name them; ``given`` is the call's whole input."""
+    """The files that a patch names: Codex writes files by patches. ``given`` is the call's whole input."""
     if event.what != CALL or event.data.get("tool") != "apply_patch":
         return event
     patch = (given.get("command") or given.get("input")) if isinstance(given, dict) else given
@@ -65,7 +65,7 @@ def _patch_paths(patch: str) -> tuple[str, ...]:
 
 
 def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
-    """What a line of a rollout tells; nothing where it is not of the conversation."""
+    """Parse a rollout line; empty if it is not part of the conversation."""
     payload = line.get("payload")
     if not isinstance(payload, dict):
         return []
@@ -93,7 +93,7 @@ def _reasoning(said: Mapping[str, Any]) -> list[ToolEvent]:
 
 def _function_call(said: Mapping[str, Any]) -> list[ToolEvent]:
     given: Any = field(said, "arguments") or field(said, "input")
-    with suppress(ValueError, RecursionError):  # a patch is no JSON
+    with suppress(ValueError, RecursionError):  # a patch is not JSON
         given = json.loads(given)
     tool, call = field(said, "name"), field(said, "call_id")
     key, counted = key_or_digest("call", call, call_line(tool or "tool", given))

@@ -1,9 +1,9 @@
-"""What happened in a session of a tool, in one form for every tool.
+"""Events of a tool's session, in one form for all tools.
 
-Invariant: an event that both a hook and a transcript tell of has the same key in both, so that it counts once. Texts that
-have no id of their own are known by their digest and by how often they came before (``nth``). What a tool says is never
-trusted: a field of another type counts as missing, and only what names the session must be there; what a record could not hold
-(half a character, a number that is none) is made into what it can, so that one odd event is never in the way of others.
+Invariant: an event that both a hook and a transcript report has the same key in both, so it is recorded once. A text without an
+id is identified by its digest and its number of occurrences. Input is not trusted: a field of the wrong type counts as missing,
+and only the session is required. Values that cannot be stored (lone surrogates, NaN) are replaced, so one odd event blocks no
+other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-# What becomes an entry of a trace, by the entry's kind.
+# Events that become trace entries, named by the entry's kind.
 PROMPT, SAID, THINKING, CALL, RESULT, FAILURE, NOTE = (
     "prompt",
     "said",
@@ -32,7 +32,7 @@ PROMPT, SAID, THINKING, CALL, RESULT, FAILURE, NOTE = (
     "tool-failure",
     "note",
 )
-# What begins or ends something.
+# Events that start or end something.
 START, SUB_START, SUB_STOP, TURN_END, END = "start", "sub-start", "sub-stop", "turn-end", "end"
 BOUNDS = frozenset((START, SUB_START, SUB_STOP, TURN_END, END))
 
@@ -48,43 +48,43 @@ _SECRET_MAX = 8 * 1024
 
 
 class ToolEvent(NamedTuple):
-    """One thing that happened. ``key`` None: nothing else tells of it, and the hook's own record is its key."""
+    """One event. ``key`` None: only this hook reports it, and its record is the key."""
 
     what: str
     text: str = ""
     key: str | None = None
-    counted: str | None = None  # a digest, where the key is to be ``<counted>:<nth>``
+    counted: str | None = None  # a digest, if the key is ``<counted>:<nth>``
     data: Mapping[str, Any] = {}
-    at: str | None = None  # when, as the tool says
-    sub: str = ""  # the tool's id of the sub-agent that it is of; none: of the session itself
-    paths: tuple[str, ...] = ()  # files that it says it writes
-    message: str = ""  # the tool's id of the message that it is a part of
+    at: str | None = None  # the tool's timestamp
+    sub: str = ""  # the tool's id of the sub-agent; empty: the session itself
+    paths: tuple[str, ...] = ()  # files that a call says it writes
+    message: str = ""  # the tool's id of the message it is part of
 
 
 class HookReport(NamedTuple):
-    """What one hook told."""
+    """What one hook reported."""
 
     session: str
     events: tuple[ToolEvent, ...]
     cwd: str | None = None
-    transcript: str | None = None  # the session's own
-    sub_transcript: str | None = None  # that of the sub-agent that the events are of
+    transcript: str | None = None  # the session's
+    sub_transcript: str | None = None  # the sub-agent's, if the events are a sub-agent's
     sub_kind: str = ""
 
 
 def field(payload: Mapping[str, Any], name: str) -> str:
-    """A text field; anything else counts as none."""
+    """A text field; "" for any other type."""
     found = payload.get(name)
     return whole(found) if isinstance(found, str) else ""
 
 
 def whole(text: str) -> str:
-    """A text without halves of characters, which JSON can say and nothing can keep."""
+    """A text without lone surrogates, which JSON allows and no store accepts."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def id_field(payload: Mapping[str, Any], name: str) -> str:
-    """An id; one that could not be one is known by its digest."""
+    """An id field; an implausible id is replaced by its digest."""
     found = field(payload, name)
     return found if found.isprintable() and len(found) <= _ID_MAX else digest(found)
 
@@ -94,19 +94,19 @@ def is_id(text: str) -> bool:
 
 
 def path_field(payload: Mapping[str, Any], name: str) -> str | None:
-    """A path that could be one."""
+    """A path field, or None if it cannot be a path."""
     found = field(payload, name)
     return found if found and "\0" not in found else None
 
 
 def time_field(payload: Mapping[str, Any], name: str) -> str | None:
-    """A time in the one form that all the tools use, so that two can be compared as texts."""
+    """A timestamp in the format that all tools use, so timestamps compare as texts."""
     found = field(payload, name)
     return found if _TIME.fullmatch(found) else None
 
 
 def session_of(payload: object) -> tuple[dict[str, Any], str, str]:
-    """A hook's payload, its session and its event's name; ``InvalidInput`` where it names none."""
+    """A hook's payload, session and event name; ``InvalidInput`` if one is missing."""
     if not isinstance(payload, dict):
         raise InvalidInput("the event is no JSON object", code="invalid-event", fields={"field": ""})
     for name in ("session_id", "hook_event_name"):
@@ -117,12 +117,12 @@ def session_of(payload: object) -> tuple[dict[str, Any], str, str]:
 
 
 def digest(text: str) -> str:
-    """A text as it is known again; white space at its ends does not count."""
+    """The digest that identifies a text, ignoring white space at its ends."""
     return hashlib.sha256(text.strip().encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
 def key_or_digest(prefix: str, given: object, text: str) -> tuple[str | None, str | None]:
-    """The key and the counted digest of something that has an id, or else only its text."""
+    """The key of something with an id, or the counted digest of its text."""
     if isinstance(given, str) and given:
         return f"{prefix}:{given if _ID.fullmatch(given) else digest(given)}", None
     return None, f"{prefix}:{digest(text)}"
@@ -132,19 +132,19 @@ def shortened(text: str, limit: int = TEXT_MAX) -> str:
     kept = whole(text)
     if len(kept) <= limit:
         return kept
-    # Half of a secret is not known again: what lies at the cut is cleaned before it.
+    # Redaction cannot recognise half a secret: redact around the cut before cutting.
     clean = redact(kept[: limit + _SECRET_MAX]).text
     return f"{clean[:limit]}\n[cut: {len(kept) - limit} more characters]"
 
 
 def small(value: Any, depth: int = 0) -> Any:
-    """A JSON value without its long texts, long lists and depths: the files themselves are in the commits."""
+    """A JSON value without long texts, long lists and deep nesting: the files themselves are in the commits."""
     if isinstance(value, str):
         return shortened(value, VALUE_MAX)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, int) and abs(value) >= _EXACT:
-        return shortened(hex(value), VALUE_MAX)  # as a decimal, Python would refuse a very long one
+        return shortened(hex(value), VALUE_MAX)  # Python refuses to convert very long integers
     if depth >= _DEPTH and isinstance(value, (dict, list)):
         return f"[cut: {type(value).__name__}]"
     if isinstance(value, dict):
@@ -157,7 +157,7 @@ def small(value: Any, depth: int = 0) -> Any:
 
 
 def as_text(value: Any, depth: int = 0) -> str:
-    """What a tool gave back, as people read it: its text where it has one, else JSON."""
+    """A tool's result for people: its text if it has one, else JSON."""
     if isinstance(value, str):
         return shortened(value)
     if isinstance(value, list) and value and all(isinstance(each, dict) and isinstance(each.get("text"), str) for each in value):
@@ -178,7 +178,7 @@ _TELLING = ("command", "cmd", "file_path", "path", "notebook_path", "pattern", "
 
 
 def call_line(tool: str, given: Any) -> str:
-    """A tool call in one line: the tool, and what says most about the call."""
+    """A tool call in one line: the tool and its most telling argument."""
     said = ""
     if isinstance(given, dict):
         found = next((given[name] for name in _TELLING if isinstance(given.get(name), (str, list)) and given[name]), "")
@@ -198,7 +198,7 @@ def written(tool: str, given: Any, writers: frozenset[str]) -> tuple[str, ...]:
     return tuple(found for name in _WRITING if (found := path_field(given, name)))
 
 
-# What every tool tells alike
+# Events that all tools report alike
 
 
 def session_end(said: Mapping[str, Any]) -> list[ToolEvent]:
@@ -209,7 +209,7 @@ _COMMON = ("session_id", "transcript_path", "cwd", "hook_event_name")
 
 
 def unknown_event(said: Mapping[str, Any]) -> list[ToolEvent]:
-    """An event of a name that we do not know: a note with all that it says."""
+    """An unknown event, as a note with its payload."""
     name = field(said, "hook_event_name")
     rest = {key: each for key, each in said.items() if key not in _COMMON}
     return [ToolEvent(NOTE, name, data={"event": name, "payload": small(rest)})]

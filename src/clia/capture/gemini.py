@@ -1,7 +1,7 @@
-"""Gemini CLI: its hooks' events (shapes of 0.61.0).
+"""Gemini CLI: hook events (as of 0.61.0).
 
-Invariant: Gemini's hooks give tool calls no id that its transcripts could be compared by: so only hooks are read, and each record
-counts once by itself. A result belongs to the last call of the same tool. Sub-agents look like the session itself.
+Invariant: Gemini's hooks give no ids that match its transcripts, so only hooks are read and each record counts once. A result
+belongs to the last call of the same tool. Sub-agents cannot be told from the session.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WRITERS = frozenset(("write_file", "replace", "edit"))
 
 
 def from_hook(payload: object) -> HookReport:
-    """What a hook's payload tells; ``InvalidInput`` where it names no session or event."""
+    """Parse a hook's payload; ``InvalidInput`` if it names no session or event."""
     said, session, name = session_of(payload)
     at = time_field(said, "timestamp")
     events = tuple(each._replace(at=at) for each in _HOOKS.get(name, unknown_event)(said))
@@ -91,6 +91,6 @@ _HOOKS: dict[str, Callable[[Mapping[str, Any]], list[ToolEvent]]] = {
 
 
 def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
-    """Nothing: see the module."""
+    """Transcripts are not read; see the module."""
     del line
     return []

@@ -1,7 +1,7 @@
-"""Whether what tools do arrives here, and where it does not, why.
+"""Checks whether events of tools arrive, and why not.
 
-Invariant: only looks. Whatever is found has a code, one sentence, and what to do about it; a file that cannot be read is a finding,
-never a failure. What was captured is handed in, since the space knows that.
+Invariant: read-only. Every finding has a code, one sentence and a hint. An unreadable file is a finding, never a failure. The
+caller passes what was captured, because the space knows it.
 """
 
 from __future__ import annotations
@@ -32,49 +32,49 @@ if TYPE_CHECKING:
 ERROR, WARNING, INFO = "error", "warning", "info"
 PLUGIN = "plug-in"
 PATIENCE = timedelta(minutes=10)
-"""How long events may wait: ingest is started whenever something ends."""
+"""How long events may wait: every end of a turn starts an ingest."""
 _SETTLING, _LONG_STEP = timedelta(minutes=1), timedelta(hours=1)
 _HEAD = 1 << 16
-_LOOKED_AT = 1000  # of the newest events, for the tool that each is of
+_LOOKED_AT = 1000  # newest events to read for their tool
 
 
 class HookFinding(NamedTuple):
     code: str
     severity: str
-    tool: str | None  # None: it is about no one tool
+    tool: str | None  # None: not about one tool
     message: str
     hint: str
 
 
 class HookPlace(NamedTuple):
-    """Where hooks of a tool are installed. ``scope`` may also be a plug-in of Claude Code."""
+    """Where a tool's hooks are installed. ``scope`` may also be a Claude Code plug-in."""
 
     scope: str
     path: str
     events: tuple[str, ...]
-    missing: tuple[str, ...]  # events that we use, and that run nothing of ours
-    commands: tuple[str, ...]  # the programs that they run
+    missing: tuple[str, ...]  # events we need that do not run clia
+    commands: tuple[str, ...]  # programs that they run
 
 
 class ToolHealth(NamedTuple):
     tool: str
     places: tuple[HookPlace, ...]
-    last: str | None  # when something arrived last
-    sessions: int  # that were captured
+    last: str | None  # when the last event arrived
+    sessions: int  # captured sessions
 
 
 class SpoolHealth(NamedTuple):
-    """What lies in the spools of a repository."""
+    """The contents of a repository's spools."""
 
     waiting: int = 0
     oldest: str | None = None
     rejected: int = 0
-    elsewhere: int = 0  # of those that wait, how many are in the account's own folder
+    elsewhere: int = 0  # waiting in the account's own folder
 
 
 class HooksHealth(NamedTuple):
-    tools: tuple[ToolHealth, ...]  # those with hooks installed, or of which something came
-    spool: SpoolHealth | None  # None: no space, so there is none
+    tools: tuple[ToolHealth, ...]  # with hooks installed, or with events
+    spool: SpoolHealth | None  # None: not a space
     findings: tuple[HookFinding, ...]
 
     @property
@@ -91,10 +91,10 @@ class HooksHealth(NamedTuple):
 
 
 class HookInspection(NamedTuple):
-    """From where and with what eyes: what a finding may depend on."""
+    """The context of an inspection."""
 
     root: str | None
-    common: str | None  # the git directory, where it is a space's
+    common: str | None  # the git directory, if it is a space
     environment: Mapping[str, str]
     program: CliaProgram
     now: datetime
@@ -130,8 +130,8 @@ def examine(
 
 
 def captured_in(path: str, settings: Settings) -> tuple[CapturedSession, ...]:
-    """What the space at a path has captured; nothing where it cannot be opened, which is told elsewhere."""
-    from clia.facade.opening import open_space  # libgit2 and a store
+    """The captured sessions of a space; empty if it cannot be opened, which is reported elsewhere."""
+    from clia.facade.opening import open_space  # loads libgit2 and a store
 
     try:
         with open_space(path, settings=settings) as space:
@@ -145,13 +145,13 @@ def _places(tool: HookTool, looked: HookInspection, findings: list[HookFinding])
     seen: set[str] = set()
     for scope in SCOPES:
         path = tool.file(scope, looked.root, looked.environment)
-        if path is None or path in seen:  # a home that is a repository has one file for two scopes
+        if path is None or path in seen:  # a home directory that is a repository has one file for two scopes
             continue
         seen.add(path)
         try:
             settings = settings_in(path) or {}
         except CliaError as err:
-            if _speaks_of_us(path):  # else it is none of our business
+            if _speaks_of_us(path):  # otherwise the tool is not used here
                 hint = f"{tool.title} may read it all the same; clia installs and checks hooks in plain JSON only"
                 findings.append(HookFinding("unreadable-settings", WARNING, tool.name, err.message, hint))
             continue
@@ -167,7 +167,7 @@ def _speaks_of_us(path: str) -> bool:
     try:
         return b"clia" in (LocalFiles().read(path, documents.MAX_BYTES) or b"")
     except CliaError:
-        return True  # nobody can say
+        return True  # cannot be determined
 
 
 def _place(tool: HookTool, scope: str, path: str, hooks: Iterable[PlacedHook]) -> HookPlace:
@@ -178,13 +178,13 @@ def _place(tool: HookTool, scope: str, path: str, hooks: Iterable[PlacedHook]) -
 
 
 def _has_plugin(settings: Mapping[str, Any]) -> bool:
-    """Whether our plug-in is switched on, from whatever marketplace it came."""
+    """Whether our plug-in is enabled, from any marketplace."""
     enabled = settings.get("enabledPlugins")
     return isinstance(enabled, dict) and any(on and name.partition("@")[0] == SERVER for name, on in enabled.items())
 
 
 def _arrived(looked: HookInspection, captured: Sequence[CapturedSession]) -> dict[str, datetime]:
-    """When the newest event of each tool came: of those captured, and of those that still wait."""
+    """When each tool's newest event arrived, captured or still waiting."""
     found: dict[str, datetime] = {}
     times = [(each.tool, each.last) for each in captured if each.last]
     for directory in spool.spools(looked.common, looked.environment) if looked.common else ():
@@ -200,7 +200,7 @@ def _waiting_tools(directory: str) -> Iterator[tuple[str, str]]:
         for name in _names(os.path.join(directory, folder))[-_LOOKED_AT:]:
             try:
                 header, _ = spool.parse(spool.content(os.path.join(directory, folder, name), _HEAD))
-            except (OSError, CliaError):  # taken meanwhile, or no event: counted elsewhere
+            except (OSError, CliaError):  # taken in between, or not an event
                 continue
             yield header.get("tool", ""), spool.time_of(name)
 
@@ -208,7 +208,7 @@ def _waiting_tools(directory: str) -> Iterator[tuple[str, str]]:
 def _tool_findings(
     tool: HookTool, places: Sequence[HookPlace], looked: HookInspection, last: datetime | None
 ) -> Iterator[HookFinding]:
-    """Why nothing of a tool may arrive, though hooks are installed."""
+    """Why events of a tool may not arrive although hooks are installed."""
     yield from _program_findings(tool, places, looked)
     for off in switched_off(tool, looked.root, looked.environment):
         hint = f"take that out, or {tool.title} runs no hooks"
@@ -247,9 +247,9 @@ def _program_findings(tool: HookTool, places: Sequence[HookPlace], looked: HookI
 
 
 def _silence(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection, last: datetime | None) -> Iterator[HookFinding]:
-    """Nothing came, ever or of late: an error where we see that the tool was at work all the same."""
+    """No events, or none lately: an error if the tool was evidently in use."""
     worked = _worked(tool, looked)
-    # Where events did come, a tool may be busy with one step for long, and write about it.
+    # After earlier events, a tool may be busy with one long step and still write its transcript.
     known = _installed_at(places, looked) + _SETTLING if last is None else last + _LONG_STEP
     if worked is not None and worked > known:
         since = "ever" if last is None else f"since {timestamp(last)}"
@@ -265,13 +265,13 @@ def _silence(tool: HookTool, places: Sequence[HookPlace], looked: HookInspection
 
 
 def _installed_at(places: Sequence[HookPlace], looked: HookInspection) -> datetime:
-    """When the settings were written last; of several files the oldest."""
+    """When the oldest settings file was last written."""
     times = [at for each in places if (at := _written(each.path)) is not None]
     return min(times, default=looked.now)
 
 
 def _worked(tool: HookTool, looked: HookInspection) -> datetime | None:
-    """When the tool wrote last about work in this directory; only Claude Code names transcripts after it."""
+    """When the tool last wrote about work in this directory; only Claude Code names transcripts after it."""
     if tool.name != "claude-code" or looked.root is None:
         return None
     name = "".join(char if char.isascii() and char.isalnum() else "-" for char in looked.root)
@@ -337,7 +337,7 @@ def _rejected(directory: str) -> list[spool.RejectedEvent]:
 
 
 def _writable(directory: str) -> bool:
-    """Whether hooks can put an event there; a spool that is not made yet is made by the first."""
+    """Whether hooks can write there; the first event creates a missing spool."""
     inside = os.path.join(directory, spool.NEW)
     while not os.path.lexists(inside):
         inside = os.path.dirname(inside)

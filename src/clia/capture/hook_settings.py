@@ -1,9 +1,8 @@
-"""Writing hooks into the settings of the tools people run, and taking them out again.
+"""Installing hooks into the settings of tools, and removing them.
 
-Invariant: what somebody else wrote stays byte for byte, their hooks on the same events too. All changes are worked out and shown
-before the first is written; settings that cannot be read as they are meant stop everything. A file is swapped whole, keeps its
-mode, and is written only if it still is what the change was worked out from. Nothing outside the place that a scope names is
-written, wherever links lead.
+Invariant: foreign content stays byte for byte, including other hooks on the same events. All changes are computed and shown before
+the first is written; unreadable settings stop everything. A file is replaced atomically, keeps its mode, and is written only if
+it is unchanged since. Nothing outside the scope's directory is written, wherever links lead.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ _NEW = "{\n}\n"
 
 
 class SettingsFile(NamedTuple):
-    """Whose settings are meant, and where."""
+    """The settings to change."""
 
     scope: str
-    root: str | None  # the repository; None: outside every one
+    root: str | None  # the repository; None: outside of one
     environment: Mapping[str, str]
 
     def holds(self, path: str) -> bool:
-        """Whether a path with all links resolved lies where the scope says."""
+        """Whether a resolved path lies within the scope's directory."""
         tops = [self.root] if self.scope != USER else [home(self.environment), *self._user_folders()]
         return any(_below(path, os.path.realpath(top)) for top in tops if top)
 
@@ -61,14 +60,14 @@ class SettingsFile(NamedTuple):
 
 
 class SettingsChange(NamedTuple):
-    """What becomes of one file. ``after`` None: it goes, since nothing of anybody else is in it."""
+    """The change of one file. ``after`` None: the file is removed, because nothing else is in it."""
 
     tool: str
     path: str
     real: str
     before: bytes | None
     after: bytes | None
-    what: tuple[str, ...]  # events, and the server
+    what: tuple[str, ...]  # events, and the MCP server
 
     @property
     def kind(self) -> str:
@@ -77,7 +76,7 @@ class SettingsChange(NamedTuple):
         return "remove" if self.after is None else "create" if self.before is None else "edit"
 
     def diff(self, name: str | None = None) -> str:
-        """The change as ``diff -u`` shows it; ``name``: what the file is called in it."""
+        """The change as a unified diff; ``name`` is the file's name in it."""
         old, new = (_text(each).splitlines(keepends=True) for each in (self.before, self.after))
         was, becomes = ("/dev/null" if each is None else name or self.path for each in (self.before, self.after))
         found = difflib.unified_diff(old, new, was, becomes)
@@ -85,7 +84,7 @@ class SettingsChange(NamedTuple):
 
 
 class SettingsPlan(NamedTuple):
-    """All that will be done, and what people must know or do themselves."""
+    """All changes, and notes for the user."""
 
     scope: str
     changes: tuple[SettingsChange, ...]
@@ -104,7 +103,7 @@ class SettingsPlan(NamedTuple):
 
 
 def target(scope: str, path: str, environment: Mapping[str, str]) -> SettingsFile:
-    """``NotFound`` where the scope is one of a repository and the path lies in none."""
+    """Raise ``NotFound`` if the scope needs a repository and the path is not in one."""
     root = find_repository(path)
     if root is None and scope != USER:
         raise NotFound(
@@ -124,7 +123,7 @@ def target(scope: str, path: str, environment: Mapping[str, str]) -> SettingsFil
 
 
 def tools_here(where: SettingsFile, on_path: Iterable[str]) -> list[HookTool]:
-    """The tools that somebody uses here: their folder is there, or their program. Those without the scope are left out."""
+    """The tools in use here, by their folder or program, that have the scope."""
     programs = set(on_path)
     found = []
     for tool in TOOLS.values():
@@ -135,7 +134,7 @@ def tools_here(where: SettingsFile, on_path: Iterable[str]) -> list[HookTool]:
 
 
 def install(tools: Sequence[HookTool], where: SettingsFile, program: CliaProgram, *, mcp: bool = False) -> SettingsPlan:
-    """What makes each event of the tools run ``clia hook``; ``mcp``: and gives them our MCP server."""
+    """The changes that make each event run ``clia hook``; ``mcp`` also adds our MCP server."""
     word = program.word(where.scope)
     changes, notes = [], _program_notes(where, program)
     for tool in tools:
@@ -155,7 +154,7 @@ def install(tools: Sequence[HookTool], where: SettingsFile, program: CliaProgram
 
 
 def uninstall(tools: Sequence[HookTool], where: SettingsFile) -> SettingsPlan:
-    """What takes out all that ``install`` puts in, in whatever form it stands there by now."""
+    """The changes that remove everything ``install`` adds, in any form."""
     changes, notes = [], []
     for tool in tools:
         files = [_file(tool, where)]
@@ -188,14 +187,14 @@ def apply(plan: SettingsPlan) -> None:
 
 
 class _File:
-    """One settings file while changes to it are worked out."""
+    """A settings file being changed."""
 
     def __init__(self, tool: HookTool, where: SettingsFile, path: str) -> None:
         files = WritableLocalFiles()
         self.tool, self.path, self.real = tool, path, _real(files, where, path)
         self.before = files.read(self.real, documents.MAX_BYTES)
         said = None if self.before is None else documents.decode(self.before, path)
-        self.text = _NEW if said is None or not said.strip() else said  # a file that was only touched says nothing
+        self.text = _NEW if said is None or not said.strip() else said  # rewritten without a difference
         self.what: list[str] = []
         self._read()
 
@@ -228,7 +227,7 @@ class _File:
         self.what.append(event)
 
     def _serves(self, placed: PlacedHook, word: str) -> bool:
-        """Whether it already does what we would add. What people changed in it is theirs to change."""
+        """Whether a hook already does what we would add. Changes that people made to it are kept."""
         hook = placed.hook
         return placed.matches_all and hook.tool == self.tool.name and (hook.changed or hook.program == word)
 
@@ -254,7 +253,7 @@ class _File:
         self.what.append("mcp")
 
     def take_out(self) -> list[str]:
-        """What is left in and why, in words."""
+        """What is kept, and why."""
         settings = self._read()
         if "hooks" in settings:
             self._expect(settings["hooks"], dict, "/hooks")
@@ -269,8 +268,8 @@ class _File:
         return [f"{self.path}: the hook of {event} runs clia among other commands, and stays" for event in left]
 
     def _drop(self, hooks: Sequence[PlacedHook], *, keep_event: bool = False) -> None:
-        """Removes hooks, and what holds nothing else."""
-        for each in reversed(hooks):  # from the end, so that the numbers of those before stay right
+        """Remove hooks, and containers that become empty."""
+        for each in reversed(hooks):  # from the end, so earlier indexes stay valid
             found = self._read()["hooks"]
             path: list[str | int] = ["hooks", each.event, each.group, "hooks", each.item]
             if len(found[each.event][each.group]["hooks"]) == 1:
@@ -303,9 +302,9 @@ class _File:
     def change(self) -> SettingsChange:
         after: bytes | None = self.text.encode()
         if not self.what:
-            after = self.before  # also where it is blank, or not there
+            after = self.before  # also if it is blank or missing
         elif not self._read() and self.path == self.real:
-            after = None  # nothing of anybody is in it any more
+            after = None  # nothing of anyone else is left
         elif self.before is not None and self.before.startswith(_BOM):
             after = _BOM + self.text.encode()
         return SettingsChange(self.tool.name, self.path, self.real, self.before, after, tuple(self.what))
@@ -324,7 +323,7 @@ def _file(tool: HookTool, where: SettingsFile) -> _File:
 
 
 def _servers(tool: HookTool, where: SettingsFile) -> _File:
-    """The file of a project's MCP servers, which Claude Code keeps apart."""
+    """A project's MCP servers, which Claude Code keeps in a separate file."""
     return _File(tool, where, os.path.join(where.root or "", ".mcp.json"))
 
 
@@ -352,7 +351,7 @@ def _check_unchanged(files: WritableLocalFiles, change: SettingsChange) -> None:
 
 
 def _remove(path: str, folder: str | None) -> None:
-    """Removes a file, and the folder of that name that held nothing else."""
+    """Remove a file, and its folder if it becomes empty."""
     try:
         os.unlink(path)
         above = os.path.dirname(path)
@@ -390,7 +389,7 @@ def _tool_notes(tool: HookTool, where: SettingsFile) -> list[str]:
 
 
 def _elsewhere(tool: HookTool, where: SettingsFile) -> list[str]:
-    """Settings of other scopes that have hooks of ours too."""
+    """Other scopes that also have our hooks."""
     mine = tool.file(where.scope, where.root, where.environment)
     paths = (tool.file(scope, where.root, where.environment) for scope in SCOPES)
     return [each for each in dict.fromkeys(paths) if each is not None and each != mine and installed_in(each)]

@@ -1,10 +1,11 @@
-"""The tools whose hooks clia knows: where each keeps its settings, and which of its events run ``clia hook``.
+"""The tools that clia has hooks for: their settings files, their events, and whether their hooks are enabled.
 
-Invariant: one table feeds the settings that are written, the plug-in and what ``clia doctor`` expects. A hook of ours is known
-by its command alone, since tools drop fields that they do not know.
+Invariant: one table determines the settings that are written, the plug-in and what ``clia doctor`` expects. A hook of ours is
+recognised by its command alone, because tools drop unknown fields. Of several files that enable or disable hooks, the one
+nearest to the project decides, as for the tool.
 
-The shapes are those of Claude Code 2.1.325, Codex of August 2026 and Gemini CLI 0.61.0. No hook is asynchronous, though two of
-the tools offer it: an event must be put down before the tool goes on, or the order of events is lost.
+The formats are those of Claude Code 2.1.325, Codex of August 2026 and Gemini CLI 0.61.0. No hook is asynchronous, although two of
+the tools support it: an event must be in the spool before the tool continues, or the order is lost.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _SECONDS = 10
 
 
 class HookTool(NamedTuple):
-    """A program that people run agents with."""
+    """A tool and its hook settings."""
 
     name: str
     title: str
-    version: str  # whose documentation the shapes below follow
+    version: str  # of the documentation that this follows
     program: str
     folder: str
-    files: Mapping[str, str]  # scope -> the file in that folder
-    home_variable: str  # names the folder of a user, or for Gemini CLI the directory that it is in
-    events: Mapping[str, int]  # event -> how long a hook may take, in the tool's own unit
-    named: bool = False  # whether a hook has a name, by which people can switch it off
+    files: Mapping[str, str]  # scope -> file in that folder
+    home_variable: str  # names the user's folder, or its parent for Gemini CLI
+    events: Mapping[str, int]  # event -> timeout, in the tool's unit
+    named: bool = False  # whether hooks have names that settings can disable
 
     def user_folder(self, environment: Mapping[str, str]) -> str:
         chosen = environment.get(self.home_variable)
@@ -52,7 +53,7 @@ class HookTool(NamedTuple):
         return os.path.join(os.path.abspath(chosen) if chosen else home(environment), self.folder)
 
     def file(self, scope: str, root: str | None, environment: Mapping[str, str]) -> str | None:
-        """The settings of a scope; None where the tool has no such scope, or there is no repository."""
+        """The settings file of a scope; None if the tool lacks the scope or there is no repository."""
         name = self.files.get(scope)
         if name is None:
             return None
@@ -61,12 +62,12 @@ class HookTool(NamedTuple):
         return None if root is None else os.path.join(root, self.folder, name)
 
     def handler(self, event: str, command: str) -> dict[str, Any]:
-        """One hook, as the tool's settings have it."""
+        """One hook in the format of the tool's settings."""
         named = {"name": SERVER} if self.named else {}
         return {**named, "type": "command", "command": command, "timeout": self.events[event]}
 
     def hooks(self, command: str) -> dict[str, Any]:
-        """The hooks of all events: what a file that holds nothing else has under ``hooks``."""
+        """The hooks of all events: the value of ``hooks`` in an otherwise empty file."""
         return {event: [{"hooks": [self.handler(event, command)]}] for event in self.events}
 
 
@@ -118,7 +119,7 @@ TOOLS = {
                     "Stop",
                     "PreCompact",
                 ),
-                "SessionEnd": 3,  # the longest that Codex allows there
+                "SessionEnd": 3,  # the maximum that Codex allows
             },
         ),
         HookTool(
@@ -154,7 +155,7 @@ def tool_named(name: str) -> HookTool:
 
 
 class CliaProgram(NamedTuple):
-    """The clia that is running, and what the name ``clia`` runs for whoever types it."""
+    """The running clia, and the program that the name ``clia`` finds."""
 
     own: str
     found: str | None
@@ -164,26 +165,26 @@ class CliaProgram(NamedTuple):
         return self.found is not None and os.path.realpath(self.found) == os.path.realpath(self.own)
 
     def word(self, scope: str) -> str:
-        """How settings of a scope name it. Those of a project are for other machines too: there only the plain name works."""
+        """How settings of a scope name the program. Project settings are shared, so they use the plain name."""
         return SERVER if scope == PROJECT or self.is_found else self.own
 
 
 def command_of(tool: HookTool, word: str) -> str:
-    """What a hook runs, for a shell."""
+    """The shell command of a hook."""
     return f"{shlex.quote(word)} hook {tool.name}"
 
 
 class InstalledHook(NamedTuple):
-    """A hook that runs ``clia hook``: with what program, for which tool, and whether it does nothing else."""
+    """A hook that runs ``clia hook``."""
 
     program: str
     tool: str
-    changed: bool  # somebody set a variable for it, or made it part of a longer command
-    ours: bool  # it does nothing but run clia
+    changed: bool  # it sets variables or is part of a longer command
+    ours: bool  # it does nothing else
 
 
 def hook_in(handler: object) -> InstalledHook | None:
-    """What a handler of a tool's settings has to do with us; None: nothing."""
+    """The clia hook in a handler of a tool's settings, if any."""
     if not isinstance(handler, dict) or handler.get("type", "command") != "command":
         return None
     words = _words(handler)
@@ -207,12 +208,12 @@ def _words(handler: Mapping[str, Any]) -> list[str]:
     reader.whitespace_split, reader.commenters = True, ""
     try:
         return list(reader)
-    except ValueError:  # a quote that does not end: the shell would refuse it too
+    except ValueError:  # an unterminated quote: the shell would refuse it, too
         return []
 
 
 class PlacedHook(NamedTuple):
-    """A hook of ours, or one that runs clia, and where it stands."""
+    """A hook that runs clia, and its position."""
 
     event: str
     group: int
@@ -222,7 +223,7 @@ class PlacedHook(NamedTuple):
 
 
 def placed_in(settings: Mapping[str, Any]) -> Iterator[PlacedHook]:
-    """Every hook in a tool's settings that runs clia. What has another shape than the tool documents cannot be one."""
+    """Every hook in a tool's settings that runs clia. Malformed entries are skipped."""
     hooks = settings.get("hooks")
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
         for number, group in enumerate(groups if isinstance(groups, list) else ()):
@@ -235,7 +236,7 @@ def placed_in(settings: Mapping[str, Any]) -> Iterator[PlacedHook]:
 
 
 def runs_server(server: object) -> bool:
-    """Whether an entry of MCP servers is ours."""
+    """Whether an MCP server entry is ours."""
     if not isinstance(server, dict) or not isinstance(server.get("command"), str):
         return False
     arguments = server.get("args")
@@ -247,7 +248,7 @@ def home(environment: Mapping[str, str]) -> str:
 
 
 def common_dir(root: str) -> str | None:
-    """The git directory that all worktrees of a repository share; None where it is not to be found."""
+    """The git directory shared by all worktrees of a repository; None if it is not found."""
     here = os.path.join(root, ".git")
     if not os.path.lexists(here):
         return root  # a bare repository
@@ -273,14 +274,12 @@ def _line(path: str) -> str:
         return ""
 
 
-# Whether a tool runs hooks at all, as its settings say.
-
 MANAGED = ("/etc/claude-code/managed-settings.json", "/Library/Application Support/ClaudeCode/managed-settings.json")
-"""Where whoever looks after a machine decides for Claude Code, on Linux and on macOS."""
+"""Administrator settings of Claude Code, on Linux and macOS."""
 
 
 class HooksOff(NamedTuple):
-    """What switches hooks off, and where it stands."""
+    """A setting that disables hooks."""
 
     path: str
     setting: str
@@ -290,18 +289,18 @@ class HooksOff(NamedTuple):
 
 
 def settings_in(path: str) -> dict[str, Any] | None:
-    """What a settings file says; None where there is none. ``CliaError`` where it cannot be read."""
+    """The contents of a settings file; None if it does not exist. ``CliaError`` if it cannot be read."""
     data = LocalFiles().read(path, documents.MAX_BYTES)
     return None if data is None else documents.parse(data, path)
 
 
 def installed_in(path: str) -> bool:
-    """Whether a settings file has hooks that run clia; one that cannot be read has none."""
+    """Whether a settings file has hooks that run clia; False if it cannot be read."""
     return any(True for _ in placed_in(_tolerant(path)))
 
 
 def codex_has_server(path: str) -> bool:
-    """Whether a config.toml of Codex names our MCP server."""
+    """Whether a Codex config.toml has our MCP server."""
     servers = _toml(path).get("mcp_servers")
     return isinstance(servers, dict) and runs_server(servers.get(SERVER))
 
@@ -309,7 +308,7 @@ def codex_has_server(path: str) -> bool:
 def switched_off(
     tool: HookTool, root: str | None, environment: Mapping[str, str], managed: tuple[str, ...] = MANAGED
 ) -> list[HooksOff]:
-    """What keeps the tool from running hooks; empty: nothing that we know of."""
+    """The known settings that stop the tool from running hooks."""
     found = {"claude-code": _claude, "codex": _codex, "gemini": _gemini}[tool.name]
     return [*found(tool, root, environment), *(_managed(managed) if tool.name == "claude-code" else ())]
 
@@ -334,7 +333,7 @@ def _codex(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> 
     folders = [*([os.path.join(root, tool.folder)] if root else []), tool.user_folder(environment)]
     for path in (os.path.join(folder, "config.toml") for folder in folders):
         features = _toml(path).get("features")
-        for key in ("hooks", "codex_hooks"):  # the second is its older name
+        for key in ("hooks", "codex_hooks"):  # the older name
             if isinstance(features, dict) and isinstance(features.get(key), bool):
                 if not features[key]:
                     yield HooksOff(path, f"[features] {key} = false")
@@ -350,14 +349,14 @@ def _gemini(tool: HookTool, root: str | None, environment: Mapping[str, str]) ->
             decided = True
             if not switches["enabled"]:
                 yield HooksOff(path, "hooksConfig.enabled: false")
-        named = switches.get("disabled")  # lists of several files are joined
+        named = switches.get("disabled")  # lists of several files are combined
         for each in named if isinstance(named, list) else ():
             if each == SERVER or hook_in({"command": each}):
                 yield HooksOff(path, f"hooksConfig.disabled names {each}")
 
 
 def _settings(tool: HookTool, root: str | None, environment: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The tool's files that can be read, nearest first."""
+    """The tool's readable settings files, nearest first."""
     for scope in (LOCAL, PROJECT, USER):
         path = tool.file(scope, root, environment)
         if path is not None:
@@ -367,7 +366,7 @@ def _settings(tool: HookTool, root: str | None, environment: Mapping[str, str]) 
 def _tolerant(path: str) -> dict[str, Any]:
     try:
         return settings_in(path) or {}
-    except CliaError:  # whoever must know that it cannot be read asks ``settings_in``
+    except CliaError:  # ``settings_in`` reports unreadable files
         return {}
 
 

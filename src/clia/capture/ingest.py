@@ -1,8 +1,8 @@
-"""``ingest``: what hooks put down becomes the record of a space.
+"""``ingest``: record the events that hooks left in the spool.
 
-Invariant: one process at a time works on a repository's spool. An event is removed from it after what it says is recorded; one that
-says nothing that could be recorded goes to ``rejected/`` with the reason. Where a session's event cannot be recorded now, it and
-those after it stay, and the other sessions go on.
+Invariant: one process at a time works on a repository's spool. An event is removed after it is recorded; one that can never be
+recorded moves to ``rejected/`` with the reason. If an event cannot be recorded now, it and later events of its session stay, and
+other sessions continue.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TRIES, _INSTANT = 5, 0.01
 
 
 class Ingested(NamedTuple):
-    """What was done, and why something waits still; ``busy``: another process was at it already."""
+    """The result of an ingest; ``busy``: another process was ingesting."""
 
     done: IngestCounts
     trouble: tuple[CliaError, ...] = ()
@@ -55,7 +55,7 @@ def ingest(
     wait: bool = True,
     progress: Progress | None = None,
 ) -> Ingested:
-    """Records all that waits. ``wait``: for another process that is at it; else nothing is done then."""
+    """Record all waiting events. If another process is ingesting, wait for it or return."""
     places = _spools(space, environment)
     done, left = IngestCounts(), set[str]()
     made = Ingested(done, busy=True)
@@ -63,16 +63,16 @@ def ingest(
         with _alone(places[0], wait=wait) as ours:
             if not ours:
                 break
-            work = _Ingest(space, settings, places, progress, left)  # anew: another process may have been at it
+            work = _Ingest(space, settings, places, progress, left)  # a new one: another process may have ingested in between
             made = work.run()
             done = IngestCounts(*(before + now for before, now in zip(done, made.done, strict=True)))
-        if not work.fresh():  # an event that came just before the lock was free again has started nobody
+        if not work.fresh():  # an event that arrived just before the lock was released started no ingest
             break
     return made._replace(done=done._replace(left=len(left)))
 
 
 def has_events(space: Space, environment: Mapping[str, str]) -> bool:
-    """Whether anything waits in the spool."""
+    """Whether any event waits in the spool."""
     return any(spool.waiting(place) for place in _spools(space, environment))
 
 
@@ -89,7 +89,7 @@ def _alone(place: str, *, wait: bool) -> Iterator[bool]:
     else:
         with ExitStack() as stack:
             free = False
-            for _ in range(_TRIES):  # a hook holds it for an instant, to see whether anybody is at it
+            for _ in range(_TRIES):  # a hook holds the lock for an instant, to test it
                 attempt = locks.attempt(spool.LOCK)
                 free = attempt.__enter__()
                 stack.push(attempt)
@@ -100,7 +100,7 @@ def _alone(place: str, *, wait: bool) -> Iterator[bool]:
 
 
 class _Call(NamedTuple):
-    """A tool that is called: in whose session, and which files it says it writes."""
+    """A tool call: its session, and the files it says it writes."""
 
     whose: tuple[str, str]
     paths: tuple[str, ...]
@@ -113,7 +113,7 @@ class _Ingest:
         self._places = places
         self._progress = progress or _silently
         self._rejected = 0
-        self._stuck: dict[tuple[str, str], CliaError] = {}  # sessions whose events cannot be recorded now
+        self._stuck: dict[tuple[str, str], CliaError] = {}  # sessions that are blocked by an error
         self._left = left
         self._called: dict[str, _Call | None] = {}
         self._capturing = Recorder(space, spool.remove)
@@ -122,7 +122,7 @@ class _Ingest:
         now = self._clock().timestamp()
         for place in self._places:
             self._rejected += spool.clear_drafts(place, now)
-        for _ in range(_PASSES):  # hooks go on while we work
+        for _ in range(_PASSES):  # hooks may add events meanwhile
             names = self.fresh()
             if not names:
                 break
@@ -135,7 +135,7 @@ class _Ingest:
         return Ingested(done, tuple(self._stuck.values()))
 
     def fresh(self) -> list[tuple[str, str]]:
-        """The events that wait and were not tried, oldest first, each with its spool."""
+        """The waiting events that were not tried yet, oldest first, each with its spool."""
         return sorted((name, place) for place in self._places for name in spool.waiting(place) if name not in self._left)
 
     def _pass(self, names: Sequence[tuple[str, str]]) -> None:
@@ -155,19 +155,19 @@ class _Ingest:
             self._settle(partial(self._capturing.flush, live, None), _known_by(live))
 
     def _is_undisturbed(self, hook: IncomingEvent) -> bool:
-        """Whether no tool of the session was called since an event, up to this moment."""
+        """Whether the session called no tool after this event, so far."""
         return not self._calls_since(hook)
 
     def _named_since(self, hook: IncomingEvent) -> frozenset[str]:
         return frozenset(path for each in self._calls_since(hook) for path in each.paths)
 
     def _calls_since(self, hook: IncomingEvent) -> list[_Call]:
-        """The calls of tools that wait in the spool and came after an event of the same session."""
+        """The waiting calls of the same session after an event."""
         found = (self._call(place, name) for name, place in self.fresh() if name > hook.record.id)
         return [each for each in found if each is not None and each.whose == _whose(hook)]
 
     def _call(self, place: str, name: str) -> _Call | None:
-        """The call that an event tells of; None for any other event."""
+        """The tool call in an event, if it is one."""
         if name not in self._called:
             found = None
             with suppress(CliaError):
@@ -179,7 +179,7 @@ class _Ingest:
         return self._called[name]
 
     def _read(self, place: str, name: str) -> IncomingEvent | None:
-        """An event that can be understood; any other is put aside."""
+        """Read an event; an invalid one is rejected."""
         try:
             return _understood(place, name)
         except InvalidInput as err:
@@ -191,7 +191,7 @@ class _Ingest:
         return None
 
     def _settle(self, act: Callable[[], None], whose: tuple[str, str], hook: IncomingEvent | None = None) -> None:
-        """Does a step of a session; an event that never can be recorded is put aside, what cannot be done now waits."""
+        """Run one step of a session. An event that can never be recorded is rejected; on other errors it waits."""
         try:
             act()
         except Exception as raised:  # noqa: BLE001  # what we did not foresee in one session is not in the way of the others
@@ -231,7 +231,7 @@ def _understood(place: str, name: str) -> IncomingEvent | None:
         return None
     tool = tool_of(record.tool)
     told = tool.from_hook(_json(record.payload))
-    return IncomingEvent(tool, told, record._replace(payload=b""))  # what was said is in the events, and shorter
+    return IncomingEvent(tool, told, record._replace(payload=b""))  # the parsed events are shorter
 
 
 def _json(payload: bytes) -> object:

@@ -1,8 +1,8 @@
-"""One pass over what tools told: events become agents, entries of traces, sub-agents, commits and merges.
+"""Recording the events of one ingest as agents, trace entries, sub-agents, commits and merges.
 
-Invariant: whatever is done twice is done once. An entry counts by its key; an agent is known by its record; a commit names the
-event that ended its turn; a merge that was made is up to date. So a pass that died is simply begun again. The order of a session's
-events is kept: where one cannot be recorded, those after it wait. Only what the directory holds is read there, nothing is written.
+Invariant: recording is idempotent. An entry is identified by its key, an agent by its record, a commit by the event that ended the
+turn, and a repeated merge is up to date; so an interrupted ingest simply starts again. A session's events stay in order: after
+one that cannot be recorded, the rest waits. Working directories are only read.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
 
 OFFERS = "offers-merge"
-"""The edge from a sub-agent to whoever started it, while its work is not merged."""
+"""The relation from a sub-agent to its starter while its work is not merged."""
 _SUBJECT, _BODY = 72, 4000
 _PIECE = 1 << 20
 
 
 class IngestCounts(NamedTuple):
-    """What a pass did."""
+    """Counts of what an ingest did."""
 
     events: int = 0
     entries: int = 0
@@ -73,7 +73,7 @@ class IngestCounts(NamedTuple):
     commits: int = 0
     merges: int = 0
     rejected: int = 0
-    left: int = 0  # events that wait, because one before them could not be recorded
+    left: int = 0  # waiting behind an event that could not be recorded
     unreadable: int = 0  # lines of transcripts
 
 
@@ -89,10 +89,10 @@ class Recorder:
     def done(self) -> IngestCounts:
         return IngestCounts(**self._counts | {"agents": self._lives.spawned, "sub_agents": self._lives.spawned_subs})
 
-    # Events, in the order in which they came
+    # Events, in order
 
     def take(self, hook: IncomingEvent) -> None:
-        """Records what a hook told, or queues it until something ends."""
+        """Record an event, or queue it until the next start or end."""
         queued: SessionState | None = None
         for event in hook.told.events:
             live = self._live(hook, event)
@@ -125,7 +125,7 @@ class Recorder:
         live.queue.append((event._replace(at=event.at or record.at), record.id))
         live.known = live.known._replace(last=max(live.known.last, record.at))
 
-    # Who it is of
+    # The agent of an event
 
     def _live(self, hook: IncomingEvent, event: ToolEvent) -> SessionState:
         session = self._lives.session(hook, event)
@@ -137,8 +137,8 @@ class Recorder:
             if event.what == SUB_START and not any(each.open for each in self._lives.subs(session.known)):
                 words = CommitText("the files as a sub-agent finds them", self._meta(hook))
                 self.flush(session, hook.record.at)
-                self._accept(session)  # first, or what others offer would be the session's own
-                # What was there before is not the sub-agent's work; where that could not be told, only what it names is.
+                self._accept(session)  # first, or the work of other sub-agents would count as the session's
+                # Existing changes are not the sub-agent's work; if they cannot be committed, only files that it names are.
                 clean = self._commit(hook, session, words, trace_alone=False)
             live = self._lives.begin_sub(session, event.sub, hook.told.sub_kind, hook)
             if not clean:
@@ -149,7 +149,7 @@ class Recorder:
             live.known = moved(live.known, path)
         return live
 
-    # What begins and ends
+    # Starts and ends
 
     def _started(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         live.known = live.known._replace(open=True)
@@ -157,7 +157,7 @@ class Recorder:
             self._queue(live, event._replace(what=NOTE), hook.record)
             self.flush(live, hook.record.at)
             return
-        # What is there before the session has done anything is not its work; what an interrupted one left, is.
+        # Changes from before the session are not its work; changes that an interrupted session left are.
         first = live.known.started == hook.record.at
         words = "the files as the session found them" if first else "left when the session was interrupted"
         self._accept(live)
@@ -181,9 +181,9 @@ class Recorder:
         self._captures.keep(session.known)
 
     def _finish_sub(self, hook: IncomingEvent, session: SessionState, live: SessionState) -> None:
-        """What a sub-agent did is committed and offered. Where others worked beside it or since, it is the files that it named."""
+        """Commit and offer a sub-agent's work. If others worked in the same directory, only the files it named."""
         words = CommitText(_subject(live.known.prompt, f"{live.agent}: work done"), self._meta(hook))
-        # Files that the session itself wrote, and has not committed yet, hold its lines too.
+        # Files that the session wrote and has not committed contain its lines, too.
         own = [each for each in live.known.paths if each not in session.known.paths]
         self._commit(hook, live, words, named=own)
         offered = self._captures.offers(live.agent)
@@ -211,14 +211,14 @@ class Recorder:
         live.known = live.known._replace(open=False)
 
     def _said(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> str:
-        """What the hook says was said last goes to the trace, unless the transcript has told it."""
+        """Trace the last message that a hook reports, unless the transcript has it."""
         if event.text.strip():
             self._queue(live, ToolEvent(SAID, event.text, counted=event.counted), hook.record)
             self.flush(live, hook.record.at)
         return event.text
 
     def _accept(self, live: SessionState) -> None:
-        """Takes in what sub-agents offered, where it merges: the directory has it already."""
+        """Merge the work that sub-agents offer, if it merges: the directory already has it."""
         for each in self._lives.subs(live.known):
             ready = each.offered and not each.open and each.agent in self._space.agents()
             sub = self._lives.known(live.tool, each.session, each.sub) if ready else None
@@ -229,7 +229,7 @@ class Recorder:
                 self._captures.keep(sub.known)
 
     def _merge(self, into: str, from_: str) -> bool:
-        """Whether all of it is in; that it was refused is recorded once, not at the end of every turn."""
+        """Whether everything is merged. A refusal is recorded once, not after every turn."""
         refused = self._space.last_refused(into, from_) is not None
         if refused and self._space.conflicts(into, from_) is not None:
             return False
@@ -246,9 +246,10 @@ class Recorder:
         named: Sequence[str] | None = None,
         trace_alone: bool = True,
     ) -> bool:
-        """A commit of the agent, unless this very event has made it before; where the files cannot be taken, the trace is.
+        """Commit for the agent, unless this event was committed before; the trace alone if the files cannot be read.
 
-        ``named``: of files that others may have changed too, just these. Whether all of the directory is in it.
+        ``named``: commit only these files, because others may have changed the rest. Returns whether the whole directory is
+        committed.
         """
         if self._captures.has_recorded(live.agent, hook.record.id):
             return True
@@ -268,21 +269,21 @@ class Recorder:
         return True
 
     def _seen(self, hook: IncomingEvent, live: SessionState, named: Sequence[str] | None) -> DirectoryChange:
-        """What the directory holds now, as far as it is this agent's work."""
+        """The state of the directory, limited to this agent's work."""
         now = self._look(hook, live)
         if now is None:
             return DirectoryChange(None)
-        # Asked after the look: a call that comes later than the look is no matter.
+        # Checked after reading the directory: later calls do not matter.
         alone = not live.known.shared and hook.undisturbed() and not self._has_called_since(live, hook.record.at)
         if not alone and named is None:
-            return DirectoryChange(None)  # the next end of a turn takes them
+            return DirectoryChange(None)  # the next end of a turn commits them
         if alone or named is None:
             return DirectoryChange(now, live.known.tree)
         others = set(self._inside(live.known.place, sorted(hook.later())))
         return DirectoryChange(now, live.known.tree, tuple(each for each in named if each not in others))
 
     def _has_called_since(self, live: SessionState, at: str) -> bool:
-        """Whether the transcript tells of a tool's call after a time: its hook may have been missed."""
+        """Whether the transcript has a tool call after a time: its hook may have been missed."""
         known, cursor = live.known, cursor_of(live.known)
         data = read_bytes(known.transcript, cursor.offset, _PIECE) if known.transcript else None
         ahead = read_events(data or b"", cursor, live.tool.from_line, None, known.since).events
@@ -290,10 +291,10 @@ class Recorder:
 
     def _look(self, hook: IncomingEvent, live: SessionState) -> str | None:
         if self._captures.top_of(live.known.place) is None:
-            return None  # the directory is gone: its files cannot be asked any more
+            return None  # the directory is gone
         try:
             return self._captures.look(live.known)
-        except CliaError as err:  # a nested repository, a filter that is missing: what was said is recorded all the same
+        except CliaError as err:  # a nested repository or a missing filter: record the trace anyway
             self._queue(live, ToolEvent(NOTE, f"the files were not looked at: {err}", f"not-looked:{hook.record.id}"), hook.record)
             self.flush(live, hook.record.at)
             return None
@@ -304,14 +305,14 @@ class Recorder:
     # Entries
 
     def flush(self, live: SessionState, upto: str | None) -> None:
-        """Records what is queued, and what the transcript tells up to a time, in the order of their times."""
+        """Record the queue and the transcript's events up to a time, ordered by time."""
         before = live.known
         try:
             self._trace(live, upto)
             if live.queue or live.known != before:
                 self._captures.keep(live.known)
         except BaseException:
-            live.known = before  # nobody may believe that what was read is recorded
+            live.known = before  # keep the old cursor: nothing was recorded
             raise
         live.queue.clear()
         for record in live.records:
@@ -320,11 +321,11 @@ class Recorder:
 
     def _trace(self, live: SessionState, upto: str | None) -> None:
         read, subs = self._transcribed(live, upto)
-        for sub in subs:  # before it is kept how far the transcript was read
+        for sub in subs:  # before saving the cursor
             self.flush(sub, upto)
         events = [(each, _key_of(live, each, each.key)) for each in read]
         keyed = self._keyed(live)
-        # Where both tell of one thing, the hook says more: it comes first among equals.
+        # For the same event the hook has more detail: it comes first.
         merged = sorted([*keyed, *events], key=lambda pair: pair[0].at or "")
         entries = [_entry(event, key) for event, key in merged]
         if entries:
@@ -334,7 +335,7 @@ class Recorder:
         self._learn(live, read, [event for event, _ in keyed])
 
     def _recorded(self, live: SessionState, entries: Sequence[dict[str, Any]]) -> int:
-        """How many entries are new. One that cannot be kept is not in the way of the others: what it was is said in its place."""
+        """Append entries; returns how many are new. An invalid entry is replaced by a note."""
         try:
             return self._space.trace_once(live.agent, entries)
         except InvalidInput:
@@ -345,7 +346,7 @@ class Recorder:
         return sum(self._recorded(live, [each]) for each in entries)
 
     def _keyed(self, live: SessionState) -> list[tuple[ToolEvent, str]]:
-        """What hooks told, with the keys that the transcript gives it, or will give it."""
+        """The queued hook events with the keys that the transcript gives them."""
         known = live.known
         if known.transcript and os.path.isfile(known.transcript):
             counts = cursor_of(known).counts
@@ -360,7 +361,7 @@ class Recorder:
         return found
 
     def _learn(self, live: SessionState, read: Sequence[ToolEvent], told: Sequence[ToolEvent]) -> None:
-        """What it works on; a hook tells of now, while a line may come late."""
+        """Update the current prompt and written files. Hook events are newer than transcript lines."""
         prompts = [event.text for events in (read, told) for event in events if event.what == PROMPT]
         paths = [path for event in (*read, *told) if event.what == CALL for path in self._inside(live.known.place, event.paths)]
         known = live.known
@@ -370,7 +371,7 @@ class Recorder:
         )
 
     def _inside(self, place: str, paths: Sequence[str]) -> list[str]:
-        """Paths as the worktree knows them; those outside of it are nobody's work here."""
+        """Paths relative to the worktree; those outside of it are dropped."""
         found = (os.path.relpath(os.path.realpath(os.path.join(place, each)), place) for each in paths if "\0" not in each)
         return [each for each in found if each.partition("/")[0] not in ("..", ".")]
 
@@ -379,12 +380,12 @@ class Recorder:
         known, cursor = live.known, cursor_of(live.known)
         if not known.transcript:
             return [], []
-        if read_bytes(known.transcript, cursor.offset, 0) is None:  # it is shorter than it was: another file
+        if read_bytes(known.transcript, cursor.offset, 0) is None:  # shorter than before: another file
             cursor = restart(cursor, read_bytes(known.transcript, 0, _PIECE) or b"")
         reading = self._read_all(live, with_texts(cursor, known.transcript, live.tool.from_line), upto)
         self._counts["unreadable"] += reading.unreadable
         live.known = known._replace(standing=reading.cursor.to_json())
-        # Lines of sub-agents in their session's transcript, as older versions write them.
+        # Older versions write a sub-agent's lines into the session's transcript.
         others = [each for each in reading.events if each.sub and each.sub != known.sub and not known.sub]
         subs = {sub.known.key: sub for sub in [self._tell_sub(live, each) for each in others]}
         return [each for each in reading.events if each.sub in ("", known.sub)], list(subs.values())
@@ -404,7 +405,7 @@ class Recorder:
                 return TranscriptEvents(tuple(events), cursor, unreadable)
             if not consumed and size >= READ_MAX:
                 cursor, unreadable = cursor._replace(offset=cursor.offset + size), unreadable + 1
-            size = _PIECE if consumed else min(2 * size, READ_MAX)  # a line that is longer than a piece
+            size = _PIECE if consumed else min(2 * size, READ_MAX)  # a line longer than a piece
 
     def _tell_sub(self, session: SessionState, event: ToolEvent) -> SessionState:
         live = self._lives.known(session.tool, session.known.session, event.sub)
@@ -413,14 +414,14 @@ class Recorder:
         live.queue.append((event, event.key or ""))
         return live
 
-    # Sessions that told nothing now
+    # Sessions without new events
 
     def unrecorded(self) -> list[SessionState]:
-        """Those of whom something is queued."""
+        """Sessions with queued events."""
         return [live for live in self._lives.all() if live.queue or live.records]
 
     def unread(self) -> list[SessionState]:
-        """Those that are not over, and those whose transcripts have told more since."""
+        """Open sessions, and those whose transcripts have grown."""
         agents = set(self._space.agents())
         found = []
         for known in self._captures.sessions():
@@ -433,7 +434,7 @@ class Recorder:
         return found
 
     def catch_up(self, live: SessionState) -> None:
-        """Reads on in a transcript to its end, and finds sub-agents that no hook told of."""
+        """Read a transcript to its end, and find sub-agents that no hook reported."""
         offset = -1
         while offset < (offset := cursor_of(live.known).offset):
             self.flush(live, None)
@@ -445,7 +446,7 @@ class Recorder:
         self._counts["commits"] += made is not None
 
     def _discover(self, live: SessionState, upto: str | None) -> None:
-        """Sub-agents that only a transcript tells of; one that began after a time is not looked at yet."""
+        """Find sub-agents that only have a transcript; those that started after ``upto`` are left for later."""
         known = live.known
         folder = os.path.dirname(sub_transcript(known.transcript, "x")) if not known.sub else ""
         for name in list_folder(folder) if folder else ():
@@ -457,12 +458,12 @@ class Recorder:
 
 
 def _key_of(live: SessionState, event: ToolEvent, key: str | None) -> str:
-    """A key for the agent, who may have several sessions: a text that has no id is counted in its own one."""
+    """A key for the agent, which may have several sessions: counted texts are counted for each session."""
     return f"{key}@{digest(live.known.session)[:8]}" if event.counted is not None else str(key)
 
 
 def _nth(heard: dict[str, list[str]], text: str | None, record: str) -> int:
-    """How often a text was told, up to an event; one that is gone through again is not another."""
+    """The number of times a text was reported up to an event; repeating the event does not count."""
     told = heard.setdefault(text, []) if text is not None else []
     if record not in told:
         told.append(record)
@@ -479,7 +480,7 @@ def _entry(event: ToolEvent, key: str) -> dict[str, Any]:
 
 
 def _hooks_first(entries: list[dict[str, Any]], keyed: Sequence[tuple[ToolEvent, str]]) -> list[dict[str, Any]]:
-    """Each key once, with the hook's words where it has some, at the first of its places."""
+    """Each key once, at its first position, with the hook's version if there is one."""
     told = {key: _entry(event, key) for event, key in reversed(keyed)}
     return [told.get(each["key"], each) for each in entries]
 

@@ -1,8 +1,8 @@
-"""Running any program as an agent: in the agent's own worktree, with its console in the trace.
+"""``clia run``: run a program as an agent, in its own worktree, with its output in the trace.
 
-Invariant: a program that was started ends in one commit of the agent, with what it changed, what it printed and its exit
-code. What a run left that did not end is committed before the next one starts. Before the program starts everything that
-the commit needs has been checked; what cannot be recorded afterwards stays in the worktree and in the store, and is said.
+Invariant: a started program ends in one commit of the agent with its changes, output and exit code. What an interrupted run left is
+committed before the next one starts. Everything the commit needs is checked before the program starts; what cannot be recorded
+afterwards stays in the worktree and the store, and is reported.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 RUN = "run"
 _KINDS = {"terminal": "console", "stdout": "console", "stderr": "console-error"}
 _SUBJECT = 100
-_LOOKS = 10  # for the place of a run that was just killed, and whose program is about to end
-# Which repository, index or objects are meant is for git to find in the worktree.
+_LOOKS = 10  # waits for a run that was just killed and whose program is about to end
+# git finds the repository, index and objects from the worktree
 _ELSEWHERE = frozenset(
     (
         *("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_OBJECT_DIRECTORY"),
@@ -48,7 +48,7 @@ _ELSEWHERE = frozenset(
 
 
 class SpawnOptions(NamedTuple):
-    """How an agent is spawned that does not exist yet. It starts at the commit, else with its parent, else where HEAD is."""
+    """How to spawn an agent that does not exist: at a commit, else from its parent, else at HEAD."""
 
     title: str | None = None  # None: the command line
     text: str = ""
@@ -59,27 +59,27 @@ class SpawnOptions(NamedTuple):
 
 
 class RunOptions(NamedTuple):
-    """What is to be run, as whom, and how it is recorded."""
+    """What to run, as which agent, and how to record it."""
 
     agent: str
     words: Sequence[str]
     kind: str = "finding"
     message: str = ""  # empty: the command line
-    directory: str | None = None  # None: one of the agent's own, in the git directory
+    directory: str | None = None  # None: the agent's own directory, inside the git directory
     birth: SpawnOptions = SpawnOptions()
 
 
 class RunEnvironment(NamedTuple):
-    """Through what a run reaches the world."""
+    """The surroundings of a run."""
 
     user: UserStreams
     environment: Mapping[str, str]
-    tell: Callable[[str], None]  # a line to the user, before the program starts
+    tell: Callable[[str], None]  # shows a line to the user before the program starts
     redact: bool = True
 
 
 class RunReport(NamedTuple):
-    """What became of a run. ``problem``: why the commit is not there; the work is."""
+    """The result of a run. ``problem``: why there is no commit; the work is kept."""
 
     agent: str
     spawned: bool
@@ -87,21 +87,21 @@ class RunReport(NamedTuple):
     program: str
     exit_code: int
     commit: str | None
-    files: int  # that it changed
-    traced: int  # entries
-    left: str | None  # the commit of what a run before had left
+    files: int  # changed files
+    traced: int  # trace entries
+    left: str | None  # commit of what an interrupted run left
     problem: CliaError | None = None
 
 
 def run_program(space: Space, wishes: RunOptions, world: RunEnvironment, programs: ProgramRunner | None = None) -> RunReport:
-    """Runs a program as an agent, which is spawned where there is none; ``Conflict`` where one runs already."""
+    """Run a program as an agent, spawning it if needed; ``Conflict`` if one is running already."""
     check_name(wishes.agent)
     if not wishes.words:
         raise InvalidInput("which program is to be run?", code="no-program", hints=["clia run AGENT -- PROGRAM ARGS…"])
     check_text(wishes.message, "message")
     space.types.check_kind(wishes.kind)  # before the program runs
     if programs is None:
-        from clia.programs.runner import ProgramRunner  # only who runs programs needs it
+        from clia.programs.runner import ProgramRunner  # POSIX only
 
         programs = ProgramRunner()
     home = os.path.join(space.home, "run")
@@ -116,7 +116,7 @@ def run_program(space: Space, wishes: RunOptions, world: RunEnvironment, program
 
 
 class _Run:
-    """One run, in a place that is held."""
+    """One run, in a directory that it holds."""
 
     def __init__(self, work: ProgramWorktree, wishes: RunOptions, world: RunEnvironment) -> None:
         self._work = work
@@ -149,7 +149,7 @@ class _Run:
     # Before
 
     def _check(self, spawned: bool) -> None:
-        """What could only be found out after something was made; a program among an agent's files is looked for there."""
+        """Check what could otherwise fail later. A program among the agent's files is searched there."""
         work, name = self._work, self._wishes.words[0]
         if spawned and os.path.lexists(work.directory) and (not os.path.isdir(work.directory) or os.listdir(work.directory)):
             raise Conflict(
@@ -174,7 +174,7 @@ class _Run:
         return below.startswith(f"{self._work.directory}/")
 
     def _check_file(self, name: str, start: str | None) -> None:
-        """Whether a new agent will have an executable file of that name."""
+        """Whether a new agent will have this executable file."""
         said = bytearray()
         if start is not None:
             words = ("--literal-pathspecs", "ls-tree", "-z", start, "--", os.path.normpath(name))
@@ -196,7 +196,7 @@ class _Run:
         return error
 
     def _start(self) -> str | None:
-        """The commit that a new agent starts at; None: with no files."""
+        """The commit that a new agent starts at; None: no files."""
         space, birth = self._work.space, self._wishes.birth
         if birth.empty:
             return None
@@ -206,7 +206,7 @@ class _Run:
             return space.head(birth.parent)
         try:
             return space.find("HEAD")
-        except NoSuchObject:  # before the first commit
+        except NoSuchObject:  # no commit yet
             return None
 
     def _spawn(self) -> str:
@@ -221,11 +221,11 @@ class _Run:
         return space.spawn_at(agent, briefing, start, birth.parent, slug=birth.slug).genesis
 
     def _settle(self) -> str | None:
-        """Commits what a run left that did not end; None where nothing was left."""
+        """Commit what an interrupted run left; None if nothing."""
         work = self._work
         found = self._checkout()
         if found is None and self._wishes.directory is None and os.path.lexists(os.path.join(work.directory, ".git")):
-            work.programs.clear(work.directory)  # a worktree that was never finished: no program has run in it
+            work.programs.clear(work.directory)  # an unfinished worktree: no program ran in it
         begun = [each for each in work.space.trace_pending(work.agent) if _is_of_a_run(each)]
         changed = found is not None and work.has_changed(found.base)
         if not begun and not changed:
@@ -243,7 +243,7 @@ class _Run:
         return ProgramCommand(self._wishes.words, work.directory, environment)
 
     def _attended(self) -> tuple[int, CliaError | None]:
-        """The program's exit code, and why not all that it printed could be traced."""
+        """The program's exit code, and why its output could not be traced completely."""
         work = self._work
         console = _Console(work.space, work.agent)
         ended = work.programs.attend(self._order(), work.place, self._world.user, console.heard)
@@ -258,7 +258,7 @@ class _Run:
     def _recorded(self, code: int) -> tuple[str | None, CliaError | None]:
         program = _shown(os.path.basename(self._wishes.words[0]))
         try:
-            found = self._checkout()  # a hook may have committed meanwhile: its base is newer
+            found = self._checkout()  # a hook may have committed: the base is newer
             if found is None:
                 raise _lost(self._work.directory)
             changed = self._work.has_changed(found.base)
@@ -273,7 +273,7 @@ class _Run:
         return found if found is not None and found.directory == work.directory and found.agent == work.agent else None
 
     def _committed(self, found: Checkout | None, changed: bool, message: str, meta: Mapping[str, Any]) -> str:
-        """A commit with trace: of the files, or of the trace alone, which nobody's commit can be in the way of."""
+        """Commit the files and the trace, or the trace alone, which never conflicts."""
         work, kind = self._work, self._wishes.kind
         if found is None or not changed:
             return work.space.commit_with_trace(work.agent, kind, changes={}, message=message, meta=meta)
@@ -282,7 +282,7 @@ class _Run:
 
     @contextmanager
     def _telling_how_to_go_on(self) -> Iterator[None]:
-        """Two lines of work cannot be brought together here; whoever can is told how."""
+        """The error for diverged work, with what to do about it."""
         work, kind = self._work, self._wishes.kind
         try:
             yield
@@ -299,7 +299,7 @@ class _Run:
 
 
 class _Console:
-    """What the program prints, on its way into the trace. While the store is away it is kept, and the program goes on."""
+    """Traces the program's output. While the store is unavailable, output is buffered and the program continues."""
 
     def __init__(self, space: Space, agent: str) -> None:
         self._space = space
@@ -313,12 +313,12 @@ class _Console:
         if channel not in self._outputs:
             self._outputs[channel] = TracedOutput(lambda text: self._add(channel, text), _untouched)
         if data and self._last not in ("", channel):
-            self._outputs[self._last].add(b"")  # what came first stands first
+            self._outputs[self._last].add(b"")  # keep the order
         self._last = channel if data else self._last
         self._outputs[channel].add(data)
 
     def end(self, code: int) -> None:
-        """All that is left; a store that is away is waited for, and raises after half a minute."""
+        """Flush the buffer; waits up to half a minute for the store, then raises."""
         for each in self._outputs.values():
             each.end()
         self._waiting.append((RUN, f"exit code {code}", None))
@@ -330,7 +330,7 @@ class _Console:
             try:
                 self._flush()
             except CliaError:
-                self._is_away = True  # asked again at the end: until then it must not hold up the program
+                self._is_away = True  # retried at the end: the program must not block
 
     def _flush(self) -> None:
         while self._waiting:
@@ -340,7 +340,7 @@ class _Console:
 
 
 def _untouched(text: str, state: RedactionState) -> tuple[str, RedactionState]:
-    """The end of the output is not asked for; the trace itself takes secrets out."""
+    """The unterminated end of the output is left to the trace's own redaction."""
     del text
     return "", state
 
@@ -350,22 +350,22 @@ def _is_of_a_run(entry: Mapping[str, Any]) -> bool:
 
 
 def _counted(space: Space, commit: str | None) -> tuple[int, int]:
-    """How many files a commit changed, and how many entries its trace has."""
+    """The number of files a commit changed and of entries in its trace."""
     if commit is not None:
-        with suppress(CliaError):  # the run is recorded, and that counts
+        with suppress(CliaError):  # the run is recorded; the counts are optional
             trace = space.trace_for(commit)
             return len(space.changed(commit)), len(trace.entries) if trace else 0
     return 0, 0
 
 
 def _one_line(text: str) -> str:
-    """A subject: secrets were taken out before it is cut."""
+    """A subject line: redacted before it is cut."""
     line = " ".join(text.split())
     return line if len(line) <= _SUBJECT else f"{line[: _SUBJECT - 1]}…"
 
 
 def _shown(text: str) -> str:
-    """A word of the command line, whatever its bytes are, as text."""
+    """A command-line argument as text, whatever its bytes."""
     return os.fsencode(text).decode("utf-8", "backslashreplace")
 
 

@@ -1,8 +1,8 @@
-"""Sessions of tools that are captured: which agent each is, and how its files get into the agent's commits.
+"""Captured sessions: which agent each one is, and how its files get into commits.
 
-Invariant: a session of a tool is one agent, and a sub-agent of it another; the record of an agent that was spawned for one says
-so, so that a lost store is no loss. A commit carries what changed in the directory since it was last looked at, over whatever
-the agent's head is: what others put there meanwhile stays. The directory, its index and its branch are only read.
+Invariant: a session of a tool is one agent, and each of its sub-agents another. The record of a spawned agent names its
+session, so a lost store loses nothing. A commit applies what changed in the directory since the last look to the agent's
+current head, so other changes stay. The directory, its index and its branch are only read.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class CapturedSession(NamedTuple):
     place: str  # the top of the worktree that it works in
     open: bool = True
     started: str = ""
-    last: str = ""  # when the last event came
+    last: str = ""  # top of its worktree
     transcript: str = ""
     standing: Mapping[str, Any] = {}  # how far the transcript was read
-    tree: str = ""  # what the directory held when it was last looked at
+    tree: str = ""  # time of the last event
     prompt: str = ""  # what it was told last
-    heard: Mapping[str, Sequence[str]] = {}  # which events told each text while there was no transcript to read
-    since: str = ""  # what the transcript says of before is another session's
-    paths: tuple[str, ...] = ()  # files that it said it wrote, since its last commit
-    shared: bool = False  # whether another sub-agent worked in the same place at the same time
-    offered: bool = False  # whether its work was offered to whoever started it
+    heard: Mapping[str, Sequence[str]] = {}  # the transcript's cursor
+    since: str = ""  # the directory's tree at the last look
+    paths: tuple[str, ...] = ()  # the last prompt, redacted
+    shared: bool = False  # digest of each text -> events that reported it, while there was no transcript
+    offered: bool = False  # earlier transcript lines belong to another session
 
     @property
     def key(self) -> str:

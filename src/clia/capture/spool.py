@@ -1,11 +1,10 @@
-"""The spool: where a hook puts an event down, and ``clia ingest`` finds it.
+"""The spool: where hooks write events for ``clia ingest``.
 
-Invariant: an event is in ``new/`` whole or not at all, byte for byte as the tool sent it. Each has a file of its own, written in
-``tmp/`` and then moved, so that nobody waits for anybody and a name says when. Only the account that wrote an event may read it:
-nobody has looked for secrets in it yet. It is not forced to disk: a hook is waited for, and after a loss of power the tool's
-transcript still tells.
+Invariant: an event is in ``new/`` completely or not at all, byte for byte as the tool sent it. Each is a file, written in ``tmp/``
+and renamed, so nothing blocks; its name holds the time. Only the account that wrote it can read it: it is not redacted yet. It
+is not synced to disk: the tool waits for the hook, and after a power loss the transcript still has the event.
 
-A file is ``clia-hook 1``, lines ``key=value`` (``%`` as ``%25``, a line's end as ``%0A``), an empty line, and what the tool sent.
+A file is ``clia-hook 1``, lines ``key=value`` (``%`` as ``%25``, newline as ``%0A``), an empty line, and the tool's bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ CHUNK = 1 << 20
 
 
 def head(tool: bytes, cwd: bytes, agent: bytes = b"") -> bytes:
-    """What stands before the tool's own bytes; without an agent the tool's session names it."""
+    """The header before the tool's bytes; without an agent, the tool's session determines it."""
     known = {b"tool": tool, b"cwd": cwd, b"agent": agent}
     lines = [b"%s=%s\n" % (key, value.replace(b"%", b"%25").replace(b"\n", b"%0A")) for key, value in known.items() if value]
     return FORMAT + b"".join(lines) + b"\n"
@@ -35,20 +34,20 @@ def spool_of(common_dir: bytes) -> bytes:
 
 
 def spools(common_dir: bytes, environment: Mapping[bytes, bytes]) -> Iterator[bytes]:
-    """Where an event may go, best first: the space's own spool, then one in the account's home for a space that is read-only."""
+    """Where an event may be written, best first: the space's spool, then one in the home directory for a read-only space."""
     yield spool_of(common_dir)
     home, state = environment.get(b"HOME", b""), environment.get(b"XDG_STATE_HOME", b"")
     if not os.path.isabs(state):
         state = os.path.join(home, b".local", b"state")
     if os.path.isabs(state):
-        from hashlib import sha256  # milliseconds, and hardly ever needed
+        from hashlib import sha256  # slow to import, rarely needed
 
         name = sha256(os.path.realpath(common_dir)).hexdigest()[:16].encode()
         yield os.path.join(state, b"clia", b"spool", name)
 
 
 def put(places: Iterable[bytes], chunks: Iterable[bytes]) -> bytes:
-    """Writes an event into the first place that takes it, and says which; ``OSError`` where none does."""
+    """Write an event to the first place that accepts it, and return that place; ``OSError`` if none does."""
     name = b"%020d-%d-%s" % (time.time_ns(), os.getpid(), os.urandom(4).hex().encode())
     failure = OSError("no place for it is known")
     for place in places:
@@ -79,7 +78,7 @@ def _private(path: str | bytes, flags: int) -> int:
 
 
 def _once_more(draft: bytes, unwritten: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    """The whole event again for the next place: a disk may be full in the middle of what can be read only once."""
+    """The whole event again for the next place: the disk may be full after part of the input was consumed."""
     file = open(draft, "rb", buffering=0)  # noqa: SIM115  # it is read when its name is gone
     _remove(draft)
     return _chain(file, unwritten, rest)
@@ -97,4 +96,4 @@ def _remove(draft: bytes) -> None:
     try:
         os.unlink(draft)
     except OSError:
-        return  # it was never made, or the disk has gone bad: ingest clears what is old
+        return  # never created, or a broken disk: ingest removes old drafts

@@ -1,8 +1,8 @@
-"""The spool as ingest and doctor see it: events that hooks put down.
+"""Reading the spool, for ingest and doctor.
 
-Invariant: an event leaves the spool when what it says is recorded, or goes to ``rejected/`` with the reason; it is never dropped.
-Whatever else lies there, a pipe, a link, a folder, an odd name, holds up nobody: it is put aside in the same way, unopened.
-The format is that of ``clia.capture.spool``, which writes it and may load nothing; a test holds the two together.
+Invariant: an event leaves the spool when it is recorded, or moves to ``rejected/`` with the reason; it is never dropped.
+Anything else in there (a pipe, link, folder or odd name) is rejected unopened. ``clia.capture.spool`` defines and writes the
+format but may not load anything; a test keeps the two in agreement.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ LAST_ERROR = "last-error.json"
 NEW, DRAFTS, REJECTED = "new", "tmp", "rejected"
 PAYLOAD_MAX = 64 * 1024 * 1024
 STALE_DRAFT = 3600.0
-"""Seconds after which what a hook never finished is what it was killed in."""
+"""Seconds after which a draft counts as abandoned by a killed hook."""
 _ID = re.compile(r"[0-9]{20}-[0-9]{1,10}-[0-9a-f]{8}")
 _PLAIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
 _WHY, _WHY_MAX = ".why.json", 1 << 20
 
 
 class SpoolRecord(NamedTuple):
-    """One event as a hook put it down."""
+    """One event in the spool."""
 
     spool: str
     id: str
     tool: str
     cwd: str
-    agent: str  # $CLIA_AGENT of the tool
+    agent: str  # the tool's $CLIA_AGENT
     payload: bytes
 
     @property
     def at(self) -> str:
-        """When the hook began, to the millisecond."""
+        """When the hook started, in milliseconds."""
         return time_of(self.id)
 
 
@@ -65,7 +65,7 @@ def home_of(common_dir: str) -> str:
 
 
 def spools(common_dir: str, environment: Mapping[str, str]) -> list[str]:
-    """Where events of a repository may lie: beside it, or, where it was read-only, in the account's own folder."""
+    """The spools of a repository: inside it and, for one that was read-only, in the home directory."""
     found = [home_of(common_dir)]
     state = environment.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
@@ -77,19 +77,19 @@ def spools(common_dir: str, environment: Mapping[str, str]) -> list[str]:
 
 
 def waiting(spool: str) -> list[str]:
-    """The ids of the events that wait, oldest first."""
+    """The ids of waiting events, oldest first."""
     return _names(os.path.join(spool, NEW))
 
 
 def time_of(record: str) -> str:
-    """When an event came, as its id says; the beginning of time for an id that says nothing."""
+    """The time in an event's id; the epoch for an invalid id."""
     digits = record.partition("-")[0]
     nanoseconds = int(digits) if digits.isascii() and digits.isdigit() and len(digits) == 20 else 0
     return timestamp(datetime.fromtimestamp(nanoseconds / 1e9, UTC), "milliseconds")
 
 
 def read(spool: str, name: str) -> SpoolRecord | None:
-    """An event; None where another has taken it. ``InvalidInput`` where it is none, or too large."""
+    """Read an event; None if it is gone. ``InvalidInput`` if it is malformed or too large."""
     if not _ID.fullmatch(name):
         raise InvalidInput(f"no hook names an event {name!r}", code="invalid-event-name", fields={"field": ""})
     path = os.path.join(spool, NEW, name)
@@ -106,7 +106,7 @@ def read(spool: str, name: str) -> SpoolRecord | None:
 
 
 def content(path: str, limit: int) -> bytes:
-    """The beginning of a regular file; ``InvalidInput`` where it is anything else: to open that may do something, or wait."""
+    """The first bytes of a regular file; ``InvalidInput`` for anything else, which could block or have side effects."""
     if not stat.S_ISREG(os.lstat(path).st_mode):
         raise InvalidInput("this is no file, but a folder, a link or a pipe", code="not-a-file", fields={"field": ""})
     with open(path, "rb", opener=_at_once) as file:
@@ -114,7 +114,7 @@ def content(path: str, limit: int) -> bytes:
 
 
 def parse(data: bytes) -> tuple[dict[str, str], bytes]:
-    """The header and what the tool sent; ``InvalidInput`` where it is no event."""
+    """The header and the tool's payload; ``InvalidInput`` if it is not an event."""
     if not data.startswith(FORMAT):
         raise InvalidInput("this is no event, or one of another version of clia", code="invalid-spool-file", fields={"field": ""})
     head, end, payload = data.removeprefix(FORMAT).partition(b"\n\n")
@@ -126,13 +126,13 @@ def parse(data: bytes) -> tuple[dict[str, str], bytes]:
 
 
 def remove(record: SpoolRecord) -> None:
-    """The event is recorded."""
+    """Remove a recorded event."""
     with suppress(FileNotFoundError):
         _trying(os.unlink, os.path.join(record.spool, NEW, record.id))
 
 
 def reject(spool: str, name: str, code: str, message: str, folder: str = NEW) -> None:
-    """Puts an event aside, with the reason in a file beside it."""
+    """Move an event to ``rejected/``, with the reason in a file next to it."""
     where = os.path.join(spool, REJECTED)
     _trying(lambda path: os.makedirs(path, mode=0o700, exist_ok=True), where)
     kept = _free(where, name)
@@ -143,7 +143,7 @@ def reject(spool: str, name: str, code: str, message: str, folder: str = NEW) ->
 
 
 def _free(folder: str, name: str) -> str:
-    """How something is called once it is put aside: as before, where there is room for the reason beside it."""
+    """A free name in ``rejected/`` that leaves room for the reason's file."""
     if not _PLAIN.fullmatch(name) or name.endswith(_WHY):
         name = f"odd-{sha256(os.fsencode(name)).hexdigest()[:16]}"
     free, number = name, 1
@@ -169,7 +169,7 @@ def _rejected(spool: str) -> Iterator[RejectedEvent]:
 
 
 def clear_drafts(spool: str, now: float) -> int:
-    """Puts aside what hooks never finished; how many."""
+    """Reject abandoned drafts; returns how many."""
     folder, count = os.path.join(spool, DRAFTS), 0
     for name in _names(folder):
         with suppress(OSError):
@@ -180,7 +180,7 @@ def clear_drafts(spool: str, now: float) -> int:
 
 
 def note_error(spool: str, at: str, code: str, message: str) -> None:
-    """Leaves word of why ingest could not go on, for doctor."""
+    """Save why ingest could not continue, for doctor."""
     with suppress(OSError):
         _write(os.path.join(spool, LAST_ERROR), _json({"at": at, "code": code, "message": message}))
 
@@ -250,7 +250,7 @@ def _json(value: Mapping[str, str]) -> bytes:
 
 
 def _at_once(path: str, flags: int) -> int:
-    """A pipe or a link may have come in a file's place just now: nobody waits for the one, or follows the other."""
+    """Open without blocking on a pipe or following a link that replaced the file."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW, 0o600)
 
 

@@ -1,4 +1,4 @@
-"""The tools that we know: a module each, with its ``NAME``, ``PREFIX``, ``from_hook`` and ``from_line``."""
+"""The supported tools: one module each, with ``NAME``, ``PREFIX``, ``from_hook`` and ``from_line``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 class ToolReader(NamedTuple):
     name: str
-    prefix: str  # how the names of its agents start
+    prefix: str  # prefix of its agents' names
     from_hook: Callable[[object], HookReport]
     from_line: Callable[[Mapping[str, Any]], list[ToolEvent]]
 
