@@ -1,1 +1,1 @@
-"""Speed as ratios: each row is measured against a floor in the same run."""
+"""Benchmarks: each row is measured against a floor in the same run."""

@@ -1,4 +1,4 @@
-"""What was observed of behaviours: asked, brought up to date and made anew, against libgit2's walk over the same commits."""
+"""Observations of behaviours: query, update and rebuild, against libgit2's walk over the same commits."""
 
 from __future__ import annotations
 

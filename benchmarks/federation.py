@@ -1,4 +1,4 @@
-"""Listening to peers: statements checked a second, and a sync of many agents, against bare signatures and a plain fetch."""
+"""Federation: statements checked per second, and a sync of many agents, against bare signatures and a plain fetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forge: deciding while many listen and many decide, against one who decides alone; and what pages cost the server."""
+"""The forge: decisions under load, against a single decider; and the server time of pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a space: read from git, laid out, and drawn, against libgit2's walk over the same commits."""
+"""The graph of a space: read, laid out and drawn, against libgit2's walk over the same commits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""``make growth``: what a space costs as it grows, to 100,000 agents, 1,000,000 commits and 1,000,000 trace entries.
+"""``make growth``: the cost of a space of up to 100,000 agents, 1,000,000 commits and 1,000,000 trace entries.
 
-Invariant: each size is measured in processes of its own, as a person has it: generated, indexed, packed by ``maintain``. What is
-said to be flat is said with the exponent of its growth: 0 is flat, 1 is in proportion.
+Each size is generated, indexed, packed by ``maintain``, and measured in its own processes. Growth is the exponent over the number
+of agents: 0 is flat, 1 is proportional.
 """
 
 from __future__ import annotations

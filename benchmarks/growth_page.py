@@ -1,7 +1,7 @@
-"""The numbers of a growth run for people: tables, and a plot on axes that are both logarithmic.
+"""The results of a growth run: tables, and a plot with two logarithmic axes.
 
-Invariant: the plot says nothing that the tables do not; each series has a mark of its own, so that colour is never needed to tell
-two apart. In the page only what stands between its two marks is ours.
+The plot shows nothing that the tables do not. Each series has its own mark, so colour is not needed to tell them apart. Only the
+part of the page between the two markers is rewritten.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A large space, made quickly: the very objects and refs that the verbs would have written, as packs.
+"""Generate a large space: the objects and refs that the verbs would have written, as packs.
 
-Invariant: a space is a function of its size. ``plan`` says what is done in which order and at which time; ``replay`` does it by
-the verbs, ``generate`` writes what comes of it, and a test holds that both make the same refs. What the store has of it is an
-index, which the space makes from git by itself; sessions are few, and are started by the verb.
+A space is a function of its size. ``plan`` lists the operations with their times; ``replay`` runs them with the verbs, ``generate``
+writes their result, and a test checks that both give the same refs. The space builds its index from git; the few sessions are
+started by the verb.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What is measured of a large space, one process a call: ``growth.py`` runs it.
+"""Measurements of a large space, one process per call; run by ``growth.py``.
 
-Invariant: a work is what a person's command or page does, and its answer is checked, so that an empty one cannot pass for a
-quick one. Times are those from opening the space to the answer where the process is new, and of the verb alone where it is not;
-the start of Python and of its packages is in neither.
+Each measurement does what a command or page does and checks the answer, so that an empty one cannot pass as fast. In a new process
+the time is from opening the space to the answer, otherwise of the verb alone; the start of Python and imports are excluded.
 """
 
 from __future__ import annotations

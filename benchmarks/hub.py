@@ -1,7 +1,7 @@
-"""Work over a hub, a bare repository at a path, against the git processes that it cannot do without.
+"""Work with a hub, a bare repository at a path, against the git processes that it needs at least.
 
-Invariant: the floor makes the same objects with libgit2 and moves the same number of refs, by one bare ``git fetch`` and one bare
-``git push --atomic --force-with-lease``, at a hub of its own. Nothing runs with fsync, on either side.
+The floor creates the same objects with libgit2 and moves the same number of refs, with one plain ``git fetch`` and one plain
+``git push --atomic --force-with-lease``, at its own hub. fsync is off on both sides.
 """
 
 from __future__ import annotations

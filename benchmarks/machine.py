@@ -1,4 +1,4 @@
-"""What a run was made on. Invariant: versions and counts; nothing that names a machine, a person or a place."""
+"""The environment of a run: versions and counts, nothing that identifies a machine, a person or a path."""
 
 from __future__ import annotations
 

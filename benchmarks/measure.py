@@ -1,7 +1,6 @@
-"""Measuring on a noisy machine: medians of rounds, the compared things taken in turns.
+"""Measurements on a noisy machine: medians of rounds, with the compared works alternating.
 
-Invariant: what could not be measured is said, with the reason: a peer that fails loses its place and nobody else's, and work
-that fails leaves a line for every row that it owes.
+A peer that fails drops out with its reason and does not affect the others; work that fails leaves a line for every expected row.
 """
 
 from __future__ import annotations

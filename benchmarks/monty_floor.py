@@ -1,7 +1,7 @@
-"""The least that a durable session costs: plain Monty, and one SQLite row a session that holds the interpreter's dump.
+"""The floor of a durable session: plain Monty, and one SQLite row per session with the interpreter's dump.
 
-Invariant: it runs the very flow that our sessions run, with the same journal mode and the same ``synchronous``; it keeps no
-journal, no request, no owner, no lock and no trace. Every handle uses one pool of workers.
+It runs the same flow as our sessions, with the same journal mode and ``synchronous``. It has no journal, requests, locks or traces.
+All handles share one pool of workers.
 """
 
 from __future__ import annotations

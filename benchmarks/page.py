@@ -1,7 +1,7 @@
-"""The page of the documentation that tells a run.
+"""The documentation page of a benchmark run.
 
-Invariant: it says what the table on a screen says: every row, with bars that were missed as missed, and what was not run as not
-run, with the reason. It names no place of the machine that it was made on.
+It has every row of the table on screen, including missed bars and what was not run, with the reason. It contains no path of the
+machine.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _cell(text: str) -> str:
 
 
 def shown_reason(text: str) -> str:
-    """Without the places of a machine."""
+    """The text without paths of the machine."""
     return _PLACE.sub("…", text)
 
 

@@ -1,8 +1,7 @@
-"""Where the spaces of a benchmark stand.
+"""Where the spaces of a benchmark are.
 
-Invariant: what is measured without fsync is our own work, and stands in memory where the machine has room there: on a disk most
-of it would be what the disk takes to make a file, which is thirty times as long on one machine as on another. What is measured
-with fsync, and whatever other programs write, stands on the disk.
+Work without fsync is in memory if there is room: on disk most of the time would be the creation of files, which differs by a factor
+of thirty between machines. Work with fsync, and work that other programs write, is on disk.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The plot of a run: ours, the floor and each peer, a row each, on one scale of powers of ten, as SVG.
+"""The plot of a run as SVG: ours, the floor and each peer, one line per row, on a logarithmic scale.
 
-Invariant: it shows what the table says and no more; each series has a mark of its own, so that colour is never needed to tell two
-apart. It brings its own background, since a page that shows it as an image lends it no style. Every text in it is escaped.
+It shows only what the table shows. Each series has its own mark, so colour is not needed to tell them apart. It has its own
+background, because an image gets no style from its page. All text is escaped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a run has shown: every work of the registry, with its numbers and verdicts, or the reason why there are none.
+"""The results of a run: every work of the registry, with its numbers and verdicts, or the reason why there are none.
 
-Invariant: a run has one result for each work that it was to measure, in the order of the registry, and for each of its peers a
-cost or a reason. Nothing is met that was not measured. Stored as JSON, it can be shown again without measuring.
+A run has one result per work, in the order of the registry, and for each peer a cost or a reason. A bar is met only if it was
+measured. A run stored as JSON can be shown again without measuring.
 """
 
 from __future__ import annotations

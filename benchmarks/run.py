@@ -1,6 +1,6 @@
-"""``make bench``: one table, every row with its floor, its peers, ratios and bars. Exit 1 where a bar is missed or a row fails.
+"""``make bench``: one table, every row with its floor, peers, ratios and bars. Exit 1 if a bar is missed or a row fails.
 
-Invariant: each part runs whatever became of the others, and every row that a part owes is in the table.
+A failing part does not stop the others, and every expected row is in the table.
 """
 
 from __future__ import annotations

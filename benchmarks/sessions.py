@@ -1,7 +1,7 @@
-"""What a session costs, against plain Monty on SQLite, and beside other engines that outlive a process.
+"""Sessions, against plain Monty on SQLite, and beside other durable engines.
 
-Every contender runs the same work: a loop that asks for a number and adds it up. PostgreSQL and SQLite run without fsync
-except in the rows that say otherwise.
+All contenders run the same work: a loop that requests a number and adds it up. PostgreSQL and SQLite run without fsync except in the
+rows that say otherwise.
 """
 
 from __future__ import annotations

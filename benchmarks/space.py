@@ -1,4 +1,4 @@
-"""What a space costs, against libgit2 used barely, raw SQL, and stock git."""
+"""A space, against plain libgit2, raw SQL, and stock git."""
 
 from __future__ import annotations
 

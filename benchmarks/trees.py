@@ -1,4 +1,4 @@
-"""The lineage tree that is measured: 20 levels, three documents of real size each, 200 submodules.
+"""The lineage tree of the benchmark: 20 levels, three documents of realistic size each, 200 submodules.
 
 Sizes follow triads in real use: a profile of about 8 KB, an agenda of about 8 KB, and an agency with some 75 entries.
 """

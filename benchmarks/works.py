@@ -1,7 +1,7 @@
-"""Every work that is measured: its floor, its peers and what we promise for it.
+"""All measured works: floor, peers and bars.
 
-Invariant: this is the whole table. What a run has no number for still has its line, with the reason; a number without a work
-here is refused. Bars are largest values: of the ratio to the floor or to a peer, or of the cost itself.
+This is the whole table. A work without a result keeps its line, with the reason; a result without a work here is refused. Bars are
+maximum values: of the ratio to the floor or to a peer, or of the cost itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``make demo``: makes a demo tree and a demo space, shows what clia says about them, and serves the space.
+"""``make demo``: build a demo tree and a demo space, show what clia says about them, and serve the space.
 
-Invariant: when the forge is served, two agents' sessions wait for an answer, the inbox holds every kind of form, and every page has
-something on it. All of it stays for you to play with. ``--no-serve`` ends before the forge.
+When the forge starts, two sessions wait for an answer, the inbox has every kind of form, and no page is empty. The demo is kept
+for you to explore. ``--no-serve`` stops before the forge.
 """
 
 from __future__ import annotations

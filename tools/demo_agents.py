@@ -1,4 +1,4 @@
-"""The part of the demo that is about the agents people already run: hooks, a made-up session, any program as an agent."""
+"""Demo of hooks, a rehearsed session, and any program as an agent."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What ``make demo`` adds for behaviours: a flow that was improved on evidence, and a prompt of which too little is known.
+"""Demo of behaviours: a flow that was improved on evidence, and a prompt with too little data.
 
-Invariant: when the tour begins, sessions of some weeks have run the flow's first version and, since a person let it, one that an
-agent proposed; enough of both that the better one is shown to be better. Of the prompt a proposal waits, and nothing is suggested.
+Sessions of several weeks have run the flow's first version and one that an agent proposed and a person put on trial; enough of both
+to show that the second is better. The prompt has an open proposal and no suggestion.
 """
 
 from __future__ import annotations

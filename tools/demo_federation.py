@@ -1,6 +1,6 @@
-"""What ``make demo`` adds for federation: a second space, ``friends``, that is tracked as a peer.
+"""Demo of federation: a second space, ``friends``, is tracked as a peer.
 
-Invariant: in the end one agent of the peer is tracked, and one thing that it announced was refused and waits.
+At the end one agent of the peer is tracked, and one claim was refused and waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ``make demo`` adds for the forge: a trace in colours, a question that was answered, and one of every kind that was not."""
+"""Demo of the forge: a coloured trace, an answered question, and one open question of every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last part of ``make demo``: two agents of the demo space run flows, and wait for the person at the keyboard."""
+"""Demo of sessions: two agents run flows and wait for an answer."""
 
 from __future__ import annotations
 

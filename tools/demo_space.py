@@ -1,4 +1,4 @@
-"""The second half of ``make demo``: a repository with three agents at work in it, driven by the command line."""
+"""Demo of a space: a repository with three agents, driven by the command line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The plug-in for Claude Code: ``build/plugin`` is a marketplace of one, and ``build/plugin/clia`` the plug-in.
+"""Build the plug-in for Claude Code: the marketplace ``build/plugin`` with the plug-in ``build/plugin/clia``.
 
-Invariant: the same version of clia gives the same bytes; nothing is left of an older build. The hooks are those of
-``clia hook install``: both come from one table.
+The same version of clia gives the same bytes, and nothing of an older build remains. The hooks are those of ``clia hook install``.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ README = f"""# clia for Claude Code
 
 {ABOUT}
 
-What it needs: `clia` on the PATH of whoever starts Claude Code (`pip install clia`), and a repository that is a space
-(`clia init`). In any other repository its hooks do nothing.
+Requirements: `clia` on the PATH of the user who starts Claude Code (`pip install clia`), and a repository that is a space
+(`clia init`). In any other repository the hooks do nothing.
 
     /plugin marketplace add PATH-OF-THE-FOLDER-ABOVE
     /plugin install clia@clia
 
 - `hooks/hooks.json` runs `{command_of(TOOL, SERVER)}` for {len(TOOL.events)} events of Claude Code {TOOL.version}.
-  It puts the event down and ends with 0; it never stops, changes or answers anything.
+  It saves the event and exits with 0; it never stops, changes or answers anything.
 - `.mcp.json` gives Claude the tools of `clia mcp`.
 - `skills/clia` tells Claude when to use them.
 
-`clia doctor` says whether events arrive, and if not, why. Use the plug-in or `clia hook install`, not both: with both each event
-comes twice.
+`clia doctor` reports whether events arrive, and if not, why. Use either the plug-in or `clia hook install`: with both, each event
+arrives twice.
 """
 
 WHEN = (
@@ -52,29 +51,29 @@ description: {WHEN}
 # The record of this repository
 
 This repository may be a space of clia: one branch for each agent, `agents/NAME`, and every action a commit with its trace. Your
-prompts, tool calls and file changes are recorded by hooks; do not record them again. `clia list` shows whether it is a space: where
-it says `no-such-space`, leave all of this.
+prompts, tool calls and file changes are recorded by hooks; do not record them again. If `clia list` reports `no-such-space`, this
+repository is not a space, and none of this applies.
 
 The tools of the MCP server `clia`:
 
 | tool | when |
 | --- | --- |
-| `whoami` | first: your title, duties and limits here, merged from every directory above |
-| `plan` | before you choose what to do: the agenda that holds here |
-| `journal` | when you learned something that the next agent here should know |
-| `trace` | when you decided something: what, and why, in one or two sentences |
-| `commit` | when a piece of work is done and should stand by itself, with its kind: `finding`, `refactor`, `test`, … |
-| `request_decision` | when a person must choose: one question, the choices, what you know; then `decision` tells the answer |
-| `pending` | what waits for a person now |
+| `whoami` | first: your title, duties and limits here, merged from every enclosing directory |
+| `plan` | before you choose what to do: the merged agenda |
+| `journal` | when you have learned something that the next agent here should know |
+| `trace` | when you have decided something: what and why, in one or two sentences |
+| `commit` | when a piece of work is done, with its kind: `finding`, `refactor`, `test`, … |
+| `request_decision` | when a person must choose: one question, the choices, what you know; `decision` returns the answer |
+| `pending` | questions that wait for a person |
 | `agents`, `log`, `show`, `diff` | what others did, before you do it again |
-| `spawn`, `merge` | a sub-agent with a branch of its own, and taking in its work |
+| `spawn`, `merge` | create a sub-agent with its own branch, and merge its work |
 
 Rules:
 
-1. A question that was asked stays open until a person answers. Go on with what does not depend on it; never answer it yourself.
-2. Write nothing secret into a trace, a journal or a question. What looks like a secret is taken out, but not everything does.
-3. Never move the branches `agents/…` or the refs `refs/clia/…` and `refs/notes/clia/…` with git. The commands of clia do it.
-4. An error names its code and what to do. If it says that the world moved (`stale-ref`), look again, then decide again.
+1. A question stays open until a person answers. Continue with what does not depend on it; never answer it yourself.
+2. Write nothing secret into a trace, a journal or a question. Redaction removes only what looks like a secret.
+3. Never move the branches `agents/…` or the refs `refs/clia/…` and `refs/notes/clia/…` with git. Use clia's commands.
+4. An error has a code and hints. After `stale-ref`, read again, then decide again.
 
 Without the MCP server the same verbs are commands: `clia --help`.
 """
@@ -100,9 +99,9 @@ def files() -> dict[str, str]:
 
 
 def build(target: Path) -> None:
-    """Makes both folders anew; what else lies in ``target`` stays, and so does a folder that no build of ours made."""
+    """Rebuild both folders. Everything else in ``target`` is kept; a folder that is not a plug-in is not replaced."""
     if (target / SERVER).exists() and not (target / SERVER / ".claude-plugin" / "plugin.json").is_file():
-        raise SystemExit(f"{target / SERVER} is there already, and is no plug-in")
+        raise SystemExit(f"{target / SERVER} exists and is not a plug-in")
     for name in (".claude-plugin", SERVER):
         shutil.rmtree(target / name, ignore_errors=True)
     for name, text in files().items():

@@ -1,8 +1,8 @@
-"""Records a session as a golden journal: ``python tools/record_golden.py RECIPE.json``, or ``-`` for standard input.
+"""Record a session as a golden journal: ``python tools/record_golden.py RECIPE.json``, or ``-`` for standard input.
 
-A recipe says what to run and what to answer: name, shows (one line), source, input, started_at, timezone, and answers, a list
-of [call number, value] or [call number, null, error]. What comes of it is replayed by a test for ever, so a journal that is
-there is never written again: what a new engine makes of a flow is another recording, under another name.
+A recipe has: name, shows (one line), source, input, started_at, timezone, and answers, a list of [call number, value] or
+[call number, null, error]. Tests replay the journals forever, so an existing one is never overwritten: record a new engine's run
+under another name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The peers that we are measured beside: each does the same work, through its own public API.
+"""The peers that clia is compared with: each does the same work, through its own public API.
 
-Invariant: in the place of a peer that cannot run stands the reason, and it stops nobody else.
+A peer that cannot run is replaced by the reason and does not affect the others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A peer in a process of its own.
+"""A peer in its own process.
 
-Invariant: its threads and its memory do not weigh on what is measured beside it. Asking it takes about 0.05 ms, once a
-measurement; a peer that fails, dies or does not answer says why, and ends.
+Its threads and memory do not affect other measurements. A call costs about 0.05 ms, once per measurement. A peer that fails, dies or
+does not answer reports why, and ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DBOS on PostgreSQL: a workflow that waits for messages.
 
-Invariant: only its public API is timed. A waiting workflow lives in this process, as DBOS has it; the fresh handle is a
-client that connects anew. How far a workflow has come is told through memory, so that DBOS is not charged for telling.
+Only its public API is timed. A waiting workflow lives in this process, as usual in DBOS; the fresh handle is a client with a new
+connection. Progress is reported through memory, so DBOS is not charged for it.
 """
 
 from __future__ import annotations

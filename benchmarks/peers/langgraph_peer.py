@@ -1,7 +1,6 @@
-"""LangGraph with its SQLite checkpointer: a node that interrupts, and a loop around it.
+"""LangGraph with its SQLite checkpointer: a node that interrupts, in a loop.
 
-Invariant: only its public API is timed; a graph is built once and compiled for each handle, which is how a checkpointer
-is given to it.
+Only its public API is timed; a graph is built once and compiled for each handle, which is how it gets a checkpointer.
 """
 
 from __future__ import annotations

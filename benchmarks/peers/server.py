@@ -1,4 +1,4 @@
-"""A throw-away PostgreSQL server for the peers that need one: the one that the tests start, without fsync."""
+"""A temporary PostgreSQL server for the peers that need one: the one that the tests start, without fsync."""
 
 from __future__ import annotations
 
