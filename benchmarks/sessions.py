@@ -1,7 +1,7 @@
 """Sessions, against plain Monty on SQLite, and beside other durable engines.
 
-All contenders run the same work: a loop that requests a number and adds it up. PostgreSQL and SQLite run without fsync except in the
-rows that say otherwise.
+All contenders run the same work: a loop that requests a number and adds it up. PostgreSQL and SQLite run without fsync except
+in the rows that say otherwise.
 """
 
 from __future__ import annotations

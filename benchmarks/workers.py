@@ -1,8 +1,8 @@
 """Workers on several machines, each a clone with its own process, over one hub and one PostgreSQL; all on this computer.
 
 A session is the same work for every number of workers: a timer that is due at once, and a commit. Workers are running before it
-begins. The cost is the time from the first start to the last end, divided by the sessions: the median of rounds, in which all numbers
-of workers alternate. If a session fails, there is no result.
+begins. The cost is the time from the first start to the last end, divided by the sessions: the median of rounds, in which all
+numbers of workers alternate. If a session fails, there is no result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Absurd on PostgreSQL: a task that awaits events.
 
-Only its public API is timed. Its tables come from the package ``absurdctl``, which contains the SQL of its release. A worker's turn is
-run at once instead of by polling, so no pause is charged to it.
+Only its public API is timed. Its tables come from the package ``absurdctl``, which contains the SQL of its release. A worker's
+turn is run at once instead of by polling, so no pause is charged to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A peer in its own process.
 
-Its threads and memory do not affect other measurements. A call costs about 0.05 ms, once per measurement. A peer that fails, dies or
-does not answer reports why, and ends.
+Its threads and memory do not affect other measurements. A call costs about 0.05 ms, once per measurement. A peer that fails,
+dies or does not answer reports why, and ends.
 """
 
 from __future__ import annotations
