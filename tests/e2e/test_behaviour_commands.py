@@ -447,7 +447,7 @@ def test_a_suggestion_says_what_it_rests_on_and_what_to_type_next(record: Record
     assert "next:" not in nothing
     assert here.json("behaviour", "suggest", "review")["next"] is None
     alone = here.json("behaviour", "suggest", "careful")["why"]
-    assert alone.endswith("the current version has none, and there is no other version")
+    assert alone.endswith("the current version has none, no other version")
     found = here.json("behaviour", "suggest", "review", "--measure", "passed")
     assert (found["action"], found["cid"], found["expect"]) == ("adopt", other, one)
     commits = git("log", "--format=%H", "agents/scout", cwd=here.root).split()
@@ -474,7 +474,7 @@ def test_adoption_on_evidence_takes_what_is_suggested_or_nothing(record: Record)
     made = here.json(*wrong[:-2])
     assert (made["cid"], made["state"], made["changed"]) == (other, "current", True)
     (event, *_) = here.json("behaviour", "show", "review")["history"]
-    assert event["why"].startswith(f"on evidence: {other[:12]} is shown to be better by passed")
+    assert event["why"].startswith(f"on evidence: {other[:12]} is proven better by passed")
     assert len(event["evidence"]) > 20
     assert here.json("behaviour", "show", "review")["current"] == other != one
 

@@ -350,7 +350,7 @@ def test_on_80_columns_names_and_ids_stay_whole_and_long_tables_are_cut(two: Two
     ann("announce")
     said = bob("sync")
     shown = bob("peer", "show", "ann")
-    assert shown.count("capability-denied: nothing grants spawn by spawn\n") == 1, "one reason for three"
+    assert shown.count("capability-denied: no grant for spawn by spawn\n") == 1, "one reason for three"
     places = {f"{kind}/an-agent-whose-name-is-a-long-one-{number}" for number in range(3) for kind in ("agents", "records")}
     assert {line[0] for line in rows(shown) if len(line) == 4} >= places
     assert {line[1] for line in rows(said) if line[0] == "capability-denied"} >= places

@@ -1,9 +1,8 @@
-"""The index of observations, over git.
+"""The index of observations, derived from git.
 
-Invariant: what the index says of a source (an agent's branch, its events, its traces, the branches of people) is what git says
-of it at the tip that was read; read bit by bit or all at once, it is the same, and with the store gone it is made anew. Each source
-is read outside of any transaction, and written in a short one: nobody waits for a long reading. A source that this clone has
-only in part is read again as soon as something is there that was lacking. No answer is given while another process rebuilds.
+Invariant: the index agrees with git at the tips that were read, whether it was read incrementally or at once, and can be
+rebuilt if the store is lost. Sources are read outside transactions and written in short ones. A source that this clone has
+only in part is read again when missing objects arrive. No answer is given while another process rebuilds the index.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ if TYPE_CHECKING:
 PART, SUM = "behaviours/part/", "behaviours/sum/"
 _PARTIAL = "in part"
 _BATCH_SIZE = 4000
-"""So many observations are written in one transaction."""
+"""Observations written per transaction."""
 _ATTEMPTS = 20
-"""So often an answer is looked for that no other process takes away; only one that rebuilds without end could."""
+"""Attempts to read a consistent index while other processes rebuild it."""
 
 
 class SourceUpdate(NamedTuple):
-    """A source that was read: what it said before it is gone where ``anew``; ``known`` is where reading went on from."""
+    """A source that was read. ``anew`` replaces its previous observations; ``known`` is the mark that reading continued from."""
 
     source: ObservationSource
     known: Any
-    mark: Any  # what to remember as read; None where the source is gone
+    mark: Any  # the new mark; None if the source no longer exists
     part: SourceReading
     sums: dict[str, ObservationSum]
     anew: bool
@@ -52,19 +51,19 @@ class ObservationIndex:
         self._core = core
 
     def sums(self, cids: Iterable[str], progress: Progress | None = None) -> dict[str, ObservationSum]:
-        """What was observed of some behaviours, by now."""
+        """The current observations of some behaviours."""
         with self._settled(progress) as view:
             found = {cid: view.values.get(SUM + cid) for cid in cids}
         return {cid: sum_from_json(None if row is None else row.value) for cid, row in found.items()}
 
     def every(self, progress: Progress | None = None) -> dict[str, ObservationSum]:
-        """The same of all that were ever observed."""
+        """The current observations of every behaviour."""
         with self._settled(progress) as view:
             return {key.removeprefix(SUM): sum_from_json(row) for key, row in view.values.scan(SUM)}
 
     @contextmanager
     def _settled(self, progress: Progress | None) -> Iterator[Transaction]:
-        """One view of an index that has caught up. Another process may rebuild it just then, and most of it would be missing."""
+        """A view of the up-to-date index; retried while another process rebuilds it."""
         for turn in range(_ATTEMPTS):
             listed = self.catch_up(progress)
             with self._core.store.reading() as view:
@@ -76,16 +75,16 @@ class ObservationIndex:
 
     @staticmethod
     def nothing() -> ObservationSum:
-        """What is known of a behaviour that was never observed."""
+        """The sum of a behaviour that was never observed."""
         return ObservationSum({}, {})
 
     def gaps(self) -> int:
-        """How much could not be told, since this clone has not got it; as of the last catching up."""
+        """The number of gaps: things that this clone cannot see, as of the last update."""
         row = self._core.store.get(SUM + UNKNOWN_BEHAVIOUR)
         return 0 if row is None else totals(sum_from_json(row.value).days).get(GAP, 0)
 
     def catch_up(self, progress: Progress | None = None) -> Iterable[str]:
-        """Reads what git has that the index has not; reverts last, since they are about what landed. What there is to read."""
+        """Update the index from git, reverts last because they refer to landings; returns the names of the sources."""
         known = {key.removeprefix(READ): row for key, row in self._core.store.scan(READ)}
         listed = {each.name: each for each in sources.of_agents(self._core)}
         behind = [each for each in listed.values() if self._is_behind(known.get(each.name), each.tip)]
@@ -106,7 +105,7 @@ class ObservationIndex:
         core = self._core
         row = core.store.get(READ + sources.PEOPLE_NAME)
         if row is None:
-            return  # nothing has ever landed
+            return  # nothing has landed yet
         tips = row.value.get(_PARTIAL, row.value).get("tips")
         if tips is None or self._is_behind(row.value, {"tips": sources.tips_of(core, tips)}):
             landings = {key.removeprefix(sources.LANDINGS): rows for key, rows in core.store.scan(sources.LANDINGS)}
@@ -120,7 +119,7 @@ class ObservationIndex:
         waiting: list[SourceUpdate] = []
         record, size = HistoryReader(self._core), 0
         if progress:
-            progress(0, len(behind))  # the first may take long
+            progress(0, len(behind))  # the first source may take long
         for number, source in enumerate(behind, 1):
             waiting.append(self._found(record, source, known.get(source.name)))
             size += len(waiting[-1].part.observations)
@@ -131,7 +130,7 @@ class ObservationIndex:
                 progress(number, len(behind))
 
     def _found(self, record: HistoryReader, source: ObservationSource, known: Any) -> SourceUpdate:
-        """What a source says; where it cannot be read on from where it was, all of it."""
+        """Read a source, incrementally if possible."""
         row = None if known is None else self._core.store.get(PART + source.name)
         if source.tip is None:
             return SourceUpdate(source, known, None, SourceReading([], None), {}, anew=True)
@@ -151,7 +150,7 @@ class ObservationIndex:
             for update in updates:
                 kept = transaction.values.get(READ + update.source.name)
                 if (None if kept is None else kept.value) != update.known:
-                    continue  # another process has read it meanwhile
+                    continue  # another process read it meanwhile
                 self._replace(transaction, update, sums, stale)
             if stale:
                 self._look_again(transaction, {cid: sums[cid] for cid in stale})
@@ -183,7 +182,7 @@ class ObservationIndex:
         sources.keep_landings(values, update.source, update.part.memo if update.mark is not None else None)
 
     def _look_again(self, transaction: Transaction, sums: Mapping[str, ObservationSum]) -> None:
-        """Which commits are the newest, where some were taken away."""
+        """Recompute the newest commits of sums that lost some."""
         for made in sums.values():
             made.seen.clear()
         for _, row in transaction.values.scan(PART):
@@ -191,7 +190,7 @@ class ObservationIndex:
                 add_sum(sums[cid], ObservationSum({}, row["sums"][cid]["seen"]))
 
     def rebuild(self, progress: Progress | None = None) -> int:
-        """Forgets everything and reads it again; how many behaviours were observed."""
+        """Rebuild the index; returns the number of observed behaviours."""
         with self._core.store.writing() as transaction:
             for prefix in (READ, PART, SUM, sources.LANDINGS):
                 for key, _ in transaction.values.scan(prefix):

@@ -1,7 +1,7 @@
 """Behaviours by name: adding, proposing, trying, adopting, retiring and reading versions.
 
-Invariant: only a person lets a version run; what is proposed is kept and read, no more. Nobody proposes a body that is a version
-already, and all versions of a name are of one kind. What is refused changes nothing.
+Invariant: only a person allows a version to run; a proposal is only stored. A body that is already a version cannot be
+proposed, and all versions of a name have the same kind. A refused operation changes nothing.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 NOTES_MAX = 16 * 1024
 EVIDENCE_MAX = 200
 NOTHING = "none"
-"""To be expected where nothing is current."""
+"""The expected version if nothing is current."""
 
 
 class BehaviourDraft(NamedTuple):
-    """What somebody wants to be a version. ``kind``: where it is left out, that of the behaviour; it must have one then."""
+    """A new version. Without ``kind``, the behaviour must exist and its kind is used."""
 
     name: str
     body: str
@@ -59,7 +59,7 @@ class BehaviourDraft(NamedTuple):
 
 
 class AdoptionOrder(NamedTuple):
-    """What somebody says who adopts or retires a version. ``expect``: what they saw to be current, or ``NOTHING``."""
+    """The reason and conditions of an adoption or retirement. ``expect``: the expected current version, or ``NOTHING``."""
 
     why: str = ""
     expect: str | None = None
@@ -67,7 +67,7 @@ class AdoptionOrder(NamedTuple):
     by: Stamp | None = None
 
     def check(self, name: str, now: ChainState) -> None:
-        """``StaleRef`` where something else is current by now."""
+        """``StaleRef`` if another version is current."""
         if self.expect is not None and self.expect != (now.current or NOTHING):
             raise stale_behaviour(name, self.expect, now.current)
 
@@ -81,7 +81,7 @@ class BehaviourLibrary:
     # Reading
 
     def all(self) -> list[KnownBehaviour]:
-        """Every behaviour here, sorted by name. One that cannot be read hides no other."""
+        """Every readable behaviour, sorted by name."""
         found = (self._known(name, state) for name, state in self._chains.states())
         return [each for each in found if each is not None]
 
@@ -95,9 +95,9 @@ class BehaviourLibrary:
         if behaviour is None:
             known = ", ".join(each.name for each in self.all()) or "none"
             raise NotFound(
-                f"there is no behaviour {name!r}",
+                f"no behaviour {name!r}",
                 code="no-such-behaviour",
-                hints=[f"behaviours here: {known}", "add one: clia behaviour add NAME FILE"],
+                hints=[f"behaviours here: {known}", "add one with: clia behaviour add NAME FILE"],
                 fields={"behaviour": name},
             )
         return behaviour
@@ -112,11 +112,11 @@ class BehaviourLibrary:
         return KnownBehaviour(name, versions[0].kind, current, versions, events)
 
     def _history(self, tip: str) -> tuple[ChainEntry, ...]:
-        """What happened, as far back as this clone can tell."""
+        """The events, as far back as this clone has them."""
         events: list[ChainEntry] = []
         with suppress(CliaError):
             for each in self._chains.history(tip):
-                events.append(each)  # what was read before something is missing counts
+                events.append(each)  # keep what was read before a missing object
         return tuple(events)
 
     def _versions(self, name: str, state: ChainState, history: Sequence[ChainEntry]) -> tuple[BehaviourVersion, ...]:
@@ -162,7 +162,7 @@ class BehaviourLibrary:
             return None
 
     def version(self, text: str, name: str | None = None) -> BehaviourVersion:
-        """A version: a name's current one, or one by its id or the start of it; among those of one name, where that is given."""
+        """A version by its behaviour's name, or by its id or a prefix; with ``name``, only among its versions."""
         return self._core.sought(lambda: self._version(text, name), NotFound)
 
     def _version(self, text: str, name: str | None) -> BehaviourVersion:
@@ -171,39 +171,39 @@ class BehaviourLibrary:
             return self.current(text)
         known = self.all() if name is None else [self._get(name)]
         found = {version.cid: version for behaviour in known for version in behaviour.versions if _begins(version.cid, text)}
-        if named and not names.is_id(text):  # another clone or plain git called it so
+        if named and not names.is_id(text):  # a name that looks like an id, from another clone or plain git
             if found:
-                raise Ambiguous(f"{text!r} is a behaviour and the start of a version", fields={"matches": sorted(found)})
+                raise Ambiguous(f"{text!r} is both a behaviour and the start of a version id", fields={"matches": sorted(found)})
             return self.current(text)
         if len(found) > 1:
-            raise Ambiguous(f"{text!r} is the start of several versions", fields={"matches": sorted(found)})
+            raise Ambiguous(f"{text!r} is the start of several version ids", fields={"matches": sorted(found)})
         if found:
             return next(iter(found.values()))
         if name is None and names.is_id(text):
             made = read_behaviour(self._core.objects, text)
             if made is None:
-                raise NoSuchObject(f"the object {text} is no behaviour", code="not-a-behaviour", fields={"cid": text})
+                raise NoSuchObject(f"object {text} is not a behaviour", code="not-a-behaviour", fields={"cid": text})
             return _foreign(text, made)
         of = f" of {name!r}" if name else ""
         known_names = ", ".join(each.name for each in known) or "none"
         raise NoSuchObject(
-            f"there is no version {text!r}{of}" if name else f"{text!r} is no behaviour and no version here",
+            f"no version {text!r}{of}" if name else f"no behaviour or version {text!r}",
             code="no-such-version",
             hints=[f"clia behaviour show {name}"] if name else [f"behaviours here: {known_names}", "clia behaviour list"],
             fields={"cid": text} | ({"behaviour": name} if name else {}),
         )
 
     def stray(self, cid: str) -> BehaviourVersion | None:
-        """A behaviour that no chain here has: a peer's, or one that was only written; None where an id is none."""
+        """A behaviour that is on no chain here, such as a peer's; None if the id is not a behaviour."""
         behaviour = self._read(cid)
         return None if behaviour is None else _foreign(cid, behaviour)
 
     def current(self, name: str) -> BehaviourVersion:
-        """What a name means now."""
+        """The current version of a name."""
         return current_of(self.get(name))
 
     def diff(self, one: BehaviourVersion, other: BehaviourVersion) -> str:
-        """What one version's body changes in another's, as a patch."""
+        """The difference between two versions, as a patch."""
         before, after = (_lines(each.body) for each in (one, other))
         made = difflib.unified_diff(before, after, f"{one.name}@{one.cid[:12]}", f"{other.name}@{other.cid[:12]}")
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in made)
@@ -211,12 +211,12 @@ class BehaviourLibrary:
     # Writing
 
     def add(self, draft: BehaviourDraft, by: Stamp | None) -> BehaviourVersion:
-        """A person's own version: it is current at once."""
+        """Add a person's own version, which becomes current at once."""
         behaviour = self._checked(draft, draft.kind or self._kind(draft.name))
         return self._put(draft.name, behaviour, DEFINE, by or self._person(), draft.why, {})
 
     def propose(self, draft: BehaviourDraft, said: dict[str, Any], by: Stamp | None) -> BehaviourVersion:
-        """A candidate. It runs when a person has adopted it, not before."""
+        """Propose a version, which may run once a person adopts it."""
         behaviour = self._checked(draft, draft.kind or self._kind(draft.name))
         parent = draft.parent or self._chains.state(draft.name).current
         return self._put(draft.name, behaviour._replace(parent=parent), PROPOSE, by or self._person(), draft.why, said)
@@ -241,7 +241,7 @@ class BehaviourLibrary:
         return self.version(put[0], name)
 
     def _same(self, now: ChainState, made: Behaviour, event: str) -> str | None:
-        """The version that has this body already. What a person adds has the person's notes, and not those of a proposal."""
+        """The version with this body. A person's version keeps the person's notes, not those of a proposal."""
         for cid in sorted(now.versions):
             behaviour = self._read(cid)
             if behaviour is None or behaviour.body != made.body:
@@ -251,16 +251,16 @@ class BehaviourLibrary:
         return None
 
     def _is_new(self, now: ChainState, cid: str, said: dict[str, Any]) -> bool:
-        """Whether some evidence was not given before."""
+        """Whether there is new evidence."""
         told = {each for happened in self._history(now.tip or "") if happened.cid == cid for each in happened.evidence}
         return not told.issuperset(said["evidence"])
 
     def adopt(
         self, name: str, cid: str, order: AdoptionOrder, *, trial: bool = False, data: bytes | None = None, by_person: bool = True
     ) -> BehaviourVersion:
-        """Lets a version run here: as what the name means from now on, or, on trial, by its id only.
+        """Allow a version to run: as the current one of its name, or with ``trial`` by its id only.
 
-        ``by_person``: only a person lets run what nobody has let run, or what somebody has retired.
+        Only a person (``by_person``) may adopt a version that was never allowed to run, or that is retired.
         """
         text = self._core.clean.text(order.why, "why")
         made = read_behaviour(self._core.objects, cid)
@@ -279,7 +279,7 @@ class BehaviourLibrary:
         return self.version(cid, name)
 
     def retire(self, name: str, cid: str, order: AdoptionOrder) -> BehaviourVersion:
-        """A version shall run no more. Sessions of it that are under way go on."""
+        """Retire a version; its running sessions continue."""
         text = self._core.clean.text(order.why, "why")
 
         def decide(now: ChainState) -> ChainChange | None:
@@ -297,7 +297,7 @@ class BehaviourLibrary:
         return self._core.person_stamp()
 
     def _checked(self, draft: BehaviourDraft, kind: str) -> Behaviour:
-        """What is to be a version; an error says what in it cannot be."""
+        """The validated content of a new version."""
         self.check_body(draft.name, kind, draft.body)
         said = self._core.clean.text(draft.notes, "notes")
         if len(said) > NOTES_MAX:
@@ -305,7 +305,7 @@ class BehaviourLibrary:
         return Behaviour(draft.name, kind, draft.body, notes=said)
 
     def check_body(self, name: str, kind: str, body: str) -> None:
-        """``InvalidInput`` where a body cannot be a version of such a kind, or a behaviour cannot be called so."""
+        """``InvalidInput`` if the body is not valid for the kind, or the name is not valid."""
         check_new_name(name)
         if kind not in (SESSION_FLOW, PROMPT):
             raise InvalidInput(
@@ -324,10 +324,10 @@ class BehaviourLibrary:
         if len(body) > SOURCE_MAX:
             raise _bad_prompt(name, f"has more than {SOURCE_MAX} characters")
         if self._core.clean.value(body) != body:
-            raise _bad_prompt(name, "holds what looks like a secret; it would be kept for ever, in git")
+            raise _bad_prompt(name, "seems to contain a secret, which git would keep forever")
 
     def _kind(self, name: str) -> str:
-        """The kind that a behaviour is of."""
+        """The kind of a behaviour."""
         check_new_name(name)
         found = self._kind_in(self._chains.state(name))
         if found is not None:
@@ -346,9 +346,9 @@ class BehaviourLibrary:
         known = self._kind_in(now)
         if known not in (None, kind):
             raise Conflict(
-                f"the behaviour {name!r} is a {known}; a {kind} cannot be a version of it",
+                f"behaviour {name!r} is a {known}; a {kind} cannot be a version of it",
                 code="wrong-kind",
-                hints=["give it a name of its own"],
+                hints=["use another name"],
                 fields={"behaviour": name, "kind": known, "given": kind},
             )
 
@@ -358,12 +358,12 @@ def _foreign(cid: str, behaviour: Behaviour) -> BehaviourVersion:
 
 
 def current_of(known: KnownBehaviour) -> BehaviourVersion:
-    """What a behaviour's name means."""
+    """The current version of a behaviour; ``NotFound`` if there is none."""
     for version in known.versions:
         if version.cid == known.current:
             return version
     raise NotFound(
-        f"the behaviour {known.name!r} has no current version: it was retired, or nobody has adopted it yet",
+        f"behaviour {known.name!r} has no current version: it is retired, or not adopted yet",
         code="nothing-adopted",
         hints=[f"clia behaviour show {known.name}", f"clia behaviour adopt {known.name} CID"],
         fields={"behaviour": known.name},
@@ -371,7 +371,7 @@ def current_of(known: KnownBehaviour) -> BehaviourVersion:
 
 
 def version_state(state: ChainState, cid: str, *, on_trial: bool) -> str:
-    """How a version stands."""
+    """The state of a version."""
     if cid == state.current and state.may_run(cid):
         return CURRENT
     if cid in state.retired or cid not in state.adopted:
@@ -380,19 +380,21 @@ def version_state(state: ChainState, cid: str, *, on_trial: bool) -> str:
 
 
 def checked_evidence(evidence: Iterable[str], find: Callable[[str], str]) -> list[str]:
-    """The full ids of commits that something rests on."""
+    """The full ids of commits given as evidence."""
     if isinstance(evidence, (str, bytes)) or not isinstance(evidence, Iterable):
-        raise InvalidInput("evidence is a list of commits", code="invalid-evidence", fields={"field": "evidence"})
+        raise InvalidInput("evidence must be a list of commits", code="invalid-evidence", fields={"field": "evidence"})
     found = list(dict.fromkeys(find(check_text(each, "evidence")) for each in evidence))
     if len(found) > EVIDENCE_MAX:
-        raise InvalidInput(f"at most {EVIDENCE_MAX} commits are named as evidence", code="too-much", fields={"field": "evidence"})
+        raise InvalidInput(
+            f"at most {EVIDENCE_MAX} commits can be given as evidence", code="too-much", fields={"field": "evidence"}
+        )
     return found
 
 
 def stale_behaviour(name: str, expected: str, actual: str | None) -> StaleRef:
     return StaleRef(
-        f"the behaviour {name!r} has another current version by now: {(actual or 'none')[:12]}, not {expected[:12]}",
-        hints=[f"look again: clia behaviour show {name}", f"and at what speaks for it: clia behaviour suggest {name}"],
+        f"the current version of {name!r} has changed: it is {(actual or 'none')[:12]}, not {expected[:12]}",
+        hints=[f"look again: clia behaviour show {name}", f"and at the evidence: clia behaviour suggest {name}"],
         fields={"behaviour": name, "expected": expected, "actual": actual},
         code="stale-behaviour",
     )
@@ -400,7 +402,7 @@ def stale_behaviour(name: str, expected: str, actual: str | None) -> StaleRef:
 
 def not_adopted(name: str, cid: str) -> Conflict:
     return Conflict(
-        f"the version {cid[:12]} of {name!r} is one that only a person lets run: nobody has adopted it, or it was retired by now",
+        f"version {cid[:12]} of {name!r} is not adopted, or retired: only a person can adopt it",
         code="not-adopted",
         hints=[f"clia behaviour show {name}"],
         fields={"behaviour": name, "cid": cid},
@@ -408,7 +410,7 @@ def not_adopted(name: str, cid: str) -> Conflict:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines of a body, as git has them: only a newline ends one."""
+    """The lines of a body; as in git, only a newline ends one."""
     found = text.split("\n")
     return [f"{line}\n" for line in found[:-1]] + ([found[-1]] if found[-1] else [])
 

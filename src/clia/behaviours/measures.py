@@ -1,13 +1,7 @@
-"""Observations added up: by behaviour, by day and by what was seen, with the newest commits that say so.
+"""Sums of observations, and the measures and statistics of a behaviour.
 
-Invariant: adding is all that is ever done, and in any order it comes to the same. Whatever would take something back is read anew.
-
-=====
-
-What is measured of a behaviour, and how what was observed is told.
-
-Invariant: a measure counts things that went one way or the other; what went neither way (a session that a person cancelled, an
-answer that is neither yes nor no) is told beside it and never counted.
+Invariant: sums are only added, and the order does not matter; anything that must be taken back is read again. A measure
+counts things that went well or not; what is neither, such as a cancelled session, is reported separately.
 """
 
 from __future__ import annotations
@@ -41,16 +35,16 @@ if TYPE_CHECKING:
     from clia.behaviours.observing import Observation
 
 COMMITS_KEPT = 20
-"""So many of the newest commits are remembered for each thing that was seen."""
+"""Number of newest commits kept per observed key."""
 _WITHOUT_EVIDENCE = (TRACE, TOKENS, MERGED_AFTER, LANDED_AFTER)
-"""What is measured rather than counted: no single commit is the evidence of it."""
+"""Quantities without a single commit as evidence."""
 
-Days = dict[str, dict[str, int]]  # day, what was seen, how often
-Seen = dict[str, list[list[Any]]]  # what was seen, and of the newest: time and commit
+Days = dict[str, dict[str, int]]  # day -> key -> count
+Seen = dict[str, list[list[Any]]]  # key -> [time, commit] of the newest
 
 
 class ObservationSum(NamedTuple):
-    """What is known of one behaviour."""
+    """The observations of one behaviour."""
 
     days: Days
     seen: Seen
@@ -79,7 +73,7 @@ def sum_observations(observations: Iterable[Observation]) -> dict[str, Observati
 
 
 def add_sum(into: ObservationSum, more: ObservationSum, sign: int = 1) -> None:
-    """Adds one sum to another; with ``sign`` -1, takes it away again, apart from the commits that were seen."""
+    """Add one sum to another; ``sign`` -1 subtracts its counts, but not its commits."""
     for day, counts in more.days.items():
         there = into.days.setdefault(day, {})
         for key, count in counts.items():
@@ -94,17 +88,17 @@ def add_sum(into: ObservationSum, more: ObservationSum, sign: int = 1) -> None:
 
 
 def newest_commits(seen: Iterable[Sequence[Any]]) -> list[list[Any]]:
-    """The newest, each once."""
+    """The newest commits, each once."""
     return [list(each) for each in sorted({(at, origin) for at, origin in seen}, reverse=True)[:COMMITS_KEPT]]
 
 
 def contains_commits(some: Seen, others: Seen) -> bool:
-    """Whether all commits that were seen are among others."""
+    """Whether all commits of ``some`` are among ``others``."""
     return all(set(map(tuple, seen)) <= set(map(tuple, others.get(key, ()))) for key, seen in some.items())
 
 
 def totals(days: Days) -> dict[str, int]:
-    """What was seen on all days together."""
+    """The counts of all days together."""
     found: dict[str, int] = {}
     for counts in days.values():
         for key, count in counts.items():
@@ -113,7 +107,7 @@ def totals(days: Days) -> dict[str, int]:
 
 
 class Measure(NamedTuple):
-    """What counts as well, and what as not."""
+    """The keys that count as good and bad."""
 
     good: tuple[str, ...]
     bad: tuple[str, ...]
@@ -124,12 +118,14 @@ MEASURES: Mapping[str, Measure] = {
     "finished": Measure(
         (f"{SESSION}finished",),
         (f"{SESSION}failed", f"{SESSION}diverged"),
-        "sessions that came to their end, of those that came to an end or failed",
+        "sessions that finished, of those that finished or failed",
     ),
-    "approved": Measure((f"{VERDICT}approved",), (f"{VERDICT}rejected",), "decisions that said yes, of those that said yes or no"),
-    "merged": Measure((f"{MERGE}merged",), (f"{MERGE}refused",), "merges that went through, of those tried"),
-    "passed": Measure((f"{OUTCOME}passed",), (f"{OUTCOME}failed",), "commits whose outcome is passed, of those that name one"),
-    "kept": Measure((), (), "landings that nobody has reverted, of all"),
+    "approved": Measure(
+        (f"{VERDICT}approved",), (f"{VERDICT}rejected",), "decisions that approved, of those that approved or rejected"
+    ),
+    "merged": Measure((f"{MERGE}merged",), (f"{MERGE}refused",), "merges that succeeded, of all attempts"),
+    "passed": Measure((f"{OUTCOME}passed",), (f"{OUTCOME}failed",), "commits with outcome passed, of those with an outcome"),
+    "kept": Measure((), (), "landings that were not reverted, of all"),
 }
 DAY, WEEK, MONTH = "day", "week", "month"
 SPANS = (DAY, WEEK, MONTH)
@@ -139,7 +135,7 @@ def check_measure(text: str) -> str:
     if text in MEASURES:
         return text
     raise InvalidInput(
-        f"{text!r} is no measure",
+        f"unknown measure {text!r}",
         code="no-such-measure",
         hints=[f"{name}: {each.says}" for name, each in MEASURES.items()],
         fields={"field": "measure", "measure": text},
@@ -148,11 +144,11 @@ def check_measure(text: str) -> str:
 
 def check_span(over: str) -> None:
     if over not in SPANS:
-        raise InvalidInput(f"rates are told by {', '.join(SPANS)}, not by {over!r}", code="no-such-span", fields={"field": "over"})
+        raise InvalidInput(f"unknown period {over!r}; use {', '.join(SPANS)}", code="no-such-span", fields={"field": "over"})
 
 
 def usual_measure(kind: str) -> str:
-    """What a behaviour is judged by where nobody says: a flow by whether sessions finish, a prompt by whether work merges."""
+    """The default measure: finished for a flow, merged for a prompt."""
     return "finished" if kind == SESSION_FLOW else "merged"
 
 
@@ -169,7 +165,7 @@ def rate_of(measure: str, count: Count, level: float = LEVEL) -> Rate:
 
 
 def rates_of(seen: Mapping[str, int]) -> tuple[Rate, ...]:
-    """Every measure of which there is something; of the others there is nothing to say."""
+    """The rates of every measure with observations."""
     return tuple(rate_of(name, count) for name in MEASURES if (count := count_of(seen, name)).n)
 
 

@@ -1,4 +1,4 @@
-"""What the verbs of behaviours answer with: plain records."""
+"""Records that behaviour verbs return."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from clia.verbs import Count
 
 CURRENT, TRIAL, FORMER, PROPOSED, RETIRED, FOREIGN = "current", "trial", "former", "proposed", "retired", "foreign"
-"""How a version stands: it is what the name means; people let it run by its id; it was what the name meant; nobody has let it run
-yet; it shall run no more; no chain here has it."""
+"""States of a version: current for its name; may run by its id; formerly current; not adopted yet; must not run; not on any
+chain of this space."""
 MAY_RUN = (CURRENT, TRIAL, FORMER)
 
 ADOPT, KEEP, RETIRE, NOT_ENOUGH = "adopt", "keep", "retire", "not-enough-data"
-"""What can be suggested."""
+"""Possible suggestions."""
 
 
 class BehaviourVersion(NamedTuple):
-    """One version of a behaviour, and how it came to be one here."""
+    """One version of a behaviour, and its origin."""
 
     name: str
     cid: str
@@ -30,15 +30,15 @@ class BehaviourVersion(NamedTuple):
     body: str
     parent: str | None = None
     notes: str = ""
-    by: str = ""  # who brought it here first
+    by: str = ""  # who added it first
     at: int = 0  # seconds since the epoch
     why: str = ""
-    evidence: tuple[str, ...] = ()  # the commits that it was proposed, tried or adopted on
-    origin: str | None = None  # the peer whose version it is
+    evidence: tuple[str, ...] = ()  # commits that supported its proposal, trial or adoption
+    origin: str | None = None  # the peer that it came from
 
 
 class BehaviourEvent(NamedTuple):
-    """One thing that happened to a behaviour: a commit on its chain."""
+    """An event of a behaviour: a commit on its chain."""
 
     commit: str
     event: str  # define, propose, trial, adopt or retire
@@ -51,17 +51,17 @@ class BehaviourEvent(NamedTuple):
 
 
 class KnownBehaviour(NamedTuple):
-    """A behaviour as it is now."""
+    """A behaviour with its versions and history."""
 
     name: str
     kind: str
-    current: str | None  # None: it was retired, or nothing was adopted yet
+    current: str | None  # None: retired, or not adopted yet
     versions: tuple[BehaviourVersion, ...]  # oldest first
     history: tuple[BehaviourEvent, ...]  # newest first
 
 
 class Rate(NamedTuple):
-    """How often something went well. ``rate`` is None where nothing was observed; low and high are the interval."""
+    """A success rate with its interval; ``rate`` is None if nothing was observed."""
 
     measure: str
     good: Count
@@ -79,10 +79,10 @@ class Period(NamedTuple):
 
 
 class BehaviourStats(NamedTuple):
-    """What was observed of one version."""
+    """The statistics of one version."""
 
     cid: str
-    name: str | None  # None where no chain here has it
+    name: str | None  # None if it is on no chain here
     state: str | None
     commits: Mapping[str, Count]  # by kind
     sessions: Mapping[str, Count]  # by how they ended
@@ -94,7 +94,7 @@ class BehaviourStats(NamedTuple):
     merge_seconds: Mapping[str, Count]  # n, median and p90 of the time from the oldest commit to the merge
     land_seconds: Mapping[str, Count]
     trace: Mapping[str, Count]  # entries, bytes
-    tokens: Mapping[str, Count]  # input, output; where traces name them
+    tokens: Mapping[str, Count]  # input and output, if traces name them
     first: str | None  # the day of the first observation
     last: str | None
     rates: tuple[Rate, ...]
@@ -107,10 +107,10 @@ class Compared(NamedTuple):
     measure: str
     before: Rate
     after: Rate
-    better: float | None  # the probability that the later one has the higher rate; None where one was never observed
-    low: float  # what the later one's rate has over the other's: the interval
+    better: float | None  # probability that the later one is better; None if one was never observed
+    low: float  # interval of the difference between the rates
     high: float
-    proven: int  # 1 the later is shown to be better, -1 the earlier, 0 neither
+    proven: int  # 1: the later one is proven better, -1: the earlier, 0: neither
 
 
 class Comparison(NamedTuple):
@@ -122,60 +122,60 @@ class Comparison(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """What a suggestion knows of one version that might take the current one's place."""
+    """A version that could replace the current one."""
 
     cid: str
     state: str
     compared: Compared
-    needed: Count | None  # about how many more observations of each would show a difference as it looks now
+    needed: Count | None  # estimated number of further observations that would prove the difference
 
 
 class Suggestion(NamedTuple):
-    """What the record says should be done with a behaviour, and the commits that say so."""
+    """A suggested action for a behaviour, with its evidence."""
 
     name: str
     action: str  # adopt, keep, retire or not-enough-data
-    cid: str | None  # the version that it is about
+    cid: str | None  # the version it refers to
     measure: str
     current: Rate
     candidates: tuple[Candidate, ...]
     why: str
     evidence: tuple[str, ...]
-    least: Count  # observations of each that a suggestion takes
-    error: float  # how often one may be made of versions that are equally good
-    expect: str | None  # what was current when it was made: an adoption can insist on it
+    least: Count  # required observations of each version
+    error: float  # accepted probability of a wrong suggestion
+    expect: str | None  # the current version at that time; an adoption can require it
 
 
 class ReplayStep(NamedTuple):
-    """One request of the other version, and the recorded answer that it got."""
+    """One request, and the recorded answer it got."""
 
     kind: str
     tag: str | None
     payload: Any
     line: int
     answered: bool
-    recorded: Count | None = None  # which of the recorded requests it is, from 1
+    recorded: Count | None = None  # index of the matching recorded request, from 1
     value: Any = None
     error: str | None = None
 
 
 class Replayed(NamedTuple):
-    """How a past session would have gone under another version; nothing of it was written."""
+    """A past session replayed with another version; nothing is written."""
 
     agent: str
     session: str
     flow: str  # the version that ran
-    with_: str  # the version that it was tried with
+    with_: str  # the version that was tried
     same: bool  # the same requests in the same order, to the same end
-    steps: tuple[ReplayStep, ...]  # what the other version asked for, in order
-    departs_at: Count | None  # the first request, from 1, that differs from the recorded one there; None where none does
-    recorded: tuple[ReplayStep, ...]  # what the session asked for, in order
-    unasked: tuple[Count, ...]  # the recorded requests that the other version never made
-    ended: bool  # False: it waits for what nobody has answered
+    steps: tuple[ReplayStep, ...]  # requests of the tried version, in order
+    departs_at: Count | None  # the first request, from 1, that differs; None if none does
+    recorded: tuple[ReplayStep, ...]  # requests of the session, in order
+    unasked: tuple[Count, ...]  # recorded requests that the tried version did not make
+    ended: bool  # False: it waits for an answer
     result: Any
     failure: Mapping[str, Any] | None
     recorded_status: str
     recorded_result: Any
     recorded_failure: Mapping[str, Any] | None
     printed: str
-    in_part: bool = False  # the store has lost the session, and git has not all of its answers
+    in_part: bool = False  # the store lost the session, and git has only some answers

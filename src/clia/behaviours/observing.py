@@ -1,7 +1,7 @@
-"""What git says of a behaviour: how commits, events, notes and reverts are read as observations.
+"""Observations of behaviours: how commits, events, notes and reverts are read.
 
-Invariant: what is observed follows from objects that are named (a commit and what it reaches, a chain, a tree of notes), never
-from the time or the order of reading. What a clone has not got is counted as a gap, and never guessed.
+Invariant: observations follow from named objects (a commit and its ancestors, a chain, a tree of notes), never from the time or
+order of reading. What a clone does not have is counted as a gap, never guessed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit
 
 UNKNOWN_BEHAVIOUR = ""
-"""The behaviour of what cannot be told: gaps."""
+"""The behaviour that gaps are counted for."""
 GAP = "gap"
 KIND, SESSION, VERDICT, MERGE, OUTCOME = "kind/", "session/", "decision/", "merge/", "outcome/"
 LANDED, REVERTED = "landed", "reverted"
-MERGED_AFTER, LANDED_AFTER = "merged-after/", "landed-after/"  # with the seconds it took
+MERGED_AFTER, LANDED_AFTER = "merged-after/", "landed-after/"  # followed by seconds
 TRACE, TOKENS = "trace/", "tokens/"
 _YES = frozenset(("yes", "y", "approve", "approved", "accept", "accepted", "ok", "true", "1"))
 _NO = frozenset(("no", "n", "reject", "rejected", "refuse", "refused", "deny", "denied", "decline", "declined", "false", "0"))
@@ -39,12 +39,12 @@ _PASSED = frozenset(("pass", "passed", "passing", "ok", "success", "succeeded", 
 _FAILED = frozenset(("fail", "failed", "failing", "failure", "error", "broken", "red", "false"))
 _OTHER = "other"
 _TOKENS_MAX = 10**12
-"""No count in a trace is believed beyond this; added up, such ones stay below what any program reads."""
+"""Larger token counts in a trace are ignored, so that sums stay in range."""
 _VERDICT_KEYS = ("approved", "approve", "decision", "verdict", "answer", "value")
 
 
 class Observation(NamedTuple):
-    """One thing that was seen of a behaviour. ``origin`` is the commit that says so; of a gap, the object that is lacking."""
+    """One observation of a behaviour. ``origin`` is its commit; for a gap, the missing object."""
 
     behaviour: str
     key: str
@@ -54,12 +54,12 @@ class Observation(NamedTuple):
 
 
 def day_of(at: int) -> str:
-    """The day of a moment, in UTC; a commit may claim any."""
+    """The day of a timestamp in UTC; commits may have any timestamp."""
     return datetime.fromtimestamp(min(max(at, 0), 253402300799), UTC).date().isoformat()
 
 
 def gap(lacking: str = "") -> Observation:
-    """That something cannot be told: for want of an object, or for no reason that has a name."""
+    """A gap, with the missing object if it is known."""
     return Observation(UNKNOWN_BEHAVIOUR, GAP, 0, lacking)
 
 
@@ -69,12 +69,12 @@ def gap_of(err: CliaError) -> Observation:
 
 
 def behaviour_of(commit: AgentCommit) -> str | None:
-    """What ran when a commit was made. Anybody can write anything into a commit; only an id names a behaviour."""
+    """The behaviour of a commit; anything but an id is ignored."""
     return commit.behaviour if names.is_id(commit.behaviour) else None
 
 
 class HistoryReader:
-    """Git, as it is read in one go: what a commit says never changes, and merges look at the same ones again and again."""
+    """Reads commits of one pass with a cache, because merges visit the same commits repeatedly."""
 
     def __init__(self, core: Core) -> None:
         self.core = core
@@ -94,13 +94,13 @@ class HistoryReader:
         return commit
 
     def ran(self, cid: str) -> tuple[str, int] | None:
-        """The behaviour of an agent's commit, and when it was made; None where none ran."""
+        """The behaviour and time of an agent's commit; None if no behaviour ran."""
         if cid not in self._ran:
             self.commit(cid)
         return self._ran[cid]
 
     def squashed(self, cid: str) -> tuple[str, str] | None:
-        """Whose work a commit brought by a squash, and the head of it; None where it is no squash."""
+        """The agent and head that a commit squashed; None if it is not a squash."""
         if cid not in self._squashed:
             commit = self.commit(cid)
             head = (commit.range or "").partition("..")[2] if commit.landed and len(commit.parents) == 1 else ""
@@ -113,7 +113,7 @@ class HistoryReader:
 
 
 def of_commit(record: HistoryReader, commit: AgentCommit) -> Iterator[Observation]:
-    """What one of an agent's own commits says."""
+    """The observations from one of an agent's own commits."""
     at, cid, behaviour = commit.committer.at, commit.cid, behaviour_of(commit)
     if behaviour:
         yield Observation(behaviour, KIND + (commit.kind if commit.kind and is_type_name(commit.kind) else _OTHER), at, cid)
@@ -140,13 +140,13 @@ def _of_merge(record: HistoryReader, commit: AgentCommit) -> Iterator[Observatio
 
 
 def behaviours_between(record: HistoryReader, head: str, hidden: Sequence[str]) -> dict[str, int]:
-    """The behaviours of the agents' commits that a head has and others have not, each with the time of its oldest one.
+    """The behaviours of commits reachable from ``head`` but not from ``hidden``, each with the time of its oldest commit.
 
-    ``NoSuchObject`` where that cannot be told. In a shallow clone it never can: what is cut off might be what others have too.
+    ``NoSuchObject`` if this is unknown, which is always the case in a shallow clone.
     """
     check_complete_history(record, head, *hidden)
     if not all(record.core.objects.kind(cid) == "commit" for cid in (head, *hidden)):
-        return {}  # an event may name anything: what is no commit has no past
+        return {}  # an event can name anything
     found: dict[str, int] = {}
     for cid in record.between(head, hidden):
         ran = record.ran(cid)
@@ -157,7 +157,7 @@ def behaviours_between(record: HistoryReader, head: str, hidden: Sequence[str]) 
 
 
 def check_complete_history(record: HistoryReader, *cids: str) -> None:
-    """``NoSuchObject`` where this clone cannot tell what some commits have in their past."""
+    """``NoSuchObject`` if this clone does not have the complete history of some commits."""
     kind = record.core.objects.kind
     lacking = [*sorted(record.cut_off)[:1], *(cid for cid in cids if kind(cid) is None)]
     if lacking:
@@ -165,7 +165,7 @@ def check_complete_history(record: HistoryReader, *cids: str) -> None:
 
 
 def verdict_of(value: Any) -> str:
-    """Whether a decision said yes or no: a truth value, 1 or 0, a word for it, or an object that has one."""
+    """Whether a decision approved or rejected: a boolean, 1 or 0, a word, or an object with one."""
     if isinstance(value, dict):
         value = next((value[key] for key in _VERDICT_KEYS if key in value), None)
     word = str(value).strip().casefold() if isinstance(value, (str, bool, int)) else ""
@@ -173,7 +173,7 @@ def verdict_of(value: Any) -> str:
 
 
 def outcome_of(value: Any) -> str | None:
-    """Whether a test passed, as a commit's open field ``outcome`` says; None where it says neither."""
+    """Whether the ``outcome`` of a commit is passed or failed; None if neither."""
     if isinstance(value, dict):
         value = value.get("status")
     word = str(value).strip().casefold() if isinstance(value, (str, bool)) else ""
@@ -202,12 +202,12 @@ def ended_of(body: Mapping[str, Any]) -> SessionEnd | None:
     flow, session, status = body.get("flow"), body.get("session"), body.get("status")
     if body.get("event") != "session-ended" or not names.is_id(flow):
         return None
-    named = session if names.is_name(session) else ascii(session)[:64]  # no store keeps every text
+    named = session if names.is_name(session) else ascii(session)[:64]  # stores do not accept every text
     return SessionEnd(str(named), str(flow), status if status in STATUSES else _OTHER)
 
 
 class LandedWork(NamedTuple):
-    """Work that came to a branch of people: the branch's new head, the agent's head, the branch, and where it stood before."""
+    """Work that landed on a branch: its new head, the agent's head, the branch and its previous head."""
 
     cid: str
     head: str
@@ -225,7 +225,7 @@ def landing_of(body: Mapping[str, Any], at: int) -> LandedWork | None:
 
 
 def _is_of_people(onto: Any) -> bool:
-    """Whether an event names a branch that people can have."""
+    """Whether an event names a valid branch that is not an agent's."""
     try:
         return isinstance(onto, str) and names.branch(onto) == onto and not onto.startswith(names.HEADS)
     except InvalidInput:
@@ -233,7 +233,7 @@ def _is_of_people(onto: Any) -> bool:
 
 
 def of_refusal(record: HistoryReader, body: Mapping[str, Any], at: int, origin: str) -> Iterator[Observation]:
-    """A merge that ran into conflicts: work that others could not take in as it was. Both heads are ids."""
+    """The observations from a merge with conflicts; both heads are ids."""
     try:
         oldest = behaviours_between(record, str(body["theirs"]), [str(body["ours"])])
     except CliaError as err:
@@ -247,10 +247,10 @@ def of_refusal(record: HistoryReader, body: Mapping[str, Any], at: int, origin: 
 
 
 def of_trace(record: HistoryReader, commit: str, blob: str) -> Iterator[Observation]:
-    """How much an agent said on the way to a commit, and the tokens where its entries name them."""
+    """The size of a commit's trace, and its token counts."""
     kind = record.core.objects.kind
     if kind(commit) not in (None, "commit") or kind(blob) not in (None, "blob"):
-        return  # plain git can bind anything to anything
+        return  # plain git can attach notes to anything
     try:
         made = record.commit(commit)
         data = record.core.objects.blob(blob)
@@ -271,7 +271,7 @@ def of_trace(record: HistoryReader, commit: str, blob: str) -> Iterator[Observat
 
 
 def tokens_of(entries: Sequence[Any]) -> dict[str, int]:
-    """Tokens by the names that models' answers have for them, added up over a trace."""
+    """The input and output tokens of a trace, by the usual field names."""
     found: dict[str, int] = {}
     for entry in entries:
         data = entry.get("data") if isinstance(entry, dict) else None

@@ -1,7 +1,6 @@
-"""How a prompt becomes a briefing, or a text for whoever reads it.
+"""Prompt placeholders, and briefings made from prompts.
 
-Invariant: what a prompt says is said word for word; only the places that it leaves open are filled, and only once: what is filled
-in is never itself searched for such places.
+Invariant: a prompt's text is used unchanged; only its placeholders are filled, once, and filled text is not searched again.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ _TASK_ALONE = "The task is the one that you are given."
 
 
 def placeholders(body: str) -> frozenset[str]:
-    """What a prompt leaves open: task, agent, title, or nothing."""
+    """The placeholders in a prompt: task, agent, title."""
     return frozenset(found[1] for found in _PLACEHOLDER.finditer(body))
 
 
 def rendered(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
-    """A prompt's text with its open places filled. Where it has none for the task, the task follows it."""
+    """The prompt with its placeholders filled; without a task placeholder, the task is appended."""
     given = {TASK: task, AGENT: agent, TITLE: title}
     return _filled(body, task, lambda found: given[found[1]])
 
 
 def readable(body: str, task: str = "", *, agent: str = "", title: str = "") -> str:
-    """The same for whoever reads a prompt before all is known: what nobody has said is filled with words that read well."""
+    """As ``rendered``, with readable default words for missing values."""
     given = {TASK: task, AGENT: agent, TITLE: title}
     return _filled(body, task, lambda found: given[found[1]] or _default_text(found))
 
@@ -45,11 +44,11 @@ def _filled(body: str, task: str, fill: Callable[[re.Match[str]], str]) -> str:
 
 
 def _default_text(place: re.Match[str]) -> str:
-    """A task mostly has a line of its own: there a few words would stand about, and it takes a sentence."""
+    """The default for a missing value: a sentence if the task has its own line, otherwise a phrase."""
     before, after = place.string[: place.start()].rpartition("\n")[2], place.string[place.end() :].partition("\n")[0]
     return _TASK_ALONE if place[1] == TASK and not (before + after).strip() else _DEFAULT_WORDS[place[1]]
 
 
 def briefing(cid: str, body: str, title: str, task: str = "", agent: str = "") -> Briefing:
-    """The briefing that a prompt makes; it says which prompt that was."""
+    """The briefing made from a prompt, with the prompt's id."""
     return Briefing(title, rendered(body, task, agent=agent, title=title), cid)

@@ -1,7 +1,7 @@
-"""A past session's input under another version: evidence before adoption.
+"""Replaying a past session with another version, as evidence before adoption.
 
-Invariant: nothing is written and nothing has an effect. The other version gets the recorded input, clock and randomness, and for
-each request that the session made too, the answer that it got; for any other request there is none, and there it stops.
+Invariant: nothing is written and nothing has an effect. The other version gets the recorded input, clock and randomness, and the
+recorded answer to each request that the session also made. At any other request it stops.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 
 class PastSession(NamedTuple):
-    """What is recorded of a session."""
+    """The record of a session."""
 
     agent: str
     session: str
     journal: Journal
     status: str
-    in_part: bool = False  # the store has lost it, and git has not all of it
+    in_part: bool = False  # the store lost it, and git has only a part
 
 
 LOST = "lost"
-"""The status of a session of which git does not know how it ended."""
+"""The status of a session whose end is not recorded in git."""
 
 
 def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, session: str | None) -> PastSession:
-    """A session as git has it, where the store has lost it: as it was at the last commit that was made while it was live.
+    """A session that the store has lost, as of the last commit made while it was live.
 
-    That commit may be the decision that it went on with. ``NotFound`` where no commit was made while it was live.
+    That commit may be a decision of the session. ``NotFound`` if no commit was made while it was live.
     """
     ended = _session_ends(core, agent)
     for commit in core.own_commits(agent, head):
@@ -60,16 +60,16 @@ def past_in_git(core: Core, checkpoints: Checkpoints, agent: str, head: str, ses
             return PastSession(agent, kept.session, journal, status, in_part=status == LOST or count != len(journal.resumes))
     if session in ended:
         raise NotFound(
-            f"git knows that session {session} of {agent!r} is {ended[session][0]}, and not what it was asked",
+            f"session {session} of {agent!r} is {ended[session][0]}, but its requests are not recorded in git",
             code="session-lost",
-            hints=["it is kept in git with the commits that are made while a session is live"],
+            hints=["requests are stored with commits made while a session is live"],
             fields={"agent": agent, "session": session},
         )
     raise no_session(agent, session)
 
 
 def _session_ends(core: Core, agent: str) -> dict[str, tuple[str, Any]]:
-    """How sessions ended, by the events in git, and how many answers each had got."""
+    """The final status of sessions by the events in git, and their number of answers."""
     tip = core.refs.get(names.events(agent))
     found: dict[str, tuple[str, Any]] = {}
     for event in read_events(core, tip) if tip else ():
@@ -80,7 +80,7 @@ def _session_ends(core: Core, agent: str) -> dict[str, tuple[str, Any]]:
 
 
 def _decision_answer(commit: AgentCommit, session: str) -> list[Resumed]:
-    """The answer that a commit is: what is kept with a decision is the state before it."""
+    """The answer in a decision commit, whose checkpoint is the state before it."""
     asked, _, number = (commit.request or "").rpartition(".")
     if commit.kind != DECISION or asked != session or not number.isdecimal() or commit.value is None:
         return []
@@ -88,23 +88,23 @@ def _decision_answer(commit: AgentCommit, session: str) -> list[Resumed]:
 
 
 class Transcript(NamedTuple):
-    """The requests that a session made and what they were answered with, in that order; and where it came to."""
+    """The requests and answers of a session in order, and its last turn."""
 
     steps: tuple[tuple[FlowCall, FlowAnswer], ...]
     turn: Turn
 
 
 def transcript(engine: Engine, past: PastSession, source: str) -> Transcript:
-    """The session as it was, from its answers: what it asked for is nowhere else."""
+    """Replay a session from its answers to recover its requests."""
     steps = []
     with engine.start(past.journal.origin.program(source), patient=True) as run:
         for resume in past.journal.resumes:
             call = next((call for call in run.turn.pending if call.number == resume.call), None)
             if call is None:
                 raise Nondeterminism(
-                    f"session {past.session} of {past.agent!r} does not replay here: recorded was an answer to call {resume.call}, "
-                    f"now there is {describe(run.turn)}",
-                    hints=["clia doctor says what is wrong with sessions"],
+                    f"session {past.session} of {past.agent!r} does not replay: the record answers call {resume.call}, "
+                    f"but there is {describe(run.turn)}",
+                    hints=["check sessions with: clia doctor"],
                     fields={"agent": past.agent, "session": past.session},
                 )
             steps.append((call, resume.answer()))
@@ -113,10 +113,10 @@ def transcript(engine: Engine, past: PastSession, source: str) -> Transcript:
 
 
 def replayed(engine: Engine, past: PastSession, sources: tuple[str, str], with_: str) -> Replayed:
-    """How the session would have gone. ``sources``: of the version that ran, and of the one it is tried with."""
+    """Replay a session. ``sources``: of the version that ran, and of the one to try."""
     recorded = transcript(engine, past, sources[0])
     steps: list[ReplayStep] = []
-    # With the limits of a new session: what does not keep them would not have run either.
+    # Use the limits of a new session.
     with engine.start(past.journal.origin.program(sources[1])) as run:
         waiting, printed = _by_request(recorded), [run.turn.printed]
         while not run.turn.ended:
@@ -139,7 +139,7 @@ def _by_request(recorded: Transcript) -> dict[str, deque[tuple[int, FlowAnswer]]
 
 
 def _next(run: FlowRun, waiting: Mapping[str, deque[tuple[int, FlowAnswer]]]) -> tuple[FlowCall, int, FlowAnswer] | None:
-    """Of the requests that were recorded too, the one that was answered first."""
+    """The pending request whose recorded answer came first, if any."""
     known = [(waiting[key][0][0], call, key) for call in run.turn.pending if waiting.get(key := _request_key(call))]
     if not known:
         return None
@@ -149,7 +149,7 @@ def _next(run: FlowRun, waiting: Mapping[str, deque[tuple[int, FlowAnswer]]]) ->
 
 
 def _request_key(call: FlowCall) -> str:
-    """What makes two requests the same: all but their place in the run."""
+    """The key of a request: everything but its position."""
     return json.dumps([call.kind, call.tag, call.payload], sort_keys=True)
 
 
@@ -191,7 +191,7 @@ def _replay_result(past: PastSession, with_: str, recorded: Transcript, now: tup
 
 
 def _failure(turn: Turn) -> dict[str, Any] | None:
-    """Why a run failed, without the lines it failed at: those of another version are others."""
+    """The failure without line numbers, which differ between versions."""
     if turn.failure is None:
         return None
     made = failure_json(turn.failure)

@@ -1,7 +1,7 @@
-"""What the index reads: each agent's branch, its events and its traces, and the branches of people that its work came to.
+"""The sources of observations: each agent's branch, events and traces, and the branches that its work landed on.
 
-Invariant: a source is read on from where it was only where nothing that was read has changed meaning; otherwise ``go_on`` says
-None, and all of it is read. ``memo`` is what reading on takes: which sessions have ended, what was refused, what landed.
+Invariant: a source is read incrementally only if nothing that was read has changed meaning; otherwise ``go_on`` returns None,
+and the whole source is read. ``memo`` holds what incremental reading needs: ended sessions, refused merges, landings.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ PEOPLE_NAME = f"{PEOPLE}/branches"
 _FETCHED = "refs/remotes/origin/"
 READ, LANDINGS = "behaviours/read/", "behaviours/landings/"
 _LOOK_BACK = 20
-"""So many earlier landings on a branch are looked at: each agent's head mostly holds all before it, and there may be thousands."""
+"""Earlier landings to check per branch: a head usually contains all before it, and there may be thousands."""
 _NOTHING_YET: Mapping[str, Any] = {"ended": [], "refused": [], "landed": []}
 _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})\b", re.MULTILINE)
 
 
 class SourceReading(NamedTuple):
-    """What reading a source came to."""
+    """The result of reading a source."""
 
     observations: list[Observation]
     memo: Any
 
     @property
     def lacks(self) -> list[str] | None:
-        """What this clone lacks to tell the rest, as far as it has names; None where nothing is lacking."""
+        """The missing objects, as far as they are known; None if nothing is missing."""
         found = sorted({observation.origin for observation in self.observations if observation.key == GAP})
         return ([] if found[0] == "" else found) if found else None
 
 
 class ObservationSource:
-    """One thing that is read, and where it stands; no tip: it is gone."""
+    """A source and its tip; without a tip it no longer exists."""
 
     def __init__(self, kind: str, of: str, tip: Any) -> None:
         self.kind = kind
@@ -81,17 +81,17 @@ class ObservationSource:
         return f"{self.kind}/{self.of}"
 
     def go_on(self, record: HistoryReader, known: Any, memo: Any) -> SourceReading | None:
-        """What came after ``known``; None where that cannot be told from what was before. May fail where ``whole`` does not."""
+        """Read what came after ``known``; None if that is not possible. May fail where ``whole`` does not."""
         del record, known, memo
         return None
 
     def whole(self, record: HistoryReader) -> SourceReading:
-        """All that there is; ``CliaError`` where nothing can be told."""
+        """Read everything; ``CliaError`` if nothing can be read."""
         raise NotImplementedError
 
 
 def of_agents(core: Core) -> list[ObservationSource]:
-    """The sources of every agent, at work or archived."""
+    """The sources of every agent, active or archived."""
     sources: dict[str, ObservationSource] = {}
     for kind, prefix in (
         (_AgentBranch, names.ARCHIVE),
@@ -121,7 +121,7 @@ class _AgentBranch(ObservationSource):
         return self._read(record, None) or SourceReading([], None)
 
     def _read(self, record: HistoryReader, until: str | None) -> SourceReading | None:
-        """The agent's own commits down to one that was read, which may not be met: None; or to its first."""
+        """The agent's own commits down to ``until`` (None if it is not an ancestor), or to the first."""
         observations: list[Observation] = []
         last = None
         for last in record.core.graph.first_parents(self.tip):
@@ -134,14 +134,14 @@ class _AgentBranch(ObservationSource):
                     return None if until else SourceReading(observations, None)
         if until:
             return None
-        # A branch that plain git made has no first commit of the agent's, and is whole all the same.
+        # A branch made by plain git has no spawn commit and is complete all the same.
         if last is not None and (last.parents or last.cid in record.cut_off):
             observations.append(gap(last.parents[0] if last.parents else last.cid))
         return SourceReading(observations, None)
 
 
 class _AgentEvents(ObservationSource):
-    """An agent's chain of events: how its sessions ended, what was refused, what landed."""
+    """An agent's event chain: ended sessions, refused merges, landings."""
 
     def __init__(self, name: str, tip: str) -> None:
         super().__init__(EVENTS, name, tip)
@@ -152,7 +152,7 @@ class _AgentEvents(ObservationSource):
             return None
         new = list(core.graph.walk([self.tip], [known]))
         if any(len(each.parents) > 1 for each in new):
-            return None  # another clone's chain came in: its events may be older than those that were read
+            return None  # chains were united: new events may be older than those already read
         return self._read(record, new, memo)
 
     def whole(self, record: HistoryReader) -> SourceReading:
@@ -163,7 +163,7 @@ class _AgentEvents(ObservationSource):
         return found._replace(observations=[*found.observations, *map(gap, cut)])
 
     def _read(self, record: HistoryReader, commits: Sequence[Commit], memo: Mapping[str, Any]) -> SourceReading | None:
-        """None where a session that was read has ended once more: it was opened again."""
+        """Read events; None if a session that ended before was reopened and ended again."""
         before, refused = frozenset(memo["ended"]), set(memo["refused"])
         landed = [_landing(each) for each in memo["landed"]]
         known = {(each.cid, each.head, each.onto) for each in landed}
@@ -257,19 +257,19 @@ def of_people(core: Core, landings: Mapping[str, list[Any]], memo: Any) -> Obser
 
 
 def tips_of(core: Core, refs: Iterable[str]) -> dict[str, str | None]:
-    """Where branches stand; of those that this clone has not got, where they stood when it last fetched."""
+    """The tips of branches; for missing ones, the tip at the last fetch."""
     return {ref: _tip(core, ref) or _tip(core, _FETCHED + ref.removeprefix(names.BRANCHES)) for ref in refs}
 
 
 def _tip(core: Core, ref: str) -> str | None:
     try:
         return core.refs.get(ref)
-    except CliaError:  # an event may name what git would not let anyone call a branch
+    except CliaError:  # an event can contain an invalid branch name
         return None
 
 
 class _PeopleBranches(ObservationSource):
-    """What reverts say is worked out from scratch each time: they are few, and each may undo another. Commits are walked once."""
+    """Reverts on people's branches, recomputed each time because one can undo another; commits are walked once."""
 
     def __init__(self, tips: Mapping[str, str | None], landings: Mapping[str, list[LandedWork]], memo: Any) -> None:
         super().__init__(PEOPLE, "branches", {"tips": dict(tips)})
@@ -292,14 +292,14 @@ class _PeopleBranches(ObservationSource):
         return SourceReading(observations, {"tips": self._tips, "old": old, "reverts": sorted(reverts)} if not lacking else None)
 
     def _known(self, core: Core, old: list[str]) -> tuple[list[str], list[tuple[str, str, int]]]:
-        """Where walking stopped the last time, and the reverts that were met till there; nothing where branches were rewritten."""
+        """Where the last walk stopped, and its reverts; empty if branches were rewritten."""
         walked = self._memo.get("tips", [])
         if self._memo.get("old") != old or not all(any(_is_ancestor(core, tip, cid) for tip in self._tips) for cid in walked):
             return [], []
         return walked, [(cid, target, at) for cid, target, at in self._memo["reverts"]]
 
     def _old(self, core: Core) -> list[str]:
-        """Where each branch stood before the first landing on it: nothing older can revert what landed."""
+        """The tip of each branch before its first landing; older commits cannot revert a landing."""
         first: dict[str, LandedWork] = {}
         for rows in self._landings.values():
             for row in rows:
@@ -307,11 +307,11 @@ class _PeopleBranches(ObservationSource):
                     first[row.onto] = row
         bases = [each.base for each in first.values()]
         if None in bases or len(set(bases)) > 1:
-            return []  # of several branches one may have been made from another, later
+            return []  # one branch may have been created from another later
         return [cid for cid in bases if cid is not None and core.objects.kind(cid) == "commit"]
 
     def _reverted(self, core: Core, reverts: Sequence[tuple[str, str, int]]) -> Iterator[Observation]:
-        """Seen when the work landed: of what came in a month, so much was reverted, whenever that was."""
+        """Reverts, dated by their landing, so that a period shows how much of its work was reverted."""
         found: dict[tuple[str, str], tuple[int, Observation]] = {}
         standing = _effective_reverts({cid: target for cid, target, _ in reverts})
         for cid, target, at in sorted(reverts):
@@ -321,7 +321,7 @@ class _PeopleBranches(ObservationSource):
         return (observation for _, observation in found.values())
 
     def _about(self, core: Core, revert: str, target: str) -> list[tuple[LandedWork, str]]:
-        """Which landings, and whose work in them, a commit took back."""
+        """The landings and behaviours that a commit reverted."""
         if core.objects.kind(target) != "commit":
             return []
         commit = agent_commit(core.objects.commit(target))
@@ -330,25 +330,25 @@ class _PeopleBranches(ObservationSource):
             return [(each, behaviour) for each in landed for behaviour in each.behaviours if self._took_back(core, each, revert)]
         if not commit.agent or not commit.behaviour:
             return []
-        first: dict[str, LandedWork] = {}  # by branch: what came again with a later landing came with the first
+        first: dict[str, LandedWork] = {}  # by branch; later landings repeat the first
         rows = [each for each in self._landings.get(commit.agent, ()) if commit.behaviour in each.behaviours]
-        for each in sorted(rows, key=lambda row: row.at < commit.committer.at):  # mostly the first one after it
+        for each in sorted(rows, key=lambda row: row.at < commit.committer.at):  # usually the first landing after the commit
             if each.onto not in first and core.graph.descends(each.head, target):
                 first[each.onto] = each
         return [(each, commit.behaviour) for each in first.values() if self._took_back(core, each, revert)]
 
     def _took_back(self, core: Core, landing: LandedWork, revert: str) -> bool:
-        """Whether the branch has the revert, and did not get it with the very work: an agent may correct itself before."""
+        """Whether the branch has the revert and the landed work does not: an agent may revert its own commit before landing."""
         tip = self.tip["tips"].get(landing.onto)
         return tip is not None and core.graph.descends(tip, revert) and not core.graph.descends(landing.head, revert)
 
 
 def _effective_reverts(targets: Mapping[str, str]) -> set[str]:
-    """The reverts that no other one has undone that stands itself. A commit cannot name a later one, so there is no circle."""
+    """The reverts that are not undone by an effective revert. Commits cannot name later ones, so there are no cycles."""
     waiting = Counter(target for target in targets.values() if target in targets)
     ready = [cid for cid in targets if not waiting[cid]]
     undone: set[str] = set()
-    for cid in ready:  # grows: a revert is looked at when all that are about it have been
+    for cid in ready:  # grows: a revert is handled after all reverts of it
         target = targets[cid]
         if target in targets:
             undone |= {target} if cid not in undone else set()
@@ -358,7 +358,7 @@ def _effective_reverts(targets: Mapping[str, str]) -> set[str]:
 
 
 def keep_landings(values: Values, source: ObservationSource, memo: Any) -> None:
-    """What landed, where all of it is found without reading every agent's row."""
+    """Store the landings of an agent under their own key, to find all of them quickly."""
     if source.kind != EVENTS:
         return
     landed = memo["landed"] if isinstance(memo, dict) else []
@@ -369,7 +369,7 @@ def keep_landings(values: Values, source: ObservationSource, memo: Any) -> None:
         values.put(LANDINGS + source.of, landed)
     else:
         values.delete(LANDINGS + source.of)
-    # What reverts mean has to be worked out again. Each time it says something else, so that whoever works on it now notices.
+    # Mark the reverts as stale, with a new value each time so that a concurrent reader notices.
     mark = values.get(READ + PEOPLE_NAME)
     values.put(READ + PEOPLE_NAME, {"stale": 1 if mark is None else mark.version + 1})
 

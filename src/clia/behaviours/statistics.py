@@ -1,8 +1,7 @@
-"""Rates, and how sure one can be of them. Nothing but arithmetic.
+"""Success rates and their uncertainty.
 
-Invariant: no number is given without the count behind it. An interval covers the true rate at its level where observations
-are independent of each other; ``proven`` is wrong with at most the stated probability however often it is asked, since its bar is
-that of a test which holds at every moment, not at one that was chosen beforehand.
+Invariant: every number comes with its count. An interval covers the true rate at its level if observations are independent.
+``proven`` is wrong with at most the stated probability however often it is asked, because the test is valid at every look.
 """
 
 from __future__ import annotations
@@ -11,20 +10,20 @@ from math import exp, lgamma, log, sqrt
 from typing import NamedTuple
 
 LEVEL = 0.95
-"""How often an interval shall cover the true rate."""
+"""Default coverage of an interval."""
 ERROR = 0.05
-"""How often a suggestion may be made of versions that are equally good."""
+"""Default probability of a suggestion for equally good versions."""
 LEAST = 20
-"""With fewer observations of either version nothing is suggested."""
+"""Default number of observations of each version that a suggestion needs."""
 _SCALE = 0.3
-"""Where the test is sharpest: differences of about so many standard deviations of one observation."""
+"""The difference, in standard deviations of one observation, at which the test is most powerful."""
 _NOTHING = -60.0
-"""The logarithm of what is nothing beside the largest term of a sum, also many times over."""
+"""Log ratio below which terms of a sum are negligible."""
 _Z = {0.95: 1.959963984540054, 0.99: 2.5758293035489004, 0.9: 1.6448536269514722}
 
 
 class Count(NamedTuple):
-    """How often something went well, and how often not."""
+    """The number of good and bad outcomes."""
 
     good: int = 0
     bad: int = 0
@@ -44,19 +43,19 @@ class Interval(NamedTuple):
 
 
 def interval(count: Count, level: float = LEVEL) -> Interval:
-    """Wilson's score interval; all that is possible where nothing was observed."""
+    """Wilson's score interval; [0, 1] without observations."""
     if not count.n:
         return Interval(0.0, 1.0)
     z, n = _z(level), count.n
     p, widened = count.good / n, 1 + z * z / n
     middle = (p + z * z / (2 * n)) / widened
     half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / widened
-    # At the ends the formula is exact only without rounding.
+    # Rounding would move the bounds at the ends.
     return Interval(0.0 if count.good == 0 else max(0.0, middle - half), 1.0 if count.bad == 0 else min(1.0, middle + half))
 
 
 def difference(before: Count, after: Count, level: float = LEVEL) -> Interval:
-    """What ``after``'s rate has over ``before``'s: Newcombe's interval, put together from both of Wilson's."""
+    """Newcombe's interval of the difference ``after - before``, from both of Wilson's."""
     if not before.n or not after.n:
         return Interval(-1.0, 1.0)
     one, other = before.good / before.n, after.good / after.n
@@ -69,10 +68,9 @@ def difference(before: Count, after: Count, level: float = LEVEL) -> Interval:
 
 
 def better(before: Count, after: Count) -> float:
-    """The probability that ``after``'s true rate is the higher one, all rates being equally likely beforehand.
+    """The probability that ``after`` has the higher true rate, with uniform priors.
 
-    A sum over beta distributions, along the shortest of the four counts; only terms that no float could tell from nothing are
-    left out.
+    A sum over beta distributions along the smallest of the four counts, without negligible terms.
     """
     a, b = before.good + 1, before.bad + 1
     c, d = after.good + 1, after.bad + 1
@@ -81,18 +79,18 @@ def better(before: Count, after: Count) -> float:
         return _exceeds((a, b), (c, d))
     if least == a:
         return 1 - _exceeds((c, d), (a, b))
-    if least == b:  # the same of what went wrong: after is better where before goes wrong more often
+    if least == b:  # by symmetry, with bad outcomes
         return _exceeds((d, c), (b, a))
     return 1 - _exceeds((b, a), (d, c))
 
 
 def _exceeds(one: tuple[int, int], other: tuple[int, int]) -> float:
-    """That a beta variable of ``other`` exceeds one of ``one``: at most as many terms as ``other`` has in its first count."""
+    """The probability that a beta variable of ``other`` exceeds one of ``one``."""
     (a, b), (c, d) = one, other
     top = _largest(a, b, c, d)
     most = _log_beta(a + top, b + d) - log(d + top) - _log_beta(1 + top, d) - _log_beta(a, b)
     total, term, at = 1.0, 0.0, top
-    while at + 1 < c and term > _NOTHING:  # from the largest term on; single ones may be too small for anything but logarithms
+    while at + 1 < c and term > _NOTHING:  # from the largest term outwards, in logarithms
         term += log(a + at) + log(d + at) - log(a + b + d + at) - log(at + 1)
         at += 1
         total += exp(term)
@@ -105,7 +103,7 @@ def _exceeds(one: tuple[int, int], other: tuple[int, int]) -> float:
 
 
 def _largest(a: int, b: int, c: int, d: int) -> int:
-    """Which of the terms is the largest: they rise as long as each is more than the one before it, and fall from there."""
+    """The index of the largest term, by bisection: terms rise, then fall."""
     low, high = 0, c - 1
     while low < high:
         at = (low + high) // 2
@@ -121,18 +119,17 @@ def _log_beta(a: int, b: int) -> float:
 
 
 class Proof(NamedTuple):
-    """Which of two is shown to be better: 1 the later, -1 the earlier, 0 neither. ``reached``: how much of the bar."""
+    """Which of two is proven better: 1 the later, -1 the earlier, 0 neither. ``reached``: the share of the threshold."""
 
     sign: int
     reached: float
 
 
 def proven(before: Count, after: Count, error: float = ERROR) -> Proof:
-    """Whether two rates are shown to differ, by a bar that holds at every look (a mixture of normal likelihood ratios).
+    """Whether two rates are proven to differ, by a test that is valid at every look (a mixture of normal likelihood ratios).
 
-    A test for one look at a number of observations that was fixed beforehand would cry wolf sooner or later. The distance is the
-    smaller of two: beside many observations of what hardly ever fails, the score takes a few failures for a proof, and the
-    likelihood ratio that there were none.
+    A fixed-sample test would eventually reject equal rates. The statistic is the smaller of two: for rates near 0 or 1, the score
+    overrates a few failures, and the likelihood ratio overrates their absence.
     """
     n, m = before.n, after.n
     good = before.good + after.good
@@ -143,7 +140,7 @@ def proven(before: Count, after: Count, error: float = ERROR) -> Proof:
     apart = after.good / m - before.good / n
     score = apart * apart * information / (pooled * (1 - pooled))
     ratio = 2 * (_likelihood(before) + _likelihood(after) - _likelihood(Count(good, n + m - good)))
-    square = max(0.0, min(score, ratio))  # by rounding, the ratio of equal rates may be less than nothing
+    square = max(0.0, min(score, ratio))  # rounding can make the ratio of equal rates negative
     spread = information * _SCALE * _SCALE
     bar = (1 + 1 / spread) * (log(1 + spread) + 2 * log(1 / error))
     sign = (apart > 0) - (apart < 0)
@@ -151,12 +148,12 @@ def proven(before: Count, after: Count, error: float = ERROR) -> Proof:
 
 
 def _likelihood(count: Count) -> float:
-    """The logarithm of how likely a count is at its own rate, whatever its order."""
+    """The log-likelihood of a count at its own rate."""
     return sum(each * log(each / count.n) for each in count if each)
 
 
 def still_needed(before: Count, after: Count, error: float = ERROR) -> int | None:
-    """About how many more observations of each would prove the difference as it looks now; None where there is none to see."""
+    """The estimated number of further observations of each that would prove the current difference; None if there is none."""
     if not before.n or not after.n or before.rate == after.rate:
         return None
     for factor in range(1, 80):
@@ -175,13 +172,13 @@ def _grown(count: Count, more: int) -> Count:
 def _z(level: float) -> float:
     if level in _Z:
         return _Z[level]
-    from statistics import NormalDist  # another level than the usual ones is rare, and the module is not small
+    from statistics import NormalDist  # a large module for rare levels
 
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def quantile(counted: dict[int, int], share: float) -> int | None:
-    """The value that a share of all does not exceed; values with how often each occurs."""
+    """The quantile of values with their counts."""
     total, seen = sum(counted.values()), 0
     for value in sorted(counted):
         seen += counted[value]
@@ -191,7 +188,7 @@ def quantile(counted: dict[int, int], share: float) -> int | None:
 
 
 def rounded(seconds: int) -> int:
-    """To two significant digits, so that there are few different durations however many there are."""
+    """Round down to two significant digits, to limit the number of distinct durations."""
     value, unit = max(0, seconds), 1
     while value // unit >= 100:
         unit *= 10

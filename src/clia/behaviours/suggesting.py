@@ -1,15 +1,8 @@
-"""What should be done with a behaviour, by what was observed of its versions.
+"""Suggestions from observations, and the policies that adopt them.
 
-Invariant: nothing is suggested on fewer observations than stated, and of versions that are equally good, whenever and however
-often one asks, a change is suggested with at most the stated probability; where versions come and go, of those that there are at a
-time. What it rests on is named, commit by commit. Nothing is changed here.
-
-=====
-
-Following the operator's policies: what the record suggests is adopted where nobody needs to be asked.
-
-Invariant: only behaviours whose policy says so are looked at, and only versions that people let run are adopted. One that cannot be
-judged now is left for the next time, and keeps no other from its turn.
+Invariant: nothing is suggested with fewer observations than required. Among equally good versions, a change is suggested with
+at most the stated probability, however often one asks. The evidence is named commit by commit. A policy only adopts versions
+that people allowed to run; a behaviour that cannot be judged now is left for the next time.
 """
 
 from __future__ import annotations
@@ -36,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Policy(NamedTuple):
-    """By what a behaviour is judged. ``adopt``: whether it may be adopted by this policy alone, without a person."""
+    """How a behaviour is judged. ``adopt``: adopt without asking a person."""
 
     measure: str | None = None
     least: int = LEAST
@@ -45,14 +38,14 @@ class Policy(NamedTuple):
 
 
 def suggest(known: KnownBehaviour, current: BehaviourVersion, sums: Mapping[str, ObservationSum], policy: Policy) -> Suggestion:
-    """Compares the current version with every other that may still be adopted."""
+    """Compare the current version with every other that can be adopted."""
     measure = check_measure(policy.measure or usual_measure(known.kind))
     others = [version for version in known.versions if version.cid != current.cid and version.state != RETIRED]
-    # Each of several comparisons may be wrong. Proposals are not among them: what nobody let run must not raise the bar,
+    # Divide the error among the comparisons. Proposals do not count: they must not raise the bar,
     error = policy.error / max(1, sum(other.state in MAY_RUN for other in others))
     own = count_of(totals(sums[current.cid].days), measure)
     candidates = [_candidate(each, measure, own, sums[each.cid], error) for each in others]
-    # and is never suggested, whatever commits claim to have been made with it.
+    # and are never suggested, whatever commits claim.
     enough = [
         candidate
         for candidate in candidates
@@ -100,29 +93,26 @@ def _why(action: str, own: Rate, chosen: Candidate | None, candidates: Sequence[
     if chosen is not None:
         side = "better" if action == ADOPT else "worse"
         its = chosen.compared.after
-        return f"{chosen.cid[:12]} is shown to be {side} by {what}: {rate_text(its)}, the current version {rate_text(own)}"
+        return f"{chosen.cid[:12]} is proven {side} by {what}: {rate_text(its)}, the current version {rate_text(own)}"
     if action == KEEP:
         if not candidates:
-            return f"there is no other version; the current one by {what}: {rate_text(own)}"
-        return f"no version is shown to be better or worse than the current one by {what}: {rate_text(own)}"
+            return f"no other version; the current one by {what}: {rate_text(own)}"
+        return f"no version is proven better or worse than the current one by {what}: {rate_text(own)}"
     one = policy.least == 1
     needed = f"{policy.least} observation{'' if one else 's'} of each {'is' if one else 'are'} needed by {what}"
-    others = (
-        "".join(f", {candidate.cid[:12]} {candidate.compared.after.n}" for candidate in candidates)
-        or ", and there is no other version"
-    )
+    others = "".join(f", {candidate.cid[:12]} {candidate.compared.after.n}" for candidate in candidates) or ", no other version"
     return f"not enough data: {needed}; the current version has {own.n or 'none'}{others}"
 
 
 def rate_text(rate: Rate) -> str:
-    """A rate in words: with its interval and its count, or that there is none."""
+    """A rate with its interval and count, as text."""
     if rate.rate is None:
         return "never observed"
     return f"{percentage(rate.rate)} % of {rate.n} ({percentage(rate.low)} to {percentage(rate.high)} %)"
 
 
 def percentage(value: float) -> str:
-    """A share in hundredths; only what is all or nothing is told as that."""
+    """A share in percent; only exact 0 and 1 are shown as 0 and 100."""
     text = f"{100 * value:.0f}"
     if text not in ("0", "100") or value in (0, 1):
         return text
@@ -131,7 +121,7 @@ def percentage(value: float) -> str:
 
 
 def _evidence(sums: Sequence[ObservationSum], measure: str) -> tuple[str, ...]:
-    """The newest commits of each version that say well, and those that say not."""
+    """The newest good and bad commits of each version."""
     each = MEASURES[measure]
     keys = (*each.good, *each.bad) if measure != "kept" else (LANDED, REVERTED)
     found: list[Sequence[Any]] = []
@@ -142,22 +132,22 @@ def _evidence(sums: Sequence[ObservationSum], measure: str) -> tuple[str, ...]:
 
 
 class PolicyFollower:
-    """What a worker does with them, in a thread of its own: no request waits for it."""
+    """Adopts versions by policy, in a background thread of a worker."""
 
     def __init__(self, behaviours: BehaviourService, config: Config, wait: Callable[[threading.Event, float], bool]) -> None:
         self._behaviours = behaviours
         self._policies = config.behaviours
         self._seconds = config.worker.behaviours_seconds
         self._wait = wait
-        self.adopted: tuple[str, ...] = ()  # since it was started: each version with its name
-        self.trouble: str | None = None  # why it could not look the last time
+        self.adopted: tuple[str, ...] = ()  # names and versions, since the start
+        self.trouble: str | None = None  # the last error
 
     def any(self) -> bool:
-        """Whether any policy adopts by itself."""
+        """Whether any policy adopts without a person."""
         return any(policy.adopt for policy in self._policies.values())
 
     def keep_following(self, over: threading.Event, tell: Callable[[], None]) -> None:
-        """At once, so that also a worker that works only once does it, and then every so often."""
+        """Judge once at the start, so that a worker with --once does too, then periodically."""
         while True:
             self.trouble = self._followed(tell)
             if self.trouble is not None:
@@ -166,16 +156,16 @@ class PolicyFollower:
                 return
 
     def _followed(self, tell: Callable[[], None]) -> str | None:
-        """Judges each behaviour once; what was in the way, if anything was."""
+        """Judge each behaviour once; returns the last error."""
         trouble = None
         try:
             names = [behaviour.name for behaviour in self._behaviours() if self._adopts(behaviour.name)]
-        except Exception as err:  # noqa: BLE001  # whatever it is: the thread goes on, and looks again
+        except Exception as err:  # noqa: BLE001  # the thread continues and tries again
             return f"policies: {describe(err)}"
         for name in names:
             try:
                 made = self._behaviours.follow_policy(name)
-            except NotFound:  # nothing of it is current, or it is gone
+            except NotFound:  # no current version, or removed
                 continue
             except Exception as err:  # noqa: BLE001  # as above
                 trouble = f"policy of {name}: {describe(err)}"

@@ -1,12 +1,12 @@
-"""Accepting what a peer says: a pure function from a position and a token to the next position.
+"""Accepting a peer's statements: a pure function from a position and a token to the next position.
 
-Invariant: a token moves the position only if it is signed by the peer's newest key, speaks to us, is in time, and follows on
-what was accepted before: the very next statement, or a snapshot from further on. Everything else is refused with a code and
-leaves the position as it was; only that the peer's chain has forked is remembered, until a snapshot decides. What the gate
-says plays no part in whether a statement is accepted: a denied one advances the position, and its claim waits.
+Invariant: a token moves the position only if it is signed by the peer's newest key, addressed to this space, valid now, and
+follows the last accepted statement: the next one in sequence, or a later snapshot. Anything else is refused with a code and leaves
+the position unchanged, except that a forked chain is remembered until a snapshot. Grants play no part in acceptance: a denied
+statement advances the position, and its claim waits.
 
-``outstanding`` says what is still to be done for trackers to be where the owner said: it looks at the claims that wait and asks
-the gate about each, now. So a grant that came late, a transfer that failed and a process that died all heal the same way.
+``outstanding`` lists what is left to do for the waiting claims and asks the gate about each. A late grant, a failed transfer and a
+dead process are therefore all recovered in the same way.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ if TYPE_CHECKING:
 
 DENIED, CLASH = "capability-denied", "type-clash"
 CLOCK_SKEW = 300
-"""Seconds by which the clocks of two spaces may differ."""
+"""Maximum clock difference between two spaces, in seconds."""
 LIFETIME_MAX = 400 * 86400
-"""A statement that would hold for longer was not meant."""
+"""Maximum lifetime of a statement, in seconds."""
 
 
 class Position(NamedTuple):
-    """How far a peer was believed: the last statement, and which claims of it and those before are not carried out yet."""
+    """The last accepted statement of a peer, and the claims that are not applied yet."""
 
     seq: int = 0
     last: str | None = None
-    level: int = 0  # the highest format it has spoken
+    level: int = 0  # the highest format version it has used
     forked: bool = False
     waiting: Mapping[str, RefClaim] = {}  # by ref
-    at: int = 0  # when the last statement was made, by the peer's own clock
+    at: int = 0  # time of the last statement, by the peer's clock
 
 
 class ListenerContext(NamedTuple):
-    """Who hears, whom, and when."""
+    """The receiving space, the peer and the current time."""
 
     me: str
     space: str  # the peer's
-    keys: tuple[str, ...]  # its chain, newest last
+    keys: tuple[str, ...]  # its key chain, newest last
     now: int
     verifier: Ed25519Verifier
 
 
 class AcceptResult(NamedTuple):
-    """What became of a token. ``refusal`` is None where it was accepted; ``statement`` where it could be read."""
+    """The result for a token. ``refusal`` is None if it was accepted; ``statement`` is None if it could not be read."""
 
     position: Position
     statement: Statement | None = None
@@ -74,27 +74,27 @@ class AcceptResult(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """A ref is to be tracked where its owner says."""
+    """Track a ref at the claimed commit."""
 
     claim: RefClaim
     tracked: str | None
 
 
 class Forget(NamedTuple):
-    """A ref is no longer shared."""
+    """Stop tracking a ref that is no longer shared."""
 
     claim: RefClaim
     tracked: str
 
 
 class Learn(NamedTuple):
-    """A type is to be known here too."""
+    """Register a type."""
 
     claim: RefClaim
 
 
 class Withheld(NamedTuple):
-    """It is not let in, for now: the gate denies it, or its type is another one here."""
+    """A claim that is not applied: the gate denies it, or its type has another meaning here."""
 
     claim: RefClaim
     code: str = DENIED
@@ -104,7 +104,7 @@ Effect = Follow | Forget | Learn | Withheld
 
 
 def accept(position: Position, token: str, listener: ListenerContext, tracked: Mapping[str, str]) -> AcceptResult:
-    """The next position. ``tracked``: where each ref of the peer is tracked now, by the owner's name of it."""
+    """The next position. ``tracked``: the tracked commit of each of the peer's refs, by the peer's ref name."""
     statement = None
     try:
         statement = _authentic(position, token, listener)
@@ -122,50 +122,52 @@ def accept(position: Position, token: str, listener: ListenerContext, tracked: M
 
 def _authentic(position: Position, token: str, listener: ListenerContext) -> Statement:
     if len(token) > TOKEN_MAX:
-        raise refusal("statement-too-large", f"a statement has at most {TOKEN_MAX} characters, this one {len(token)}")
+        raise refusal("statement-too-large", f"a statement has at most {TOKEN_MAX} characters; this one has {len(token)}")
     signed = listener.verifier.read(token, TOKEN_TYPE, listener.keys)
     if signed.key != listener.keys[-1]:
-        raise refusal("revoked-key", "it is signed by a key that the peer has replaced", key=signed.key)
+        raise refusal("revoked-key", "the statement is signed with a key that the peer has replaced", key=signed.key)
     return read_statement(signed.payload, position.level)
 
 
 def _check_addressed(statement: Statement, listener: ListenerContext) -> None:
     if statement.space != listener.space:
-        message = f"it speaks for the space {statement.space}, not for {listener.space}"
+        message = f"the statement is from space {statement.space}, not {listener.space}"
         raise refusal("wrong-space", message, space=statement.space)
     if statement.aud != listener.me:
-        raise refusal("wrong-audience", f"it is meant for the space {statement.aud}", aud=statement.aud)
+        raise refusal("wrong-audience", f"the statement is addressed to space {statement.aud}", aud=statement.aud)
 
 
 def _check_place(position: Position, statement: Statement, name: str) -> None:
-    """Whether a statement follows on the last one accepted."""
+    """Check that a statement follows the last accepted one."""
     seq, at = statement.seq, {"seq": statement.seq, "accepted": position.seq}
     if seq == position.seq and name != position.last:
-        raise refusal("chain-forked", f"the peer has signed two statements with the number {seq}", **at)
+        raise refusal("chain-forked", f"the peer signed two statements with number {seq}", **at)
     if seq <= position.seq:
-        raise refusal("replayed", f"statement {seq} is not newer than {position.seq}, the last one accepted", **at)
+        raise refusal("replayed", f"statement {seq} is not newer than {position.seq}, the last accepted one", **at)
     if statement.is_snapshot:
         return
     if position.forked:
-        raise refusal("chain-forked", "the peer's chain has forked: only a snapshot decides which statements hold", **at)
+        raise refusal("chain-forked", "the peer's chain has forked; only a snapshot resolves this", **at)
     if seq > position.seq + 1:
-        raise refusal("gap", f"statement {seq} came before {position.seq + 1}", **at)
+        raise refusal("gap", f"statement {seq} arrived before {position.seq + 1}", **at)
     if statement.prev != position.last:
-        raise refusal("chain-forked", f"statement {seq} does not follow the one accepted before it", **at)
+        raise refusal("chain-forked", f"statement {seq} does not follow the last accepted one", **at)
 
 
 def _check_time(statement: Statement, now: int) -> None:
-    # Numbers are milliseconds of the clock: none can be used up for ever by whoever has had the key for a moment.
+    # Sequence numbers are milliseconds, so that a stolen key cannot exhaust them.
     if statement.at > now + CLOCK_SKEW or statement.seq > (now + CLOCK_SKEW) * 1000:
-        raise refusal("from-the-future", "it was signed later than now: one of the two clocks is wrong", at=statement.at, now=now)
+        raise refusal(
+            "from-the-future", "the statement is dated in the future: one of the two clocks is wrong", at=statement.at, now=now
+        )
     if statement.exp <= now - CLOCK_SKEW:
-        raise refusal("expired", f"it held until {statement.exp}", exp=statement.exp, now=now)
+        raise refusal("expired", f"the statement expired at {statement.exp}", exp=statement.exp, now=now)
     if statement.exp - statement.at > LIFETIME_MAX:
-        raise refusal("lives-too-long", f"a statement holds for at most {LIFETIME_MAX} seconds", exp=statement.exp)
+        raise refusal("lives-too-long", f"a statement is valid for at most {LIFETIME_MAX} seconds", exp=statement.exp)
 
 
 def _waiting_claims(position: Position, statement: Statement, tracked: Mapping[str, str]) -> dict[str, RefClaim]:
-    """The claims that wait after a statement. A snapshot is all there is: what it leaves out is no longer shared."""
+    """The claims that wait after a statement. Refs missing from a snapshot are no longer shared."""
     if statement.is_snapshot:
         said = {each.ref: each for each in statement.claims}
         gone = [ref for ref in tracked if ref not in said and not ref.startswith(TYPES_PREFIX)]
@@ -173,12 +175,12 @@ def _waiting_claims(position: Position, statement: Statement, tracked: Mapping[s
     claim = statement.claims[0]
     known = claim.ref in position.waiting or claim.ref in tracked
     if not known and len(position.waiting) + len(tracked) >= REFS_MAX:
-        raise refusal("too-many-refs", f"a peer may speak of at most {REFS_MAX} refs")
+        raise refusal("too-many-refs", f"a peer may announce at most {REFS_MAX} refs")
     return {**position.waiting, claim.ref: claim}
 
 
 def unsettled(waiting: Mapping[str, RefClaim], tracked: Mapping[str, str]) -> dict[str, RefClaim]:
-    """The claims that are not carried out."""
+    """The claims that are not applied yet."""
     return {ref: each for ref, each in waiting.items() if each.new != tracked.get(ref)}
 
 
@@ -187,16 +189,13 @@ def _withdrawal(ref: str) -> RefClaim:
 
 
 def is_clash(claim: RefClaim, tracked: Mapping[str, str]) -> bool:
-    """Whether a peer means another type by a name than is meant here; what is built in means the same everywhere."""
+    """Whether a peer's type has the name of a different type here; built-in types are the same everywhere."""
     ours = claim.ref.startswith(TYPES_PREFIX) and claim.type not in BUILT_IN
     return ours and tracked.get(claim.ref) not in (None, claim.new)
 
 
 def outstanding(waiting: Sequence[RefClaim], tracked: Mapping[str, str], allowed: Allowed) -> list[Effect]:
-    """What is to be done, in an order in which it can be: parents of types before their subtypes' users.
-
-    What is no longer shared is let go of without asking the gate: it takes nothing in.
-    """
+    """The effects to apply, types before the refs that use them. Untracking a ref needs no grant."""
     effects: list[Effect] = []
     clashing = {each.type for each in waiting if is_clash(each, tracked)}
     for claim in sorted(waiting, key=lambda each: (not each.ref.startswith(TYPES_PREFIX), each.ref)):
@@ -205,10 +204,10 @@ def outstanding(waiting: Sequence[RefClaim], tracked: Mapping[str, str], allowed
             continue
         if claim.new is None:
             effects += [Forget(claim, at)] if at is not None else []
-        elif not allowed(claim.parent or claim.type, claim.trigger):  # a new type is judged as what it is a subtype of
+        elif not allowed(claim.parent or claim.type, claim.trigger):  # a new type is judged by its parent
             effects.append(Withheld(claim))
         elif claim.type in clashing and claim.ref.startswith(names.HEADS):
-            effects.append(Withheld(claim, CLASH))  # the gate was asked about another type than its owner means
+            effects.append(Withheld(claim, CLASH))  # the gate answered for another type than the owner means
         else:
             effects.append(Learn(claim) if claim.ref.startswith(TYPES_PREFIX) else Follow(claim, at))
     return effects

@@ -1,8 +1,8 @@
-"""Announcing: telling a peer which refs of ours have moved.
+"""Announcing: telling peers which of our refs moved.
 
-Invariant: one chain of statements for each audience, each commit of it one statement; it only grows, and by one writer at a
-time. What was announced is what the chain says since its last snapshot, so nothing else has to be remembered. A chain starts
-with a snapshot, and a snapshot's number is the time in milliseconds: should a chain be lost, the next one is newer all the same.
+Invariant: there is one chain of statements per audience, one statement per commit; it only grows, with one writer at a time. What
+was announced follows from the chain since its last snapshot. A chain starts with a snapshot, and a snapshot's number is the time in
+milliseconds, so that the chain that replaces a lost one is newer.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ if TYPE_CHECKING:
 ANNOUNCEMENT = "Clia-Announcement"
 NOTHING_SHARED = "nothing-shared"
 STATEMENT_SECONDS = 30 * 86400
-"""How long a statement holds."""
+"""Lifetime of a statement."""
 _ANNOUNCED_MAX = 1024
-"""So many statements back a peer may still ask for what they name."""
+"""Number of recent statements whose commits a peer may request."""
 SNAPSHOT_EVERY = 256
-"""So many statements after a snapshot there is another: whoever comes late has no more than these to read."""
+"""Statements between two snapshots, which limits what a late peer has to read."""
 
 
 class AnnouncedState(NamedTuple):
-    """Where our chain to an audience ends, and what it has told so far."""
+    """The tip of our chain to an audience, and what it has announced."""
 
     tip: str | None
     seq: int
     last: str | None
     claims: dict[str, RefClaim]
     since: int  # statements since the last snapshot
-    at: int  # when that was
-    key: str | None = None  # that the last statement is signed with
+    at: int  # time of the snapshot
+    key: str | None = None  # signer of the last statement
 
 
 class SigningKeys(NamedTuple):
@@ -84,34 +84,34 @@ class Announcer:
         self._transport = transport
 
     def announce(self, peer: PinnedPeer, *, snapshot: bool = False) -> Announced:
-        """Says what is new to a peer. ``snapshot``: say everything, whatever was said before."""
+        """Announce what changed to a peer; with ``snapshot``, announce everything."""
         core = self._core
-        self._keys.show()  # the first is made under a lock that is only shared from here on: nobody replaces a key meanwhile
+        self._keys.show()  # creates the first key before the lock below is taken shared
         with self._envelope.among_others(), core.locks.hold(KEYS_LOCK, shared=True), core.locks.hold(f"@announce-{peer.space}"):
             key = self._keys.current()
             state = self.said(peer.space)
             now = self._claims(peer, state.claims)
             moves = list(self._moves(state.claims, now))
-            # What an older key has said last is refused by whoever has not heard it: only a snapshot by the new one heals that.
+            # Peers refuse unread statements of an older key; only a snapshot with the new key repairs that.
             whole = snapshot or state.tip is None or state.key != key or self._is_due(state, len(moves))
             if not moves and not whole:
-                self.show(peer, state.claims, state.tip)  # whoever announced it may have died before, and notes may be purged
+                self.show(peer, state.claims, state.tip)  # the announcer may have died before this, and notes may be purged
                 return Announced(peer.name, state.seq, 0, snapshot=False, moves=())
             if state.tip is None and not now:
                 raise InvalidInput(
                     f"nothing is shared with {peer.name}",
                     code=NOTHING_SHARED,
-                    hints=[f"clia peer share {peer.name} --agent '*' says what it is told about"],
+                    hints=[f"choose what to share: clia peer share {peer.name} --agent '*'"],
                     fields={"peer": peer.name},
                 )
-            single = moves if state.tip and len(moves) < SNAPSHOT_EVERY else []  # so many are said at once
+            single = moves if state.tip and len(moves) < SNAPSHOT_EVERY else []  # more than this goes into a snapshot
             new = self._append(peer, key, state, single, list(now.values()) if whole else None)
             self.show(peer, new.claims, new.tip)
         told = tuple(_as_move(old, claim) for old, claim in moves)
         return Announced(peer.name, new.seq, len(single) + whole, whole, told)
 
     def fingerprint(self) -> str:
-        """Another one whenever there may be something new to tell: of every ref that is told about, and of the peers themselves."""
+        """A digest of every announced ref and of the peers, which changes whenever there may be news."""
         told = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS, names.BEHAVIOURS, names.TYPES, names.PEERS)
         return text_digest(repr([self._core.refs.under(each) for each in told]))
 
@@ -133,7 +133,7 @@ class Announcer:
         wanted: list[tuple[str, tuple[RefClaim, ...], str | None]] = [(claim.trigger, (claim,), old) for old, claim in moves]
         wanted += [(SNAPSHOT, tuple(heads), None)] if heads is not None else []
         for trigger, each, old in wanted:
-            # A snapshot is newer than whatever a second writer with our key, or a chain that is lost, may have said before.
+            # A snapshot must be newer than statements of a second writer with our key, or of a lost chain.
             seq = max(seq + 1, int(core.clock().timestamp() * 1000)) if trigger == SNAPSHOT else seq + 1
             statement = Statement(core.space_id, peer.space, seq, last, at, at + STATEMENT_SECONDS, trigger, each, old)
             token = self._ring.sign(key, TOKEN_TYPE, statement.payload())
@@ -152,20 +152,20 @@ class Announcer:
         return core.objects.write_commit(core.empty_tree(), [tip] if tip else [], by, by, text)
 
     def show(self, peer: PinnedPeer, claims: dict[str, RefClaim], tip: str | None) -> None:
-        """What the peer may fetch from our forge: the chain to it, our keys, and the commits that the chain names."""
+        """Publish what the peer may fetch from our forge: its chain, our keys, and the announced commits."""
         refs = {names.announce(peer.space): tip, names.KEYS: self._core.refs.get(names.KEYS)}
         top = names.announced(peer.space)
         refs |= {top + claim.place: claim.new for claim in claims.values() if not claim.ref.startswith(TYPES_PREFIX)}
         self._transport.show(peer.space, {ref: cid for ref, cid in refs.items() if cid is not None})
 
     def show_again(self, peer: PinnedPeer) -> None:
-        """Makes what the peer may fetch anew from the chain to it: it may be lost, or older than the chain."""
+        """Rebuild what the peer may fetch from its chain; it may be missing or outdated."""
         with self._core.locks.hold(f"@announce-{peer.space}"):
             state = self.said(peer.space)
             self.show(peer, state.claims, state.tip)
 
     def said(self, space: str) -> AnnouncedState:
-        """What a chain of ours has told so far."""
+        """The state of our chain to an audience."""
         tip = self._core.refs.get(names.announce(space))
         claims: dict[str, RefClaim] = {}
         later: list[Statement] = []
@@ -184,7 +184,7 @@ class Announcer:
         return AnnouncedState(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
 
     def told(self, space: str) -> set[str]:
-        """Every id that an audience was told of late: what the chain names, its own commits, and those of our keys."""
+        """The ids recently announced to an audience: those in the chain, its commits, and those of our keys."""
         graph, refs = self._core.graph, self._core.refs
         tip, keys = refs.get(names.announce(space)), refs.get(names.KEYS)
         found = {each.cid for each in graph.first_parents(keys)} if keys else set()
@@ -196,7 +196,7 @@ class Announcer:
         return found
 
     def _moves(self, before: dict[str, RefClaim], now: dict[str, RefClaim]) -> Iterator[tuple[str | None, RefClaim]]:
-        """What is different, types first: whoever hears of a commit then knows its type."""
+        """The differences, types first, so that a peer knows the type of each commit."""
         for ref in sorted(before.keys() | now.keys(), key=lambda each: (not each.startswith(TYPES_PREFIX), each)):
             old, new = before.get(ref), now.get(ref)
             if new is not None and (old is None or old.new != new.new):
@@ -205,7 +205,7 @@ class Announcer:
                 yield old.new, RefClaim(ref, None, old.type, old.trigger)
 
     def _claims(self, peer: PinnedPeer, claims: Mapping[str, RefClaim]) -> dict[str, RefClaim]:
-        """Where everything is that is shared with a peer."""
+        """The claims for everything that is shared with a peer."""
         found = [*self._agent_claims(peer, claims), *self._behaviour_claims(peer)]
         if found:
             found += self._type_claims()
@@ -221,7 +221,7 @@ class Announcer:
                 continue
             commit = core.read(cid)
             if commit.agent != name or commit.kind is None:
-                # Plain git moved the branch to what is no agent-commit: of that nothing can be said, and what was said stays.
+                # Plain git moved the branch to something else than an agent's commit: keep what was announced.
                 if names.head(name) not in claims:
                     continue
                 yield claims[names.head(name)]
@@ -248,7 +248,7 @@ class Announcer:
 
 
 def chain_tokens(graph: GitGraph, tip: str) -> Iterator[str]:
-    """The statements of a chain, newest first."""
+    """The tokens of a chain, newest first."""
     for commit in graph.first_parents(tip):
         token = commit_token(commit)
         if token is not None:
@@ -256,13 +256,13 @@ def chain_tokens(graph: GitGraph, tip: str) -> Iterator[str]:
 
 
 def commit_token(commit: Commit) -> str | None:
-    """The statement that a commit of a chain carries."""
+    """The token in a commit of a chain."""
     values = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
     return values[0] if len(values) == 1 else None
 
 
 def token_payload(token: str) -> bytes:
-    """What a token of ours says; it is in our own chain."""
+    """The payload of a token of our own chain, unverified."""
     return token_part(token, 1)
 
 

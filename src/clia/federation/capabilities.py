@@ -1,8 +1,8 @@
-"""Capabilities: what a peer may have taken in here.
+"""Capabilities: what is accepted from a peer.
 
-Invariant: nothing is allowed that no grant allows. A grant is a typed object on the chain ``refs/clia/capabilities``; it stands
-until it expires or an event on the chain revokes it. Order carries no meaning on the chain, so the chains of two clones unite
-and where they disagree, the revocation wins. What is enforced is compiled from the refs as they are at that moment.
+Invariant: nothing is allowed without a grant. A grant is a typed object on the chain ``refs/clia/capabilities``; it is valid until
+it expires or an event on the chain revokes it. Order has no meaning on the chain, so the chains of two clones can be united,
+and a revocation wins. The enforced facts are compiled from the current refs.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 LOCK = CAPABILITIES_LOCK
 _COMPILED = "gate/compiled"
 _EXPIRES_MAX = 2**40
-"""No grant is meant to outlive the year 36,000: whoever says more has said milliseconds."""
+"""Rejects expiry times in milliseconds."""
 
 
 class GrantRequest(NamedTuple):
-    """What is to be allowed."""
+    """What to allow."""
 
     peer: str
     type: str
@@ -58,30 +58,30 @@ class Capabilities:
         self._peers = peers
         self._nonce = nonce
 
-    def grant(self, wish: GrantRequest) -> Grant:
-        """Allows something; a grant that says the same and stands already is kept as it is."""
+    def grant(self, request: GrantRequest) -> Grant:
+        """Grant something; an equal valid grant is reused."""
         core = self._core
-        space = self._space_of(wish.peer)
-        self._check(wish)
+        space = self._space_of(request.peer)
+        self._check(request)
         with self._envelope.among_others(), core.locks.hold(LOCK):
             for each in self.all():
-                if each[2:7] == (space, wish.type, wish.trigger, wish.execute, wish.expires):
+                if each[2:7] == (space, request.type, request.trigger, request.execute, request.expires):
                     return each
             made = {
                 "type": "capability",
                 "peer": space,
-                "agentic_type": wish.type,
-                "trigger": wish.trigger,
-                "execute": wish.execute,
-                "expires": wish.expires,
-                "nonce": self._nonce(),  # so that it can be granted again once it was revoked
+                "agentic_type": request.type,
+                "trigger": request.trigger,
+                "execute": request.execute,
+                "expires": request.expires,
+                "nonce": self._nonce(),  # so that it can be granted again after a revocation
             }
             cid = core.objects.write_blob(as_bytes(made))
-            self._append({"event": "grant", "capability": made}, f"grant: {wish.peer} {wish.type} {wish.trigger}")
-            return next(each for each in self.all() if each.cid == cid)  # before anyone else can revoke it
+            self._append({"event": "grant", "capability": made}, f"grant: {request.peer} {request.type} {request.trigger}")
+            return next(each for each in self.all() if each.cid == cid)  # while the lock prevents a revocation
 
     def revoke(self, peer: str, type_: str | None = None, trigger: str | None = None, cid: str | None = None) -> list[Grant]:
-        """Takes grants back: one by its id, or all of a peer that are for a type and a trigger, where given."""
+        """Revoke a peer's grants, filtered by type, trigger and id."""
         core = self._core
         space = self._space_of(peer)
         with self._envelope.among_others(), core.locks.hold(LOCK):
@@ -95,13 +95,13 @@ class Capabilities:
             ]
             if not gone:
                 fields = {"peer": peer, "type": type_, "trigger": trigger, "cid": cid}
-                hints = [f"clia cap list {peer} shows what is granted"]
+                hints = [f"list the grants with: clia cap list {peer}"]
                 raise NotFound(f"{peer} has no such grant", code="no-such-grant", hints=hints, fields=fields)
             self._append({"event": "revoke", "grants": [each.cid for each in gone]}, f"revoke: {len(gone)} of {peer}")
         return gone
 
     def revoke_all(self, space: str) -> None:
-        """Every grant of a space that is no longer a peer."""
+        """Revoke every grant of a space that is no longer a peer."""
         core = self._core
         with self._envelope.among_others(), core.locks.hold(LOCK):
             gone = [each.cid for each in self.all() if each.space == space]
@@ -109,11 +109,11 @@ class Capabilities:
                 self._append({"event": "revoke", "grants": gone}, f"revoke: all of {space}")
 
     def all(self) -> list[Grant]:
-        """Every grant that was not revoked, those that have expired among them."""
+        """Every grant that is not revoked, including expired ones."""
         return self.standing(self._core.refs.get(names.CAPABILITIES))
 
     def standing(self, tip: str | None) -> list[Grant]:
-        """What a chain of capabilities grants."""
+        """The grants of a chain that are not revoked."""
         known = {peer.space: peer.name for peer in self._peers.all()}
         grants: dict[str, Grant] = {}
         revoked: set[str] = set()
@@ -136,7 +136,7 @@ class Capabilities:
         return Grant(cid, known.get(space, space), space, *what, f"{by.name} <{by.email}>", by.at)
 
     def _append(self, body: Mapping[str, Any], subject: str) -> None:
-        """One more event; the commit's tree holds every grant that stands after it."""
+        """Append an event; the commit's tree holds every grant that is then valid."""
         core = self._core
         tip = core.refs.get(names.CAPABILITIES)
         changes: dict[str, TreeEntry | None] = {}
@@ -154,11 +154,11 @@ class Capabilities:
         core.reached("committed")
 
     def allowed(self, space: str, type_: str, trigger: str, *, execute: bool = False) -> bool:
-        """Whether the gate lets something in, as the refs are now."""
+        """Whether the gate allows something, by the current refs."""
         return bool(self._allowing(GateQuestion(space, type_, trigger, self._core.now(), execute)))
 
     def asking(self, peer: PinnedPeer) -> Callable[[str, str], bool]:
-        """The gate for many questions about one peer: each answer holds while no ref that it rests on moves, for a second."""
+        """A cached gate for one peer: an answer is valid for a second, while no relevant ref moves."""
         known: dict[tuple[Any, ...], bool] = {}
         core = self._core
         refs = (names.CAPABILITIES, names.TYPES, names.peer(peer.name))
@@ -172,7 +172,7 @@ class Capabilities:
         return allowed
 
     def may_run(self, peer: str) -> bool:
-        """Whether behaviours of a peer may run here; those of one that is gone may not."""
+        """Whether a peer's behaviours may run here; False for removed peers."""
         known = next((each for each in self._peers.all() if each.name == peer), None)
         return known is not None and self.allowed(known.space, "behaviour", "behaviour", execute=True)
 
@@ -180,11 +180,11 @@ class Capabilities:
         """``CapabilityDenied`` unless a behaviour of a peer may run here."""
         if not self.may_run(peer):
             raise CapabilityDenied(
-                f"the behaviour {peer}/{behaviour} may be read here, not run",
+                f"behaviour {peer}/{behaviour} may be read, but not run",
                 code="execute-denied",
                 hints=[
                     f"clia cap grant {peer} behaviour behaviour --execute",
-                    f"or only the version that is there now: clia behaviour adopt {peer}/{behaviour}",
+                    f"or adopt only its current version: clia behaviour adopt {peer}/{behaviour}",
                     f"clia cap explain {peer} behaviour behaviour --execute",
                 ],
                 fields={"peer": peer, "behaviour": behaviour},
@@ -196,38 +196,38 @@ class Capabilities:
             if self.is_compiled(view):
                 return view.gate.allowing(question)
         with store.writing() as transaction:
-            compiled = self._compiled_from()  # before the facts: what moves meanwhile makes them be made again
+            compiled = self._compiled_from()  # read before the facts, so that a concurrent move triggers a rebuild
             transaction.gate.load(self.facts())
             transaction.values.put(_COMPILED, compiled)
             return transaction.gate.allowing(question)
 
     def is_compiled(self, view: Transaction) -> bool:
-        """Whether a store's facts were made of the refs as they are now."""
+        """Whether the stored facts were compiled from the current refs."""
         row = view.values.get(_COMPILED)
         return row is not None and row.value == self._compiled_from()
 
     def forget_compiled(self) -> None:
-        """The next question makes the facts anew."""
+        """Discard the compiled facts; the next question rebuilds them."""
         with self._core.store.writing() as transaction:
             transaction.values.delete(_COMPILED)
 
     def _compiled_from(self) -> list[Any]:
-        """What the facts are made of; if none of it has moved, they hold."""
+        """The refs that the facts depend on."""
         refs = self._core.refs
         peers = [list(each) for each in refs.under(names.PEERS)]
         return [refs.get(names.CAPABILITIES), refs.get(names.TYPES), peers]
 
     def facts(self) -> GateFacts:
-        """Everything that the gate decides by."""
+        """The facts for the gate."""
         grants = (GrantFact(each.cid, each.space, each.type, each.trigger, each.execute, each.expires) for each in self.all())
         trusted = sorted(peer.space for peer in self._peers.all() if peer.trusted)
         known = self._registry.types().known().items()
-        # Chains may hold what plain git put there: a name that is none decides nothing.
+        # Plain git can put anything on a chain; invalid names are ignored.
         parents = ((name, parent) for name, parent in known if is_type_name(name) and is_type_name(parent) and parent is not None)
         return GateFacts(tuple(grants), tuple(trusted), tuple(parents))
 
     def explain(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> Explained:
-        """Which grant, trust and subtype allow something, or what is missing."""
+        """Which grants allow something, or what is missing."""
         self._check(GrantRequest(peer, type_, trigger, execute), known_type=False)
         pinned = self._peers.get(peer)
         now = self._core.now()
@@ -240,13 +240,13 @@ class Capabilities:
         grants = tuple(each for each in near if each.cid in allowing)
         return Explained(peer, type_, trigger, execute, bool(allowing), pinned.trusted, grants, tuple(path), tuple(missing))
 
-    def _missing(self, wish: GrantRequest, near: Sequence[Grant], *, trusted: bool, now: int) -> list[Missing]:
+    def _missing(self, request: GrantRequest, near: Sequence[Grant], *, trusted: bool, now: int) -> list[Missing]:
         missing = []
-        peer, type_, trigger = wish.peer, wish.type, wish.trigger
-        again = f"clia cap grant {peer} {type_} {trigger}{' --execute' if wish.execute else ''}"
+        peer, type_, trigger = request.peer, request.type, request.trigger
+        again = f"clia cap grant {peer} {type_} {trigger}{' --execute' if request.execute else ''}"
         if type_ not in self._registry.types().known():
             hint = f"if {peer} defines it: clia cap grant {peer} agent-commit type, then clia sync {peer}"
-            message = f"the type {type_} is not known here: nothing can grant it, and no grant for a wider one covers it"
+            message = f"type {type_} is unknown here, so no grant covers it"
             return [Missing("type", message, hint)]
         if not trusted:
             missing.append(Missing("trust", f"{peer} is not trusted", f"clia peer change {peer} --trust"))
@@ -254,9 +254,9 @@ class Capabilities:
         if near and not live:
             missing.append(Missing("expired", f"every grant of {type_} by {trigger} has expired", again))
         elif not near:
-            missing.append(Missing("grant", f"nothing grants {type_} by {trigger}", again))
-        elif wish.execute and not any(each.execute for each in live):
-            missing.append(Missing("execute", f"{type_} may be taken in by {trigger}, not run", again))
+            missing.append(Missing("grant", f"no grant for {type_} by {trigger}", again))
+        elif request.execute and not any(each.execute for each in live):
+            missing.append(Missing("execute", f"{type_} is accepted by {trigger}, but may not run", again))
         return missing
 
     def _path(self, type_: str) -> list[str]:
@@ -269,20 +269,22 @@ class Capabilities:
     def _space_of(self, peer: str) -> str:
         return self._peers.get(peer).space
 
-    def _check(self, wish: GrantRequest, *, known_type: bool = True) -> None:
-        check_flag(wish.execute, "execute")
-        if check_text(wish.trigger, "trigger") not in TRIGGERS or wish.trigger == "snapshot":
-            told = [each for each in TRIGGERS if each != "snapshot"]
-            hints = [f"triggers: {', '.join(told)}; what a snapshot says counts as what moved each ref"]
+    def _check(self, request: GrantRequest, *, known_type: bool = True) -> None:
+        check_flag(request.execute, "execute")
+        if check_text(request.trigger, "trigger") not in TRIGGERS or request.trigger == "snapshot":
+            triggers = [trigger for trigger in TRIGGERS if trigger != "snapshot"]
+            hints = [f"triggers: {', '.join(triggers)}; a snapshot counts as the trigger of each ref"]
             raise InvalidInput(
-                f"{wish.trigger!r} is no trigger", code="invalid-trigger", hints=hints, fields={"trigger": wish.trigger}
+                f"unknown trigger {request.trigger!r}", code="invalid-trigger", hints=hints, fields={"trigger": request.trigger}
             )
         known = self._registry.types().known()
-        if check_text(wish.type, "type") not in known and known_type:
+        if check_text(request.type, "type") not in known and known_type:
             hints = [f"known types: {', '.join(known)}"]
-            raise NotFound(f"there is no type {wish.type!r}", code="no-such-type", hints=hints, fields={"type": wish.type})
-        if wish.expires is not None and not self._core.now() < check_count(wish.expires, "expires") < _EXPIRES_MAX:
-            raise InvalidInput("a grant cannot end before it begins", code="invalid-expiry", fields={"expires": wish.expires})
+            raise NotFound(f"unknown type {request.type!r}", code="no-such-type", hints=hints, fields={"type": request.type})
+        if request.expires is not None and not self._core.now() < check_count(request.expires, "expires") < _EXPIRES_MAX:
+            raise InvalidInput(
+                "the expiry time must be in the future, in seconds", code="invalid-expiry", fields={"expires": request.expires}
+            )
 
 
 def is_capability(made: Mapping[str, Any]) -> bool:

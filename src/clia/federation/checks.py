@@ -1,7 +1,7 @@
-"""Does everything that is about other spaces still agree: keys, peers, what is tracked and said, and what is granted?
+"""Verification of everything about other spaces: keys, peers, tracking refs, announcements and grants.
 
-Invariant: looking changes nothing. Every finding names the ref or file it is about and what can be done; what a shallow or partial
-clone cannot see is said, not reported as damage. What others change meanwhile is looked at again before it counts.
+Invariant: nothing is changed. Every finding names its ref or file and what to do. What a shallow or partial clone cannot see is
+listed separately, not reported as damage. Concurrent changes are checked again before they count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from clia.space.core import Core
     from clia.store.interface import GateFacts
 
-_RESTORE_HINT = "an earlier one is in its history: git update-ref {} COMMIT"
+_RESTORE_HINT = "restore an earlier commit from its history: git update-ref {} COMMIT"
 _CUT_OFF_CODES = frozenset(("no-genesis", "missing-object"))
 
 
@@ -50,7 +50,7 @@ class FederationChecks:
         self._parts = parts
 
     def verify(self, progress: Callable[[str], None] | None = None, *, whole: bool = True) -> tuple[list[Finding], list[str]]:
-        """What is wrong, and what could not be looked at in this clone, which has all of history or not."""
+        """The findings, and what this clone cannot see; ``whole``: whether it has the complete history."""
         run = _FederationCheckRun(self._core, self._parts, whole=whole)
         looks = {"keys": run.keys, "peers": run.peers, "announcements": run.chains, "capabilities": run.capabilities}
         for what, look in looks.items():
@@ -61,7 +61,7 @@ class FederationChecks:
 
 
 class _FederationCheckRun:
-    """One run: what was wrong, and what was out of sight."""
+    """One run: its findings, and what it could not see."""
 
     def __init__(self, core: Core, parts: CheckDependencies, *, whole: bool) -> None:
         self._core = core
@@ -86,17 +86,17 @@ class _FederationCheckRun:
         except CliaError as err:
             self._broken(err, names.KEYS, _RESTORE_HINT.format(names.KEYS))
         for path in self._parts.ring.exposed():
-            self._found("key-exposed", f"{path} can be read by others: chmod 600 it; if it leaked: clia key rotate")
+            self._found("key-exposed", f"{path} can be read by others: run chmod 600; if it leaked: clia key rotate")
 
     # Peers, and what is tracked of them
 
     def peers(self) -> None:
-        tracked = self._core.refs.under(names.REMOTES)  # before the peers: one that is added meanwhile is known then
+        tracked = self._core.refs.under(names.REMOTES)  # before the peers, in case one is added meanwhile
         spaces: dict[str, str] = {}
         for ref, tip in self._core.refs.under(names.PEERS):
             peer = self._peer(ref, tip)
             if peer is not None and spaces.setdefault(peer.space, ref) != ref:
-                message = f"it is the same space as {spaces[peer.space]}: clia peer remove {peer.name}"
+                message = f"same space as {spaces[peer.space]}; run: clia peer remove {peer.name}"
                 self._found("peer-twice", message, ref, tip)
         for ref, tip in self._core.refs.under(names.PEERS_REMOVED):
             self._peer(ref, tip)
@@ -106,7 +106,7 @@ class _FederationCheckRun:
     def _peer(self, ref: str, tip: str) -> PinnedPeer | None:
         name = ref.removeprefix(names.PEERS)
         if ref.startswith(names.PEERS) and not names.is_name(name):
-            self._found("invalid-name", f"{name!r} is no name of a peer: git update-ref -d {ref}", ref)
+            self._found("invalid-name", f"invalid peer name {name!r}; run: git update-ref -d {ref}", ref)
             return None
         try:
             return self._parts.peers.at(name, tip)
@@ -117,19 +117,19 @@ class _FederationCheckRun:
     def _tracked(self, ref: str, cid: str) -> None:
         peer, _, place = ref.removeprefix(names.REMOTES).partition("/")
         if self._core.refs.get(names.peer(peer)) is None:
-            if self._core.refs.get(ref) == cid:  # a removal takes what is tracked away first
-                self._found("unknown-peer", f"it is tracked of {peer!r}, which is no peer here: clia maintain removes it", ref, cid)
+            if self._core.refs.get(ref) == cid:  # a removal deletes tracking refs first
+                self._found("unknown-peer", f"{peer!r} is not a peer; clia maintain removes the ref", ref, cid)
             return
         theirs = tracked_ref(place)
         if theirs is None:
             if place != "announce":
-                self._found("unknown-place", f"nothing of a peer is tracked there: git update-ref -d {ref}", ref, cid)
+                self._found("unknown-place", f"not a tracking ref; run: git update-ref -d {ref}", ref, cid)
             return
         try:
             kind = self._core.read(cid).kind if theirs.startswith(names.HEADS) else None
             ClaimChecker(self._core, self._core, peer).check(claim_of(theirs, cid, kind), None)
         except CliaError as err:
-            again = f"git update-ref -d {ref}, then ask {peer} for clia announce --snapshot, and clia sync {peer}"
+            again = f"run git update-ref -d {ref}, ask {peer} to run clia announce --snapshot, then run clia sync {peer}"
             self._broken(err, ref, again)
 
     # What was said
@@ -139,30 +139,30 @@ class _FederationCheckRun:
             try:
                 self._chain(ref, tip)
             except CliaError as err:
-                self._broken(err, ref, f"git update-ref -d {ref}: the next clia announce begins anew with a snapshot")
+                self._broken(err, ref, f"run git update-ref -d {ref}; the next clia announce starts with a snapshot")
 
     def _chain(self, ref: str, tip: str) -> None:
-        """Newest first: each statement follows on the one that comes next here."""
+        """Check a chain from its newest statement to its first."""
         later: Statement | None = None
         for commit in self._core.graph.first_parents(tip):
             token = self._token(commit)
             statement = token and self._statement(token)
             if not token or not statement or (statement.space, statement.aud) != self._between(ref):
-                self._cut(ref, commit.cid, "holds no statement of this space to that audience")
+                self._cut(ref, commit.cid, "has no statement of this space to that audience")
                 return
             if later is not None and not _follows(later, statement, token):
-                self._cut(ref, commit.cid, f"is not what statement {later.seq} follows on")
+                self._cut(ref, commit.cid, f"is not the statement before {later.seq}")
                 return
             later = statement
         if later is not None and not (later.is_snapshot and later.prev is None) and self._whole:
-            self._cut(ref, tip, "does not go back to a snapshot that begins it")
+            self._cut(ref, tip, "does not lead back to an initial snapshot")
 
     def _between(self, ref: str) -> tuple[str, str]:
         return self._core.space_id, ref.removeprefix(names.ANNOUNCE)
 
     def _cut(self, ref: str, cid: str, why: str) -> None:
-        again = f"git update-ref -d {ref}: the next clia announce begins anew with a snapshot"
-        self._found("chain-broken", f"the commit {cid} {why}; {again}", ref, cid)
+        again = f"run git update-ref -d {ref}; the next clia announce starts with a snapshot"
+        self._found("chain-broken", f"commit {cid} {why}; {again}", ref, cid)
 
     def _token(self, commit: Commit) -> str | None:
         values = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
@@ -180,7 +180,7 @@ class _FederationCheckRun:
         except BadSignature as err:
             if err.code != "unknown-key":
                 raise
-            return token_payload(token)  # an identity that was lost has signed, too
+            return token_payload(token)  # signed by a lost identity
 
     # Capabilities
 
@@ -202,21 +202,21 @@ class _FederationCheckRun:
         united = len(commit.parents) == 2 and not body
         read = kind == "revoke" if kind != "grant" else isinstance(made, dict) and is_capability(made)
         if not (united or read):
-            message = f"{commit.cid} neither grants nor revokes anything that can be read: nothing is allowed by it"
+            message = f"{commit.cid} is not a readable grant or revocation, and is ignored"
             self._found("not-a-capability", message, names.CAPABILITIES, commit.cid)
 
     def _grants(self, tip: str) -> None:
-        """The tree of the newest commit is what its history grants."""
+        """Check that the tree of the newest commit matches its history."""
         core = self._core
         there = {path: each.cid for path, each in core.objects.entries(core.objects.commit(tip).tree).items()}
         wanted = {f"{each.cid}.json": each.cid for each in self._parts.capabilities.standing(tip)}
         if there != wanted:
             odd = ", ".join(sorted(path for path, _ in there.items() ^ wanted.items()))
-            message = f"the files of {tip} are not the grants that stand, for which its events count: {odd}"
+            message = f"the files of {tip} do not match the grants in its history: {odd}"
             self._found("capabilities-differ", f"{message}; {_RESTORE_HINT.format(names.CAPABILITIES)}", names.CAPABILITIES, tip)
 
     def _facts(self) -> None:
-        """The gate answers as the refs say, for everything that a peer of ours can be asked about; or was never asked."""
+        """Check that the compiled gate answers as the refs say, for every peer, type and trigger."""
         core, capabilities = self._core, self._parts.capabilities
         wrong = []
         with core.store.reading() as view:
@@ -225,10 +225,10 @@ class _FederationCheckRun:
                 wrong = [
                     question for question in _questions(facts, now) if view.gate.allowing(question) != _allowing(facts, question)
                 ]
-                wrong = wrong if capabilities.is_compiled(view) else []  # else somebody grants or revokes right now
+                wrong = wrong if capabilities.is_compiled(view) else []  # otherwise grants are changing right now
         for each in wrong:
-            message = f"the gate does not answer as the refs say for {each.type} by {each.trigger} of {each.peer}"
-            self._found("gate-differs", f"{message}; clia rebuild makes it anew", names.CAPABILITIES)
+            message = f"the gate gives a wrong answer for {each.type} by {each.trigger} from {each.peer}"
+            self._found("gate-differs", f"{message}; run: clia rebuild", names.CAPABILITIES)
 
 
 def _questions(facts: GateFacts, now: int) -> Iterator[GateQuestion]:
@@ -241,7 +241,7 @@ def _questions(facts: GateFacts, now: int) -> Iterator[GateQuestion]:
 
 
 def _allowing(facts: GateFacts, question: GateQuestion) -> list[str]:
-    """What the gate has to answer, by its rules."""
+    """The expected answer of the gate."""
     above: Mapping[str, str] = dict(facts.parents)
     wider = [question.type]
     while (parent := above.get(wider[-1])) is not None and parent not in wider:
@@ -258,6 +258,6 @@ def _allowing(facts: GateFacts, question: GateQuestion) -> list[str]:
 
 
 def _follows(later: Statement, statement: Statement, token: str) -> bool:
-    """A snapshot's number may be further on."""
+    """Whether ``later`` follows ``statement``; a snapshot may skip numbers."""
     next_one = later.seq > statement.seq if later.is_snapshot else later.seq == statement.seq + 1
     return next_one and later.prev == digest(token)

@@ -1,8 +1,8 @@
-"""What a peer sent, looked at before any ref of ours leads to it.
+"""Checks on the objects that a peer sent, before a ref leads to them.
 
-Invariant: a claim passes only if the object is what the claim says: a commit, of the agent that the ref names and of the type
-that the gate was asked about; if it goes on from what is tracked; and if the agent is nobody else's. Its objects have passed
-git's own check before they come here.
+Invariant: a claim passes only if the object is what it claims: a commit, of the agent that the ref names and of the type that the
+gate was asked about; if it descends from what is tracked; and if no other space owns the agent. The objects have already
+passed git's own checks.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 _HEX = frozenset("0123456789abcdef")
 _WORD_MAX = 64
 OBJECT_MAX = 4 * 1024 * 1024
-"""A record or a version of a behaviour that is larger is none."""
+"""Maximum size of a record or a behaviour version, in bytes."""
 
 
 class ClaimChecker:
-    """``here`` is our space; ``there`` sees what was fetched, too."""
+    """Checks claims of one peer. ``here`` is this space; ``there`` also sees the fetched objects."""
 
     def __init__(self, here: Core, there: Core, peer: str) -> None:
         self._here = here
@@ -34,11 +34,11 @@ class ClaimChecker:
         self._peer = peer
 
     def check(self, claim: RefClaim, tracked: str | None) -> None:
-        """``Denied`` with the reason, or nothing."""
+        """Raise ``Denied`` if the object is not what the claim says."""
         if claim.new is None:
             return
         if self._there.objects.kind(claim.new) != "commit":
-            raise refusal("not-a-commit", f"{claim.ref} is said to be at {claim.new}, which is no commit", cid=claim.new)
+            raise refusal("not-a-commit", f"{claim.ref}: {claim.new} is not a commit", cid=claim.new)
         try:
             self._check_kind(claim, claim.new, tracked)
         except InvalidInput as err:
@@ -58,19 +58,17 @@ class ClaimChecker:
         name = claim.ref.removeprefix(names.HEADS)
         commit = self._there.read(new)
         if commit.agent is None or commit.kind is None:
-            raise refusal("not-an-agent-commit", f"{claim.ref} is said to be at {new}, which is no agent's commit", cid=new)
+            raise refusal("not-an-agent-commit", f"{claim.ref}: {new} is not an agent's commit", cid=new)
         if commit.agent != name:
-            raise refusal(
-                "wrong-agent", f"{claim.ref} is said to be at a commit of the agent {commit.agent}", cid=new, agent=commit.agent
-            )
+            raise refusal("wrong-agent", f"{claim.ref}: the commit belongs to agent {commit.agent}", cid=new, agent=commit.agent)
         if commit.kind != claim.type:
-            raise refusal("type-mismatch", f"it was announced as a {claim.type} and is a {commit.kind}", cid=new, kind=commit.kind)
+            raise refusal(
+                "type-mismatch", f"{claim.ref} was announced as {claim.type} but is {commit.kind}", cid=new, kind=commit.kind
+            )
         if tracked is not None:
             if not self._there.graph.descends(new, tracked):
-                raise refusal(
-                    "not-descending", f"{new} does not go on from {tracked}, where {claim.ref} was", cid=new, tracked=tracked
-                )
-            return  # whose it is was looked at when it was first tracked
+                raise refusal("not-descending", f"{claim.ref}: {new} does not descend from {tracked}", cid=new, tracked=tracked)
+            return  # ownership was checked when it was first tracked
         self._check_owner(name, self._genesis(name, new))
 
     def _genesis(self, name: str, new: str) -> str:
@@ -78,11 +76,11 @@ class ClaimChecker:
         for commit in self._there.own_commits(name, new):
             first = commit
         if first is None or first.kind != SPAWN:
-            raise refusal("no-genesis", f"the history of {name} does not begin with its spawn", cid=new)
+            raise refusal("no-genesis", f"the history of {name} does not start with its spawn", cid=new)
         return first.cid
 
     def _check_owner(self, name: str, genesis: str) -> None:
-        """An agent is whose genesis it is. Only agents of the same name can have the same."""
+        """Check that no other space has an agent with this genesis; only agents of the same name can."""
         here = self._here
         owners = [(names.head(name), "this space"), (names.archived(name), "this space")]
         for ref, _ in here.refs.under(names.REMOTES):
@@ -92,19 +90,19 @@ class ClaimChecker:
         for ref, owner in owners:
             head = here.refs.get(ref)
             if head is not None and any(commit.cid == genesis for commit in here.own_commits(name, head)):
-                raise refusal("claims-anothers-agent", f"the agent {name} is one of {owner}", agent=name, owner=owner)
+                raise refusal("claims-anothers-agent", f"agent {name} belongs to {owner}", agent=name, owner=owner)
 
     def _check_record(self, claim: RefClaim, new: str) -> None:
         tree = self._there.objects.commit(new).tree
         found = self._object(self._there.objects.entry(tree, "briefing.json"))
         if not isinstance(found, Briefing):
-            raise refusal("not-a-record", f"{claim.ref} is said to be at {new}, which holds no briefing", cid=new)
+            raise refusal("not-a-record", f"{claim.ref}: {new} has no briefing", cid=new)
 
     def _check_notes(self, claim: RefClaim, new: str) -> None:
         for path, entry in self._there.objects.entries(self._there.objects.commit(new).tree).items():
             name = path.replace("/", "")
             if entry.mode not in (FILE, EXECUTABLE) or len(name) != 40 or not _HEX.issuperset(name):
-                raise refusal("not-notes", f"{claim.ref} is said to be at {new}, whose {path!r} is no note", cid=new)
+                raise refusal("not-notes", f"{claim.ref}: {path!r} in {new} is not a note", cid=new)
 
     def _check_behaviour(self, claim: RefClaim, new: str) -> None:
         objects = self._there.objects
@@ -112,16 +110,16 @@ class ClaimChecker:
         entries = objects.entries(objects.commit(new).tree)
         versions = {path: entry for path, entry in entries.items() if path.startswith("versions/")}
         current = entries.get("current")
-        chosen = self._word(current) if current else None  # one that was retired has none
+        chosen = self._word(current) if current else None  # None after retirement
         for path, entry in versions.items():
             found = self._object(entry)
             if path != f"versions/{entry.cid}.json" or not isinstance(found, Behaviour) or found.name != name:
-                raise refusal("not-a-behaviour", f"{path!r} in {new} is no version of {name}", cid=new)
+                raise refusal("not-a-behaviour", f"{path!r} in {new} is not a version of {name}", cid=new)
         if not versions or (chosen is not None and f"versions/{chosen}.json" not in versions):
-            raise refusal("not-a-behaviour", f"{new} does not say which version of {name} is current", cid=new)
+            raise refusal("not-a-behaviour", f"{new} has no valid current version of {name}", cid=new)
 
     def _word(self, entry: TreeEntry) -> str:
-        """A short text; nothing where it is none."""
+        """The text of a short file; empty for anything else."""
         objects = self._there.objects
         short = entry.mode in (FILE, EXECUTABLE) and objects.size(entry.cid) <= _WORD_MAX
         return objects.blob(entry.cid).decode("ascii", "replace").strip() if short else ""

@@ -1,14 +1,8 @@
-"""A space's chain of keys: who it is, over the years.
+"""The key chain of a space, and the private keys of this clone.
 
-Invariant: the first key binds itself to the space's id; each further one is signed by the key before it. A chain is only ever
-continued: one that is shorter says nothing new, and one that departs from what was pinned is refused, whoever signed it.
-
-=====
-
-The keys of this space: its own chain, in git, and the private halves that this clone has.
-
-Invariant: the chain only grows, by links that the key before has signed; it starts anew only where somebody says that the key
-is lost, and then the space is somebody new to every peer.
+Invariant: the first key binds itself to the space's id; each further key is signed by the one before it. A chain only grows: a
+chain that departs from the pinned one is refused. It is restarted only when a key is declared lost, and then every peer must pin
+the space again.
 """
 
 from __future__ import annotations
@@ -39,12 +33,12 @@ KEY_TOKEN_TYPE = "clia-key"  # noqa: S105  # the type of a JWS
 PROOF_TYPE = "clia-key-proof"
 CHAIN_MAX = 1000
 LINK_MAX = 4096
-"""Characters of a link."""
+"""Maximum length of a link, in characters."""
 _IDENTITY = re.compile(r"clia:([0-9a-f-]{36}):([A-Za-z0-9_-]{43})")
 
 
 class SpaceIdentity(NamedTuple):
-    """What pins a space: its id, and a key of it."""
+    """A space's id and one of its keys, as peers pin it."""
 
     space: str
     key: str
@@ -55,26 +49,26 @@ class SpaceIdentity(NamedTuple):
 
 
 def read_identity(text: str, verifier: Ed25519Verifier) -> SpaceIdentity:
-    """What ``clia key show`` printed; ``InvalidInput`` where it is something else."""
+    """Parse the output of ``clia key show``; ``InvalidInput`` for anything else."""
     match_ = _IDENTITY.fullmatch(text.strip())
     if match_ is None or not verifier.is_key(match_.group(2)):
         raise InvalidInput(
-            "that is no key of a space",
+            "not the key of a space",
             code="invalid-key",
-            hints=["the other side's 'clia key show' prints it: clia:SPACE:KEY"],
+            hints=["'clia key show' in the other space prints it: clia:SPACE:KEY"],
             fields={"field": "key"},
         )
     return SpaceIdentity(match_.group(1), match_.group(2))
 
 
 def fingerprint(key: str) -> str:
-    """A key for people to compare: 128 bits of its digest, in groups."""
+    """128 bits of a key's digest in groups, for people to compare."""
     found = text_digest(key)[:32]
     return " ".join(found[at : at + 4] for at in range(0, 32, 4))
 
 
 def sign_link(ring: KeyFiles, space: str, number: int, key: str, signer: str) -> str:
-    """The token that makes a key the space's ``number``-th; the first signs itself, another one signs that it is there, too."""
+    """The token that adds a space's ``number``-th key. The first key signs itself; a later one also signs a proof."""
     said: dict[str, object] = {"space": space, "number": number, "key": key}
     if key != signer:
         said["proof"] = ring.sign(key, PROOF_TYPE, _proof_payload(space, number, signer))
@@ -82,12 +76,12 @@ def sign_link(ring: KeyFiles, space: str, number: int, key: str, signer: str) ->
 
 
 def _proof_payload(space: str, number: int, signer: str) -> bytes:
-    """What a new key signs, or anyone could make another's key their own."""
+    """The proof that a new key signs, so that nobody can claim another space's key."""
     return canonical_bytes({"space": space, "number": number, "after": signer})
 
 
 def read_chain(tokens: Sequence[str], space: str, verifier: Ed25519Verifier) -> tuple[str, ...]:
-    """The keys of a chain, oldest first, each signed by the one before."""
+    """Verify a chain and return its keys, oldest first."""
     if len(tokens) > CHAIN_MAX or any(len(each) > LINK_MAX for each in tokens):
         raise refusal("malformed-key-chain", f"a chain has at most {CHAIN_MAX} keys")
     keys: list[str] = []
@@ -97,11 +91,9 @@ def read_chain(tokens: Sequence[str], space: str, verifier: Ed25519Verifier) -> 
         if said != {"space": space, "number": number, "key": key} or not isinstance(key, str) or not verifier.is_key(key):
             raise refusal("malformed-key-chain", f"link {number} does not bind a key to the space {space}", link=number)
         if key in keys:
-            raise refusal("malformed-key-chain", f"link {number} goes back to a key that was replaced", link=number)
+            raise refusal("malformed-key-chain", f"link {number} reuses a replaced key", link=number)
         if keys and not _is_proof(proof, key, _proof_payload(space, number, keys[-1]), verifier):
-            raise refusal(
-                "malformed-key-chain", f"the key of link {number} does not say itself that it is the space's", link=number
-            )
+            raise refusal("malformed-key-chain", f"link {number} has no valid proof by its own key", link=number)
         keys.append(key)
     return tuple(keys)
 
@@ -120,21 +112,21 @@ def _link_body(token: str, verifier: Ed25519Verifier, keys: Sequence[str]) -> di
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict) or (not keys and said.get("key") != signed.key):
-        raise refusal("malformed-key-chain", "the first key of a chain signs itself")
+        raise refusal("malformed-key-chain", "the first key of a chain must sign itself")
     return said
 
 
 class _AnyKey:
-    """The first key is whatever it says it is: pinning decides whether it is believed."""
+    """Contains every key: the first key of a chain is accepted, and pinning decides whether it is trusted."""
 
     def __contains__(self, key: object) -> bool:
         return True
 
 
 def continue_chain(pinned: Sequence[str], tokens: Sequence[str], space: str, verifier: Ed25519Verifier) -> tuple[str, ...]:
-    """The chain after hearing of another: pinned keys, and those that continue them.
+    """The pinned keys and those that continue them in another chain.
 
-    ``pinned`` may start anywhere in the whole chain: whoever pins a peer late knows only its key of that day.
+    ``pinned`` may start anywhere in the whole chain: it starts with the key that was current when the peer was pinned.
     """
     try:
         whole = read_chain(tokens, space, verifier)
@@ -145,7 +137,7 @@ def continue_chain(pinned: Sequence[str], tokens: Sequence[str], space: str, ver
     theirs = list(whole[start:]) if start >= 0 else []
     shared = min(len(theirs), len(known))
     if start < 0 or theirs[:shared] != known[:shared]:
-        raise refusal("key-not-continued", "its keys do not continue the chain that was pinned", pinned=known[-1])
+        raise refusal("key-not-continued", "the peer's keys do not continue the pinned chain", pinned=known[-1])
     return tuple(known + theirs[shared:])
 
 
@@ -160,12 +152,12 @@ class SpaceKeys:
         self._verifier = verifier
 
     def chain(self) -> tuple[str, ...]:
-        """Every key so far, oldest first; none where the space has never spoken."""
+        """The keys of this space, oldest first; empty if it has none yet."""
         tip = self._core.refs.get(names.KEYS)
         return () if tip is None else read_chain(key_tokens(self._core.graph, tip), self._core.space_id, self._verifier)
 
     def continues(self, tip: str) -> bool:
-        """Whether a commit ends a chain of keys of this space that goes on from the one here."""
+        """Whether a commit is the tip of a chain that continues this space's chain."""
         try:
             theirs = read_chain(key_tokens(self._core.graph, tip), self._core.space_id, self._verifier)
             ours = self.chain()
@@ -174,7 +166,7 @@ class SpaceKeys:
         return bool(theirs) and theirs[: len(ours)] == ours
 
     def show(self, url: str | None = None) -> Key:
-        """The space's key; its first is made when it is first asked for."""
+        """The space's current key; the first one is created on demand."""
         chain = self.chain() or self._begin()
         newest = chain[-1]
         return Key(
@@ -188,14 +180,14 @@ class SpaceKeys:
         )
 
     def current(self) -> str:
-        """The key that statements are signed with; ``NotFound`` where another clone has it."""
+        """The key that signs statements; ``NotFound`` if only another clone has it."""
         key = self.show().key
         if not self._ring.has(key):
             raise _no_private_key(key)
         return key
 
     def rotate(self, *, lost: bool = False) -> Key:
-        """A new key, signed by the one before; with ``lost`` a new identity, which every peer has to pin anew."""
+        """Replace the key with one that it signs; with ``lost``, start a new chain that every peer must pin again."""
         core = self._core
         check_flag(lost, "lost")
         with self._envelope.among_others(), core.locks.hold(KEYS_LOCK):
@@ -204,9 +196,9 @@ class SpaceKeys:
             full = len(chain) >= CHAIN_MAX
             if lost and mine and not full:
                 raise Conflict(
-                    "the key is here: it is not lost",
+                    "this clone has the key, so it is not lost",
                     code="key-not-lost",
-                    hints=["clia key rotate replaces it, and peers follow by themselves"],
+                    hints=["replace it with: clia key rotate (peers follow automatically)"],
                 )
             if chain and not mine and not lost:
                 raise _no_private_key(chain[-1])
@@ -214,18 +206,18 @@ class SpaceKeys:
                 raise Conflict(
                     f"a chain has at most {CHAIN_MAX} keys",
                     code="too-many-keys",
-                    hints=["clia key rotate --lost begins a new identity"],
+                    hints=["start a new chain with: clia key rotate --lost"],
                 )
             if lost or not chain:
                 self._append(None, tip, 1, "a new identity" if tip else "first key")
             else:
                 self._append(chain[-1], tip, len(chain) + 1, f"key {len(chain) + 1} replaces {chain[-1]}")
-                for key in chain:  # one that died here before may have left older ones
+                for key in chain:  # a process that died may have left older ones
                     self._ring.forget(key)
         return self.show()
 
     def _chain_unless(self, *, broken: bool) -> tuple[str, ...]:
-        """The chain; where it may be ``broken``, one that cannot be read is none."""
+        """The chain; an unreadable one is empty if it may be ``broken``."""
         try:
             return self.chain()
         except Denied:
@@ -246,14 +238,14 @@ class SpaceKeys:
         core.reached("key-made")
         token = sign_link(self._ring, core.space_id, number, made, signer or made)
         by = core.person_stamp()
-        parents = [tip] if tip and signer else []  # a new identity starts a chain of its own
+        parents = [tip] if tip and signer else []  # a new identity starts a new chain
         commit = core.objects.write_commit(core.empty_tree(), parents, by, by, compose(subject, [(KEY_TRAILER, token)], "key"))
         core.refs.move(names.KEYS, tip, commit, "clia: key")
         core.reached("committed")
 
 
 def key_tokens(graph: GitGraph, tip: str) -> list[str]:
-    """The links of a chain of keys, oldest first."""
+    """The links of a key chain, oldest first."""
 
     def each() -> Iterator[str]:
         for commit in islice(graph.first_parents(tip), CHAIN_MAX + 1):
@@ -266,6 +258,6 @@ def _no_private_key(key: str) -> NotFound:
     return NotFound(
         "this clone does not have the private key of the space",
         code="no-private-key",
-        hints=["do it from the clone that has it, or, if it is lost: clia key rotate --lost"],
+        hints=["run the command in the clone that has it, or if it is lost: clia key rotate --lost"],
         fields={"key": key},
     )

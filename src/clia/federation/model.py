@@ -1,4 +1,4 @@
-"""What federation answers with: plain records."""
+"""Records that federation verbs return."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class Key(NamedTuple):
-    """Who this space is to others. ``text`` is what they pin; ``mine``: whether this clone can sign with it."""
+    """The identity of this space. Peers pin ``text``; ``mine``: whether this clone has the private key."""
 
     text: str
     space: str
     key: str
     mine: bool
-    chain: tuple[str, ...]  # every key so far, oldest first
+    chain: tuple[str, ...]  # all keys, oldest first
     fingerprint: str  # of the key, for people to compare
-    url: str | None = None  # where the forge of this clone is reached, if one serves it
+    url: str | None = None  # URL of this clone's forge, if it runs
 
 
 class Share(NamedTuple):
-    """What a peer is told about. ``*`` among the names: all of them."""
+    """What is announced to a peer. The name ``*`` stands for all."""
 
     agents: tuple[str, ...] = ()
     traces: bool = False
@@ -34,7 +34,7 @@ class Share(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """Another space, as it is known here."""
+    """Another space."""
 
     name: str
     space: str
@@ -43,19 +43,19 @@ class Peer(NamedTuple):
     url: str | None
     trusted: bool
     share: Share
-    seq: Count  # of the last statement accepted
-    heard: int | None  # when that was made, by the peer's own clock
+    seq: Count  # of the last accepted statement
+    heard: int | None  # time of that statement, by the peer's clock
     level: Count
     forked: bool
-    waiting: Count  # claims that are not carried out: denied, or not to be had
+    waiting: Count  # claims that are not applied: denied, or unavailable
     agents: Count  # tracked
 
 
 class Grant(NamedTuple):
-    """One capability: what a peer may have taken in here."""
+    """One capability: what is accepted from a peer."""
 
     cid: str
-    peer: str  # its name, or its space's id where it has none here
+    peer: str  # its name, or its space id if it is not a peer
     space: str
     type: str
     trigger: str
@@ -66,7 +66,7 @@ class Grant(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """One thing that keeps something from being allowed, and what would change it."""
+    """One reason why something is not allowed, and how to change it."""
 
     what: str  # trust, grant, execute, expired, type
     message: str
@@ -83,12 +83,12 @@ class Explained(NamedTuple):
     allowed: bool
     trusted: bool
     grants: tuple[Grant, ...]  # that allow it
-    path: tuple[str, ...]  # from the type up to the root of its kind: what a grant may name
+    path: tuple[str, ...]  # the type and its parents, which a grant may name
     missing: tuple[Missing, ...]
 
 
 class Announced(NamedTuple):
-    """What a peer was told. ``rung``: whether its forge took notice at once; None where it has none."""
+    """What was announced to a peer. ``rung``: whether its forge accepted the notification; None if it has no forge."""
 
     peer: str
     seq: Count
@@ -99,7 +99,7 @@ class Announced(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A ref of a peer that is now tracked elsewhere; ``new`` is None where it is no longer shared."""
+    """A tracked ref of a peer that moved; ``new`` is None if it is no longer shared."""
 
     place: str  # agents/scout, notes/trace/scout, types/security-review
     old: str | None
@@ -109,10 +109,10 @@ class Move(NamedTuple):
 
 
 class Untaken(NamedTuple):
-    """Something that a peer says and that is not carried out here: why not, and what would change it."""
+    """A pending move: something a peer announced that is not applied here, why, and how to change it."""
 
     place: str
-    old: str | None  # where it is tracked
+    old: str | None  # the tracked commit
     new: str | None
     type: str
     trigger: str
@@ -122,7 +122,7 @@ class Untaken(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Something of a peer's that was not taken, and why."""
+    """Something refused from a peer, and why."""
 
     code: str
     message: str
@@ -132,21 +132,21 @@ class Refused(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """What came of listening to a peer."""
+    """The result of syncing from a peer."""
 
     peer: str
     accepted: Count  # statements
     seq: Count
     moves: tuple[Move, ...]
     refused: tuple[Refused, ...]
-    keys: int = 0  # how many new keys it has
-    error: Mapping[str, Any] | None = None  # why it could not be listened to, as JSON
-    waiting: Count = 0  # claims that are not carried out here, also older ones
-    silent: bool = False  # it has never said anything to this space
+    keys: int = 0  # number of new keys
+    error: Mapping[str, Any] | None = None  # why the sync failed, as JSON
+    waiting: Count = 0  # claims that are not applied, including older ones
+    silent: bool = False  # it has never announced anything to this space
 
 
 class Remote(NamedTuple):
-    """An agent of a peer, as it is tracked here."""
+    """A tracked agent of a peer."""
 
     peer: str
     agent: str
@@ -155,11 +155,11 @@ class Remote(NamedTuple):
     subject: str
     at: int
     record: bool
-    traces: Count  # notes that came with it
+    traces: Count  # number of trace notes
 
 
 class RemoteBehaviour(NamedTuple):
-    """A behaviour of a peer, as it is tracked here; ``runs``: whether a grant lets it run."""
+    """A tracked behaviour of a peer; ``runs``: whether a grant allows it to run."""
 
     peer: str
     name: str

@@ -1,7 +1,7 @@
 """Peers: other spaces, each pinned by a key.
 
-Invariant: ``refs/clia/peers/<name>`` holds who a peer is (``peer.json``) and how far it was believed (``accepted.json``), so that
-losing the store reopens nothing. A peer that is removed leaves both under its space's id: added again, it goes on from there.
+Invariant: ``refs/clia/peers/<name>`` holds who a peer is (``peer.json``) and the accepted position (``accepted.json``), so that
+losing the store reopens nothing. A removed peer keeps both under its space id and continues from there when it is added again.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 ALL = "*"
 _FILES = ("peer.json", "accepted.json")
-_ADD_LOCK = "@peers"  # one space has one name
+_ADD_LOCK = "@peers"  # a space has one name
 
 
 class PinnedPeer(NamedTuple):
-    """A peer with everything that is kept about it; ``tip`` is the commit that says so."""
+    """A peer with everything stored about it; ``tip`` is the commit that holds it."""
 
     name: str
     space: str
@@ -45,13 +45,13 @@ class PinnedPeer(NamedTuple):
     trusted: bool
     share: Share
     position: Position
-    failed: dict[str, str]  # the id of a claim that was refused for what it is, by ref
-    left: dict[str, str]  # where agents were that are no longer shared: should they be again, they go on from there
+    failed: dict[str, str]  # ref -> commit that was refused permanently
+    left: dict[str, str]  # ref -> last tracked commit of agents that are no longer shared
     tip: str
 
 
 class PeerChanges(NamedTuple):
-    """What is to be different about a peer; None stays."""
+    """Changes to a peer; None keeps a value."""
 
     url: str | None = None
     trusted: bool | None = None
@@ -63,20 +63,20 @@ class Peers:
         self._core = core
         self._envelope = envelope
         self._verifier = verifier
-        self._read: dict[str, PinnedPeer] = {}  # by name; what a commit says never changes
+        self._read: dict[str, PinnedPeer] = {}  # by name
 
     def add(self, name: str, key: str, url: str | None, *, trusted: bool = True) -> PinnedPeer:
-        """Pins a peer. One that was here before goes on from where it was believed, if its key continues."""
+        """Pin a peer. A removed peer continues from its accepted position if the key is in its chain."""
         core = self._core
         check_peer_name(name)
         check_flag(trusted, "trusted")
         who = read_identity(check_text(key, "key"), self._verifier)
         if who.space == core.space_id:
-            raise InvalidInput("that is this very space", code="same-space", fields={"space": who.space})
+            raise InvalidInput("the key is the one of this space", code="same-space", fields={"space": who.space})
         _check_url(url)
         with self._envelope.among_others(), core.locks.hold(_ADD_LOCK), core.locks.hold(peer_lock(name)):
             self._check_free(name, who.space)
-            self._untrack(name)  # what plain git has left of another one of that name is not this one's
+            self._untrack(name)  # plain git may have left refs of another peer with this name
             before = self._removed(who.space)
             known = before if before is not None and who.key in before.keys else None
             peer = PinnedPeer(
@@ -97,8 +97,8 @@ class Peers:
         for each in self.all():
             if each.name == name or each.space == space:
                 raise AlreadyExists(
-                    f"the peer {each.name} is known already",
-                    hints=[f"clia peer show {each.name}", "a peer that has a new identity: remove it first, then add it"],
+                    f"peer {each.name} already exists",
+                    hints=[f"clia peer show {each.name}", "if the peer has a new identity, remove it first, then add it"],
                     fields={"peer": each.name, "space": each.space},
                 )
 
@@ -127,16 +127,16 @@ class Peers:
         return peer if made == peer else self.write(made, peer.tip, why)
 
     def remove(self, name: str) -> PinnedPeer | None:
-        """Takes a peer away with everything tracked of it; how far it was believed stays. None: its record could not be read."""
+        """Remove a peer and its tracking refs, but keep its accepted position. None: its record could not be read."""
         core = self._core
         with self._envelope.among_others(), core.locks.hold(peer_lock(name)):
             try:
                 peer = self.get(name)
-            except InvalidInput:  # what it says cannot be kept
+            except InvalidInput:  # nothing readable to keep
                 self._untrack(name)
                 core.refs.move(names.peer(name), core.refs.get(names.peer(name)), None, "clia: remove peer")
                 return None
-            # What is tracked now waits again: should the peer come back, it need not say it anew.
+            # Tracked refs become waiting claims, so that a peer that returns need not announce them again.
             waiting = {**{claim.ref: claim for claim in self._as_claims(name)}, **peer.position.waiting}
             peer = self.write(
                 peer._replace(position=peer.position._replace(waiting=waiting), failed={}), peer.tip, f"peer {name}: removed"
@@ -144,7 +144,7 @@ class Peers:
             kept = names.removed_peer(peer.space)
             core.refs.move(kept, core.refs.get(kept), peer.tip, "clia: remove peer")
             core.reached("secondary-refs")
-            self._untrack(name)  # before the peer itself: whoever dies in between leaves one that can be removed, or listened to
+            self._untrack(name)  # before the peer itself: after a crash in between, it can still be removed or synced
             core.refs.move(names.peer(name), peer.tip, None, "clia: remove peer")
             core.reached("committed")
         return peer
@@ -162,17 +162,17 @@ class Peers:
         return claims
 
     def sweep(self) -> None:
-        """Takes away what is tracked of peers that are not there: plain git has removed them, or brought their refs along."""
+        """Remove the tracking refs of unknown peers, which plain git may leave or bring along."""
         core = self._core
         found = {ref.removeprefix(names.REMOTES).partition("/")[0] for ref, _ in core.refs.under(names.REMOTES)}
         for name in sorted(found):
             if names.is_name(name) and core.refs.get(names.peer(name)) is None:
                 with self._envelope.among_others(), core.locks.hold(peer_lock(name)):
-                    if core.refs.get(names.peer(name)) is None:  # it may have been added just now
+                    if core.refs.get(names.peer(name)) is None:  # it may have been added meanwhile
                         self._untrack(name)
 
     def all(self) -> list[PinnedPeer]:
-        """Every peer whose record can be read; of another ``verify`` tells."""
+        """Every peer whose record can be read; ``verify`` reports the others."""
         peers = []
         for ref, tip in self._core.refs.under(names.PEERS):
             name = ref.removeprefix(names.PEERS)
@@ -185,17 +185,17 @@ class Peers:
         if tip is not None:
             return self.at(name, tip)
         known = ", ".join(each.name for each in self.all())
-        hints = [f"peers here: {known}"] if known else ["there is none yet: clia peer add NAME --key KEY --url URL"]
-        raise NotFound(f"there is no peer {name!r}", code="no-such-peer", hints=hints, fields={"peer": name})
+        hints = [f"peers here: {known}"] if known else ["add one with: clia peer add NAME --key KEY --url URL"]
+        raise NotFound(f"no peer {name!r}", code="no-such-peer", hints=hints, fields={"peer": name})
 
     def tracked(self, name: str) -> dict[str, str]:
-        """Where each ref of a peer is tracked, by its owner's name of it."""
+        """The tracked commit of each of a peer's refs, by the peer's ref name."""
         top = names.remote(name)
         found = ((tracked_ref(ref.removeprefix(top)), cid) for ref, cid in self._core.refs.under(top))
         return {ref: cid for ref, cid in found if ref is not None}
 
     def show(self, peer: PinnedPeer, tracked: Mapping[str, str]) -> Peer:
-        """A peer as users see it; ``tracked`` as for ``accept``."""
+        """The public record of a peer; ``tracked`` as for ``accept``."""
         position = peer.position
         waiting = sum(claim.new != tracked.get(ref) for ref, claim in position.waiting.items())
         agents = sum(ref.startswith(names.HEADS) for ref in tracked)
@@ -234,7 +234,7 @@ class Peers:
         return peer._replace(tip=made)
 
     def at(self, name: str, tip: str) -> PinnedPeer:
-        """A peer as a commit says."""
+        """The peer in a commit."""
         peer = self._read.get(name)
         if peer is None or peer.tip != tip:
             peer = self._read[name] = self._parsed(tip)._replace(name=name)
@@ -250,8 +250,10 @@ class Peers:
             known = (who["space"], tuple(who["keys"]), who["url"], who["trusted"], share)
             return PinnedPeer("", *known, _read_position(said), dict(said["failed"]), dict(said["left"]), tip)
         except (ValueError, KeyError, TypeError, AttributeError):
-            message = f"the record of a peer cannot be read: {tip}"
-            raise InvalidInput(message, code="invalid-peer", hints=["clia peer remove, then add"], fields={"commit": tip}) from None
+            message = f"the peer record {tip} cannot be read"
+            raise InvalidInput(
+                message, code="invalid-peer", hints=["remove the peer and add it again"], fields={"commit": tip}
+            ) from None
 
 
 def _position_body(position: Position, failed: Mapping[str, str], left: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
@@ -278,8 +280,8 @@ def peer_lock(name: str) -> str:
 def check_peer_name(name: str) -> str:
     if names.is_name(name):
         return name
-    hints = ["lower-case letters, digits and hyphens: platform-team"]
-    raise InvalidInput(f"{name!r} is not a peer's name", code="invalid-name", hints=hints, fields={"name": name})
+    hints = ["use lower-case letters, digits and hyphens, for example platform-team"]
+    raise InvalidInput(f"invalid peer name {name!r}", code="invalid-name", hints=hints, fields={"name": name})
 
 
 def _check_share(share: Share) -> None:
@@ -288,11 +290,11 @@ def _check_share(share: Share) -> None:
     for field, listed in (("agents", share.agents), ("behaviours", share.behaviours)):
         for each in listed:
             if each != ALL and not names.is_name(each):
-                raise InvalidInput(f"{each!r} is no name of {field}", code="invalid-name", fields={"field": field, "name": each})
+                raise InvalidInput(f"invalid name {each!r} in {field}", code="invalid-name", fields={"field": field, "name": each})
 
 
 def _check_url(url: str | None) -> None:
-    """An address that git takes for nothing else: no option, and no helper program."""
+    """Check that git can only read the URL as a URL, not as an option or a helper program."""
     if url is None:
         return
     text = check_text(url, "url")
@@ -306,16 +308,16 @@ def _check_url(url: str | None) -> None:
     )
     if scheme in ("http", "https") and "@" in text.partition("://")[2].partition("/")[0]:
         raise InvalidInput(
-            "an address with a user or a password in it is not kept",
+            "the URL must not contain a user name or password",
             code="invalid-url",
-            hints=["leave it out: git's own credential helper knows it (git help credentials)"],
+            hints=["use git's credential helper instead (git help credentials)"],
             fields={"field": "url"},
         )
     if odd or (scheme and scheme not in ("http", "https", "ssh", "git", "file")):
         raise InvalidInput(
-            f"{url!r} is no address of a repository",
+            f"{url!r} is not the URL of a repository",
             code="invalid-url",
-            hints=["a folder, ssh://…, https://…, or the address of a forge: https://forge.example/federation/SPACE"],
+            hints=["use a directory, ssh://…, https://…, or the URL of a forge: https://forge.example/federation/SPACE"],
             fields={"field": "url"},
         )
 

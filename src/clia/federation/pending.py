@@ -1,12 +1,7 @@
-"""What was not taken from peers, and why: a log in the store, the newest of each peer.
+"""Refusals, and pending moves: what a peer announced that is not applied here.
 
-Invariant: it is for people to read; nothing is decided by it, so losing it loses nothing else.
-
-=====
-
-Why something that a peer says is not carried out here, as of now.
-
-Invariant: the reason is the one that a sync would meet: the gate's word first, then what was wrong with the thing itself.
+The refusal log is for people; nothing is decided by it. Invariant: the reason of a pending move is the one that a sync would meet:
+the gate's answer first, then what was wrong with the object.
 """
 
 from __future__ import annotations
@@ -32,6 +27,8 @@ _STREAM = "federation/refused/"
 
 
 class RefusalLog:
+    """The newest refusals of each peer, in the store."""
+
     def __init__(self, core: Core) -> None:
         self._core = core
 
@@ -51,7 +48,7 @@ class RefusalLog:
 
 
 def _shortened(refused: Refused) -> Refused:
-    """What another side made up is not kept at any length."""
+    """Limit the length of text that comes from a peer."""
     return refused._replace(message=refused.message[:_TEXT_MAX], ref=refused.ref and refused.ref[:_TEXT_MAX])
 
 
@@ -64,14 +61,14 @@ class PendingMoves:
         self._refusals = refusals
 
     def of(self, peer: PinnedPeer, tracked: Mapping[str, str]) -> list[Untaken]:
-        """What waits of a peer, sorted by place."""
+        """The pending moves of a peer, sorted by place."""
         refusals = self._refusals.of(peer.space)
         last = {
             tracking_path(refusal.ref): refusal
             for refusal in reversed(refusals)
             if refusal.ref is not None and is_shared_ref(refusal.ref)
         }
-        # Thousands of claims are of a few types: each is asked for once.
+        # Thousands of claims have few types: ask once per type.
         denied = cache(lambda type_, trigger: self._capabilities.explain(peer.name, type_, trigger).missing)
         found = []
         clashing = {each.type for each in peer.position.waiting.values() if is_clash(each, tracked)}
@@ -81,7 +78,7 @@ class PendingMoves:
             missing = denied(claim.parent or claim.type, claim.trigger) if claim.new is not None else ()
             refused = last.get(claim.place)
             if claim.type in clashing:
-                why = (CLASH, f"the type {claim.type} is another one here", "")
+                why = (CLASH, f"type {claim.type} has another meaning here", "")
             elif missing:
                 why = (DENIED, "; ".join(each.message for each in missing), missing[0].hint)
             elif refused is not None and refused.code != DENIED:
@@ -93,5 +90,5 @@ class PendingMoves:
 
 
 def _not_synced(peer: str, claim: RefClaim) -> tuple[str, str, str]:
-    why = "it is allowed, and comes" if claim.new is not None else "it is no longer shared, and goes"
-    return NOT_SYNCED, f"{why} with the next sync", f"clia sync {peer}"
+    why = "allowed; it will be fetched" if claim.new is not None else "no longer shared; it will be removed"
+    return NOT_SYNCED, f"{why} by the next sync", f"clia sync {peer}"

@@ -1,15 +1,10 @@
-"""Keys and signatures, as the domain sees them: texts.
+"""Ed25519 keys and signed tokens.
 
-A public key is 43 characters of base64url, the 32 bytes of an Ed25519 key, and names itself. A token is a compact JWS whose
-header is exactly ``alg: Ed25519``, ``kid: <public key>`` and ``typ``; nothing else is ever made or taken.
+A public key is 43 characters of base64url, the 32 bytes of the key. A token is a compact JWS.
 
-=====
-
-Ed25519 keys and JWS tokens.
-
-Invariant: of a token only one header is taken, byte for byte the one that we would make for its key and type; so no other
-algorithm, no key inside a token and no extension can play a part. A private key is a file that its owner alone can read,
-written whole or not at all.
+Invariant: a token's header must be byte for byte the one that we write for its key and type (``alg``, ``kid``, ``typ``), so that no
+other algorithm, embedded key or extension is accepted. A private key is a file that only its owner can read, written completely
+or not at all.
 """
 
 from __future__ import annotations
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SignedPayload(NamedTuple):
-    """A token whose signature holds: by which key, and what it says."""
+    """The key and payload of a token with a valid signature."""
 
     key: str
     payload: bytes
@@ -42,37 +37,44 @@ ALGORITHM = "Ed25519"
 _PUBLIC_KEY = re.compile(r"[A-Za-z0-9_-]{43}")
 _KEY_SUFFIX = ".jwk"
 _PAYLOAD_MAX = 64 * 1024 * 1024
-"""The library's own limit is 128,000 characters, less than a snapshot of a thousand refs; callers have limits of their own."""
+"""The library's limit of 128,000 characters is too small for a snapshot of a thousand refs; callers set their own."""
 
 
 class Ed25519Verifier:
-    """``Verifier``; pure."""
+    """Verifies tokens; pure."""
 
     def read(self, token: str, typ: str, keys: Container[str]) -> SignedPayload:
+        """The payload of a token that one of ``keys`` signed.
+
+        ``BadSignature`` with the codes ``malformed-token``, ``wrong-algorithm``, ``wrong-token-type``, ``unknown-key`` and
+        ``bad-signature``, checked in this order.
+        """
         header = _header(token)
         if header.get("alg") != ALGORITHM:
-            message = f"only {ALGORITHM} is taken, not {header.get('alg')!r}"
+            message = f"only {ALGORITHM} is accepted, not {header.get('alg')!r}"
             raise BadSignature(message, code="wrong-algorithm", fields={"alg": repr(header.get("alg"))})
         if header.get("typ") != typ:
-            raise BadSignature(f"it is a {header.get('typ')!r}, not a {typ}", code="wrong-token-type")
+            raise BadSignature(f"the token is a {header.get('typ')!r}, not a {typ}", code="wrong-token-type")
         key = header.get("kid")
         if not isinstance(key, str) or key not in keys or not self.is_key(key):
-            raise BadSignature("it is signed by a key that is not known here", code="unknown-key", fields={"key": repr(key)})
+            raise BadSignature("the token is signed with an unknown key", code="unknown-key", fields={"key": repr(key)})
         if token.partition(".")[0] != _encoded(_header_bytes(key, typ)):
-            raise BadSignature("its header holds more than a signature needs", code="malformed-token")
+            raise BadSignature("the token has a non-standard header", code="malformed-token")
         return SignedPayload(key, _payload(token, key))
 
     def is_key(self, text: str) -> bool:
-        return _PUBLIC_KEY.fullmatch(text) is not None and _encoded(_decoded(text)) == text  # one spelling: a key names itself
+        """Whether a text is a public key in its canonical form."""
+        return _PUBLIC_KEY.fullmatch(text) is not None and _encoded(_decoded(text)) == text
 
 
 class KeyFiles:
-    """``KeyRing`` in a directory of the clone."""
+    """The private keys of one clone, in a directory outside git."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
 
     def make(self) -> str:
+        """Generate and store a key pair; returns the public key."""
         from joserfc.jwk import OKPKey
 
         made = OKPKey.generate_key("Ed25519").as_dict(private=True)
@@ -84,16 +86,19 @@ class KeyFiles:
         return os.path.exists(self._path(public))
 
     def sign(self, public: str, typ: str, payload: bytes) -> str:
+        """A signed token. ``NotFound`` (no-private-key) if this clone does not have the key."""
         from joserfc import jws
 
         header = {"alg": ALGORITHM, "kid": public, "typ": typ}
         return jws.serialize_compact(header, payload, _private_key(self._read(public)), algorithms=[ALGORITHM])
 
     def forget(self, public: str) -> None:
+        """Remove a private key, if it exists."""
         with suppress(FileNotFoundError):
             os.unlink(self._path(public))
 
     def exposed(self) -> list[str]:
+        """The paths of key files that other users can read."""
         try:
             found = sorted(os.path.join(self._directory, name) for name in os.listdir(self._directory))
         except FileNotFoundError:
@@ -104,7 +109,7 @@ class KeyFiles:
 
     def _path(self, public: str) -> str:
         if not _PUBLIC_KEY.fullmatch(public):
-            raise NotFound(f"{public!r} is no key", code="no-private-key")
+            raise NotFound(f"{public!r} is not a public key", code="no-private-key")
         return os.path.join(self._directory, public + _KEY_SUFFIX)
 
     def _read(self, public: str) -> str:
@@ -117,7 +122,7 @@ class KeyFiles:
             raise NotFound(
                 "this clone does not have the private key of the space",
                 code="no-private-key",
-                hints=["announce from the clone that has it, or, if it is lost: clia key rotate --lost"],
+                hints=["run the command in the clone that has it, or if it is lost: clia key rotate --lost"],
                 fields={"key": public},
             ) from None
         except (OSError, ValueError) as err:
@@ -128,7 +133,7 @@ class KeyFiles:
         return text
 
     def _write(self, public: str, data: bytes) -> None:
-        """The file is private before anything is in it, and complete before it has its name."""
+        """Write the file privately and completely before giving it its name."""
         path = self._path(public)
         try:
             os.makedirs(self._directory, mode=0o700, exist_ok=True)
@@ -146,7 +151,7 @@ class KeyFiles:
 
 
 def _header_bytes(key: str, typ: str) -> bytes:
-    """The one header that is taken, as ``KeyFiles.sign`` makes it."""
+    """The only accepted header, as ``KeyFiles.sign`` writes it."""
     return json.dumps({"alg": ALGORITHM, "kid": key, "typ": typ}, separators=(",", ":")).encode("ascii")
 
 
@@ -154,18 +159,18 @@ def _file_mode(path: str) -> int:
     try:
         return os.lstat(path).st_mode & 0o777
     except OSError:
-        return 0  # it went away
+        return 0  # removed meanwhile
 
 
 def _header(token: str) -> dict[str, Any]:
     if not token.isascii() or token.count(".") != 2:
-        raise BadSignature("it is no signed token", code="malformed-token")
+        raise BadSignature("not a signed token", code="malformed-token")
     try:
         header = json.loads(_decoded(token.partition(".")[0]))
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
-        raise BadSignature("its header cannot be read", code="malformed-token")
+        raise BadSignature("the token header cannot be read", code="malformed-token")
     return header
 
 
@@ -177,11 +182,11 @@ def _payload(token: str, key: str) -> bytes:
         payload = jws.deserialize_compact(token.encode("ascii"), _public_key(key), registry=_registry()).payload
     except (JoseError, ValueError) as err:
         raise BadSignature(
-            "its signature does not hold: it was changed, or signed by another key", fields={"reason": str(err)}
+            "the signature is invalid: the token was changed, or signed with another key", fields={"reason": str(err)}
         ) from None
-    # Base64 has several spellings of the same bytes; a statement is known by its token, so one of them must do.
+    # Base64 has several encodings of the same bytes, but a statement is identified by its token: accept one only.
     if ".".join(map(_encoded, _parts(token))) != token:
-        raise BadSignature("it is spelled in another way than it was signed", code="malformed-token")
+        raise BadSignature("the token is not in its canonical encoding", code="malformed-token")
     return payload
 
 

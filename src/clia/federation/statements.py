@@ -1,9 +1,8 @@
-"""What one space says to another: that a ref of its own moved.
+"""Statements: what one space announces to another about its refs.
 
-Invariant: a statement is canonical JSON, signed as a JWS. It names the space that speaks, the one it speaks to, its place in
-the chain between the two, the statement before it, its level of format and when it ends; so it can be neither moved to another
-audience, nor repeated, nor left out, nor read by older rules, without that showing. Nothing here trusts what it reads: a
-statement that can be read is well-formed, and no more.
+Invariant: a statement is canonical JSON, signed as a JWS. It names its space, its audience, its number in the chain between the
+two, the previous statement, its format version and its expiry, so that redirecting, replaying, omitting or downgrading one is
+detected. A statement that parses is well-formed; parsing does not make it trusted.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _FORMAT_FIRST = 1
 TOKEN_TYPE = "clia-announcement"  # noqa: S105  # the type of a JWS
 TOKEN_MAX = 32 * 1024 * 1024
 REFS_MAX = 50_000
-"""How many refs a peer may speak of."""
+"""Maximum number of refs that a peer may announce."""
 HEAD_MOVE, SPAWN, MERGE, NOTE, BEHAVIOUR, TYPE, SNAPSHOT = "head-move", "spawn", "merge", "note", "behaviour", "type", "snapshot"
 TRIGGERS = (HEAD_MOVE, SPAWN, MERGE, NOTE, BEHAVIOUR, TYPE, SNAPSHOT)
 TYPES_PREFIX = "types/"
 _SEQ_MAX = 2**53 - 1
-# What each kind of ref is called where it is tracked, and what may be said of it: triggers and, where it is fixed, the type.
+# Ref prefix -> prefix below the peer's tracking refs, valid triggers, and the type if it is fixed.
 _SHARED_REFS: Mapping[str, tuple[str, tuple[str, ...], str | None]] = {
     names.HEADS: ("agents/", (HEAD_MOVE, SPAWN, MERGE), None),
     names.RECORDS: ("records/", (SPAWN,), "briefing"),
@@ -45,17 +44,17 @@ _SHARED_REFS: Mapping[str, tuple[str, tuple[str, ...], str | None]] = {
 
 
 class RefClaim(NamedTuple):
-    """Where a ref is, by its owner's word; ``new`` is None where it is no longer shared, and of a type its DefineType's id."""
+    """The position of a ref according to its owner. ``new`` is None if it is no longer shared; for a type, its DefineType id."""
 
     ref: str
     new: str | None
     type: str
     trigger: str
-    parent: str | None = None  # of a type: what it is a subtype of
+    parent: str | None = None  # for a type: its parent
 
     @property
     def place(self) -> str:
-        """Where it is tracked, below the peer's own refs."""
+        """Its path below the peer's tracking refs."""
         return tracking_path(self.ref)
 
 
@@ -63,7 +62,7 @@ class Statement(NamedTuple):
     space: str
     aud: str
     seq: int
-    prev: str | None  # the digest of the statement before; None for the first of a chain
+    prev: str | None  # digest of the previous statement; None for the first
     at: int
     exp: int
     trigger: str
@@ -94,18 +93,18 @@ class Statement(NamedTuple):
 
 
 def digest(token: str) -> str:
-    """How a statement is named by the one after it."""
+    """The digest that the next statement refers to."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def token_part(token: str, number: int) -> bytes:
-    """The header, payload or signature of a token; nothing of it is checked."""
+    """The header, payload or signature of a token, unverified."""
     text = token.split(".")[number]
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
 def claimed_seq(token: str) -> int | None:
-    """The number that a token claims to have; nothing of it is checked."""
+    """The sequence number in a token, unverified."""
     try:
         said = json.loads(token_part(token, 1))
     except (ValueError, IndexError, RecursionError):
@@ -115,7 +114,7 @@ def claimed_seq(token: str) -> int | None:
 
 
 def tracking_path(ref: str) -> str:
-    """Where a ref that ``is_shared_ref`` is tracked."""
+    """The path below the tracking refs for a ref that ``is_shared_ref``."""
     for prefix, (place, _, _) in _SHARED_REFS.items():
         if ref.startswith(prefix):
             return place + ref.removeprefix(prefix)
@@ -123,7 +122,7 @@ def tracking_path(ref: str) -> str:
 
 
 def tracked_ref(place: str) -> str | None:
-    """The owner's name of a ref that is tracked at a place; None where nothing of a peer's is tracked there."""
+    """The owner's ref for a tracking path; None if it is not one."""
     for prefix, (start, _, _) in _SHARED_REFS.items():
         if place.startswith(start) and names.is_name(place.removeprefix(start)):
             return prefix + place.removeprefix(start)
@@ -131,7 +130,7 @@ def tracked_ref(place: str) -> str | None:
 
 
 def is_shared_ref(ref: object) -> bool:
-    """Whether a ref is of a kind that is spoken of between spaces, its name beyond doubt."""
+    """Whether a ref is of a kind that is announced, with a valid name."""
     if not isinstance(ref, str):
         return False
     for prefix in _SHARED_REFS:
@@ -142,12 +141,12 @@ def is_shared_ref(ref: object) -> bool:
 
 
 def head_trigger(kind: str | None) -> str:
-    """What moved an agent's head, by the kind of the commit it now is at."""
+    """The trigger for an agent's head, by the kind of its commit."""
     return {"spawn": SPAWN, "session-merge": MERGE}.get(kind or "", HEAD_MOVE)
 
 
 def claim_of(ref: str, new: str | None, kind: str | None = None) -> RefClaim:
-    """What an owner says of a ref of its own; ``kind`` is that of the commit, for an agent's head."""
+    """The claim for one of our own refs; ``kind`` is the commit's, for an agent's head."""
     _, triggers, fixed = next(rule for prefix, rule in _SHARED_REFS.items() if ref.startswith(prefix))
     if fixed is not None:
         return RefClaim(ref, new, fixed, triggers[0])
@@ -155,13 +154,13 @@ def claim_of(ref: str, new: str | None, kind: str | None = None) -> RefClaim:
 
 
 def activities(name: str, parent: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What a type of the registry is between spaces: DefineType and SubtypeOf."""
+    """The DefineType and SubtypeOf objects that announce a type."""
     said = {"name": name, "parent": parent}
     return {"type": "define-type", **said}, {"type": "subtype-of", **said}
 
 
 def define_cid(name: str, parent: str) -> str:
-    """The id of a type's DefineType object: the same in every space that means the same type."""
+    """The id of a type's DefineType object, which is the same in every space."""
     data = canonical_bytes(activities(name, parent)[0])
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # noqa: S324  # a git object's id
 
@@ -174,22 +173,22 @@ def _claim_body(claim: RefClaim) -> dict[str, Any]:
 
 
 def refusal(code: str, message: str, **fields: Any) -> Denied:
-    """Why a statement is not taken; nothing has moved."""
+    """The error for something refused from a peer."""
     return Denied(message, code=code, fields=fields)
 
 
 def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
-    """The statement of a payload; ``level`` is the highest format that its speaker has used so far."""
+    """Parse a payload; ``level`` is the highest format version that the peer has used."""
     said = _json_object(payload)
     version = said.get("format")
     if not _is_number(version) or version > FORMAT:
         hints = ["upgrade clia to understand this peer"]
-        raise UnsupportedFormat(f"the statement has format {version!r}; this clia knows {FORMAT}", hints=hints)
+        raise UnsupportedFormat(f"the statement has format {version!r}; this version of clia supports {FORMAT}", hints=hints)
     if version < max(level, _FORMAT_FIRST):
-        raise refusal("format-downgrade", f"the statement has format {version}; at least {max(level, _FORMAT_FIRST)} was due")
+        raise refusal("format-downgrade", f"the statement has format {version}; at least {max(level, _FORMAT_FIRST)} is required")
     trigger = said.get("trigger")
     if trigger not in TRIGGERS:
-        raise malformed("trigger", f"{trigger!r} is no trigger")
+        raise malformed("trigger", f"unknown trigger {trigger!r}")
     claims = tuple(_snapshot_claims(said)) if trigger == SNAPSHOT else (_claim(said, "", withdrawn="old" in said),)
     statement = Statement(
         space=_text(said, "space"),
@@ -204,7 +203,7 @@ def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
         format=version,
     )
     if statement.payload() != payload:
-        raise malformed("payload", "it is not the canonical form of a statement, or holds more than one does")
+        raise malformed("payload", "not in canonical form, or with unknown fields")
     return statement
 
 
@@ -212,23 +211,23 @@ def _json_object(payload: bytes) -> dict[str, Any]:
     try:
         said = json.loads(payload)
     except (ValueError, RecursionError):
-        raise malformed("payload", "it is no JSON") from None
+        raise malformed("payload", "not JSON") from None
     if not isinstance(said, dict):
-        raise malformed("payload", "it is no JSON object")
+        raise malformed("payload", "not a JSON object")
     return said
 
 
 def _snapshot_claims(said: Mapping[str, Any]) -> Iterator[RefClaim]:
     heads = said.get("heads")
     if not isinstance(heads, list) or len(heads) > REFS_MAX:
-        raise malformed("heads", f"a snapshot has a list of at most {REFS_MAX} heads")
+        raise malformed("heads", f"must be a list of at most {REFS_MAX} heads")
     seen: set[str] = set()
     for number, each in enumerate(heads):
         if not isinstance(each, dict):
-            raise malformed(f"heads/{number}", "it is no object")
+            raise malformed(f"heads/{number}", "not an object")
         claim = _claim(each, f"heads/{number}/")
         if claim.ref in seen:
-            raise malformed(f"heads/{number}/ref", f"{claim.ref} is named twice")
+            raise malformed(f"heads/{number}/ref", f"{claim.ref} is listed twice")
         seen.add(claim.ref)
         yield claim
 
@@ -236,17 +235,17 @@ def _snapshot_claims(said: Mapping[str, Any]) -> Iterator[RefClaim]:
 def _claim(said: Mapping[str, Any], at: str, *, withdrawn: bool = False) -> RefClaim:
     ref, trigger, kind = said.get("ref"), said.get("trigger"), said.get("type")
     if not isinstance(ref, str) or not is_shared_ref(ref):
-        raise refusal("invalid-ref", f"{ref!r} is no ref that spaces speak of", field=f"{at}ref")
+        raise refusal("invalid-ref", f"{ref!r} is not a ref that can be announced", field=f"{at}ref")
     prefix = next(each for each in _SHARED_REFS if ref.startswith(each))
     _, triggers, fixed = _SHARED_REFS[prefix]
     if trigger not in triggers:
-        raise malformed(f"{at}trigger", f"{trigger!r} cannot be what moved {ref}")
+        raise malformed(f"{at}trigger", f"{trigger!r} is not a trigger of {ref}")
     if not isinstance(kind, str) or not is_type_name(kind) or (fixed is not None and kind != fixed):
-        raise malformed(f"{at}type", f"{kind!r} cannot be the type of {ref}")
+        raise malformed(f"{at}type", f"{kind!r} is not a type of {ref}")
     new = None if withdrawn and said.get("new") is None else _id(said, "new", at)
     if prefix != TYPES_PREFIX:
         if prefix == names.HEADS and head_trigger(kind) != trigger and new is not None:
-            raise malformed(f"{at}trigger", f"a {kind} is no {trigger}")
+            raise malformed(f"{at}trigger", f"{trigger!r} does not match type {kind!r}")
         return RefClaim(ref, new, kind, trigger)
     return _type_claim(said, at, ref, kind, new)
 
@@ -255,9 +254,9 @@ def _type_claim(said: Mapping[str, Any], at: str, ref: str, kind: str, new: str 
     listed = said.get("activities")
     parent = listed[0].get("parent") if isinstance(listed, list) and listed and isinstance(listed[0], dict) else None
     if ref != TYPES_PREFIX + kind or not isinstance(parent, str) or not is_type_name(parent):
-        raise malformed(f"{at}activities", f"they do not define the type {kind}")
+        raise malformed(f"{at}activities", f"do not define the type {kind}")
     if new != define_cid(kind, parent):
-        raise malformed(f"{at}new", f"it is not the id of the definition of {kind}")
+        raise malformed(f"{at}new", f"not the id of the definition of {kind}")
     return RefClaim(ref, new, kind, TYPE, parent)
 
 
@@ -268,21 +267,21 @@ def malformed(field: str, why: str) -> Denied:
 def _text(said: Mapping[str, Any], field: str) -> str:
     found = said.get(field)
     if not isinstance(found, str) or not 0 < len(found) <= 200 or not found.isascii():
-        raise malformed(field, "it is no text of up to 200 ASCII characters")
+        raise malformed(field, "not a text of up to 200 ASCII characters")
     return found
 
 
 def _id(said: Mapping[str, Any], field: str, at: str = "") -> str:
     found = said.get(field)
     if not isinstance(found, str) or not names.is_id(found) or not found.strip("0"):
-        raise malformed(at + field, f"{found!r} is no id of an object")
+        raise malformed(at + field, f"{found!r} is not an object id")
     return found
 
 
 def _number(said: Mapping[str, Any], field: str) -> int:
     found = said.get(field)
     if not _is_number(found):
-        raise malformed(field, f"{found!r} is no number")
+        raise malformed(field, f"{found!r} is not a number")
     return found
 
 

@@ -1,8 +1,8 @@
-"""Listening to a peer: hear what it says, fetch what the gate lets in, and track it.
+"""Syncing from a peer: read its statements, fetch what the gate allows, and track it.
 
-Invariant: ``refs/clia/peers/<peer>`` moves before anything is fetched, so that nothing heard is ever heard again; tracking refs
-move only to what was claimed in an accepted statement, is allowed at that moment and has passed every check. Whatever instant
-the process dies at, the claims that are not carried out still wait, and the next sync goes on.
+Invariant: ``refs/clia/peers/<peer>`` moves before anything is fetched, so that no statement is accepted twice. Tracking refs move
+only to commits that were claimed in an accepted statement, are allowed at that moment and passed every check. If the process dies,
+unapplied claims still wait, and the next sync continues.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from clia.space.registry import Registry
 
 LEARNED_MAX = 200
-"""Types that are learned at a time: they stay for good."""
+"""Maximum number of types registered per sync; types are permanent."""
 STATEMENTS_MAX = 20_000
-"""Of a chain so many statements are read at a time, the newest: there is a snapshot among them."""
+"""Maximum number of statements read per sync, newest first; they include a snapshot."""
 _CHAIN_MAX = 2 * TOKEN_MAX
-"""Characters of statements that are read at a time."""
+"""Maximum size of the statements read per sync, in characters."""
 _CHAIN_LIMITS = TransferLimits(256 * 1024 * 1024, 300.0)
 _HEALED_BY_SNAPSHOT = frozenset(("gap", "expired", "revoked-key"))
 _TEMPORARY_REFUSALS = frozenset(("missing-object", "too-slow", "too-much", "claims-anothers-agent"))
-"""These may be different the next time; any other refusal stands until the peer says something else."""
+"""Refusals that may succeed next time; others stand until the peer announces something else."""
 
 
 class SyncDependencies(NamedTuple):
@@ -70,12 +70,12 @@ class SyncDependencies(NamedTuple):
 
 
 class _ReadStatements(NamedTuple):
-    """What came of listening, before anything was fetched."""
+    """The result of reading statements, before anything is fetched."""
 
     peer: PinnedPeer
     accepted: int
     new_keys: int
-    claimed: dict[str, int]  # by ref: the statement that spoke of it
+    claimed: dict[str, int]  # ref -> number of the statement that claimed it
     refused: list[Refused]
     chain: str | None
 
@@ -87,13 +87,14 @@ class PeerSync:
         self._parts = parts
 
     def sync(self, name: str, progress: Callable[[int, int], None] | None = None) -> Synced:
+        """Sync from one peer."""
         parts = self._parts
-        parts.peers.get(name)  # before a lock is named after it
+        parts.peers.get(name)  # validates the name before it becomes part of a lock
         with self._core.locks.hold(f"@sync-{name}"):
             peer = parts.peers.get(name)
             if peer.url is None:
                 hints = [f"clia peer change {name} --url URL"]
-                raise InvalidInput(f"it is not known where {name} is reached", code="no-url", hints=hints, fields={"peer": name})
+                raise InvalidInput(f"peer {name} has no URL", code="no-url", hints=hints, fields={"peer": name})
             with parts.transport.open(peer.url, parts.pass_for(peer), names.remote(name)) as quarantine:
                 heard = self._listen(peer, quarantine)
                 moves, refused = self._carry_out(heard, quarantine, progress)
@@ -118,7 +119,7 @@ class PeerSync:
         tips = quarantine.tips([names.KEYS, chain_ref], _CHAIN_LIMITS)
         refused: list[Refused] = []
         for ref in [each for each, tip in tips.items() if quarantine.objects.kind(tip) != "commit"]:
-            refused.append(Refused("not-a-commit", f"{ref} is no commit there", ref, None, self._core.now()))
+            refused.append(Refused("not-a-commit", f"{ref} is not a commit", ref, None, self._core.now()))
             del tips[ref]
         keys = self._keys(peer, quarantine, tips.get(names.KEYS), refused)
         new_keys = len(keys) - len(peer.keys)
@@ -136,7 +137,7 @@ class PeerSync:
                 refused.append(_statement_refusal(heard, self._core.now()))
             elif heard.statement is not None:
                 accepted += 1
-                if heard.statement.is_snapshot:  # it says all there is: what was out of place before it no longer matters
+                if heard.statement.is_snapshot:  # it replaces everything before it
                     refused = [refusal for refusal in refused if refusal.code not in _HEALED_BY_SNAPSHOT]
                 claimed |= {claim.ref: heard.statement.seq for claim in heard.statement.claims}
         refused = _first_of_each(refused)
@@ -151,25 +152,25 @@ class PeerSync:
                     f"peer {peer.name}: {accepted} accepted",
                 )
         self._core.reached("accepted")
-        # Only a chain that was believed to its end; also by whoever died before it was kept.
+        # Keep the chain only if it was accepted to its end, also after a crash.
         newest = next(chain_tokens(quarantine.graph, chain), None) if chain else None
         fresh = newest is not None and digest(newest) == position.last
         known = self._core.refs.get(names.remote(peer.name, "announce"))
         return _ReadStatements(peer, accepted, new_keys, claimed, refused, chain if fresh and chain != known else None)
 
     def _check_same(self, peer: PinnedPeer) -> None:
-        """``NotFound`` where a peer was removed while we listened to it; whoever has its name now is another one."""
+        """Check that the peer was not removed or replaced during the sync."""
         now = self._parts.peers.get(peer.name)
         if (now.space, now.keys, now.position) != (peer.space, peer.keys, peer.position):
             raise Conflict(
-                f"the peer {peer.name} was removed and added again meanwhile",
+                f"peer {peer.name} was removed and added again during the sync",
                 code="peer-changed",
                 hints=[f"clia sync {peer.name}"],
                 fields={"peer": peer.name},
             )
 
     def _keys(self, peer: PinnedPeer, quarantine: GitQuarantine, tip: str | None, refused: list[Refused]) -> tuple[str, ...]:
-        """The peer's keys, with those that continue them."""
+        """The pinned keys of the peer, and those that continue them."""
         if tip is None:
             return peer.keys
         try:
@@ -179,19 +180,19 @@ class PeerSync:
             return peer.keys
 
     def _is_pure(self, peer: PinnedPeer, quarantine: GitQuarantine, chain: str, refused: list[Refused]) -> bool:
-        """Whether a chain is statements and nothing else, down to what was kept of it."""
+        """Whether each new commit of a chain holds exactly one statement."""
         known, empty = self._core.refs.get(names.remote(peer.name, "announce")), self._core.empty_tree()
         for commit in quarantine.graph.first_parents(chain):
             if commit.cid == known:
                 break
             if commit_token(commit) is None or commit.tree != empty or len(commit.parents) > 1:
-                why = f"the commit {commit.cid} of its chain holds no statement, or more than one"
+                why = f"commit {commit.cid} of the chain does not hold exactly one statement"
                 refused.append(Refused("malformed-chain", why, None, None, self._core.now()))
                 return False
         return True
 
     def _unheard(self, peer: PinnedPeer, quarantine: GitQuarantine, chain: str) -> list[str]:
-        """The statements of a chain that are newer than the last one accepted, oldest first, and the one in its place."""
+        """The statements after the last accepted one, oldest first, and the one with the same number."""
         found: list[str] = []
         size = 0
         for commit in islice(quarantine.graph.first_parents(chain), STATEMENTS_MAX):
@@ -206,7 +207,7 @@ class PeerSync:
         return found[::-1]
 
     def tracked(self, peer: PinnedPeer) -> dict[str, str]:
-        """Where everything of a peer's is here; a type that is known with the same meaning counts, whoever defined it."""
+        """The tracked commit of each of the peer's refs, and the types known here with the same definition."""
         known = self._parts.registry.types().known().items()
         types = {TYPES_PREFIX + name: define_cid(name, parent) for name, parent in known if parent}
         return self._parts.peers.tracked(peer.name) | types
@@ -221,7 +222,7 @@ class PeerSync:
         denied = [each for each in todo if isinstance(each, Withheld)]
         refused += [_withheld_refusal(each, heard, self._core.now()) for each in denied if each.claim.ref in heard.claimed]
         if any(refusal.code == "malformed-chain" for refusal in heard.refused):
-            follow = []  # what came with the chain would be let in along with what is fetched
+            follow = []  # objects that came with the chain must not be admitted
         good, bad = self._fetched(peer, follow, quarantine)
         if good or heard.chain is not None:
             quarantine.admit()
@@ -231,7 +232,7 @@ class PeerSync:
             forget = [each for each in todo if isinstance(each, Forget)]
             lasting = {each.ref: cid for each, cid in bad if each.ref is not None and each.code not in _TEMPORARY_REFUSALS}
             left = {each.claim.ref: each.tracked for each in forget if each.claim.ref.startswith(names.HEADS)}
-            if lasting or left:  # before the refs go: whoever dies in between leaves what says where they were
+            if lasting or left:  # before the refs are removed, to survive a crash in between
                 why = f"peer {peer.name}: {len(lasting)} refused, {len(left)} no longer shared"
                 self._parts.peers.update(
                     peer.name,
@@ -245,7 +246,7 @@ class PeerSync:
         return moves, refused + [each for each in told if each not in squatted or self._is_new(peer, each)]
 
     def _learn(self, heard: _ReadStatements) -> tuple[list[Move], list[Refused]]:
-        """Takes in types, parents before children, so many at a time."""
+        """Register types, parents before children, up to the limit."""
         moves: list[Move] = []
         peer = heard.peer
         problems: list[Refused] = []
@@ -253,7 +254,7 @@ class PeerSync:
         known = self.tracked(peer)
         told = (each for each in peer.position.waiting.values() if each.ref.startswith(TYPES_PREFIX))
         for claim in _parents_first([each for each in told if each.new != known.get(each.ref)]):
-            # Asked for each: what was learned just now may let in what rests on it, and a revocation counts at once.
+            # Ask for each: a newly registered type may allow the next one, and a revocation applies at once.
             if len(moves) == LEARNED_MAX or not allowed(claim.parent or "", claim.trigger):
                 continue
             try:
@@ -264,14 +265,14 @@ class PeerSync:
         return moves, [problem for problem in problems if problem.ref in heard.claimed or self._is_new(peer, problem)]
 
     def _is_new(self, peer: PinnedPeer, refused: Refused) -> bool:
-        """Whether a refusal is not the last one of that thing: it was let in by a grant that came late."""
+        """Whether a refusal differs from the last one logged for its ref."""
         last = next((each for each in self._parts.refusals.of(peer.space) if each.ref == refused.ref), None)
         return last is None or last.code != refused.code
 
     def _fetched(
         self, peer: PinnedPeer, follow: Sequence[Follow], quarantine: GitQuarantine
     ) -> tuple[list[Follow], list[tuple[Refused, str]]]:
-        """What has arrived and is what it was said to be; and what not, with its id."""
+        """The claims whose objects arrived and passed the checks, and refusals with ids for the others."""
         if not follow:
             return [], []
         wanted = list(dict.fromkeys(each.claim.new for each in follow if each.claim.new is not None))
@@ -301,7 +302,7 @@ class PeerSync:
         every: list[Follow | Forget] = [*good, *forget]
         for number, each in enumerate(every, 1):
             claim = each.claim
-            # Asked again: a revocation that came while objects were on their way still counts.
+            # Ask again: a revocation during the transfer still applies.
             if isinstance(each, Follow) and not allowed(claim.type, claim.trigger):
                 continue
             core.refs.move(names.remote(peer.name, claim.place), each.tracked, claim.new, f"clia: {claim.trigger} of {peer.name}")
@@ -312,7 +313,7 @@ class PeerSync:
         return moves
 
     def _keep_chain(self, peer: PinnedPeer, chain: str | None) -> None:
-        """Keeps what the peer has signed: as evidence, and so that the next fetch is only of what is new."""
+        """Keep the peer's chain as evidence, and to make the next fetch incremental."""
         ref = names.remote(peer.name, "announce")
         if chain is not None:
             self._core.refs.move(ref, self._core.refs.get(ref), chain, "clia: heard")
@@ -320,26 +321,26 @@ class PeerSync:
 
 def _statement_refusal(heard: AcceptResult, now: int) -> Refused:
     error, statement = heard.refusal, heard.statement
-    assert error is not None  # noqa: S101  # the caller looked
+    assert error is not None  # noqa: S101  # checked by the caller
     ref = statement.claims[0].ref if statement is not None and len(statement.claims) == 1 else None
     return Refused(error.code, error.message, ref, statement.seq if statement else None, now)
 
 
 def _first_of_each(refused: list[Refused]) -> list[Refused]:
-    """One of each code: behind a gap every statement is out of place, and says nothing more."""
+    """The first refusal of each code: after a gap, every statement is refused for the same reason."""
     return list({refusal.code: refusal for refusal in reversed(refused)}.values())[::-1]
 
 
 def _withheld_refusal(held: Withheld, heard: _ReadStatements, now: int) -> Refused:
     claim, peer = held.claim, heard.peer.name
-    message = f"{claim.ref}: no grant lets {claim.parent or claim.type} by {claim.trigger} of {peer} in"
+    message = f"{claim.ref}: no grant allows {claim.parent or claim.type} by {claim.trigger} from {peer}"
     if held.code == CLASH:
-        message = f"{claim.ref}: its type {claim.type} is another one here"
+        message = f"{claim.ref}: type {claim.type} has another meaning here"
     return Refused(held.code, message, claim.ref, heard.claimed.get(claim.ref), now)
 
 
 def _parents_first(claims: Sequence[RefClaim]) -> list[RefClaim]:
-    """Types in an order in which each parent comes before its subtypes; what goes in a circle comes as it is."""
+    """Types sorted so that parents come before subtypes; cycles keep their order."""
     waiting = {each.type: each for each in claims}
     found: dict[str, RefClaim] = {}
     for claim in claims:

@@ -1,8 +1,7 @@
 """What is tracked of peers, and what of it may run here.
 
-Invariant: nothing of a peer's runs because it arrived, and nothing of an agent's because it was proposed. A version of a flow runs
-if a person here has adopted it, or if a grant with ``execute`` lets the peer's behaviours run; what was retired here does not run,
-whoever else lets it.
+Invariant: nothing runs because it arrived from a peer or was proposed by an agent. A version of a flow runs if a person here has
+adopted it, or if a grant with ``execute`` covers the peer's behaviours. A version retired here never runs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class PeerTracking:
         self._capabilities = capabilities
 
     def remotes(self, peer: str | None = None) -> list[Remote]:
-        """The agents of one peer, or of all, sorted."""
+        """The tracked agents of one peer, or of all, sorted."""
         known = [self._peers.get(peer)] if peer is not None else self._peers.all()
         return [found for each in known for found in self._of(each.name)]
 
@@ -46,7 +45,7 @@ class PeerTracking:
             yield Remote(peer, name, cid, commit.kind, commit.subject, commit.committer.at, record, traces)
 
     def behaviours(self, peer: str | None = None) -> list[RemoteBehaviour]:
-        """The behaviours of one peer, or of all, sorted."""
+        """The tracked behaviours of one peer, or of all, sorted."""
         known = [self._peers.get(peer)] if peer is not None else self._peers.all()
         found = []
         for each in known:
@@ -58,9 +57,9 @@ class PeerTracking:
         return found
 
     def runnable(self, text: str) -> tuple[str, str | None]:
-        """What a flow's name or id means to whoever starts it, and ``PEER/NAME`` where it is a peer's.
+        """The flow to start for a name or id, and ``PEER/NAME`` if it belongs to a peer.
 
-        ``CapabilityDenied`` where it may not run: it is another's, nobody has adopted it, or it was retired.
+        ``CapabilityDenied`` if it may not run: it is a peer's, not adopted, or retired.
         """
         if names.remote_agent(text) is not None:
             found = self.readable(text)
@@ -74,15 +73,15 @@ class PeerTracking:
         return text, None
 
     def _check_current(self, name: str) -> None:
-        """A chain that says of one version that it is current and that it shall not run was not written by us: it does not run."""
+        """Refuse a current version that may not run: such a chain was not written by clia."""
         state = self._chains.state(name)
         if state.current is not None and not state.may_run(state.current):
             raise self._unreviewed(state.current)
 
     def check_running(self, flow: str, cid: str | None = None) -> None:
-        """``CapabilityDenied`` where a flow is a peer's and may not run any more: a session of it takes no further step.
+        """``CapabilityDenied`` if a peer's flow may no longer run; its sessions then stop.
 
-        ``cid``: the version that a new session is to begin with, where it is no name's: it must be one that may run.
+        ``cid``: the version of a new session, which must be one that may run.
         """
         named = names.remote_agent(flow)
         if named is not None:
@@ -91,17 +90,17 @@ class PeerTracking:
                 self._check_not_retired(cid)
                 tip = self._core.refs.get(names.remote(named[0], f"behaviours/{named[1]}"))
                 if not self._chains.at(tip).may_run(cid):
-                    raise self._unreviewed(cid)  # a note may say that any version is the peer's
+                    raise self._unreviewed(cid)  # a note can claim any version for the peer
         elif cid is not None:
             self.runnable(cid)
 
     def check_trying(self, cid: str) -> None:
-        """``CapabilityDenied`` where a version may not even be tried without effects: it is another's, and takes ``execute``."""
+        """``CapabilityDenied`` if a version may not be replayed: a peer's version needs ``execute``."""
         if not any(cid in state.versions for _, state in self._chains.states()):
             self.runnable(cid)
 
     def readable(self, text: str) -> str:
-        """What a flow's name means to whoever reads it: of ``PEER/NAME`` the id of its current version."""
+        """The flow to read for a name: for ``PEER/NAME``, the id of its current version."""
         named = names.remote_agent(text)
         if named is None:
             return text
@@ -110,14 +109,14 @@ class PeerTracking:
         tip = core.refs.get(names.remote(peer, f"behaviours/{name}"))
         if tip is None:
             hints = [f"clia sync {peer}", f"clia cap explain {peer} behaviour behaviour"]
-            raise NotFound(f"{peer} has no behaviour {name!r} that is tracked here", code="no-such-flow", hints=hints)
+            raise NotFound(f"no behaviour {name!r} of {peer} is tracked here", code="no-such-flow", hints=hints)
         state = self._chains.at(tip)
         if state.current is None or not state.may_run(state.current):
-            raise NotFound(f"{peer} has retired its behaviour {name!r}", code="retired", fields={"behaviour": text})
+            raise NotFound(f"{peer} has retired behaviour {name!r}", code="retired", fields={"behaviour": text})
         return state.current
 
     def _foreign(self, cid: str) -> str | None:
-        """Which behaviour of a peer a version belongs to; of several peers' one that may run, if there is one."""
+        """The peer's behaviour that a version belongs to, preferring one that may run."""
         core = self._core
         self._check_not_retired(cid)
         found = []
@@ -139,21 +138,24 @@ class PeerTracking:
             raise self._unreviewed(cid)
 
     def _unreviewed(self, cid: str) -> CapabilityDenied:
-        """Nobody has let it run: it was proposed, it was retired, or it is just an object."""
+        """The error for a version that is proposed, retired, or not a behaviour of this space."""
         states = list(self._chains.states())
         name = next((name for name, state in states if cid in state.versions), None)
         if name is None:
             return CapabilityDenied(
-                f"the object {cid} is no behaviour of this space: nobody here has adopted it",
+                f"object {cid} is not a behaviour of this space",
                 code="execute-denied",
                 hints=[f"read it: clia behaviour show {cid}", "then add it under a name: clia behaviour add NAME FILE"],
                 fields={"cid": cid},
             )
         retired = any(cid in state.retired for _, state in states)
-        said = "was retired" if retired else "was proposed, and nobody here has adopted it"
+        state = "is retired" if retired else "is only proposed"
         return CapabilityDenied(
-            f"the version {cid} of {name!r} {said}: it does not run",
+            f"version {cid} of {name!r} {state} and may not run",
             code="retired" if retired else "not-adopted",
-            hints=[f"read it: clia behaviour show {cid[:12]}", f"let it run: clia behaviour adopt {name} {cid[:12]} [--trial]"],
+            hints=[
+                f"read it: clia behaviour show {cid[:12]}",
+                f"allow it to run: clia behaviour adopt {name} {cid[:12]} [--trial]",
+            ],
             fields={"cid": cid, "behaviour": name},
         )

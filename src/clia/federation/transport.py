@@ -1,8 +1,7 @@
-"""Other spaces, reached by stock git: what they send stays in a quarantine until it is let in.
+"""The git transport to other spaces: quarantines for what they send, and views of what they may fetch.
 
-Invariant: a quarantine leaves nothing behind; what a process that was killed has left goes when the next one is made, and nothing
-that is in use. What an audience can fetch from us is a repository too, which holds the refs it was told about and nothing else,
-and changes from one state to the next in one step.
+Invariant: a quarantine leaves nothing behind; the next one removes those of killed processes, and never one in use. A view is a
+repository with exactly the refs announced to its audience, and it changes atomically.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 _LOCK = "lock"
 _PUSH = ("push", "--atomic", "--no-verify", "--no-follow-tags", "--no-recurse-submodules", "--quiet", "--")
-_PUSH_LIMITS = TransferLimits(1 << 50, 3600.0)  # it is ours that goes out, however large; but it comes to an end
-_REFS_PER_PUSH = 1000  # refs that one command line takes
+_PUSH_LIMITS = TransferLimits(1 << 50, 3600.0)  # our own data: any size, but limited in time
+_REFS_PER_PUSH = 1000  # limited by the length of a command line
 
 
 class GitTransport:
@@ -45,7 +44,7 @@ class GitTransport:
     def open(self, url: str, pass_: str | None = None, told: str | None = None) -> Iterator[GitQuarantine]:
         top = self._place("quarantine")
         with ExitStack() as held:
-            with FileLocks(top).hold(_LOCK):  # so that nobody takes one that is being made for one that was left
+            with FileLocks(top).hold(_LOCK):  # a new quarantine must not look abandoned
                 _remove_abandoned(top)
                 where = tempfile.mkdtemp(dir=top)
                 held.callback(shutil.rmtree, where, ignore_errors=True)
@@ -68,7 +67,7 @@ class GitTransport:
     def show(self, audience: str, refs: Mapping[str, str]) -> None:
         where = self._made(audience)
         repo = self._handle.repo
-        there = sorted((ref, cid) for ref, cid in refs.items() if kind_of(repo, cid) is not None)  # a purge takes objects away
+        there = sorted((ref, cid) for ref, cid in refs.items() if kind_of(repo, cid) is not None)  # a purge removes objects
         handle, draft = tempfile.mkstemp(dir=where, prefix="packed-refs.")
         try:
             with open(handle, "w", encoding="ascii") as file:
@@ -83,11 +82,11 @@ class GitTransport:
             raise
 
     def view(self, audience: str) -> str:
-        """The repository of what an audience may fetch."""
+        """The path of the repository that an audience may fetch from."""
         return self._place("shared", f"{audience}.git")
 
     def _made(self, audience: str) -> str:
-        """The view of an audience, made if need be: whole, or not at all."""
+        """The path of an audience's view; created atomically if it does not exist."""
         where = self.view(audience)
         if not os.path.isdir(where):
             top = os.path.dirname(where)
@@ -96,13 +95,13 @@ class GitTransport:
             self._make_borrowing(draft)
             try:
                 os.rename(draft, where)
-            except OSError:  # another process was quicker
+            except OSError:  # another process created it first
                 shutil.rmtree(draft)
         return where
 
     def _make_borrowing(self, where: str) -> None:
-        """A bare repository that sees the objects of ours, and whose files others may read as far as they may ours."""
-        config = self._handle.repo.config  # it has no get() with a default
+        """Create a bare repository that borrows our objects and has the same file permissions."""
+        config = self._handle.repo.config  # has no get() with a default
         shared = config["core.sharedrepository"] if "core.sharedrepository" in config else "umask"  # noqa: SIM401  # as said
         for folder in ("objects/info", "objects/pack", "refs"):
             os.makedirs(os.path.join(where, *folder.split("/")))
@@ -115,8 +114,8 @@ class GitTransport:
                 file.write(text)
 
     def upload(self, audience: str, *, advertise: bool) -> UploadCommand:
-        # Nothing passes on which version of the protocol is wished for. It is the first then, in which git looks whether the refs
-        # reach each commit that is asked for; the second hands out whatever the repository holds, and it holds all of ours.
+        # The requested protocol version is not passed on. In version 0 git checks that refs reach each requested commit;
+        # version 2 serves any object of the repository, which borrows all of ours.
         settings = ("-c", "uploadpack.allowReachableSHA1InWant=true", "-c", "safe.directory=*")
         mode = ("--stateless-rpc", "--advertise-refs") if advertise else ("--stateless-rpc",)
         _, environment = self._command.whole()
@@ -127,12 +126,12 @@ class GitTransport:
         known = self._command.run("remote").decode("utf-8", "replace").split()
         if remote not in known:
             hints = [f"remotes here: {', '.join(known) or 'none'}"]
-            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", hints=hints, fields={"remote": remote})
+            raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints, fields={"remote": remote})
 
     def push(self, audience: str, remote: str) -> None:
         self.check_remote(remote)
         listed = self._shown(audience)
-        # What was told may be taken back, and is. The chain itself is never forced, and comes last: what it names is there then.
+        # Announced refs may be forced or removed. The chain is never forced and goes last, after the commits it names.
         told = f"refs/clia/announced/{audience}/"
         seen = self._talk(remote, "ls-remote", "--refs", "--", remote, f"{told}*").out.decode("utf-8", "replace")
         stale = (line.partition("\t")[2] for line in seen.splitlines())
@@ -165,7 +164,7 @@ class GitTransport:
 
 
 def _remove_abandoned(top: str) -> None:
-    """Removes the quarantines whose processes are no more: nobody holds their locks."""
+    """Remove the quarantines of dead processes, whose locks are free."""
     for name in os.listdir(top):
         where = os.path.join(top, name)
         if os.path.isdir(where):
