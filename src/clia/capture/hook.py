@@ -1,8 +1,8 @@
-"""``clia hook TOOL``: what a tool starts for each of its steps, and waits for.
+"""``clia hook TOOL``: run by a tool at each of its steps, while it waits.
 
-Invariant: it puts the event on standard input into the spool and returns, whatever happens: it raises nothing, prints nothing on
-standard output, and one line on standard error only where an event could be put nowhere. It loads the standard library alone,
-and of that next to nothing: a tool starts it hundreds of times an hour.
+Invariant: it writes the event from standard input to the spool and returns, whatever happens. It raises nothing, prints nothing to
+standard output, and prints one line to standard error only if the event could not be stored. It loads very little of the standard
+library and nothing else: a tool runs it hundreds of times an hour.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TOOLS = ("claude-code", "codex", "gemini")
-# Where a tool says that its project is; Codex documents no variable.
+# The variables that name a tool's project; Codex documents none.
 _PROJECTS = {"claude-code": b"CLAUDE_PROJECT_DIR", "gemini": b"GEMINI_PROJECT_DIR"}
-# What is worth turning the spool into a record: something began that needs an agent, or ended.
+# Events that start an ingest: something began that needs an agent, or ended.
 TURNS = (b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentStop", b"SessionEnd", b"AfterAgent")
-# Who is accountable is the account's choice; every other GIT_ variable is about the repository of whoever started the tool.
+# The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
 _PERSON = (b"GIT_COMMITTER_NAME", b"GIT_COMMITTER_EMAIL")
 _STDIN = 0
 
 
 def record(tool: str) -> None:
-    """Puts the event on standard input down, if this is a space."""
+    """Store the event from standard input, if this is a space."""
     try:
         _record(tool)
     except BaseException as err:  # noqa: BLE001  # a hook that fails is a failure of the tool's own step
@@ -43,7 +43,7 @@ def _record(tool: str) -> None:
     if tool in TOOLS and first and place is not None:
         return _put_down(tool, place, first)
     for _ in _rest():
-        pass  # a tool that is still writing must not find the pipe closed
+        pass  # drain the pipe: a tool that is still writing must not get an error
     return None if tool in TOOLS else _complain(f"there is no tool {tool!r}; known are {', '.join(TOOLS)}")
 
 
@@ -61,11 +61,11 @@ def _complain(text: str) -> None:
             sys.stderr.write(f"clia hook: the event was not put down: {text}\n")
             sys.stderr.flush()
     except (OSError, ValueError):
-        return  # nobody listens
+        return  # standard error is closed
 
 
 def _first() -> bytes:
-    """The event, or of a large one its beginning."""
+    """The event, in chunks; a large one up to its limit."""
     parts, size = [], 0
     while size < spool.CHUNK and (part := _read()):
         parts.append(part)
@@ -88,18 +88,18 @@ def _read() -> bytes:
         try:
             return os.read(_STDIN, spool.CHUNK)
         except BlockingIOError:
-            import select  # hardly ever: a tool handed us its own end of the pipe
+            import select  # rare: the tool passed a non-blocking pipe
 
             select.select([_STDIN], [], [])
         except OSError:
-            return b""  # closed, or broken off: what came is what there is
+            return b""  # closed or broken: use what was read
 
 
 def _space_of(tool: str) -> tuple[bytes, bytes] | None:
-    """A directory in a space, and the git directory of that space.
+    """A directory in a space, and the space's git directory.
 
-    Ours, as the tool started us in it; where that is gone or in no space, the project that the tool works on: an agent that
-    steps aside is still that project's.
+    The current directory or, if it is gone or outside of a space, the tool's project: an agent that changes directory still belongs
+    to that project.
     """
     for where in (_cwd(), os.environb.get(_PROJECTS.get(tool, b""), b"")):
         if os.path.isabs(where):
@@ -117,7 +117,7 @@ def _cwd() -> bytes:
 
 
 def _common_dir(path: bytes) -> bytes | None:
-    """What all worktrees of the repository around a directory share; ``GIT_DIR`` is about another one, if it is set."""
+    """The shared git directory of the repository around a directory. ``GIT_DIR`` may refer to another one, so it is ignored."""
     while not os.path.exists(found := os.path.join(path, b".git")):
         above = os.path.dirname(path)
         if above == path:
@@ -132,10 +132,10 @@ def _common_dir(path: bytes) -> bytes | None:
 
 
 def _shared_by(link: bytes, private: bytes) -> bytes | None:
-    """What the worktrees share with the one whose ``.git`` file leads to a git directory; None where that is another's.
+    """The shared git directory of the worktree whose ``.git`` file points here; None if it belongs to another.
 
-    Anybody can write such a file, so the repository must know of it: of a linked worktree it keeps a way back. Other git
-    directories keep none, those of submodules for one; but ``.git`` of another directory is of what lies beside it.
+    Anybody can write such a file, so the repository must confirm it: it keeps a link back to a linked worktree. Other git
+    directories, such as those of submodules, have none; but a ``.git`` directory belongs to the directory that contains it.
     """
     shared = _content(os.path.join(private, b"commondir")).strip()
     if not shared:
@@ -147,7 +147,7 @@ def _shared_by(link: bytes, private: bytes) -> bytes | None:
 
 
 def _content(path: bytes) -> bytes:
-    """What a small file says; nothing where it is none. A pipe in its place is not waited for."""
+    """The content of a small regular file, or nothing. Does not block on a pipe."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -161,18 +161,18 @@ def _content(path: bytes) -> bytes:
 
 
 def _event_name(payload: bytes) -> bytes:
-    """What the event says that it is. Only a hint, so that nothing is parsed here: ``json`` takes as long as all the rest."""
+    """The event's name. It is only a hint, so the JSON is not parsed: importing ``json`` would double the run time."""
     _, _, after = payload.partition(b'"hook_event_name"')
     return after[:80].lstrip(b" \t\r\n:").removeprefix(b'"').partition(b'"')[0]
 
 
 def _is_ingesting(common: bytes) -> bool:
-    """Whether somebody is at it: an ingest holds this lock for as long as it lives."""
+    """Whether an ingest is running: it holds this lock."""
     try:
         lock = os.open(os.path.join(spool.spool_of(common), b"ingest.lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return False
-    import fcntl  # only where something ends
+    import fcntl  # imported only when something ends
 
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -181,28 +181,28 @@ def _is_ingesting(common: bytes) -> bool:
     except OSError:
         return False
     finally:
-        os.close(lock)  # and with it our lock
+        os.close(lock)  # releases the lock
     return False
 
 
 def _start_ingest(where: bytes) -> None:
-    """Starts ``clia ingest`` and does not wait. Where that fails, the event is put down all the same: the next one tries again."""
+    """Start ``clia ingest`` in the background. If that fails, the next event tries again."""
     _close_at_exec()
     words = [os.fsencode(sys.executable), b"-P", b"-m", b"clia", b"ingest", b"--quiet", b"--path", where]
     actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
-    # A tool may end every process of its group and terminal when it is done.
+    # A tool may kill its process group and terminal when it ends.
     for apart in ({"setsid": True}, {"setpgroup": 0}):
         try:
             os.posix_spawn(words[0], words, _environment(), file_actions=actions, **apart)
         except NotImplementedError:
-            continue  # not every system can start a new session
+            continue  # not supported everywhere
         except OSError:
             return
         return
 
 
 def _environment() -> dict[bytes, bytes]:
-    """That of the hook, without what would point git elsewhere, and without the one agent: ingest reads the events of many."""
+    """The environment for ingest: without variables that redirect git, and without CLIA_AGENT, since events of many agents wait."""
     return {
         name: value
         for name, value in os.environb.items()
@@ -211,7 +211,7 @@ def _environment() -> dict[bytes, bytes]:
 
 
 def _close_at_exec() -> None:
-    """What the tool left open to us must not stay open in ingest: the tool may wait for its end."""
+    """Close inherited files: the tool may wait until they are closed."""
     try:
         files = [int(name) for name in os.listdir("/dev/fd")]
     except (OSError, ValueError):
@@ -221,4 +221,4 @@ def _close_at_exec() -> None:
             if file > 2:
                 os.set_inheritable(file, False)
         except OSError:
-            continue  # the one that listed them
+            continue  # the descriptor used for listing

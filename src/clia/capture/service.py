@@ -28,33 +28,33 @@ if TYPE_CHECKING:
     from clia.space.core import CommitText
 
 TURN = "turn"
-"""The kind of a commit that holds one turn of a tool: registered when the first one is captured."""
+"""The kind of a commit that holds one turn of a tool; registered with the first capture."""
 MARK = "capture"
-"""The open field of a commit that says of which event it is."""
+"""The open field that names the event a commit was made for."""
 _LOOK_BACK = 5
 _ROWS = "captured/"
 
 
 class CapturedSession(NamedTuple):
-    """A session of a tool, or a sub-agent of one (``sub``)."""
+    """A captured session of a tool, or a sub-agent of one (``sub``)."""
 
     tool: str
     session: str
     sub: str
     agent: str
-    place: str  # the top of the worktree that it works in
+    place: str  # top of its worktree
     open: bool = True
     started: str = ""
-    last: str = ""  # top of its worktree
+    last: str = ""  # time of the last event
     transcript: str = ""
-    standing: Mapping[str, Any] = {}  # how far the transcript was read
-    tree: str = ""  # time of the last event
-    prompt: str = ""  # what it was told last
-    heard: Mapping[str, Sequence[str]] = {}  # the transcript's cursor
-    since: str = ""  # the directory's tree at the last look
-    paths: tuple[str, ...] = ()  # the last prompt, redacted
-    shared: bool = False  # digest of each text -> events that reported it, while there was no transcript
-    offered: bool = False  # earlier transcript lines belong to another session
+    standing: Mapping[str, Any] = {}  # the transcript's cursor
+    tree: str = ""  # the directory's tree at the last look
+    prompt: str = ""  # the last prompt, redacted
+    heard: Mapping[str, Sequence[str]] = {}  # digest of each text -> events that reported it, while there was no transcript
+    since: str = ""  # earlier transcript lines belong to another session
+    paths: tuple[str, ...] = ()  # files written since its last commit, as it says
+    shared: bool = False  # whether another sub-agent worked in the same directory at the same time
+    offered: bool = False  # whether its work is offered to its starter
 
     @property
     def key(self) -> str:
@@ -62,7 +62,7 @@ class CapturedSession(NamedTuple):
 
 
 def row_key(tool: str, session: str, sub: str = "") -> str:
-    """Digests: ids are the tools' own, of any length and with anything in them."""
+    """The key uses digests: a tool's ids have any length and content."""
     return f"{_ROWS}{tool}/{_digest(session)}/{_digest(sub) if sub else ''}"
 
 
@@ -71,7 +71,7 @@ def _digest(text: str) -> str:
 
 
 class DirectoryChange(NamedTuple):
-    """Two looks at a directory. ``now`` None: nobody has looked. ``only``: just these paths count."""
+    """Two looks at a directory. ``now`` None: not looked at. ``only``: only these paths count."""
 
     now: str | None
     before: str = ""
@@ -79,7 +79,7 @@ class DirectoryChange(NamedTuple):
 
 
 class Captures:
-    """Captured sessions of tools: for ingest, of which one runs in a clone at a time."""
+    """The captured sessions of a space, for ingest. One ingest runs in a clone at a time."""
 
     def __init__(self, components: Components) -> None:
         self._core = components.core
@@ -97,12 +97,12 @@ class Captures:
         return [_from_row(value) for _, value in self._core.store.scan(_ROWS)]
 
     def subs(self, tool: str, session: str) -> list[CapturedSession]:
-        """The sub-agents of a session, in the order in which they started."""
+        """The sub-agents of a session, in order of start."""
         rows = (_from_row(value) for _, value in self._core.store.scan(row_key(tool, session)))
         return sorted((each for each in rows if each.sub), key=lambda each: (each.started, each.sub))
 
     def clean(self, text: str) -> str:
-        """A text without its secrets, for what is kept or cut."""
+        """The redacted text, to store or to cut."""
         return self._core.clean.text(text.replace("\0", "\N{REPLACEMENT CHARACTER}"), "text")
 
     def keep(self, captured: CapturedSession) -> None:
@@ -134,14 +134,14 @@ class Captures:
         return remaining
 
     def spawned_for(self, name: str, tool: str, session: str, sub: str = "") -> bool:
-        """Whether an agent's own record says that it was spawned for a session."""
+        """Whether an agent's record says that it was spawned for this session."""
         if not self.is_ours(name):
             return False
         said = self._agents.briefing_of(name).meta or {}
         return (said.get("tool"), said.get("session"), said.get("sub", "")) == (tool, session, sub)
 
     def is_ours(self, name: str) -> bool:
-        """Whether there is such an agent at work here, and not only in another clone."""
+        """Whether the agent is at work here, and not another clone's."""
         try:
             self._core.own_head(name)
         except (NotFound, NotAllowed):
@@ -152,7 +152,7 @@ class Captures:
         return self._core.refs.get(names.archived(name)) is not None
 
     def is_free(self, name: str) -> bool:
-        """Whether no agent has or had a name."""
+        """Whether the name was never used."""
         core = self._core
         return all(core.refs.get(ref) is None for ref in (names.head(name), names.archived(name), names.record(name)))
 
@@ -161,42 +161,42 @@ class Captures:
         self._core.reached(step)
 
     def top_of(self, path: str) -> str | None:
-        """The top of the worktree of this repository that a path lies in."""
+        """The top of the worktree that contains a path."""
         return self._workbench.top_of(path)
 
     def head_at(self, place: str) -> str | None:
-        """The commit that a worktree stands on; None before its first."""
+        """The commit that a worktree has checked out; None before the first."""
         return self._workbench.head_of(place)
 
     def tree_of(self, agent: str) -> str:
-        """The files of an agent's head."""
+        """The tree of an agent's head."""
         return self._core.objects.commit(self._core.require_head(agent)).tree
 
     def look(self, captured: CapturedSession) -> str:
-        """The tree of the files where a session works, as ``git add -A`` would stage them."""
+        """The tree of the session's directory, as ``git add -A`` would stage it."""
         return self._workbench.snapshot(captured.place, self.tree_of(captured.agent))
 
     def waiting(self, agent: str) -> bool:
-        """Whether anything was traced since the last commit with trace."""
+        """Whether trace entries are pending."""
         with self._core.store.reading() as view:
             return bool(view.streams.read(stream(agent), limit=1))
 
     def offers(self, agent: str) -> bool:
-        """Whether an agent's files are others than those it was spawned with."""
+        """Whether an agent's files differ from those it was spawned with."""
         core, head = self._core, self._core.require_head(agent)
         return core.objects.commit(head).tree != core.objects.commit(core.own_root(agent, head)).tree
 
     def has_recorded(self, agent: str, event: str) -> bool:
-        """Whether one of the agent's last commits was made for an event."""
+        """Whether one of the agent's last commits was made for this event."""
         own = self._core.own_commits(agent, self._core.require_head(agent))
         return any((each.meta.get(MARK) or {}).get("event") == event for each in islice(own, _LOOK_BACK))
 
     def record(
         self, captured: CapturedSession, words: CommitText, seen: DirectoryChange, *, trace_alone: bool = True
     ) -> str | None:
-        """A commit with the pending trace, and with what is different between two looks at the directory; its id.
+        """Commit the pending trace, and what changed between two looks at the directory; returns the commit.
 
-        None comes back where there is nothing to commit; ``trace_alone``: a trace is enough.
+        None if there is nothing to commit; ``trace_alone``: a trace is enough.
         """
         agent, worktree = captured.agent, self._worktree(seen)
         head = self._core.require_head(agent)
@@ -216,7 +216,7 @@ class Captures:
         return new
 
     def _worktree(self, seen: DirectoryChange) -> Callable[[str], str]:
-        """How a head's tree becomes the commit's."""
+        """A function from the head's tree to the commit's."""
         objects, now = self._core.objects, seen.now
         if now is None:
             return lambda tree: tree
@@ -232,7 +232,7 @@ class Captures:
             there = {path: each for path, each in changes.items() if each is not None or objects.entry(tree, path) is not None}
             try:
                 return objects.update_tree(tree, there) if there else tree
-            except UnsafePath:  # a file where the head has a folder, or the other way round: the directory is right
+            except UnsafePath:  # a file and a folder conflict: the directory wins
                 return now
 
         return applied
@@ -243,7 +243,7 @@ class Captures:
 
 
 def _as_row(captured: CapturedSession) -> dict[str, Any]:
-    """Paths are any bytes, which JSON cannot hold as they are."""
+    """Paths are arbitrary bytes: quoted for JSON."""
     place, *paths = (quote(each, errors="surrogateescape") for each in (captured.place, *captured.paths))
     return captured._asdict() | {"place": place, "paths": paths}
 

@@ -1,8 +1,8 @@
-"""A made-up session of a coding tool: the deterministic stand-in for an agent, for tests, for the demo and for people who try it.
+"""Rehearsals: scripted sessions of a coding tool, for tests, demos and trying things out.
 
-Invariant: it does to the working directory what the tool would, writes the tool's own transcript, and sends the tool's own hook
-events; it touches nothing of git. The same seed and script give the same ids, texts and files; only times and places differ.
-Like a hook, it loads nothing of clia but this package, and nothing that is not in the standard library.
+Invariant: a rehearsal changes the working directory, writes the transcript and sends the hook events as the tool would; it runs
+no git command. The same seed and script give the same ids, texts and files; only times and paths differ. Like a hook, it loads
+only this package, the hook's module and the standard library.
 """
 
 from __future__ import annotations

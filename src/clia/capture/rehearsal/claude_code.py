@@ -1,7 +1,7 @@
-"""Claude Code 2.1.325, as its hooks and transcripts show it.
+"""Claude Code 2.1.325, as seen in its hooks and transcripts.
 
-Invariant: hook payloads have the fields of the vendor's types (``HookInput`` of the Agent SDK 0.3.325). The transcript's lines
-are not documented; they follow what the tool is seen to write: one content block a line, a chain of ``parentUuid``.
+Invariant: hook payloads have the fields of the vendor's types (``HookInput`` of the Agent SDK 0.3.325). Transcript lines are
+undocumented and follow observed files: one content block per line, chained by ``parentUuid``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ClaudeCode(RehearsedTool):
         lines: list[Line] = []
         for each in map(json.loads, filter(lambda line: line.startswith("{") and line.endswith("}"), lines_of(source))):
             if not isinstance(each.get("uuid"), str):
-                continue  # a fork starts without the history of files
+                continue  # a fork starts without file history
             renamed[each["uuid"]] = self.stage.uuid("line")
             each["forkedFrom"] = {"sessionId": old, "messageUuid": each["uuid"]}
             each |= {"uuid": renamed[each["uuid"]], "sessionId": self.session}
@@ -233,7 +233,7 @@ class ClaudeCode(RehearsedTool):
         self.stage.happen(kind, who.id, **more, session=self.session)
 
     def _line(self, who: Actor, kind: str, *, uuid: str = "", **fields: Any) -> Line:
-        """A line of the conversation; it hangs on the one before it."""
+        """A line of the conversation, chained to the previous one."""
         parent, who.tip = who.tip, uuid or self.stage.uuid("line")
         record: dict[str, Any] = {"parentUuid": parent, "isSidechain": bool(who.id)}
         if kind == "user" and self.prompt_id:
@@ -248,7 +248,7 @@ class ClaudeCode(RehearsedTool):
         return self._line(who, "system", subtype=subtype, level="info", **fields)
 
     def _block(self, who: Actor, block: dict[str, Any]) -> Line:
-        """One block of a message of the model: blocks of one message have lines of their own, and its id in common."""
+        """One block of a model message: blocks have separate lines and share the message id."""
         if who.message is None:
             who.message = (f"msg_01{self.stage.word('message', 22)}", f"req_011C{self.stage.word('request', 20)}")
         name, request = who.message
@@ -278,7 +278,7 @@ def _input_of(job: FileJob) -> dict[str, Any]:
 
 
 def _shown(job: FileJob, outcome: JobOutcome) -> str:
-    """What the model sees of a result."""
+    """The result as the model sees it."""
     if job.kind == "bash":
         return outcome.output or "(Bash completed with no output)"
     if job.kind == "read":
@@ -289,7 +289,7 @@ def _shown(job: FileJob, outcome: JobOutcome) -> str:
 
 
 def _response(job: FileJob, outcome: JobOutcome) -> dict[str, Any]:
-    """What the tool keeps of a result, and hooks get."""
+    """The result as hooks get it."""
     if job.kind == "bash":
         return {"stdout": outcome.output, "stderr": "", "interrupted": False, "isImage": False, "noOutputExpected": False}
     if job.kind == "read":

@@ -1,8 +1,8 @@
-"""Codex, as its hooks and rollout files show it (the sources of summer 2026, 0.150).
+"""Codex, as seen in its hooks and rollout files (sources of summer 2026, 0.150).
 
-Invariant: hook payloads have the fields of the vendor's generated schemas, and rollout lines those of its ``RolloutLine``.
-Codex knows no event for a tool that failed: a command's code stands in the rollout, and a patch that failed runs no second hook.
-Its ids are UUIDs of version 7, so those made at about the same time begin alike, as they do here.
+Invariant: hook payloads have the fields of the vendor's generated schemas, and rollout lines those of ``RolloutLine``. Codex has no
+event for a failed tool: the rollout has a command's exit code, and a failed patch runs no second hook. Ids are version 7 UUIDs,
+so those of about the same time share a prefix.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from clia.capture.rehearsal.stage import FileJob, JobOutcome, Line
 
 MODEL = "gpt-5.2-codex"
-_BEGIN = 1_777_600_000_000  # milliseconds: ids carry a time, and it must be the same every time
-_APART = 100_000  # of two seeds
+_BEGIN = 1_777_600_000_000  # milliseconds: ids contain a time, which must be deterministic
+_APART = 100_000  # between two seeds
 
 
 class Codex(RehearsedTool):
@@ -112,7 +112,7 @@ class Codex(RehearsedTool):
         self.start("compact")
 
     def end(self, reason: str) -> None:
-        del reason  # Codex knows only one
+        del reason  # Codex has only one
         hook = {**self._root(self.main, "SessionEnd"), "reason": "other"}
         self._happen("end", self.main, text="other", hook=hook)
 
@@ -169,7 +169,7 @@ class Codex(RehearsedTool):
         text = shown if isinstance(shown, str) else full
         self._happen("tool-result", who, text=text, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id, **more)
 
-    # Sub-agents: threads of their own, asked for and waited for by tools.
+    # Sub-agents: separate threads, started and awaited by tools.
 
     def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
         del about
@@ -242,7 +242,7 @@ def _patch(job: FileJob) -> str:
 
 
 def _literal(path: str) -> str:
-    """A directory's name for a pattern: nothing in it is one."""
+    """A directory name escaped for glob."""
     import glob
 
     return glob.escape(os.path.abspath(path))

@@ -1,7 +1,7 @@
-"""Gemini CLI 0.61.0, as its hooks and chat files show it.
+"""Gemini CLI 0.61.0, as seen in its hooks and chat files.
 
-Invariant: hook payloads have the fields of the vendor's types: tool calls have no id there, and sub-agents' calls look like the
-session's own. The chat file is appended to: a message that changes is written again whole, under the same id.
+Invariant: hook payloads have the fields of the vendor's types: tool calls have no id, and calls of sub-agents look like the
+session's. The chat file is append-only: a changed message is written again under the same id.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Gemini(RehearsedTool):
         return who.transcript, known if kind == "main" else {**known, "directories": [directory]}
 
     def fork(self) -> None:
-        raise NotImplementedError  # ``forks`` says so
+        raise NotImplementedError  # see ``forks``
 
     def prompt(self, text: str) -> None:
         self.prompt_text = text
@@ -96,7 +96,7 @@ class Gemini(RehearsedTool):
         self._happen("thinking", who, text=text, lines=self._message(who, who.message))
 
     def _open(self, who: Actor) -> dict[str, Any]:
-        """The message that the model is writing; one that has said something is closed by whatever is said next."""
+        """The message being written; one with text is closed by the next text."""
         if who.message is None or who.message["content"] or who.message.get("toolCalls"):
             who.message = {"id": self.stage.uuid("line"), "type": "gemini", "content": "", "thoughts": []}
             who.message |= {"tokens": _TOKENS, "model": MODEL}
@@ -165,7 +165,7 @@ class Gemini(RehearsedTool):
         self.stage.happen(kind, who.id, **more, **({"uuid": told[0]} if told else {}), session=self.session)
 
     def _message(self, who: Actor, record: dict[str, Any]) -> list[Line]:
-        """A message, as it is now, and when the chat was changed last."""
+        """A message in its current form, and the chat's last change."""
         record.setdefault("timestamp", self.stage.stamp())
         return [(who.transcript, {**record}), (who.transcript, {"$set": {"lastUpdated": self.stage.stamp()}})]
 
@@ -181,7 +181,7 @@ def _input_of(job: FileJob) -> dict[str, Any]:
 
 
 def _shown(job: FileJob, outcome: JobOutcome) -> str:
-    """What the model sees of a result."""
+    """The result as the model sees it."""
     if job.kind == "bash":
         return f"Output: {outcome.output or '(empty)'}" + (f"\nExit Code: {outcome.code}" if outcome.code else "")
     if job.kind == "read":

@@ -1,7 +1,7 @@
-"""Plays a script, step by step.
+"""Playing a script.
 
-Invariant: a script is played in order, sub-agents that work at the same time take turns, and what is played ends in one of four
-ways: the script's end, ``stop_after``, a crash, or an error that names the step. What happened until then is told in every case.
+Invariant: steps run in order, and parallel sub-agents take turns. Playing ends in one of four ways: the script's end,
+``stop_after``, a crash, or an error that names the step. The events so far are always reported.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _WORK = ("read", "write", "edit", "bash", "fail")
 
 
 class _Crash(Exception):
-    """The script asked for the tool to be killed."""
+    """The script asks for the tool to be killed."""
 
 
 class Played(NamedTuple):
-    """What happened. ``ended``: ``done``, ``stopped`` or ``crashed``; whoever called carries the crash out."""
+    """The result. ``ended``: ``done``, ``stopped`` or ``crashed``; the caller carries out the crash."""
 
     ended: str
     told: dict[str, Any]
 
 
 def play(setting: Setting, steps: Sequence[ScriptStep]) -> Played:
-    """Plays a script that ``parse`` has read; ``ScriptError`` where a step cannot be played as it stands."""
+    """Play a parsed script; ``ScriptError`` if a step cannot be played."""
     stage = Stage(setting)
     tool = TOOLS[setting.tool](stage)
     ended = "done"
@@ -98,7 +98,7 @@ def _parallel(step: ScriptStep) -> bool:
 
 
 def _play_team(tool: RehearsedTool, team: Sequence[ScriptStep]) -> None:
-    """Sub-agents at work at the same time: a step of each in turn, and whoever is done leaves."""
+    """Play parallel sub-agents, one step each in turn."""
     asked = [tool.delegate(step.value, step.more["task"], step.more.get("about", step.value)) for step in team]
     tool.stage.step_done()
     for use, child in asked:
@@ -125,7 +125,7 @@ def _play_one(tool: RehearsedTool, who: Actor, step: ScriptStep) -> None:
     if step.verb in ("miss", "truncated", "lag"):
         name = {"miss": "missing", "truncated": "truncating", "lag": "lagging"}[step.verb]
         setattr(stage, name, step.value)
-        return  # such a step is not one of those that lag
+        return  # such a step does not count for ``lag``
     if step.verb == "crash":
         raise _Crash
     if step.verb in _WORK:

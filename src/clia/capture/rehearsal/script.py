@@ -56,7 +56,7 @@ class ScriptStep(NamedTuple):
 
 
 class _Verb(NamedTuple):
-    """The types of a verb's value, and its other fields, each with its type and whether it must be there."""
+    """The types of a verb's value, and its other fields with type and whether they are required."""
 
     takes: tuple[type, ...]
     fields: Mapping[str, tuple[type, bool]] = {}
@@ -92,7 +92,7 @@ _MAX = 100_000
 
 
 def parse(given: object, *, where: str = "", by_sub_agent: bool = False) -> tuple[ScriptStep, ...]:
-    """The steps that a JSON value says; ``ScriptError`` names the first that cannot be played."""
+    """Parse a JSON value into steps; ``ScriptError`` names the first invalid one."""
     if not isinstance(given, list):
         raise ScriptError(where, "a list of steps is needed")
     return tuple(_step(each, f"{where}[{place}]", by_sub_agent) for place, each in enumerate(given))
@@ -145,7 +145,7 @@ def _inside(path: str) -> bool:
     return bool(path) and "\0" not in path and not any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
 
 
-# The story that a rehearsal tells when it is given no script: a parser of durations, and its tests.
+# The default script: a parser of durations and its tests. It prints and writes the same every time, in its own directory.
 
 _PARSER = '''"""Durations as people write them: 90m, 1h, 2h30m."""
 
@@ -193,7 +193,7 @@ _RUN_ABOUT = "Run the tests"
 
 
 def story(directory: str = "durations") -> list[dict[str, Any]]:
-    """The script, for files in a directory of the working directory."""
+    """The default script, for files in this directory."""
     return [*_first_turn(directory), *_second_turn(directory), {"end": "prompt_input_exit"}]
 
 

@@ -1,7 +1,7 @@
-"""Where a rehearsal takes place: its clock, its ids, its transcripts, its hooks, and the list of all that happened.
+"""The stage of a rehearsal: clock, ids, transcripts, hooks, the event list, and what all tools have in common.
 
-Invariant: everything that happens goes through ``happen``, which writes the lines, runs the hook and puts the event on the list,
-in this order: so the list says exactly what a recorder could have seen, and what was kept from it on purpose.
+Invariant: every event goes through ``happen``, which writes the lines, runs the hook and then lists the event. So the list tells
+exactly what a recorder could see, and what was withheld on purpose.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    Line = tuple[str, Any]  # a transcript's path, and what goes into it
+    Line = tuple[str, Any]  # the path of a transcript, and a record for it
 
     from typing import Any
 
@@ -35,42 +35,42 @@ _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 class Setting(NamedTuple):
-    """What a rehearsal is given from outside."""
+    """The inputs of a rehearsal."""
 
     tool: str
-    directory: str  # where the tool works
-    home: str  # where it keeps its transcripts
+    directory: str  # working directory
+    home: str  # directory of its transcripts
     start: datetime
     seed: int = 1
     branch: str = ""
-    environment: Mapping[str, str] | None = None  # of the commands it runs
-    send: Callable[[bytes], int] | None = None  # runs the hook with a payload, and gives its exit code; None: no hooks
+    environment: Mapping[str, str] | None = None  # of commands
+    send: Callable[[bytes], int] | None = None  # runs the hook with a payload and returns its exit code; None: no hooks
     stop_after: int | None = None
-    clock: Callable[[], datetime] | None = None  # the real time; None: time goes on by itself from the start
+    clock: Callable[[], datetime] | None = None  # None: simulated time from ``start``
 
 
 class Stopped(Exception):
-    """The session was left where it was asked to be."""
+    """The rehearsal reached ``stop_after``."""
 
 
 class Stage:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.events: list[dict[str, Any]] = []
-        self.run = 0  # which start of the session this is: ids of another start are others
+        self.run = 0  # number of the session's start: ids differ between starts
         self.missing = self.truncating = self.lagging = 0
         self._now = setting.start.astimezone(UTC)
         self._counts: Counter[str] = Counter()
         self._held: list[Line] = []
 
-    # Ids and times.
+    # Ids and times
 
     def digest(self, *names: object) -> str:
-        """64 hex digits, the same for the same seed, tool and names."""
+        """64 hex digits, determined by seed, tool and names."""
         return hashlib.sha256("/".join(map(str, (self.setting.seed, self.setting.tool, *names))).encode()).hexdigest()
 
     def fresh(self, label: str) -> str:
-        """64 hex digits that no other call gives."""
+        """64 unique hex digits."""
         self._counts[label] += 1
         return self.digest(self.run, label, self._counts[label])
 
@@ -78,7 +78,7 @@ class Stage:
         return uuid_of(self.fresh(label))
 
     def word(self, label: str, length: int) -> str:
-        """Letters and digits, as ids of APIs are."""
+        """Letters and digits, like API ids."""
         number = int(self.fresh(label), 16)
         return "".join(_ALPHABET[number // 62**place % 62] for place in range(length))
 
@@ -86,7 +86,7 @@ class Stage:
         return int(self.fresh(label), 16) % below
 
     def now(self) -> datetime:
-        """The next moment: later than the last one, and where there is a clock, as the clock says."""
+        """The next time: later than the last one and, with a clock, not before its time."""
         if self.setting.clock is None:
             self._now += timedelta(milliseconds=10 + self.number("tick", 110))
         else:
@@ -96,7 +96,7 @@ class Stage:
     def stamp(self) -> str:
         return stamp_of(self.now())
 
-    # What happens.
+    # Events
 
     def happen(
         self,
@@ -108,7 +108,7 @@ class Stage:
         hook: Mapping[str, Any] | None = None,
         **keys: Any,
     ) -> None:
-        """One event: its lines, then its hook; ``agent`` is the tool's id of the sub-agent, empty for the session itself."""
+        """One event: its lines, then its hook. ``agent`` is the tool's id of the sub-agent; empty: the session."""
         event: dict[str, Any] = {"n": len(self.events) + 1, "kind": kind, "agent": agent, "text": text, **keys}
         event["line"] = ("late" if self.lagging else "written") if lines else "none"
         self._put(lines)
@@ -144,7 +144,7 @@ class Stage:
                 append(path, record)
 
     def step_done(self) -> None:
-        """A step of the script is over: lines that lagged behind may come now."""
+        """End a step of the script; delayed lines may be written now."""
         if self.lagging:
             self.lagging -= 1
             if not self.lagging:
@@ -156,7 +156,7 @@ class Stage:
 
 
 def append(path: str, record: Any) -> None:
-    """One more line; a text goes in as it is, so that a line can be broken on purpose."""
+    """Append a line; a text is written as it is, so a line can be malformed on purpose."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     line = record if isinstance(record, str) else as_json(record)
     with open(path, "a", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
@@ -164,7 +164,7 @@ def append(path: str, record: Any) -> None:
 
 
 def as_json(value: Any) -> str:
-    """JSON as the tools write it: no blanks, no escapes that are not needed."""
+    """Compact JSON, as the tools write it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -176,7 +176,7 @@ def stamp_of(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-# What a rehearsal needs from the machine: where the repository is, and how a hook is run.
+# The machine: the repository, and running hooks
 
 _PROJECT = {"claude-code": "CLAUDE_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR"}
 _SECONDS = 60
@@ -185,12 +185,12 @@ _THINKING, _INSTANT = 5.0, 0.02
 
 
 class GitPlace(NamedTuple):
-    common: str  # the git directory that all worktrees share
-    branch: str  # empty where there is none
+    common: str  # shared git directory
+    branch: str  # empty: none
 
 
 def place_of(directory: str, environment: Mapping[str, str]) -> GitPlace | None:
-    """Where the repository of a directory is; None: it is in none."""
+    """The repository of a directory, if any."""
     found = _git(("rev-parse", "--path-format=absolute", "--git-common-dir"), directory, environment)
     if found is None:
         return None
@@ -204,12 +204,12 @@ def _git(words: Sequence[str], directory: str, environment: Mapping[str, str]) -
 
 
 def own_hook(tool: str) -> list[str]:
-    """This program as the tool's hook; ``-P``: a file of the repository cannot pass for a module of ours."""
+    """The hook command of this clia; ``-P``: a file in the repository cannot shadow a module."""
     return [sys.executable, "-P", "-m", "clia", "hook", tool]
 
 
 def sender(tool: str, command: Sequence[str], directory: str, environment: Mapping[str, str]) -> Callable[[bytes], int]:
-    """Runs a hook with a payload and gives its exit code; what it prints to the tool is dropped, complaints are shown."""
+    """Returns a function that runs a hook with a payload and returns its exit code; its output is dropped."""
     variables = dict(environment)
     if tool in _PROJECT:
         variables[_PROJECT[tool]] = directory
@@ -227,7 +227,7 @@ def sender(tool: str, command: Sequence[str], directory: str, environment: Mappi
 
 
 def thoughtful(send: Callable[[bytes], int], common: str) -> Callable[[bytes], int]:
-    """A model thinks for seconds before it goes on, and what a hook started is done by then: here it is waited for."""
+    """Wait after each turn until the spool is empty: a model thinks for seconds, and ingest finishes meanwhile."""
     new = os.path.join(common, "clia", "spool", "new")
 
     def sent(payload: bytes) -> int:
@@ -244,7 +244,7 @@ def _event_name(payload: bytes) -> bytes:
     try:
         return str(json.loads(payload)["hook_event_name"]).encode()
     except (ValueError, KeyError, TypeError):
-        return b""  # cut on purpose
+        return b""  # truncated on purpose
 
 
 def in_shell(command: str) -> list[str]:
@@ -252,7 +252,7 @@ def in_shell(command: str) -> list[str]:
 
 
 def free_directory(directory: str, name: str) -> str:
-    """Makes the first of ``name``, ``name-2``, … that is not there, so that nobody's files are in the way; its name."""
+    """Create the first free directory of ``name``, ``name-2``, …; returns its name."""
     number = 1
     while True:
         chosen = name if number == 1 else f"{name}-{number}"
@@ -264,7 +264,7 @@ def free_directory(directory: str, name: str) -> str:
             return chosen
 
 
-# What a tool does to the working directory.
+# What a tool does to the working directory
 
 _SECONDS = 60
 
@@ -272,7 +272,7 @@ _SECONDS = 60
 class FileJob(NamedTuple):
     kind: str  # read, write, edit or bash
     path: str = ""  # absolute
-    name: str = ""  # the same, from the working directory
+    name: str = ""  # relative to the working directory
     old: str = ""
     new: str = ""
     command: str = ""
@@ -281,8 +281,8 @@ class FileJob(NamedTuple):
 
 class JobOutcome(NamedTuple):
     ok: bool
-    output: str = ""  # what a command printed, what was read, or why it failed
-    before: str | None = None  # the file's text; None: there was none
+    output: str = ""  # output of a command, content that was read, or why it failed
+    before: str | None = None  # the file's text; None: no file
     after: str | None = None
     code: int = 0
 
@@ -326,7 +326,7 @@ def _text_of(path: str) -> str | None:
 
 
 def _run(command: str, directory: str, environment: Mapping[str, str] | None) -> JobOutcome:
-    """A command in a shell, without a terminal; ``python3`` is found even where only ours is installed."""
+    """Run a shell command without a terminal; our own ``python3`` is found last."""
     variables = {key: value for key, value in (environment or {}).items() if not key.startswith("GIT_")}
     variables["PATH"] = os.pathsep.join(filter(None, (variables.get("PATH", os.defpath), os.path.dirname(sys.executable))))
     try:
@@ -346,34 +346,34 @@ def _run(command: str, directory: str, environment: Mapping[str, str] | None) ->
     return JobOutcome(done.returncode == 0, output, code=done.returncode)
 
 
-# What the three tools have in common.
+# What the tools have in common
 
 
 class Actor:
-    """One who acts: the session itself, whose id is empty, or a sub-agent of it."""
+    """The session itself, with an empty id, or a sub-agent."""
 
     def __init__(self, transcript: str, name: str = "", kind: str = "") -> None:
         self.id = name
         self.type = kind
         self.transcript = transcript
-        self.tip: str | None = None  # the transcript's last message
-        self.message: Any = None  # the model's message that is being written
-        self.said = ""  # what the model said last
+        self.tip: str | None = None  # the last message in the transcript
+        self.message: Any = None  # the message being written
+        self.said = ""  # the model's last text
         self.uses = 0
 
 
 class ToolUse(NamedTuple):
-    """A call of one of the tool's tools."""
+    """A tool call."""
 
     id: str
     name: str
     input: Any
     source: str = ""  # the line that made it
-    report: str = ""  # what is asked of a sub-agent
+    report: str = ""  # the task of a sub-agent
 
 
 class RehearsedTool(ABC):
-    """A coding tool, as the world outside sees it."""
+    """A coding tool, as seen from outside."""
 
     version: str
     forks = True
@@ -388,7 +388,7 @@ class RehearsedTool(ABC):
         self.new_session()
 
     def new_session(self) -> None:
-        """A session of its own for this start, with an id that only the seed and the start's number decide."""
+        """Start a session; its id depends only on the seed and the start's number."""
         self.session = self.name_session()
         self.sessions.append(self.session)
         self.main = Actor(self.transcript_of(self.session))
@@ -397,7 +397,7 @@ class RehearsedTool(ABC):
         return uuid_of(self.stage.digest("session", self.stage.run))
 
     def resumed(self) -> None:
-        """The tool was started again: what it had in memory is gone."""
+        """The tool restarted: its memory is empty."""
         self.prompt_text = ""
 
     @abstractmethod
@@ -417,26 +417,26 @@ class RehearsedTool(ABC):
 
     @abstractmethod
     def call(self, who: Actor, job: FileJob) -> ToolUse:
-        """A job is about to be done."""
+        """Announce a job."""
 
     @abstractmethod
     def result(self, who: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
-        """The job was done, or failed."""
+        """Report a job's outcome."""
 
     @abstractmethod
     def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
-        """A sub-agent is asked for."""
+        """Request a sub-agent."""
 
     @abstractmethod
     def launch(self, use: ToolUse, child: Actor) -> None:
-        """It starts."""
+        """Start the sub-agent."""
 
     @abstractmethod
     def settle(self, use: ToolUse, child: Actor) -> None:
-        """It is done."""
+        """Finish the sub-agent."""
 
     def gather(self, done: Sequence[Actor]) -> None:
-        """All that worked at the same time are done; most tools make nothing of it."""
+        """All parallel sub-agents are finished; most tools do nothing."""
         del done
 
     @abstractmethod
@@ -450,11 +450,11 @@ class RehearsedTool(ABC):
 
     @abstractmethod
     def fork(self) -> None:
-        """The session's copy goes on under another id."""
+        """Continue a copy of the session under another id."""
 
     @abstractmethod
     def base(self, name: str) -> dict[str, Any]:
-        """What every hook's payload has."""
+        """The fields of every hook payload."""
 
     def unknown_event(self, name: str, fields: dict[str, Any]) -> None:
         self.stage.happen("note", text=name, hook={**self.base(name), **fields}, session=self.session)
@@ -464,7 +464,7 @@ class RehearsedTool(ABC):
 
 
 def earlier(pattern: str) -> str | None:
-    """The transcript of an earlier rehearsal whose name has its time in it."""
+    """The transcript of an earlier rehearsal whose file name contains its time."""
     found = sorted(glob.glob(pattern))
     return found[-1] if found else None
 
