@@ -441,7 +441,7 @@ def test_postgresql_rings_for_every_transaction_that_adds_to_the_feed(on_postgre
 def test_what_is_undone_and_what_belongs_to_another_space_does_not_ring(on_postgres: Place, tmp_path: Path) -> None:
     elsewhere = on_postgres._replace(root=tmp_path / "elsewhere")
     with on_postgres.open() as space, elsewhere.open() as other:
-        listener = space._core.store.listen()  # type: ignore[attr-defined]  # it is PostgreSQL
+        listener = space.core.store.listen()  # type: ignore[attr-defined]  # it is PostgreSQL
         with closing(listener):
             with suppress(RuntimeError), space.core.store.writing() as change:
                 change.streams.append(FEED, [{}])

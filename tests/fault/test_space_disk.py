@@ -356,8 +356,8 @@ def test_white_box_a_locked_store_refuses_in_time_what_needs_it(place: Place) ->
     """White box: nobody wants to wait the usual half minute here."""
     with place.open() as space, closing(sqlite3.connect(place.store, isolation_level=None)) as other:
         before = refs(place.root)
-        space._core.store._timeout = 0.05  # type: ignore[attr-defined]
-        space._core.store._drop_idle()  # type: ignore[attr-defined]
+        space.core.store._timeout = 0.05  # type: ignore[attr-defined]
+        space.core.store._drop_idle()  # type: ignore[attr-defined]
         other.execute("BEGIN IMMEDIATE")
         for name in ("spawn", "commit with trace", "trace"):
             with pytest.raises(StoreError) as caught:

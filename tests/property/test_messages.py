@@ -93,7 +93,7 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> Iterator[clia.Space]:
 def stock_git(space: clia.Space, *words: str, data: bytes = b"") -> bytes:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    where = f"--git-dir={space._core.refs._handle.common_dir}"  # type: ignore[attr-defined]  # white-box: where it is
+    where = f"--git-dir={space.core.refs._handle.common_dir}"  # type: ignore[attr-defined]  # white-box: where it is
     return subprocess.run(["git", where, *words], input=data, env=environment, capture_output=True, check=True).stdout
 
 
