@@ -43,9 +43,7 @@ from clia.sessions.model import Session
 from clia.verbs import GET, route_of, service
 
 VERBS = {verb.name: verb for verb in all_verbs()}
-ONLY_ON_THE_WIRE = {"given", "repair"}
-"""What a session was given is part of a session in the library; to repair is a parameter of ``doctor``."""
-NOT_ON_THE_WIRE = {"progress", "repair"}
+NOT_ON_THE_WIRE = {"progress"}
 _LARGEST = 2**53 - 1
 
 json_values = st.recursive(
@@ -125,16 +123,11 @@ def accepts(shape: Any, value: Any) -> bool:
 # The table
 
 
-def function_of(member: Any) -> Any:
-    """The function behind a name of ``Space``: a service that can be called stands for its ``__call__``."""
-    return member.__call__ if inspect.isclass(member) else member
-
-
 def test_every_name_of_a_space_is_a_verb_or_a_service_or_local() -> None:
     members = {name: each for name, each in inspect.getmembers(clia.Space) if not name.startswith("_")}
     services = {name for name, each in vars(clia.Space).items() if isinstance(each, service)}
     properties = {name for name, each in members.items() if isinstance(each, property)}
-    local = {name.rpartition(".")[2] for name in local_members()} | {"close", "doctor", "has_hub", "id"}
+    local = {name.rpartition(".")[2] for name in local_members()} | {"close", "doctor", "has_hub", "id", "peer_tokens"}
     assert set(members) - set(VERBS) <= local | services
     assert properties <= local
     assert all(local_members().values())
@@ -155,9 +148,11 @@ def test_a_name_for_type_checkers_is_resolved_from_the_source() -> None:
         resolve("Nothing", "clia.facade.space")
 
 
-@pytest.mark.parametrize("name", sorted(set(VERBS) - ONLY_ON_THE_WIRE))
+@pytest.mark.parametrize("name", sorted(VERBS))
 def test_a_verb_takes_what_the_library_takes_with_the_same_defaults(name: str) -> None:
-    parameters = inspect.signature(function_of(getattr(clia.Space, name))).parameters
+    verb = VERBS[name]
+    home = getattr(clia.Space, verb.service) if verb.service else clia.Space
+    parameters = inspect.signature(getattr(home, verb.attribute)).parameters
     wanted = {key: each.default for key, each in parameters.items() if key not in {"self", *NOT_ON_THE_WIRE}}
     found = {param.name: inspect.Parameter.empty if param.required else param.default for param in VERBS[name].params}
     assert found == wanted
