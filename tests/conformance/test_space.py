@@ -605,6 +605,16 @@ def test_a_failed_commit_keeps_the_buffer(scout: clia.Space) -> None:
     assert texts(scout.trace_pending("scout")) == ["one"]
 
 
+def test_the_entries_of_traces_are_counted_by_kind(scout: clia.Space) -> None:
+    assert scout.traces.kinds("scout") == {}
+    scout.trace("scout", "tool", "pytest")
+    scout.trace("scout", "console", "one")
+    scout.commit_with_trace("scout", "finding", {"a": b"1"})
+    scout.trace("scout", "console", "two")
+    assert list(scout.traces.kinds("scout").items()) == [("console", 2), ("tool", 1)]
+    refused("no-such-agent", lambda: scout.traces.kinds("nobody"))
+
+
 def test_a_pending_trace_is_there_after_a_restart(scout: clia.Space, tmp_path: Path) -> None:
     scout.trace("scout", "console", "one")
     scout.close()

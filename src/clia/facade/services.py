@@ -5,6 +5,8 @@ Invariant: nothing is decided here. The rules of a verb are in the module of ``c
 
 from __future__ import annotations
 
+from collections import Counter
+
 from clia.errors import InvalidInput
 from clia.space.relations import MERGES, REVIEWS, SUB_AGENT
 from clia.values import refs as names
@@ -269,6 +271,12 @@ class TraceService:
             return matching(text, self._searchable(agents))
         wanted = text.casefold()
         return list(self._components.traces.search(lambda entry: wanted in entry.casefold(), agents))
+
+    @verb("GET", "/agents/{name}/trace-kinds", VIEWER, "traces", "trace_kinds")
+    def kinds(self, name: str) -> dict[str, Count]:
+        """The number of the agent's trace entries of each kind, bound and pending; the most frequent kind first."""
+        bound = [entry for each in self.of_agent(name) for entry in each.trace.entries]
+        return dict(Counter(str(entry.get("kind")) for entry in [*bound, *self.pending(name)]).most_common())
 
     @verb("POST", "/agents/{agent}/trace-purge", ADMIN, "traces", "trace_purge")
     def purge(self, agent: str, text: str) -> Purged:
