@@ -19,7 +19,7 @@ from clia.forge.rendering.forms import form_of, raw_form
 from clia.sessions.answers import Rule, check_answer, rule_of
 
 if TYPE_CHECKING:
-    from clia.forge.rendering.forms import Form
+    from clia.forge.rendering.forms import AnswerForm
 
 TEMPLATES = Path(clia.forge.rendering.forms.__file__).parent.parent / "templates"
 PAGES = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined)
@@ -287,7 +287,7 @@ def test_a_value_survives_the_form_and_the_browser(made: tuple[dict[str, Any], A
     assert same(value_from(form, shown.posted), value)
 
 
-def refusal(rule: Rule, form: Form, posted: dict[str, list[str]]) -> dict[str, str]:
+def refusal(rule: Rule, form: AnswerForm, posted: dict[str, list[str]]) -> dict[str, str]:
     """The reasons by field; fields of themselves let nothing pass that the rule refuses."""
     try:
         value = value_from(form, posted)

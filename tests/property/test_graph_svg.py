@@ -17,7 +17,7 @@ from support.graphs import commit
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from clia.forge.rendering.graph_layout import Edge, Graph
+    from clia.forge.rendering.graph_layout import Graph, GraphEdge
     from clia.space.model import AgentCommit
 
 KINDS = ("spawn", "finding", "session-merge", "decision", "odd", None)
@@ -62,7 +62,7 @@ def heads_of(found: list[AgentCommit]) -> dict[str, str]:
     return {each.agent: each.cid for each in reversed(found) if each.agent is not None}
 
 
-def steps_of(edge: Edge) -> list[Step]:
+def steps_of(edge: GraphEdge) -> list[Step]:
     """A line, row by row."""
     found: list[Step] = []
     for (lane, row), (other, below) in pairwise(edge.points):

@@ -51,11 +51,13 @@ def run(args: argparse.Namespace) -> int:
     if agent is not None:
         check_name(agent)
     from clia.facade.opening import open_space
-    from clia.mcp.calls import Place
+    from clia.mcp.calls import SpaceContext
     from clia.mcp.server import serve  # the protocol's package: a second
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
-    place = Place(path, lambda: open_space(path, settings=settings), agent=agent, address=lambda space: _address(forge, space))
+    place = SpaceContext(
+        path, lambda: open_space(path, settings=settings), agent=agent, address=lambda space: _address(forge, space)
+    )
     # A thread waits for the next line and would not let the program end. Whatever goes on can be cut off at any point.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     serve(place, __version__)

@@ -29,9 +29,9 @@ from clia.forge.api.routes import verb_routes
 from clia.forge.auth import NOBODY, identify, require
 from clia.forge.events import EventBus, feed_routes
 from clia.forge.federation import AT as FEDERATION
-from clia.forge.federation import Fetching, Listening
-from clia.forge.forge import Hosted
-from clia.forge.guard import Guard, Rates
+from clia.forge.federation import FetchEndpoints, Listening
+from clia.forge.forge import HostedApp
+from clia.forge.guard import Guard, RateLimiter
 from clia.forge.pages import page_routes
 from clia.forge.pages.common import forge_of, link, render_bare
 from clia.forge.pages.login import login_routes
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from clia.forge.forge import Extra, Forge, Site
+    from clia.forge.forge import ExtraApp, Forge, Site
 
 STATIC = Path(__file__).parent / "static"
 _OPEN = ("/login", "/static/", "/healthz")
@@ -53,9 +53,9 @@ _THREADS = 8
 _PROBE = 2.0
 
 
-def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
-    bus, listening, fetching = EventBus(forge), Listening(forge), Fetching(forge)
-    hosted = [Hosted(extra_app) for extra_app in extras]
+def create_app(forge: Forge, extras: Sequence[ExtraApp] = ()) -> ASGIApp:
+    bus, listening, fetching = EventBus(forge), Listening(forge), FetchEndpoints(forge)
+    hosted = [HostedApp(extra_app) for extra_app in extras]
 
     @asynccontextmanager
     async def life(app: Starlette) -> AsyncIterator[None]:
@@ -72,7 +72,7 @@ def create_app(forge: Forge, extras: Sequence[Extra] = ()) -> ASGIApp:
             *fetching.routes(),
             *(Route(path, extra_app, name=extra_app.extra.name) for extra_app in hosted for path in extra_app.extra.paths),
         ],
-        middleware=[Middleware(Front, forge=forge)],
+        middleware=[Middleware(Authentication, forge=forge)],
         exception_handlers={CliaError: _failed, HTTPException: _failed, ClientDisconnect: _gone, Exception: _broken},
         lifespan=life,
     )
@@ -100,14 +100,14 @@ def _routes() -> list[BaseRoute]:
     ]
 
 
-class Front:
+class Authentication:
     """Identifies the user of each request and limits request rates."""
 
     def __init__(self, app: ASGIApp, forge: Forge) -> None:
         self._app = app
         self._forge = forge
-        self._rates = Rates(forge.options.per_minute)
-        self._wrong = Rates(forge.options.logins_per_minute)
+        self._rates = RateLimiter(forge.options.per_minute)
+        self._wrong = RateLimiter(forge.options.logins_per_minute)
         self._limiter: CapacityLimiter | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -25,7 +25,7 @@ COOKIE = "clia_login"
 CSRF_FIELD, CSRF_HEADER = "_csrf", "x-csrf-token"
 
 
-class Identity(NamedTuple):
+class RequestIdentity(NamedTuple):
     """The user of a request; ``csrf`` is set for browser logins."""
 
     user: User | None = None
@@ -37,10 +37,10 @@ class Identity(NamedTuple):
         return self.csrf is not None
 
 
-NOBODY = Identity()
+NOBODY = RequestIdentity()
 
 
-def identify(forge: Forge, connection: HTTPConnection) -> Identity:
+def identify(forge: Forge, connection: HTTPConnection) -> RequestIdentity:
     """Identify the user; raises ``Unauthenticated`` for invalid credentials."""
     authorization = connection.headers.get("authorization")
     name = _said_by_proxy(forge, connection)
@@ -51,18 +51,18 @@ def identify(forge: Forge, connection: HTTPConnection) -> Identity:
         if user is None:
             raise NotAllowed(f"unknown user {name!r}", code="unknown-user", hints=[f"clia user add {name}"])
         secret = f"proxy:{name}"
-        return Identity(user, _proxy_csrf(forge, name), secret)
+        return RequestIdentity(user, _proxy_csrf(forge, name), secret)
     cookie = connection.cookies.get(COOKIE)
     session = forge.users.session(cookie) if cookie else None
-    return NOBODY if session is None else Identity(session.user, session.csrf, session.secret)
+    return NOBODY if session is None else RequestIdentity(session.user, session.csrf, session.secret)
 
 
-def _by_token(forge: Forge, authorization: str) -> Identity:
+def _by_token(forge: Forge, authorization: str) -> RequestIdentity:
     scheme, _, secret = authorization.partition(" ")
     user = forge.users.by_token(secret.strip()) if scheme.lower() == "bearer" else None
     if user is None:
         raise Unauthenticated("invalid or expired token", code="bad-token", hints=["clia user token NAME"])
-    return Identity(user)
+    return RequestIdentity(user)
 
 
 def _said_by_proxy(forge: Forge, connection: HTTPConnection) -> str | None:
@@ -77,7 +77,7 @@ def _proxy_csrf(forge: Forge, name: str) -> str:
     return hmac.new(forge.secret.encode("ascii"), name.encode("utf-8"), "sha256").hexdigest()
 
 
-def check_csrf(identity: Identity, headers: Mapping[str, str], field: str | None) -> None:
+def check_csrf(identity: RequestIdentity, headers: Mapping[str, str], field: str | None) -> None:
     """Check the CSRF token of a change made by a browser."""
     if not identity.by_cookie:
         return
@@ -90,7 +90,7 @@ def check_csrf(identity: Identity, headers: Mapping[str, str], field: str | None
         )
 
 
-def require(identity: Identity, role: str) -> User:
+def require(identity: RequestIdentity, role: str) -> User:
     """The user, if the role is sufficient."""
     user = identity.user
     if user is None:

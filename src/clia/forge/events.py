@@ -130,15 +130,15 @@ _LOOK, _TRIM = 1.0, 300.0  # seconds between scans of the refs, and between clea
 _TAIL = 2000
 
 
-class News(NamedTuple):
+class FeedMessage(NamedTuple):
     """A feed entry, ready to send."""
 
     position: int
     text: str  # JSON
 
 
-def news_of(site: Site, position: int, body: Any) -> News:
-    return News(position, json.dumps({"space": site.name, "position": position, **body}, separators=(",", ":")))
+def news_of(site: Site, position: int, body: Any) -> FeedMessage:
+    return FeedMessage(position, json.dumps({"space": site.name, "position": position, **body}, separators=(",", ":")))
 
 
 class _Tail:
@@ -148,9 +148,9 @@ class _Tail:
         self.pulse = asyncio.Event()  # set on news, then replaced
         self.end = 0
         self.epoch = ""
-        self.entries: deque[News] = deque(maxlen=_TAIL)
+        self.entries: deque[FeedMessage] = deque(maxlen=_TAIL)
 
-    def add(self, entries: Sequence[News], end: int, epoch: str) -> None:
+    def add(self, entries: Sequence[FeedMessage], end: int, epoch: str) -> None:
         if epoch != self.epoch:
             self.entries.clear()  # the store was lost
         self.entries.extend(entries)
@@ -162,7 +162,7 @@ class _Tail:
         self.pulse.set()
         self.pulse = asyncio.Event()
 
-    def after(self, position: int) -> list[News] | None:
+    def after(self, position: int) -> list[FeedMessage] | None:
         """The entries after a position; None if some are missing here."""
         if position == self.end:
             return []
@@ -236,7 +236,7 @@ class EventBus:
                 _log.warning("%s: cannot read the feed: %s", site.name, err.message)
                 self._stop.wait(1.0)
 
-    def _told(self, tail: _Tail, entries: Sequence[News], end: int, epoch: str) -> int:
+    def _told(self, tail: _Tail, entries: Sequence[FeedMessage], end: int, epoch: str) -> int:
         loop = self._loop
         if loop is not None and not self.closing:
             with suppress(RuntimeError):  # the loop is closing
@@ -278,7 +278,7 @@ class TooManyListeners(CliaError):
     code = "too-many-listeners"
 
 
-class Place(NamedTuple):
+class FeedPosition(NamedTuple):
     """A listener's position in a feed; the epoch identifies the feed."""
 
     epoch: str
@@ -319,7 +319,7 @@ async def _stream(request: Request, sites: Sequence[Site], *, plain: bool) -> Re
     return _EventStream(_Listener(request, sites, place, plain=plain))
 
 
-def _read_place(text: str, sites: Sequence[Site], *, plain: bool) -> dict[str, Place]:
+def _read_place(text: str, sites: Sequence[Site], *, plain: bool) -> dict[str, FeedPosition]:
     """Parse Last-Event-ID: one position, or one per space name."""
     if not text:
         return {}
@@ -335,7 +335,7 @@ def _read_place(text: str, sites: Sequence[Site], *, plain: bool) -> dict[str, P
         if not place.isascii() or not epoch.isalnum() or not number.isdigit() or len(number) > 15:
             raise InvalidInput("invalid Last-Event-ID", code="invalid-field", fields={"field": "Last-Event-ID"})
         if name in names:
-            positions[name] = Place(epoch, int(number))
+            positions[name] = FeedPosition(epoch, int(number))
     return positions
 
 
@@ -364,7 +364,7 @@ class _EventStream(StreamingResponse):
 
 
 class _Listener:
-    def __init__(self, request: Request, sites: Sequence[Site], positions: dict[str, Place], *, plain: bool) -> None:
+    def __init__(self, request: Request, sites: Sequence[Site], positions: dict[str, FeedPosition], *, plain: bool) -> None:
         self.bus: EventBus = request.app.state.event_bus
         self._request = request
         self.user = require(request.state.identity, "viewer").name
@@ -397,14 +397,14 @@ class _Listener:
     def _check_allowed(self) -> None:
         require(identify(forge_of(self._request), self._request), "viewer")
 
-    def _now(self, site: Site) -> Place:
+    def _now(self, site: Site) -> FeedPosition:
         tail = self.bus.tails[site.name]
-        return Place(tail.epoch, tail.end)
+        return FeedPosition(tail.epoch, tail.end)
 
     async def _news(self, site: Site) -> list[str]:
         """The next batch of events of one space."""
         tail, last = self.bus.tails[site.name], self._seen[site.name]
-        entries: list[News] | None = None
+        entries: list[FeedMessage] | None = None
         if last.epoch == tail.epoch:
             entries = tail.after(last.position)
             if entries is None:
@@ -414,12 +414,12 @@ class _Listener:
             return [self._event("reset", json.dumps({"space": site.name}))]
         events = []
         for entry in entries[:_BATCH]:
-            self._seen[site.name] = Place(last.epoch, entry.position)
+            self._seen[site.name] = FeedPosition(last.epoch, entry.position)
             events.append(self._event("change", entry.text))
         metrics.sent(len(events))
         return events
 
-    def _from_store(self, site: Site, after: int) -> list[News] | None:
+    def _from_store(self, site: Site, after: int) -> list[FeedMessage] | None:
         """The entries after a position; None if they are no longer available."""
         end = site.feed.end()
         if after > end or (after < end and site.feed.oldest() > after + 1):

@@ -60,7 +60,7 @@ _LINE = re.compile(rb"(?:(?P<verb>want|have) (?P<cid>[0-9a-f]{40})(?: [^\n]*)?|d
 _log = logging.getLogger("clia.federation")
 
 
-class Fetching:
+class FetchEndpoints:
     """The git fetch endpoints."""
 
     def __init__(self, forge: Forge) -> None:
@@ -80,7 +80,7 @@ class Fetching:
             raise NotAllowed("this endpoint is read-only; use git fetch", code="read-only")
         upload = await run_in_threadpool(site.space.peer_tokens.advertised, peer)
         head = _packet(f"# service={SERVICE}\n".encode("ascii")) + b"0000"
-        return _Answer(self._run(site, peer, upload), _TOLD, head)
+        return _GitResponse(self._run(site, peer, upload), _TOLD, head)
 
     async def _pack(self, request: Request) -> Response:
         site, peer = await run_in_threadpool(self._admitted, request)
@@ -91,7 +91,7 @@ class Fetching:
             body = asked(body, await run_in_threadpool(site.space.peer_tokens.told, peer))
         except Denied as err:  # in git's wording, which its client shows
             return Response(_packet(f"ERR upload-pack: not our ref {err.message}".encode("ascii")), media_type=_SENT)
-        return _Answer(self._run(site, peer, site.space.peer_tokens.upload(peer), body), _SENT)
+        return _GitResponse(self._run(site, peer, site.space.peer_tokens.upload(peer), body), _SENT)
 
     def _admitted(self, request: Request) -> tuple[Site, PinnedPeer]:
         """The space and peer of a pass; without a valid pass, the error reveals neither."""
@@ -104,12 +104,12 @@ class Fetching:
                 return site, peer
         raise Unauthenticated("missing or invalid pass", code="bad-pass")
 
-    def _run(self, site: Site, peer: PinnedPeer, upload: UploadCommand, body: bytes = b"") -> _Run:
+    def _run(self, site: Site, peer: PinnedPeer, upload: UploadCommand, body: bytes = b"") -> _GitProcess:
         seconds = site.space.running.config.federation.transfer_seconds
-        return _Run(upload, body, seconds, self._open, (site.name, peer.name))
+        return _GitProcess(upload, body, seconds, self._open, (site.name, peer.name))
 
 
-class _Run:
+class _GitProcess:
     """A git process that answers one request; it runs inside the ``async with`` block."""
 
     def __init__(
@@ -121,7 +121,7 @@ class _Run:
         self._open = places
         self.whose = whose
 
-    async def __aenter__(self) -> _Run:
+    async def __aenter__(self) -> _GitProcess:
         if self._open[self.whose] >= AT_ONCE:
             raise TooMany(f"at most {AT_ONCE} concurrent fetches per peer", fields={"retry_after": 1})
         self._open[self.whose] += 1
@@ -168,14 +168,14 @@ class _Run:
             self._open[self.whose] -= 1
 
 
-class _Answer(StreamingResponse):
+class _GitResponse(StreamingResponse):
     """Streams the output of a git process."""
 
-    def __init__(self, run: _Run, kind: str, head: bytes = b"") -> None:
+    def __init__(self, run: _GitProcess, kind: str, head: bytes = b"") -> None:
         super().__init__(self._whole(run, head), media_type=kind)
         self._run = run
 
-    async def _whole(self, run: _Run, head: bytes) -> AsyncIterator[bytes]:
+    async def _whole(self, run: _GitProcess, head: bytes) -> AsyncIterator[bytes]:
         yield head
         async for part in run.parts():
             yield part
@@ -245,7 +245,7 @@ TELL = ""
 """Placeholder for a peer name in a job that announces to all peers."""
 
 
-class Heard(NamedTuple):
+class SyncResult(NamedTuple):
     """The result of the last sync with a peer; ``error`` if it failed."""
 
     at: datetime
@@ -273,7 +273,7 @@ class Listening:
         self._rests: dict[tuple[str, str | None], float] = {}  # monotonic deadlines
         self._due: dict[tuple[str, str | None], float] = {}
         self._told: dict[str, str] = {}  # state at the last announcement
-        self._heard: dict[tuple[str, str | None], Heard] = {}
+        self._heard: dict[tuple[str, str | None], SyncResult] = {}
         self._over = False
         self._threads: list[threading.Thread] = []
 
@@ -297,7 +297,7 @@ class Listening:
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def heard(self, site: Site, peer: str) -> Heard | None:
+    def heard(self, site: Site, peer: str) -> SyncResult | None:
         """The result of the last sync with a peer in this process."""
         return self._heard.get((site.name, peer))
 
@@ -307,9 +307,9 @@ class Listening:
         try:
             report = site.space.sync(peer)[0]
         except CliaError as err:
-            self._heard[key] = Heard(now(), None, err)
+            self._heard[key] = SyncResult(now(), None, err)
             raise
-        self._heard[key] = Heard(now(), report, None)
+        self._heard[key] = SyncResult(now(), report, None)
         if report.moves:
             site.feed.look()  # update the feed immediately
         return report

@@ -125,7 +125,7 @@ CALLER = "clia_caller"
 """The key of the user in the ASGI scope."""
 
 
-class Made(NamedTuple):
+class LoadedApp(NamedTuple):
     """A loaded application, its lifespan, and a stop callback that is safe in a signal handler."""
 
     app: ASGIApp
@@ -133,24 +133,24 @@ class Made(NamedTuple):
     stopping: Callable[[], None]
 
 
-class Extra(NamedTuple):
+class ExtraApp(NamedTuple):
     """An application to mount: its paths and a factory, which runs in a thread."""
 
     name: str
     paths: Sequence[str]
-    make: Callable[[], Made]
+    make: Callable[[], LoadedApp]
 
 
-class Hosted:
+class HostedApp:
     """A mounted application in a running forge."""
 
-    def __init__(self, extra: Extra) -> None:
+    def __init__(self, extra: ExtraApp) -> None:
         self.extra = extra
-        self._made: Made | None = None
+        self._made: LoadedApp | None = None
 
-    async def __aenter__(self) -> Hosted:
+    async def __aenter__(self) -> HostedApp:
         self._wanted, self._over = asyncio.Event(), asyncio.Event()
-        self._ready: asyncio.Future[Made] = asyncio.get_running_loop().create_future()
+        self._ready: asyncio.Future[LoadedApp] = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(self._live())
         return self
 

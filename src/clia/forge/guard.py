@@ -65,7 +65,7 @@ class Guard:
             return
         started = time.perf_counter()
         status = 500
-        limited = _Limited(receive, self._options.body_max, Headers(scope=scope).get("content-length"))
+        limited = _LimitedReceive(receive, self._options.body_max, Headers(scope=scope).get("content-length"))
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -87,7 +87,7 @@ class Guard:
             _access.info("%s %s %s %s %d %.1f", _client(scope), who, scope["method"], _path(scope), status, seconds * 1000)
 
 
-class _Limited:
+class _LimitedReceive:
     """Limits the size of a request body and the time to receive it."""
 
     def __init__(self, receive: Receive, most: int, declared: str | None) -> None:
@@ -140,7 +140,7 @@ def _path(scope: Scope) -> str:
     return ascii(scope.get("path", ""))[1:-1]
 
 
-class Rates:
+class RateLimiter:
     """Token buckets for the most recent clients. Used by one event loop."""
 
     def __init__(self, per_minute: int) -> None:

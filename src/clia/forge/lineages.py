@@ -35,7 +35,7 @@ LINES_BYTES = 4_000_000
 """Maximum bytes read to find line numbers."""
 
 
-class Paths:
+class RelativePaths:
     """Converts local paths to paths relative to a space."""
 
     def __init__(self, directory: str) -> None:
@@ -73,7 +73,7 @@ class Paths:
         return type(err)(self.said(err.message), hints=hints, fields=self.in_json(err.fields), code=err.code)
 
 
-class Finding(NamedTuple):
+class DocumentFinding(NamedTuple):
     """A problem in a document and its location."""
 
     severity: str
@@ -90,14 +90,14 @@ def roster_at(site: Site, *, everything: bool = False) -> Roster:
     try:
         return checks.roster(site.path, everything=everything)
     except CliaError as err:
-        raise Paths(site.path).told(err) from None
+        raise RelativePaths(site.path).told(err) from None
 
 
 def lineage_at(site: Site, slug: str) -> Lineage:
     try:
         return lineage(site.path, slug)
     except CliaError as err:
-        raise Paths(site.path).told(err) from None
+        raise RelativePaths(site.path).told(err) from None
 
 
 def kind_of(document: str) -> str:
@@ -112,12 +112,12 @@ def kind_of(document: str) -> str:
     return DOCUMENTS[document]
 
 
-def findings(paths: Paths, diagnostics: Iterable[Diagnostic]) -> list[Finding]:
+def findings(paths: RelativePaths, diagnostics: Iterable[Diagnostic]) -> list[DocumentFinding]:
     """Findings with line numbers, as far as they are cheap to compute."""
     listed = list(diagnostics)
     lines = checks.lines_of(_cheap(listed))
     return [
-        Finding(
+        DocumentFinding(
             diagnostic.severity,
             diagnostic.code,
             paths.said(diagnostic.message),
@@ -151,7 +151,7 @@ def explained(merged: MergedDocument, pointer: str) -> Explanation:
     return explain(merged.document, merged.provenance, merged.layers, pointer)
 
 
-def explanation_json(paths: Paths, explanation: Explanation) -> dict[str, Any]:
+def explanation_json(paths: RelativePaths, explanation: Explanation) -> dict[str, Any]:
     """An explanation as JSON with relative paths."""
     document = explanation.to_json()
     places = [*document["contributors"], *document["shadowed"], *([document["winner"]] if document["winner"] else [])]

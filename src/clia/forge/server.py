@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from clia.facade.settings import Settings
-    from clia.forge.forge import Extra, Forge
+    from clia.forge.forge import ExtraApp, Forge
 
 PORT = 8337
 _GRACE = 5
@@ -46,7 +46,7 @@ HEAD_SECONDS = 20.0
 _SILENCE = 10.0
 
 
-class Wishes(NamedTuple):
+class ServeOptions(NamedTuple):
     """Options of ``clia serve``."""
 
     spaces: Sequence[str]
@@ -55,7 +55,7 @@ class Wishes(NamedTuple):
     user: str | None = None  # user for the login link
 
 
-class Served(NamedTuple):
+class ServeBanner(NamedTuple):
     """What ``clia serve`` prints at start."""
 
     address: str
@@ -70,7 +70,7 @@ class NoAddress(BackendError):
     code = "address-taken"
 
 
-class _Impatient(H11Protocol):
+class _HeaderTimeout(H11Protocol):
     """Closes connections whose request headers do not arrive in time; each holds a file descriptor."""
 
     _timer: asyncio.TimerHandle | None = None
@@ -133,23 +133,23 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    wishes: Wishes,
+    options: ServeOptions,
     settings: Settings,
     environment: Mapping[str, str],
-    say: Callable[[Served], None],
-    extras: Callable[[Forge], Sequence[Extra]] = lambda _: (),
+    say: Callable[[ServeBanner], None],
+    extras: Callable[[Forge], Sequence[ExtraApp]] = lambda _: (),
 ) -> None:
     """Serve until stopped; ``extras`` are created as soon as the address is known."""
     _allow_files()
-    forge = open_forge(wishes.spaces, settings)
+    forge = open_forge(options.spaces, settings)
     try:
-        with _bound(wishes.host, wishes.port) as bound:
+        with _bound(options.host, options.port) as bound:
             address = forge.options.address or _address(bound)
             if not forge.options.address:
                 forge.options = forge.options._replace(address=address)
             hooks = Webhooks(forge, environment)
             app = create_app(forge, extras(forge))
-            banner = _said(forge, address, wishes.user)
+            banner = _said(forge, address, options.user)
             config = uvicorn.Config(
                 app,
                 log_config=None,
@@ -158,7 +158,7 @@ def serve(
                 proxy_headers=False,
                 timeout_graceful_shutdown=_GRACE,
                 limit_concurrency=forge.options.listeners + _ROOM,
-                http=_Impatient,
+                http=_HeaderTimeout,
             )
             hooks.start()
             try:
@@ -243,7 +243,7 @@ def _address(bound: socket.socket) -> str:
     return f"http://{shown}:{port}"
 
 
-def _said(forge: Forge, address: str, name: str | None) -> Served:
+def _said(forge: Forge, address: str, name: str | None) -> ServeBanner:
     """A login link for the named user, else for the first administrator, else for the local user."""
     users = forge.users
     known = [account.user for account in users.all()]
@@ -254,7 +254,7 @@ def _said(forge: Forge, address: str, name: str | None) -> Served:
         hints = [f"clia user add {name}"]
         raise InvalidInput(f"unknown user {name!r}", code="no-such-user", hints=hints, fields={"user": name})
     link = f"{address}/login?key={users.login_link(name)}"
-    return Served(address, link, name, list(forge.sites))
+    return ServeBanner(address, link, name, list(forge.sites))
 
 
 def _first_admin(forge: Forge) -> str:
@@ -273,10 +273,10 @@ def log_to(stream: logging.Handler) -> None:
         logger.handlers = [stream]
         logger.setLevel(level)
         logger.propagate = False
-    logging.getLogger("asyncio").addFilter(_Seldom())
+    logging.getLogger("asyncio").addFilter(_LogRateLimit())
 
 
-class _Seldom(logging.Filter):
+class _LogRateLimit(logging.Filter):
     """Rate-limits identical log messages; without file descriptors the loop logs thousands."""
 
     def __init__(self) -> None:

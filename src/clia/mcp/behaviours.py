@@ -14,7 +14,7 @@ from clia.behaviours.measures import MEASURES
 from clia.behaviours.model import CURRENT, PROPOSED, RETIRED
 from clia.behaviours.observing import REVERTED
 from clia.errors import CliaError
-from clia.mcp.toolbox import AGENT, ONCE, Field, Told, Tool
+from clia.mcp.toolbox import AGENT, ONCE, ResultShape, Tool, ToolArgument
 from clia.space.events import event_of
 from clia.values import refs as names
 from clia.values.typed_objects import PROMPT
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour
     from clia.facade.space import Space
-    from clia.mcp.calls import Call
+    from clia.mcp.calls import ToolCall
 
 BAD: dict[str, str] = {key: name for name, measure in MEASURES.items() for key in measure.bad} | {REVERTED: "kept"}
 """Observations of failed work, and the measure that each counts against."""
@@ -160,8 +160,8 @@ def _text(value: Any) -> str | None:
 PATCH_MAX = 200_000
 NEXT = "it does not run until a person adopts it: clia behaviour adopt {name} {cid}"
 
-_SUMMARY = Told(name=STRING, kind=STRING, cid=MAYBE_STRING, by=STRING, at=WHOLE, why=STRING, versions=COUNT, proposed=COUNT)
-_OUTLINE = Told(
+_SUMMARY = ResultShape(name=STRING, kind=STRING, cid=MAYBE_STRING, by=STRING, at=WHOLE, why=STRING, versions=COUNT, proposed=COUNT)
+_OUTLINE = ResultShape(
     cid=STRING,
     state=STRING,
     parent=MAYBE_STRING,
@@ -175,11 +175,11 @@ _OUTLINE = Told(
 _WHICH = "a behaviour name (for its current version), a version id or id prefix, or PEER/NAME"
 
 
-def _behaviours(call: Call, kind: str | None) -> Mapping[str, Any]:
+def _behaviours(call: ToolCall, kind: str | None) -> Mapping[str, Any]:
     return {"behaviours": [summary(behaviour) for behaviour in call.space.behaviours() if kind in (None, behaviour.kind)]}
 
 
-def _show(call: Call, behaviour: str) -> Mapping[str, Any]:
+def _show(call: ToolCall, behaviour: str) -> Mapping[str, Any]:
     space = call.space
     known_behaviour = _by_name(call, behaviour)
     if known_behaviour is None:
@@ -196,30 +196,30 @@ def _show(call: Call, behaviour: str) -> Mapping[str, Any]:
     return {"version": version, "versions": [outline(item) for item in listed], "evidence": address}
 
 
-def _by_name(call: Call, name: str) -> KnownBehaviour | None:
+def _by_name(call: ToolCall, name: str) -> KnownBehaviour | None:
     """The behaviour with a name; None if the text is something else, such as an id prefix."""
     if not names.is_name(name):
         return None
     return next((candidate for candidate in call.space.behaviours() if candidate.name == name), None)
 
 
-def _stats(call: Call, behaviour: str | None, over: str | None) -> Mapping[str, Any]:
+def _stats(call: ToolCall, behaviour: str | None, over: str | None) -> Mapping[str, Any]:
     stats = call.space.behaviour_stats(behaviour, over=over)
     return {"stats": stats, "gaps": call.space.observation_gaps()}
 
 
-def _compare(call: Call, before: str, after: str) -> Mapping[str, Any]:
+def _compare(call: ToolCall, before: str, after: str) -> Mapping[str, Any]:
     space = call.space
     comparison, patch = space.compare_behaviours(before, after), space.behaviour_diff(before, after)
     return {"comparison": comparison, "diff": patch[:PATCH_MAX], "cut": len(patch) > PATCH_MAX}
 
 
-def _suggest(call: Call, behaviour: str, measure: str | None) -> Any:
+def _suggest(call: ToolCall, behaviour: str, measure: str | None) -> Any:
     return call.space.suggest_behaviour(behaviour, measure)
 
 
 def _propose(
-    call: Call, behaviour: str, body: str, evidence: Sequence[str], agent: str | None, **provenance: Any
+    call: ToolCall, behaviour: str, body: str, evidence: Sequence[str], agent: str | None, **provenance: Any
 ) -> Mapping[str, Any]:
     version = call.space.propose_behaviour(behaviour, body, evidence=evidence, agent=call.agent(agent), **provenance)
     return {
@@ -235,8 +235,8 @@ BEHAVIOUR_TOOLS = (
         "Lists the behaviours of this space: flows, which sessions run, and prompts. Each has its current version (cid is null"
         " if none is adopted) and the number of open proposals.",
         VIEWER,
-        (Field("kind", MAYBE_TEXT, "session-flow or prompt (default: both)", None),),
-        Told(behaviours=Listed(_SUMMARY)),
+        (ToolArgument("kind", MAYBE_TEXT, "session-flow or prompt (default: both)", None),),
+        ResultShape(behaviours=Listed(_SUMMARY)),
         _behaviours,
     ),
     Tool(
@@ -246,8 +246,8 @@ BEHAVIOUR_TOOLS = (
         " retired, foreign), author, reason and evidence commits. evidence is the URI of the observations: read it"
         " before you propose a change.",
         VIEWER,
-        (Field("behaviour", TEXT, _WHICH),),
-        Told(version=BEHAVIOUR_VERSION, versions=Listed(_OUTLINE), evidence=MAYBE_STRING),
+        (ToolArgument("behaviour", TEXT, _WHICH),),
+        ResultShape(version=BEHAVIOUR_VERSION, versions=Listed(_OUTLINE), evidence=MAYBE_STRING),
         _show,
     ),
     Tool(
@@ -257,10 +257,10 @@ BEHAVIOUR_TOOLS = (
         " outcomes, landings, reverts, traces, tokens. If gaps is above 0, this clone has only part of the record.",
         VIEWER,
         (
-            Field("behaviour", MAYBE_TEXT, f"{_WHICH} (default: everything that ran)", None),
-            Field("over", MAYBE_TEXT, "day, week or month: include rates over time", None),
+            ToolArgument("behaviour", MAYBE_TEXT, f"{_WHICH} (default: everything that ran)", None),
+            ToolArgument("over", MAYBE_TEXT, "day, week or month: include rates over time", None),
         ),
-        Told(stats=Listed(BEHAVIOUR_STATS), gaps=COUNT),
+        ResultShape(stats=Listed(BEHAVIOUR_STATS), gaps=COUNT),
         _stats,
         slow="reading new commits",
     ),
@@ -270,8 +270,8 @@ BEHAVIOUR_TOOLS = (
         "Compares two versions by each measure: both rates, the probability that the later is better, and proven (1: the later,"
         " -1: the earlier, 0: neither). Includes a diff of the text.",
         VIEWER,
-        (Field("before", TEXT, _WHICH), Field("after", TEXT, "the version to compare with, named the same way")),
-        Told(comparison=COMPARISON, diff=STRING, cut=FLAG),
+        (ToolArgument("before", TEXT, _WHICH), ToolArgument("after", TEXT, "the version to compare with, named the same way")),
+        ResultShape(comparison=COMPARISON, diff=STRING, cut=FLAG),
         _compare,
         slow="reading new commits",
     ),
@@ -282,8 +282,8 @@ BEHAVIOUR_TOOLS = (
         " is advice for people: nothing is changed.",
         VIEWER,
         (
-            Field("behaviour", TEXT, "its name"),
-            Field("measure", MAYBE_TEXT, "finished, approved, merged, passed or kept (default: as configured)", None),
+            ToolArgument("behaviour", TEXT, "its name"),
+            ToolArgument("measure", MAYBE_TEXT, "finished, approved, merged, passed or kept (default: as configured)", None),
         ),
         SUGGESTION,
         _suggest,
@@ -296,20 +296,20 @@ BEHAVIOUR_TOOLS = (
         " must adopt it or put it on trial; you cannot. Proposing the same text twice creates one version.",
         ADMIN,
         (
-            Field("behaviour", TEXT, "behaviour name; a new name also needs kind"),
-            Field(
+            ToolArgument("behaviour", TEXT, "behaviour name; a new name also needs kind"),
+            ToolArgument(
                 "body",
                 TEXT,
                 "the full text of the version: flow source, or a prompt (may contain {{task}}, {{agent}}, {{title}})",
             ),
-            Field("why", TEXT, "what is wrong with the version that it replaces, and how this one fixes it"),
-            Field("evidence", Listed(TEXT), "commit ids that show the problem, as in the behaviour's evidence", ()),
-            Field("notes", TEXT, "purpose and when to use it; stored with the version", ""),
-            Field("kind", MAYBE_TEXT, "prompt or session-flow; only for a new behaviour", None),
-            Field("parent", MAYBE_TEXT, "the version that it derives from (default: the current one)", None),
+            ToolArgument("why", TEXT, "what is wrong with the version that it replaces, and how this one fixes it"),
+            ToolArgument("evidence", Listed(TEXT), "commit ids that show the problem, as in the behaviour's evidence", ()),
+            ToolArgument("notes", TEXT, "purpose and when to use it; stored with the version", ""),
+            ToolArgument("kind", MAYBE_TEXT, "prompt or session-flow; only for a new behaviour", None),
+            ToolArgument("parent", MAYBE_TEXT, "the version that it derives from (default: the current one)", None),
             AGENT,
         ),
-        Told(version=BEHAVIOUR_VERSION, next=MAYBE_STRING),
+        ResultShape(version=BEHAVIOUR_VERSION, next=MAYBE_STRING),
         _propose,
         ONCE,
     ),

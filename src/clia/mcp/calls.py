@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _NO_SPACE = ("no-such-space", "no-such-repository")
 
 
-class Place:
+class SpaceContext:
     """A directory and its space, if there is one."""
 
     def __init__(
@@ -47,13 +47,13 @@ class Place:
         *,
         agent: str | None = None,
         address: Callable[[Space], str | None] = lambda _: None,
-        paths: Paths | None = None,
-        waits: Waits | None = None,
+        paths: RemotePaths | None = None,
+        waits: WaitSlots | None = None,
     ) -> None:
         self.path = path
         self.agent = agent  # the default agent
         self.at_hand = paths is None
-        self.waits = waits or Waits()
+        self.waits = waits or WaitSlots()
         self._address = address
         self._paths = paths
         self._opened = opened
@@ -87,7 +87,7 @@ class Place:
         return err if self._paths is None else self._paths.told(err)
 
 
-class Waits:
+class WaitSlots:
     """Limits how many calls wait for people at once; over HTTP each holds a connection."""
 
     def __init__(self, most: int = 256, per_user: int = 64) -> None:
@@ -107,7 +107,7 @@ class Waits:
             self._now += Counter()  # drops zero counts
 
 
-class Paths(NamedTuple):
+class RemotePaths(NamedTuple):
     """Replaces local paths for remote callers."""
 
     in_json: Callable[[Any], Any]
@@ -150,10 +150,10 @@ class Caller(NamedTuple):
             )
 
 
-class Call:
+class ToolCall:
     """One tool call, as its function sees it. The function runs in a thread and may block."""
 
-    def __init__(self, place: Place, caller: Caller, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, place: SpaceContext, caller: Caller, say: Callable[[str], None] = lambda _: None) -> None:
         self.place = place
         self.caller = caller
         self.say = say  # reports progress
@@ -212,13 +212,13 @@ class Call:
 class Exchange:
     def __init__(
         self,
-        place: Place,
+        place: SpaceContext,
         caller: Caller,
         context: ServerRequestContext[Any, Any],
         params: CallToolRequestParams,
         limiter: CapacityLimiter,
     ) -> None:
-        self.call = Call(place, caller, self._say)
+        self.call = ToolCall(place, caller, self._say)
         self._context = context
         self._params = params
         self._limiter = limiter

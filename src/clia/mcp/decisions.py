@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from clia.api.records import MAYBE_STRING
 from clia.api.shapes import ANY, NUMBER, OBJECT, STRING, TEXT, Listed, Optional
 from clia.errors import CliaError, InvalidAnswer, InvalidInput, NotFound, StaleRequest
-from clia.mcp.toolbox import AGENT, ONCE, Field, Told, Tool
+from clia.mcp.toolbox import AGENT, ONCE, ResultShape, Tool, ToolArgument
 from clia.sessions.answers import schema_problem
 from clia.sessions.model import context_of, question_of
 from clia.sessions.records import ASK
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.mcp.calls import Call, Exchange
+    from clia.mcp.calls import Exchange, ToolCall
     from clia.sessions.answers import Rule
     from clia.sessions.model import Request
 
@@ -51,7 +51,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "integer": int, "nu
 _WHY_FIELD = {"type": "string", "title": "Why", "description": "Optional; recorded with the decision."}
 
 
-class Form(NamedTuple):
+class ElicitationForm(NamedTuple):
     message: str
     schema: dict[str, Any]
     labels: Mapping[str, Any]  # value of each choice
@@ -59,11 +59,11 @@ class Form(NamedTuple):
     parsed: bool  # the only field contains JSON
 
 
-def form_of(request: Request, rule: Rule) -> Form:
+def form_of(request: Request, rule: Rule) -> ElicitationForm:
     message = _message(request)
     if rule.choices and len(rule.choices) <= CHOICES_MAX:
         labels = _labels(rule.choices)
-        return Form(
+        return ElicitationForm(
             message,
             _object({ANSWER: {"type": "string", "title": "Answer", "enum": list(labels)}}, [ANSWER]),
             labels,
@@ -72,15 +72,15 @@ def form_of(request: Request, rule: Rule) -> Form:
         )
     single = _field(rule.schema)
     if single is not None:
-        return Form(message, _object({ANSWER: {"title": "Answer", **single}}, [ANSWER]), {}, whole=False, parsed=False)
+        return ElicitationForm(message, _object({ANSWER: {"title": "Answer", **single}}, [ANSWER]), {}, whole=False, parsed=False)
     flat = _flat(rule.schema)
     if flat is not None:
-        return Form(message, flat, {}, whole=True, parsed=False)
+        return ElicitationForm(message, flat, {}, whole=True, parsed=False)
     description = (
         "Your answer." if rule.schema is None else f"JSON that matches {json.dumps(rule.schema, ensure_ascii=False)[:1000]}"
     )
     text = {"type": "string", "title": "Answer", "description": description, "minLength": 1}
-    return Form(message, _object({ANSWER: text}, [ANSWER]), {}, whole=False, parsed=rule.schema is not None)
+    return ElicitationForm(message, _object({ANSWER: text}, [ANSWER]), {}, whole=False, parsed=rule.schema is not None)
 
 
 def _message(request: Request) -> str:
@@ -140,7 +140,7 @@ def _flat(schema: Any) -> dict[str, Any] | None:
     return _object({name: dict(part or {}) for name, part in fields.items()}, list(required))
 
 
-def answer_in(form: Form, content: Mapping[str, Any] | None, request: Request) -> tuple[Any, str]:
+def answer_in(form: ElicitationForm, content: Mapping[str, Any] | None, request: Request) -> tuple[Any, str]:
     """The value and the rationale in a filled form; raises ``InvalidAnswer`` if there is no valid one."""
     values = dict(content or {})
     own = form.schema["properties"].get(WHY) is not _WHY_FIELD
@@ -173,7 +173,7 @@ FORM_SECONDS = 3600.0
 _LOOK = 0.5
 _OWN = ("question", "choices", "schema")
 
-_OUTCOME = Told(
+_OUTCOME = ResultShape(
     status=STRING,
     request=STRING,
     agent=STRING,
@@ -191,7 +191,7 @@ _OUTCOME = Told(
 # Outcomes
 
 
-def outcome(call: Call, agent: str, request_id: str, not_now: str | None = None) -> dict[str, Any]:
+def outcome(call: ToolCall, agent: str, request_id: str, not_now: str | None = None) -> dict[str, Any]:
     """The state of a request; ``not_now`` says why a form did not answer it."""
     space = call.space
     result = dict.fromkeys(_OUTCOME.fields) | {"request": request_id, "agent": agent}
@@ -215,7 +215,7 @@ def outcome(call: Call, agent: str, request_id: str, not_now: str | None = None)
     )
 
 
-def _rationale(call: Call, decision: str | None) -> str | None:
+def _rationale(call: ToolCall, decision: str | None) -> str | None:
     """The rationale that the person wrote; "" if the message is generated."""
     message = "" if decision is None else call.space.show(decision).message
     return None if not message or message.startswith("decision: ") else message
@@ -244,7 +244,7 @@ def _payload(question: str, context: Any, choices: Sequence[Any] | None, schema:
     return payload | ({} if schema is None else {"schema": schema})
 
 
-def _asked(call: Call, agent: str, payload: Mapping[str, Any]) -> Request:
+def _asked(call: ToolCall, agent: str, payload: Mapping[str, Any]) -> Request:
     """The pending request with the same payload, else a new one: a retry does not ask twice."""
     space = call.space
     cleaned = space.core.clean.value(dict(payload))
@@ -255,11 +255,11 @@ def _asked(call: Call, agent: str, payload: Mapping[str, Any]) -> Request:
         return space.ask(agent, payload)
 
 
-def _found(call: Call, agent: str, request_id: str) -> Request | None:
+def _found(call: ToolCall, agent: str, request_id: str) -> Request | None:
     return next((request for request in call.space.pending(agent) if request.id == request_id), None)
 
 
-def _decide(call: Call, request: Request, form: Form, content: Mapping[str, Any] | None) -> dict[str, Any]:
+def _decide(call: ToolCall, request: Request, form: ElicitationForm, content: Mapping[str, Any] | None) -> dict[str, Any]:
     """Answer the request with a filled form; an invalid answer leaves it pending."""
     refused = None
     try:
@@ -311,7 +311,7 @@ def _state(text: str | None) -> dict[str, str]:
     return state if isinstance(state, dict) and {"agent", "request"} <= state.keys() else {}
 
 
-async def _in_rounds(exchange: Exchange, request: Request, form: Form) -> dict[str, Any] | InputRequiredResult:
+async def _in_rounds(exchange: Exchange, request: Request, form: ElicitationForm) -> dict[str, Any] | InputRequiredResult:
     """Protocol 2026-07-28 and later: the call returns a form and is repeated with the filled one."""
     answered = exchange.answers.get(ANSWER)
     if answered is None:
@@ -321,7 +321,7 @@ async def _in_rounds(exchange: Exchange, request: Request, form: Form) -> dict[s
     return await _taken(exchange, request, form, answered)
 
 
-async def _in_place(exchange: Exchange, request: Request, form: Form) -> dict[str, Any]:
+async def _in_place(exchange: Exchange, request: Request, form: ElicitationForm) -> dict[str, Any]:
     """Earlier protocols: show the form during the call; an answer in the inbox cancels it."""
     answered: Any = None
     call = exchange.call
@@ -342,7 +342,7 @@ async def _in_place(exchange: Exchange, request: Request, form: Form) -> dict[st
     return await _taken(exchange, request, form, answered)
 
 
-def _quiet(call: Call, request: Request) -> dict[str, Any]:
+def _quiet(call: ToolCall, request: Request) -> dict[str, Any]:
     """The outcome after a form that may not have answered the request."""
     try:
         return outcome(call, request.agent, request.id)
@@ -350,7 +350,7 @@ def _quiet(call: Call, request: Request) -> dict[str, Any]:
         return {"status": HELD}
 
 
-async def _taken(exchange: Exchange, request: Request, form: Form, answered: Any) -> dict[str, Any]:
+async def _taken(exchange: Exchange, request: Request, form: ElicitationForm, answered: Any) -> dict[str, Any]:
     if isinstance(answered, ElicitResult) and answered.action == "accept":
         return await exchange.do(_decide, exchange.call, request, form, answered.content)
     why = (
@@ -392,7 +392,7 @@ async def _waited(exchange: Exchange, result: dict[str, Any], seconds: float) ->
     return result
 
 
-_WAIT = Field("wait", NUMBER, f"seconds to wait for the answer, at most {WAIT_MAX:g}", 0.0)
+_WAIT = ToolArgument("wait", NUMBER, f"seconds to wait for the answer, at most {WAIT_MAX:g}", 0.0)
 
 DECISION_TOOLS = (
     Tool(
@@ -403,10 +403,10 @@ DECISION_TOOLS = (
         " with other work and poll with decision. Held means neither yes nor no. Asking again creates no second request.",
         ADMIN,
         (
-            Field("question", TEXT, "the question, self-contained"),
-            Field("context", Optional(OBJECT), "further information for the person, by name", None),
-            Field("choices", Optional(Listed(ANY)), "the answers to choose from", None),
-            Field("schema", Optional(OBJECT), "a JSON Schema for the answer, instead of choices", None),
+            ToolArgument("question", TEXT, "the question, self-contained"),
+            ToolArgument("context", Optional(OBJECT), "further information for the person, by name", None),
+            ToolArgument("choices", Optional(Listed(ANY)), "the answers to choose from", None),
+            ToolArgument("schema", Optional(OBJECT), "a JSON Schema for the answer, instead of choices", None),
             _WAIT,
             AGENT,
         ),
@@ -420,7 +420,7 @@ DECISION_TOOLS = (
         "Poll a decision",
         "Returns the state of a request: held, decided (value, by, rationale), given-up or over (its session ended first).",
         VIEWER,
-        (Field("request", TEXT, "request id, from request_decision or pending"), _WAIT, AGENT),
+        (ToolArgument("request", TEXT, "request id, from request_decision or pending"), _WAIT, AGENT),
         _OUTCOME,
         _decision,
         talks=True,

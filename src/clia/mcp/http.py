@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http import StreamableHTTPServerTransport
     from starlette.types import Receive, Scope, Send
 
-    from clia.mcp.calls import Place
+    from clia.mcp.calls import SpaceContext
     from clia.users.service import User
 
 SESSIONS_MAX, SESSIONS_EACH = 256, 64
@@ -41,7 +41,7 @@ USER = "clia_caller"
 """The key of the user in the ASGI scope."""
 
 
-class Wishes(NamedTuple):
+class EndpointOptions(NamedTuple):
     """Settings from the forge."""
 
     address: str  # URL of the forge
@@ -62,23 +62,23 @@ class _Sessions(StreamableHTTPSessionManager):
 class Endpoint:
     """``/mcp`` serves the first space, ``/mcp/{space}`` any."""
 
-    def __init__(self, places: Mapping[str, Place], wishes: Wishes) -> None:
-        self._wishes = wishes
+    def __init__(self, places: Mapping[str, SpaceContext], options: EndpointOptions) -> None:
+        self._options = options
         self._places = places
         self._managers = {name: self._manager(name, place) for name, place in places.items()}
 
-    def _manager(self, name: str, place: Place) -> StreamableHTTPSessionManager:
-        key = hmac.new(self._wishes.secret.encode("utf-8"), b"clia/mcp", hashlib.sha256).hexdigest()
+    def _manager(self, name: str, place: SpaceContext) -> StreamableHTTPSessionManager:
+        key = hmac.new(self._options.secret.encode("utf-8"), b"clia/mcp", hashlib.sha256).hexdigest()
         security = RequestStateSecurity(keys=[key], bind_principal=_principal, audience=f"{NAME}/{name}")
         return _Sessions(
-            server_of(place, self._wishes.version, self._who, security),
+            server_of(place, self._options.version, self._who, security),
             session_idle_timeout=IDLE_SECONDS,
             max_sessions=SESSIONS_MAX,
-            max_request_body_size=self._wishes.body_max,
+            max_request_body_size=self._options.body_max,
         )
 
     def _who(self, context: ServerRequestContext[Any, Any]) -> Caller:
-        return Caller(_user(context), self._wishes.now)
+        return Caller(_user(context), self._options.now)
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
@@ -102,7 +102,7 @@ class Endpoint:
             # GET would open a stream for server messages; this server never sends any.
             raise CliaError("use POST, or DELETE to end a session", code="method-not-allowed")
         origin = Headers(scope=scope).get("origin")
-        if origin is not None and origin != self._wishes.address:
+        if origin is not None and origin != self._options.address:
             raise NotAllowed("requests from other sites are not allowed", code="other-origin", fields={"origin": origin})
         user: User = scope[USER]
         # A session is visible only to the user who opened it.

@@ -17,7 +17,7 @@ from clia.identities.journal import Note
 from clia.identities.lineage import lineage
 from clia.identities.writing import WriteLocation
 from clia.identities.writing import journal as append
-from clia.mcp.toolbox import ADDS, AGENT, Field, Told, Tool
+from clia.mcp.toolbox import ADDS, AGENT, ResultShape, Tool, ToolArgument
 from clia.values.names import is_slug
 from clia.verbs import ADMIN, VIEWER
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.identities.diagnostics import Diagnostic
     from clia.identities.lineage import Lineage, MergedDocument
-    from clia.mcp.calls import Call
+    from clia.mcp.calls import ToolCall
     from clia.sessions.model import Session
 
-_DIAGNOSTIC = Told(severity=STRING, code=STRING, message=STRING, hint=STRING, path=MAYBE_STRING, pointer=MAYBE_STRING)
-_STANDING = Told(
+_DIAGNOSTIC = ResultShape(severity=STRING, code=STRING, message=STRING, hint=STRING, path=MAYBE_STRING, pointer=MAYBE_STRING)
+_STANDING = ResultShape(
     head=COMMIT,
     trace_pending=COUNT,
     briefing=Optional(BRIEFING),
@@ -42,7 +42,7 @@ _STANDING = Told(
     session=Optional(SESSION),
     waits_for=Listed(REQUEST),
 )
-_WHO = Told(
+_WHO = ResultShape(
     agent=STRING,
     guardrails=Listed(ANY),
     slug=MAYBE_STRING,
@@ -52,8 +52,8 @@ _WHO = Told(
     standing=Optional(_STANDING),
     diagnostics=Listed(_DIAGNOSTIC),
 )
-_PLAN = Told(slug=STRING, agenda=OBJECT, contexts=STRINGS, diagnostics=Listed(_DIAGNOSTIC))
-_JOURNALED = Told(slug=STRING, path=STRING, entry=OBJECT, sha256=STRING, appended=FLAG)
+_PLAN = ResultShape(slug=STRING, agenda=OBJECT, contexts=STRINGS, diagnostics=Listed(_DIAGNOSTIC))
+_JOURNALED = ResultShape(slug=STRING, path=STRING, entry=OBJECT, sha256=STRING, appended=FLAG)
 
 
 def slug_of(space: Space | None, agent: str) -> str:
@@ -68,7 +68,7 @@ def slug_of(space: Space | None, agent: str) -> str:
     return agent
 
 
-def _whoami(call: Call, agent: str | None) -> Mapping[str, Any]:
+def _whoami(call: ToolCall, agent: str | None) -> Mapping[str, Any]:
     name = call.agent(agent)
     space = call.space_or_none()
     slug = slug_of(space, name)
@@ -90,7 +90,7 @@ def _whoami(call: Call, agent: str | None) -> Mapping[str, Any]:
     }
 
 
-def _profile(call: Call, slug: str) -> MergedDocument | None:
+def _profile(call: ToolCall, slug: str) -> MergedDocument | None:
     """The identity of an agent; None for an agent that only the space knows."""
     if not is_slug(slug):
         return None
@@ -130,23 +130,23 @@ def _session(space: Space, name: str) -> Session | None:
     return next(iter(space.sessions(name, live=True)), None)
 
 
-def _contexts(call: Call, merged: MergedDocument) -> list[str]:
+def _contexts(call: ToolCall, merged: MergedDocument) -> list[str]:
     directories: list[str] = call.place.said([context.directory for context in merged.chain])
     return directories
 
 
-def diagnostics(call: Call, items: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+def diagnostics(call: ToolCall, items: Iterable[Diagnostic]) -> list[dict[str, Any]]:
     keys = ("severity", "code", "message", "hint", "path", "pointer")
     listed: list[dict[str, Any]] = call.place.said([{key: getattr(diagnostic, key) for key in keys} for diagnostic in items])
     return listed
 
 
-def lineage_here(call: Call, slug: str) -> Lineage:
+def lineage_here(call: ToolCall, slug: str) -> Lineage:
     """The lineage of a slug in the server's directory."""
     return lineage(call.place.path, slug)
 
 
-def _plan(call: Call, agent: str | None) -> Mapping[str, Any]:
+def _plan(call: ToolCall, agent: str | None) -> Mapping[str, Any]:
     slug = slug_of(call.space_or_none(), call.agent(agent))
     merged = lineage_here(call, slug).merged(AGENDA)
     return {
@@ -157,7 +157,9 @@ def _plan(call: Call, agent: str | None) -> Mapping[str, Any]:
     }
 
 
-def _journal(call: Call, note: str, tags: Sequence[str], dirs_touched: Sequence[str], key: str | None, agent: str | None) -> Any:
+def _journal(
+    call: ToolCall, note: str, tags: Sequence[str], dirs_touched: Sequence[str], key: str | None, agent: str | None
+) -> Any:
     slug = slug_of(call.space_or_none(), call.agent(agent))
     if not note.strip():
         raise InvalidInput("note must not be empty", code="empty-value", fields={"field": "note"})
@@ -193,10 +195,10 @@ LINEAGE_TOOLS = (
         " know: decisions, dead ends, open questions. Using the same key twice adds one entry.",
         ADMIN,
         (
-            Field("note", TEXT, "what happened, in a few sentences"),
-            Field("tags", Listed(TEXT), "search tags", ()),
-            Field("dirs_touched", Listed(TEXT), "directories that the work changed", ()),
-            Field("key", MAYBE_TEXT, "idempotency key: a second entry with the same key is ignored", None),
+            ToolArgument("note", TEXT, "what happened, in a few sentences"),
+            ToolArgument("tags", Listed(TEXT), "search tags", ()),
+            ToolArgument("dirs_touched", Listed(TEXT), "directories that the work changed", ()),
+            ToolArgument("key", MAYBE_TEXT, "idempotency key: a second entry with the same key is ignored", None),
             AGENT,
         ),
         _JOURNALED,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.behaviours.model import BehaviourVersion
-    from clia.mcp.calls import Call
+    from clia.mcp.calls import ToolCall
 
 SCHEME = "clia://"
 JSON = "application/json"
@@ -54,7 +54,7 @@ def templates() -> list[ResourceTemplate]:
     ]
 
 
-def listed(call: Call) -> list[Resource]:
+def listed(call: ToolCall) -> list[Resource]:
     """Every active agent, identity and behaviour."""
     space = call.space_or_none()
     names = [] if space is None else space.agents()[:_LISTED]
@@ -69,11 +69,11 @@ def _resource(kind: str, name: str, title: str, rest: str = "") -> Resource:
     return Resource(uri=f"{SCHEME}{kind}/{quote(name, safe='')}{rest}", name=name, title=title, mime_type=JSON)
 
 
-def _slugs(call: Call) -> list[str]:
+def _slugs(call: ToolCall) -> list[str]:
     return [agent.slug for agent in checks.roster(call.place.path).agents]
 
 
-def read(call: Call, uri: str) -> str:
+def read(call: ToolCall, uri: str) -> str:
     """The resource at a URI, as JSON."""
     matched = next((match for match in (_match(path, uri) for path in _TEMPLATES) if match is not None), None)
     if matched is None:
@@ -93,7 +93,7 @@ def _match(path: str, uri: str) -> tuple[str, list[str]] | None:
     return path, [unquote(other) for one, other in zip(wanted, parts, strict=True) if one.startswith("{")]
 
 
-def _agent(call: Call, name: str) -> dict[str, Any]:
+def _agent(call: ToolCall, name: str) -> dict[str, Any]:
     space = call.space
     live = space.sessions(name, live=True)
     return {
@@ -108,7 +108,7 @@ def _agent(call: Call, name: str) -> dict[str, Any]:
     }
 
 
-def _trace(call: Call, cid: str) -> dict[str, Any]:
+def _trace(call: ToolCall, cid: str) -> dict[str, Any]:
     attached = call.space.trace_for(cid)
     if attached is None:
         raise NoSuchObject(f"commit {cid!r} has no trace", code="no-trace", fields={"commit": cid})
@@ -116,18 +116,18 @@ def _trace(call: Call, cid: str) -> dict[str, Any]:
     return document
 
 
-def _lineage(call: Call, slug: str) -> dict[str, Any]:
+def _lineage(call: ToolCall, slug: str) -> dict[str, Any]:
     lineage = lineage_here(call, slug)
     merged = {name: lineage.merged(kind) for name, kind in _DOCUMENTS.items()}
     documents = {name: dict(document.document) for name, document in merged.items()}
     return {"slug": slug, **documents, "diagnostics": diagnostics(call, lineage.context().diagnostics)}
 
 
-def _evidence(call: Call, name: str) -> dict[str, Any]:
+def _evidence(call: ToolCall, name: str) -> dict[str, Any]:
     return evidence(call.space, name)
 
 
-def _version(call: Call, name: str, cid: str) -> dict[str, Any]:
+def _version(call: ToolCall, name: str, cid: str) -> dict[str, Any]:
     behaviour = call.space.behaviour(name)
     for candidate in behaviour.versions:
         if candidate.cid == cid:
@@ -141,7 +141,7 @@ _READERS: dict[str, Callable[..., dict[str, Any]]] = dict(
 )
 
 
-def completed(call: Call, template: str, argument: str, start: str) -> Completion:
+def completed(call: ToolCall, template: str, argument: str, start: str) -> Completion:
     """The names with a prefix."""
     path = template.removeprefix(SCHEME)
     names: list[str] = []
@@ -191,7 +191,7 @@ _ARGUMENTS = {
 }
 
 
-def listed_prompts(call: Call) -> list[Prompt]:
+def listed_prompts(call: ToolCall) -> list[Prompt]:
     space = call.space_or_none()
     own = Prompt(name=OWN, title="How to work in a clia space", description="Who you are, how to record work, how to ask people.")
     return [own, *(_listed(prompt) for prompt in ([] if space is None else kept(space)) if prompt.name != OWN)]
@@ -212,7 +212,7 @@ def _takes(version: BehaviourVersion) -> list[str]:
     return [argument for argument in _ARGUMENTS if argument == TASK or argument in left]
 
 
-def rendered(call: Call, name: str, values: Mapping[str, str]) -> GetPromptResult:
+def rendered(call: ToolCall, name: str, values: Mapping[str, str]) -> GetPromptResult:
     space = call.space_or_none()
     chosen = None if name == OWN or space is None else next((version for version in kept(space) if version.name == name), None)
     if chosen is None and name != OWN:
@@ -232,7 +232,7 @@ def rendered(call: Call, name: str, values: Mapping[str, str]) -> GetPromptResul
     return _prompt(_said(chosen), readable(chosen.body, values.get(TASK, ""), agent=agent, title=values.get(TITLE, "")))
 
 
-def _caller(call: Call) -> str:
+def _caller(call: ToolCall) -> str:
     """The calling agent, or "" if unknown."""
     try:
         return call.agent(None)

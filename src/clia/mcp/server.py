@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from clia.errors import CliaError
 from clia.mcp import resources
 from clia.mcp.behaviours import BEHAVIOUR_TOOLS
-from clia.mcp.calls import Call, Caller, Exchange
+from clia.mcp.calls import Caller, Exchange, ToolCall
 from clia.mcp.decisions import DECISION_TOOLS
 from clia.mcp.lineage_tools import LINEAGE_TOOLS
 from clia.mcp.session_tools import SESSION_TOOLS
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
 
-    from clia.mcp.calls import Place
+    from clia.mcp.calls import SpaceContext
     from clia.mcp.toolbox import Tool
 
     Context = ServerRequestContext[Any, Any]
@@ -47,9 +47,9 @@ NAME = "clia"
 _THREADS = 16
 
 
-def server_of(place: Place, version: str, who: Callable[[Context], Caller], security: RequestStateSecurity) -> Server[Any]:
+def server_of(place: SpaceContext, version: str, who: Callable[[Context], Caller], security: RequestStateSecurity) -> Server[Any]:
     """Create a server. ``who`` identifies the caller; ``security`` seals the state that a client carries between rounds."""
-    desk = _Desk(place, who)
+    desk = _RequestHandlers(place, who)
     server: Server[Any] = Server(
         NAME,
         version=version,
@@ -70,10 +70,10 @@ def server_of(place: Place, version: str, who: Callable[[Context], Caller], secu
     return server
 
 
-class _Desk:
+class _RequestHandlers:
     """Handlers for each kind of request."""
 
-    def __init__(self, place: Place, who: Callable[[Context], Caller]) -> None:
+    def __init__(self, place: SpaceContext, who: Callable[[Context], Caller]) -> None:
         self._place = place
         self._who = who
         self._tools = [described(tool) for tool in TOOLS.values()]
@@ -140,12 +140,12 @@ class _Desk:
         completion = await self._look(context, uri, lambda call: resources.completed(call, uri, typed.name, typed.value))
         return types.CompleteResult(completion=completion)
 
-    async def _look(self, context: Context, what: str, work: Callable[[Call], R]) -> R:
+    async def _look(self, context: Context, what: str, work: Callable[[ToolCall], R]) -> R:
         """Read something in a thread; errors become protocol errors."""
         try:
             caller = self._who(context)
             caller.require(VIEWER)
-            return await to_thread.run_sync(work, Call(self._place, caller), limiter=self._limiter)
+            return await to_thread.run_sync(work, ToolCall(self._place, caller), limiter=self._limiter)
         except CliaError as err:
             raise protocol_error(self._place.told(err), {"uri": what}) from None
         except Exception:  # noqa: BLE001  # as above
@@ -195,7 +195,7 @@ def _input_schemas() -> dict[str, dict[str, Any]]:
     return {name: input_schema(tool.fields) for name, tool in TOOLS.items()}
 
 
-def serve(place: Place, version: str) -> None:
+def serve(place: SpaceContext, version: str) -> None:
     """Serve until standard input ends."""
     try:
         anyio.run(_serve, place, version)
@@ -203,7 +203,7 @@ def serve(place: Place, version: str) -> None:
         place.close()
 
 
-async def _serve(place: Place, version: str) -> None:
+async def _serve(place: SpaceContext, version: str) -> None:
     caller = Caller()
     server = server_of(place, version, lambda _: caller, RequestStateSecurity.ephemeral())
     async with stdio_server() as (incoming, outgoing):

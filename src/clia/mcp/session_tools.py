@@ -9,7 +9,7 @@ from clia.api.records import FLOW, GIVEN, MAYBE_TEXT, REQUEST, RULE
 from clia.api.shapes import ANY, FLAG, STRING, TEXT, Listed, Optional
 from clia.api.special_shapes import SESSION
 from clia.errors import InvalidInput
-from clia.mcp.toolbox import ABSENT, ADDS, AGENT, ENDS, Field, Told, Tool, agent_field
+from clia.mcp.toolbox import ABSENT, ADDS, AGENT, ENDS, ResultShape, Tool, ToolArgument, agent_field
 from clia.sessions.model import is_for_people, question_of
 from clia.verbs import ADMIN, VIEWER
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from clia.mcp.calls import Call
+    from clia.mcp.calls import ToolCall
 
-_WHICH = Field("session_id", MAYBE_TEXT, "session id (default: the live session, else the last)", None)
+_WHICH = ToolArgument("session_id", MAYBE_TEXT, "session id (default: the live session, else the last)", None)
 
 
-def _flow(call: Call, name: str) -> Any:
+def _flow(call: ToolCall, name: str) -> Any:
     return call.space.flow(name)
 
 
-def _start(call: Call, flow: str, input: Any, timezone: str, agent: str | None) -> Any:  # noqa: A002  # as the flow calls it
+def _start(call: ToolCall, flow: str, input: Any, timezone: str, agent: str | None) -> Any:  # noqa: A002  # as the flow calls it
     return call.space.start(call.agent(agent), flow, input, timezone=timezone)
 
 
-def _session(call: Call, session_id: str | None, with_answers: bool, agent: str | None) -> Mapping[str, Any]:
+def _session(call: ToolCall, session_id: str | None, with_answers: bool, agent: str | None) -> Mapping[str, Any]:
     session = call.space.session(call.agent(agent), session_id)
     return {"session": session, "given": session if with_answers else None}
 
 
-def _resume(call: Call, value: Any, error: str | None, request_id: str | None, agent: str | None) -> Any:
+def _resume(call: ToolCall, value: Any, error: str | None, request_id: str | None, agent: str | None) -> Any:
     name, by = call.agent(agent), call.caller.by
     if error is not None and value is not ABSENT:
         raise InvalidInput("value and error are mutually exclusive", code="invalid-field", fields={"field": "error"})
@@ -47,15 +47,15 @@ def _resume(call: Call, value: Any, error: str | None, request_id: str | None, a
     return call.space.resume(name, value, request_id, by=by)
 
 
-def _cancel(call: Call, reason: str, session_id: str | None, agent: str | None) -> Any:
+def _cancel(call: ToolCall, reason: str, session_id: str | None, agent: str | None) -> Any:
     return call.space.cancel(call.agent(agent), reason, session_id=session_id)
 
 
-def _fork(call: Call, as_agent: str, at: str | None, agent: str | None) -> Any:
+def _fork(call: ToolCall, as_agent: str, at: str | None, agent: str | None) -> Any:
     return call.space.fork(call.agent(agent), as_agent, at)
 
 
-def _pending(call: Call, agent: str | None) -> Mapping[str, Any]:
+def _pending(call: ToolCall, agent: str | None) -> Mapping[str, Any]:
     space = call.space
     requests = [
         {
@@ -70,7 +70,7 @@ def _pending(call: Call, agent: str | None) -> Mapping[str, Any]:
     return {"requests": requests}
 
 
-_PENDING = Told(request=REQUEST, question=STRING, for_people=FLAG, rule=RULE, url=Optional(STRING))
+_PENDING = ResultShape(request=REQUEST, question=STRING, for_people=FLAG, rule=RULE, url=Optional(STRING))
 
 SESSION_TOOLS = (
     Tool(
@@ -80,7 +80,7 @@ SESSION_TOOLS = (
         " resume answers the others.",
         VIEWER,
         (agent_field("only requests of this agent (default: all)"),),
-        Told(requests=Listed(_PENDING)),
+        ResultShape(requests=Listed(_PENDING)),
         _pending,
     ),
     Tool(
@@ -88,7 +88,7 @@ SESSION_TOOLS = (
         "One flow",
         "Shows a flow with its source and versions, by name or version id.",
         VIEWER,
-        (Field("name", TEXT, "flow name or version id"),),
+        (ToolArgument("name", TEXT, "flow name or version id"),),
         FLOW,
         _flow,
     ),
@@ -98,9 +98,9 @@ SESSION_TOOLS = (
         "Runs a flow for an agent until its first request; the session survives restarts. An agent has at most one live session.",
         ADMIN,
         (
-            Field("flow", TEXT, "flow name or version id"),
-            Field("input", ANY, "input of the flow, any JSON", None),
-            Field("timezone", TEXT, "time zone of the session", "UTC"),
+            ToolArgument("flow", TEXT, "flow name or version id"),
+            ToolArgument("input", ANY, "input of the flow, any JSON", None),
+            ToolArgument("timezone", TEXT, "time zone of the session", "UTC"),
             AGENT,
         ),
         SESSION,
@@ -113,8 +113,8 @@ SESSION_TOOLS = (
         "One session",
         "Shows an agent's session: status, pending requests, result or failure; with given also its input and all answers.",
         VIEWER,
-        (_WHICH, Field("given", FLAG, "include input and answers", False), AGENT),
-        Told(session=SESSION, given=Optional(GIVEN)),
+        (_WHICH, ToolArgument("given", FLAG, "include input and answers", False), AGENT),
+        ResultShape(session=SESSION, given=Optional(GIVEN)),
         _session,
     ),
     Tool(
@@ -124,9 +124,9 @@ SESSION_TOOLS = (
         " the flow. Questions to people are refused: only a person can decide them.",
         ADMIN,
         (
-            Field("value", ANY, "the answer, any JSON", ABSENT),
-            Field("error", MAYBE_TEXT, "error message, instead of a value", None),
-            Field("request_id", MAYBE_TEXT, "request id (default: the only pending request)", None),
+            ToolArgument("value", ANY, "the answer, any JSON", ABSENT),
+            ToolArgument("error", MAYBE_TEXT, "error message, instead of a value", None),
+            ToolArgument("request_id", MAYBE_TEXT, "request id (default: the only pending request)", None),
             AGENT,
         ),
         SESSION,
@@ -139,7 +139,7 @@ SESSION_TOOLS = (
         "Cancel a session",
         "Ends a session and closes its pending requests. This cannot be undone.",
         ADMIN,
-        (Field("reason", TEXT, "why", ""), _WHICH, AGENT),
+        (ToolArgument("reason", TEXT, "why", ""), _WHICH, AGENT),
         SESSION,
         _cancel,
         ENDS,
@@ -150,8 +150,8 @@ SESSION_TOOLS = (
         "Creates an agent whose session continues from the current step of this one, or from a commit, to try an alternative.",
         ADMIN,
         (
-            Field("as_agent", TEXT, "name of the new agent"),
-            Field("at", MAYBE_TEXT, "a commit of the agent (default: the current step)", None),
+            ToolArgument("as_agent", TEXT, "name of the new agent"),
+            ToolArgument("at", MAYBE_TEXT, "a commit of the agent (default: the current step)", None),
             AGENT,
         ),
         SESSION,

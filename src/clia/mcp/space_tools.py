@@ -28,7 +28,7 @@ from clia.api.records import (
 from clia.api.shapes import COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Mapped, Optional
 from clia.api.special_shapes import CONTENT
 from clia.errors import InvalidInput, NoSuchObject
-from clia.mcp.toolbox import ADDS, AGENT, ONCE, Field, Told, Tool, agent_field
+from clia.mcp.toolbox import ADDS, AGENT, ONCE, ResultShape, Tool, ToolArgument, agent_field
 from clia.space.model import File, Link, Submodule
 from clia.values.typed_objects import Briefing
 from clia.verbs import ADMIN, VIEWER
@@ -39,35 +39,35 @@ if TYPE_CHECKING:
     from typing import Any
 
     from clia.facade.space import Space
-    from clia.mcp.calls import Call
+    from clia.mcp.calls import ToolCall
     from clia.space.model import Content
 
 DIFF_MAX = 200_000
 FILES_MAX = 1_000_000
 HITS_MAX = 200
 LOG_MAX = 200
-_META = Field("meta", Optional(OBJECT), "additional fields, a JSON object", None)
-_MESSAGE = Field("message", TEXT, "what you did and why: a subject line, then a body", "")
+_META = ToolArgument("meta", Optional(OBJECT), "additional fields, a JSON object", None)
+_MESSAGE = ToolArgument("message", TEXT, "what you did and why: a subject line, then a body", "")
 _WORK = (
-    Field(
+    ToolArgument(
         "changes",
         Optional(CHANGES),
         'changed files by path: a text, {"text": …} or {"base64": …} (with "executable": true), {"link": …}; null deletes the file',
         None,
     ),
-    Field("files", Optional(FILES), "the complete worktree by path, instead of changes; other files are deleted", None),
+    ToolArgument("files", Optional(FILES), "the complete worktree by path, instead of changes; other files are deleted", None),
 )
 
 
 # Agents
 
 
-def _agents(call: Call, archived: bool) -> Mapping[str, Any]:
+def _agents(call: ToolCall, archived: bool) -> Mapping[str, Any]:
     space = call.space
     return {"agents": space.states(), "archived": space.agents(archived=True) if archived else []}
 
 
-def _spawn(call: Call, name: str, title: str, text: str, empty: bool, **start: Any) -> Any:
+def _spawn(call: ToolCall, name: str, title: str, text: str, empty: bool, **start: Any) -> Any:
     parent, at, slug = start["parent"], start["at"], start["slug"]
     space, prompt = call.space, start["behaviour"]
     briefing = Briefing(title, text) if prompt is None else space.brief(prompt, title, text, agent=name)
@@ -93,19 +93,19 @@ def _head(space: Space) -> str | None:
 # Work
 
 
-def _commit(call: Call, kind: str, with_trace: bool, agent: str | None, **work: Any) -> Mapping[str, Any]:
+def _commit(call: ToolCall, kind: str, with_trace: bool, agent: str | None, **work: Any) -> Mapping[str, Any]:
     name, space = call.agent(agent), call.space
     cid = (space.commit_with_trace if with_trace else space.commit)(name, kind, **work)
     bound = space.trace_for(cid) if with_trace else None
     return {"agent": name, "cid": cid, "kind": kind, "traced": 0 if bound is None else len(bound.entries)}
 
 
-def _trace(call: Call, text: str, kind: str, data: Any, agent: str | None) -> Mapping[str, Any]:
+def _trace(call: ToolCall, text: str, kind: str, data: Any, agent: str | None) -> Mapping[str, Any]:
     name = call.agent(agent)
     return {"agent": name, "position": call.space.trace(name, kind, text, data=data)}
 
 
-def _trace_search(call: Call, text: str, regex: bool, agent: str | None) -> Mapping[str, Any]:
+def _trace_search(call: ToolCall, text: str, regex: bool, agent: str | None) -> Mapping[str, Any]:
     matches = call.space.trace_search(text, agent=agent, regex=regex)
     return {"hits": matches[:HITS_MAX], "cut": len(matches) > HITS_MAX}
 
@@ -113,13 +113,13 @@ def _trace_search(call: Call, text: str, regex: bool, agent: str | None) -> Mapp
 # History
 
 
-def _log(call: Call, of: str | None, own: bool, limit: int) -> Mapping[str, Any]:
+def _log(call: ToolCall, of: str | None, own: bool, limit: int) -> Mapping[str, Any]:
     if not 1 <= limit <= LOG_MAX:
         raise InvalidInput(f"limit must be between 1 and {LOG_MAX}", code="invalid-field", fields={"field": "limit"})
     return {"commits": call.space.log(of or call.agent(None), own=own, limit=limit)}
 
 
-def _show(call: Call, commit: str, diff: bool, trace: bool) -> Mapping[str, Any]:
+def _show(call: ToolCall, commit: str, diff: bool, trace: bool) -> Mapping[str, Any]:
     space = call.space
     shown = space.show(commit)
     patch, cut = _cut(space.diff(shown.cid)) if diff else (None, False)
@@ -132,7 +132,7 @@ def _show(call: Call, commit: str, diff: bool, trace: bool) -> Mapping[str, Any]
     }
 
 
-def _diff(call: Call, of: str | None, other: str | None, paths: Sequence[str]) -> Mapping[str, Any]:
+def _diff(call: ToolCall, of: str | None, other: str | None, paths: Sequence[str]) -> Mapping[str, Any]:
     space, text = call.space, of or call.agent(None)
     patch, cut = _cut(space.diff(text, other, paths=paths))
     return {"changed": space.changed(text, other, paths=paths), "diff": patch, "cut": cut}
@@ -142,7 +142,7 @@ def _cut(text: str) -> tuple[str, bool]:
     return text[:DIFF_MAX], len(text) > DIFF_MAX
 
 
-def _files(call: Call, at: str | None, paths: Sequence[str]) -> Mapping[str, Any]:
+def _files(call: ToolCall, at: str | None, paths: Sequence[str]) -> Mapping[str, Any]:
     space = call.space
     commit = space.find(at or call.agent(None))
     files = space.files(commit)
@@ -168,38 +168,38 @@ def _size(content: Content) -> int:
 # Others
 
 
-def _merge(call: Call, from_: str, message: str, meta: Any, into: str | None) -> Any:
+def _merge(call: ToolCall, from_: str, message: str, meta: Any, into: str | None) -> Any:
     return call.space.merge(call.agent(into), from_, message=message, meta=meta)
 
 
-def _resolve(call: Call, from_: str, into: str | None, **work: Any) -> Any:
+def _resolve(call: ToolCall, from_: str, into: str | None, **work: Any) -> Any:
     return call.space.resolve(call.agent(into), from_, **work)
 
 
-def _relate(call: Call, kind: str, dst: str, retract: bool, src: str | None) -> Mapping[str, Any]:
+def _relate(call: ToolCall, kind: str, dst: str, retract: bool, src: str | None) -> Mapping[str, Any]:
     name, space = call.agent(src), call.space
     verb = space.unrelate if retract else space.relate
     return {"src": name, "kind": kind, "dst": dst, "retracted": retract, "origin": verb(name, kind, dst)}
 
 
-def _relations(call: Call, touching: str | None) -> Mapping[str, Any]:
+def _relations(call: ToolCall, touching: str | None) -> Mapping[str, Any]:
     return {"relations": call.space.relations(touching)}
 
 
-def _peers(call: Call) -> Mapping[str, Any]:
+def _peers(call: ToolCall) -> Mapping[str, Any]:
     return {"peers": call.space.peers()}
 
 
-def _remotes(call: Call, peer: str | None) -> Mapping[str, Any]:
+def _remotes(call: ToolCall, peer: str | None) -> Mapping[str, Any]:
     return {"remotes": call.space.remotes(peer)}
 
 
-def _verify(call: Call) -> Any:
+def _verify(call: ToolCall) -> Any:
     return call.space.verify(progress=call.say)
 
 
-_INTO = Field("into", MAYBE_TEXT, "the agent to merge into (default: yourself)", None)
-_FROM = Field("from_", TEXT, "the agent to merge; PEER/AGENT for a peer's agent, as listed by remotes")
+_INTO = ToolArgument("into", MAYBE_TEXT, "the agent to merge into (default: yourself)", None)
+_FROM = ToolArgument("from_", TEXT, "the agent to merge; PEER/AGENT for a peer's agent, as listed by remotes")
 
 SPACE_TOOLS = (
     Tool(
@@ -207,8 +207,8 @@ SPACE_TOOLS = (
         "Agents of this space",
         "Lists the active agents of this space, the newest commit of each, and whether it has landed on a human branch.",
         VIEWER,
-        (Field("archived", FLAG, "include archived agents", False),),
-        Told(agents=Listed(STATE), archived=STRINGS),
+        (ToolArgument("archived", FLAG, "include archived agents", False),),
+        ResultShape(agents=Listed(STATE), archived=STRINGS),
         _agents,
     ),
     Tool(
@@ -218,14 +218,14 @@ SPACE_TOOLS = (
         " parent's files; merge its work when it is done.",
         ADMIN,
         (
-            Field("name", TEXT, "name of the new agent: lowercase letters, digits and hyphens"),
-            Field("title", TEXT, "one-line title"),
-            Field("text", TEXT, "the briefing, self-contained", ""),
-            Field("behaviour", MAYBE_TEXT, "prompt to use, by name or version id; text is then its task", None),
-            Field("parent", MAYBE_TEXT, "the parent agent; the new agent starts at its head unless at is set", None),
-            Field("at", MAYBE_TEXT, "the commit to start at (default: the repository's checked-out commit)", None),
-            Field("empty", FLAG, "start without files", False),
-            Field("slug", MAYBE_TEXT, "identity to work under (default: the one with the agent's name, if it exists)", None),
+            ToolArgument("name", TEXT, "name of the new agent: lowercase letters, digits and hyphens"),
+            ToolArgument("title", TEXT, "one-line title"),
+            ToolArgument("text", TEXT, "the briefing, self-contained", ""),
+            ToolArgument("behaviour", MAYBE_TEXT, "prompt to use, by name or version id; text is then its task", None),
+            ToolArgument("parent", MAYBE_TEXT, "the parent agent; the new agent starts at its head unless at is set", None),
+            ToolArgument("at", MAYBE_TEXT, "the commit to start at (default: the repository's checked-out commit)", None),
+            ToolArgument("empty", FLAG, "start without files", False),
+            ToolArgument("slug", MAYBE_TEXT, "identity to work under (default: the one with the agent's name, if it exists)", None),
             _META,
         ),
         SPAWNED,
@@ -240,15 +240,15 @@ SPACE_TOOLS = (
         " kind is refused with a list of known ones. With base, nothing is written if the agent's head has moved.",
         ADMIN,
         (
-            Field("kind", TEXT, "commit kind, a registered type"),
+            ToolArgument("kind", TEXT, "commit kind, a registered type"),
             _MESSAGE,
             *_WORK,
-            Field("base", MAYBE_TEXT, "the head that the work is based on", None),
-            Field("with_trace", FLAG, "attach the trace entries since the last commit", True),
+            ToolArgument("base", MAYBE_TEXT, "the head that the work is based on", None),
+            ToolArgument("with_trace", FLAG, "attach the trace entries since the last commit", True),
             _META,
             AGENT,
         ),
-        Told(agent=STRING, cid=STRING, kind=STRING, traced=COUNT),
+        ResultShape(agent=STRING, cid=STRING, kind=STRING, traced=COUNT),
         _commit,
         ADDS,
         "writing the commit",
@@ -259,12 +259,12 @@ SPACE_TOOLS = (
         "Appends an entry to the pending trace, which the next commit attaches: reasoning, commands, output. Secrets are redacted.",
         ADMIN,
         (
-            Field("text", TEXT, "the text of the entry"),
-            Field("kind", TEXT, "lowercase word: said, thinking, tool-call, tool-result, note", "note"),
-            Field("data", Optional(OBJECT), "structured data", None),
+            ToolArgument("text", TEXT, "the text of the entry"),
+            ToolArgument("kind", TEXT, "lowercase word: said, thinking, tool-call, tool-result, note", "note"),
+            ToolArgument("data", Optional(OBJECT), "structured data", None),
             AGENT,
         ),
-        Told(agent=STRING, position=COUNT),
+        ResultShape(agent=STRING, position=COUNT),
         _trace,
         ADDS,
     ),
@@ -274,11 +274,11 @@ SPACE_TOOLS = (
         "Finds trace entries, attached or pending, that contain a text: what was said or tried before, by whom, at which commit.",
         VIEWER,
         (
-            Field("text", TEXT, "text to find, ignoring case"),
-            Field("regex", FLAG, "the text is a regular expression", False),
+            ToolArgument("text", TEXT, "text to find, ignoring case"),
+            ToolArgument("regex", FLAG, "the text is a regular expression", False),
             agent_field("only traces of this agent (default: all)"),
         ),
-        Told(hits=Listed(TRACE_HIT), cut=FLAG),
+        ResultShape(hits=Listed(TRACE_HIT), cut=FLAG),
         _trace_search,
     ),
     Tool(
@@ -287,11 +287,11 @@ SPACE_TOOLS = (
         "Lists commits, newest first, with kind, message, author and trailers.",
         VIEWER,
         (
-            Field("of", MAYBE_TEXT, "an agent, PEER/AGENT, a commit or a branch (default: yourself)", None),
-            Field("own", FLAG, "only commits made by this agent, not those that it started from or merged", True),
-            Field("limit", COUNT, f"maximum number of commits, at most {LOG_MAX}", 20),
+            ToolArgument("of", MAYBE_TEXT, "an agent, PEER/AGENT, a commit or a branch (default: yourself)", None),
+            ToolArgument("own", FLAG, "only commits made by this agent, not those that it started from or merged", True),
+            ToolArgument("limit", COUNT, f"maximum number of commits, at most {LOG_MAX}", 20),
         ),
-        Told(commits=Listed(COMMIT)),
+        ResultShape(commits=Listed(COMMIT)),
         _log,
     ),
     Tool(
@@ -300,11 +300,11 @@ SPACE_TOOLS = (
         "Shows a commit: its trailers, changed files and, on request, its patch and trace.",
         VIEWER,
         (
-            Field("commit", TEXT, "a commit id or prefix, an agent or PEER/AGENT (for its head), or a branch"),
-            Field("diff", FLAG, "include the patch", False),
-            Field("trace", FLAG, "include the trace", False),
+            ToolArgument("commit", TEXT, "a commit id or prefix, an agent or PEER/AGENT (for its head), or a branch"),
+            ToolArgument("diff", FLAG, "include the patch", False),
+            ToolArgument("trace", FLAG, "include the trace", False),
         ),
-        Told(commit=COMMIT, changed=Listed(CHANGE), diff=MAYBE_STRING, cut=FLAG, trace=Optional(TRACE)),
+        ResultShape(commit=COMMIT, changed=Listed(CHANGE), diff=MAYBE_STRING, cut=FLAG, trace=Optional(TRACE)),
         _show,
     ),
     Tool(
@@ -313,11 +313,11 @@ SPACE_TOOLS = (
         "Returns a patch: everything that an agent did since it was spawned, one commit, or the difference between two commits.",
         VIEWER,
         (
-            Field("of", MAYBE_TEXT, "an agent, PEER/AGENT or a commit (default: yourself)", None),
-            Field("other", MAYBE_TEXT, "another commit to compare with", None),
-            Field("paths", Listed(TEXT), "only these paths", ()),
+            ToolArgument("of", MAYBE_TEXT, "an agent, PEER/AGENT or a commit (default: yourself)", None),
+            ToolArgument("other", MAYBE_TEXT, "another commit to compare with", None),
+            ToolArgument("paths", Listed(TEXT), "only these paths", ()),
         ),
-        Told(changed=Listed(CHANGE), diff=STRING, cut=FLAG),
+        ResultShape(changed=Listed(CHANGE), diff=STRING, cut=FLAG),
         _diff,
     ),
     Tool(
@@ -326,10 +326,10 @@ SPACE_TOOLS = (
         "Reads the worktree of an agent or commit: a list of names and sizes without paths, contents with paths.",
         VIEWER,
         (
-            Field("at", MAYBE_TEXT, "an agent, PEER/AGENT, a commit or a branch (default: yourself)", None),
-            Field("paths", Listed(TEXT), "the files to read", ()),
+            ToolArgument("at", MAYBE_TEXT, "an agent, PEER/AGENT, a commit or a branch (default: yourself)", None),
+            ToolArgument("paths", Listed(TEXT), "the files to read", ()),
         ),
-        Told(commit=STRING, listed=Listed(Told(path=STRING, bytes=COUNT)), files=Mapped(CONTENT)),
+        ResultShape(commit=STRING, listed=Listed(ResultShape(path=STRING, bytes=COUNT)), files=Mapped(CONTENT)),
         _files,
     ),
     Tool(
@@ -352,8 +352,8 @@ SPACE_TOOLS = (
         ADMIN,
         (
             _FROM,
-            Field("ours", TEXT, "the head of the agent to merge into, from the conflicts"),
-            Field("theirs", TEXT, "the head of the other agent, from the conflicts"),
+            ToolArgument("ours", TEXT, "the head of the agent to merge into, from the conflicts"),
+            ToolArgument("theirs", TEXT, "the head of the other agent, from the conflicts"),
             _MESSAGE,
             *_WORK,
             _META,
@@ -370,12 +370,12 @@ SPACE_TOOLS = (
         "Adds a relation from one agent to another (reviews, or any other kind), or removes it.",
         ADMIN,
         (
-            Field("kind", TEXT, "the relation: reviews, depends-on, …"),
-            Field("dst", TEXT, "the target agent"),
-            Field("retract", FLAG, "remove the relation", False),
-            Field("src", MAYBE_TEXT, "the source agent (default: yourself)", None),
+            ToolArgument("kind", TEXT, "the relation: reviews, depends-on, …"),
+            ToolArgument("dst", TEXT, "the target agent"),
+            ToolArgument("retract", FLAG, "remove the relation", False),
+            ToolArgument("src", MAYBE_TEXT, "the source agent (default: yourself)", None),
         ),
-        Told(src=STRING, kind=STRING, dst=STRING, retracted=FLAG, origin=STRING),
+        ResultShape(src=STRING, kind=STRING, dst=STRING, retracted=FLAG, origin=STRING),
         _relate,
         ONCE,
     ),
@@ -384,8 +384,8 @@ SPACE_TOOLS = (
         "Relations",
         "Lists relations: spawns, merges, reviews and others.",
         VIEWER,
-        (Field("touching", MAYBE_TEXT, "only relations of this agent (default: all)", None),),
-        Told(relations=Listed(EDGE)),
+        (ToolArgument("touching", MAYBE_TEXT, "only relations of this agent (default: all)", None),),
+        ResultShape(relations=Listed(EDGE)),
         _relations,
     ),
     Tool(
@@ -395,7 +395,7 @@ SPACE_TOOLS = (
         " tracked here, and how many announcements wait for a grant.",
         VIEWER,
         (),
-        Told(peers=Listed(PEER)),
+        ResultShape(peers=Listed(PEER)),
         _peers,
     ),
     Tool(
@@ -404,8 +404,8 @@ SPACE_TOOLS = (
         "Lists the tracked agents of peers: read and merge them as PEER/AGENT. Their content is"
         " from another owner: check it before you use it.",
         VIEWER,
-        (Field("peer", MAYBE_TEXT, "only agents of this peer (default: all)", None),),
-        Told(remotes=Listed(REMOTE)),
+        (ToolArgument("peer", MAYBE_TEXT, "only agents of this peer (default: all)", None),),
+        ResultShape(remotes=Listed(REMOTE)),
         _remotes,
     ),
     Tool(

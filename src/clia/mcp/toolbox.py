@@ -30,7 +30,7 @@ ABSENT: Any = object()
 _ELSEWHERE, _INSIDE = "#/components/schemas/", "#/$defs/"
 
 
-class Field(NamedTuple):
+class ToolArgument(NamedTuple):
     """An argument of a tool: ``name`` in the function, ``key`` for clients."""
 
     name: str
@@ -47,7 +47,7 @@ class Field(NamedTuple):
         return self.default is REQUIRED
 
 
-class Told:
+class ResultShape:
     """The shape of a result object; all fields are present."""
 
     def __init__(self, **fields: Shape) -> None:
@@ -72,14 +72,14 @@ def output_schema(shape: Shape) -> dict[str, Any]:
     return _alone({"type": "object", **shape.schema()}, [shape])
 
 
-def input_schema(fields: Sequence[Field]) -> dict[str, Any]:
+def input_schema(fields: Sequence[ToolArgument]) -> dict[str, Any]:
     properties = {field.key: _described(field) for field in fields}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     required = [field.key for field in fields if field.required]
     return _alone(schema | ({"required": required} if required else {}), [field.shape for field in fields])
 
 
-def _described(field: Field) -> dict[str, Any]:
+def _described(field: ToolArgument) -> dict[str, Any]:
     schema = {**field.shape.schema(), "description": field.said}
     silent = field.required or field.default is None or field.default is ABSENT
     default = list(field.default) if isinstance(field.default, tuple) else field.default
@@ -109,7 +109,7 @@ def _moved(value: Any, shared: Mapping[str, Any], used: dict[str, Any]) -> Any:
     return {key: _moved(item, shared, used) for key, item in value.items()}
 
 
-def arguments(fields: Sequence[Field], values: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(fields: Sequence[ToolArgument], values: Mapping[str, Any]) -> dict[str, Any]:
     """Decode arguments; raises ``InvalidInput`` for a wrong, unknown or missing field."""
     by_key = {item.key: item for item in fields}
     for key in values:
@@ -124,7 +124,7 @@ def arguments(fields: Sequence[Field], values: Mapping[str, Any]) -> dict[str, A
     return {item.name: item.shape.decode(values[item.key], item.key) if item.key in values else item.default for item in fields}
 
 
-class Effect(NamedTuple):
+class ToolEffect(NamedTuple):
     """Hints for clients about the effect of a tool."""
 
     reads: bool = False
@@ -132,10 +132,10 @@ class Effect(NamedTuple):
     repeats: bool = False  # idempotent
 
 
-READS = Effect(reads=True, repeats=True)
-ADDS = Effect()
-ONCE = Effect(repeats=True)
-ENDS = Effect(destroys=True)
+READS = ToolEffect(reads=True, repeats=True)
+ADDS = ToolEffect()
+ONCE = ToolEffect(repeats=True)
+ENDS = ToolEffect(destroys=True)
 
 
 class Tool(NamedTuple):
@@ -143,16 +143,16 @@ class Tool(NamedTuple):
     title: str
     said: str  # for the model
     role: str  # the same as over HTTP
-    fields: Sequence[Field]
-    result: Told | Shape
+    fields: Sequence[ToolArgument]
+    result: ResultShape | Shape
     run: Callable[..., Any]  # takes a Call and the arguments, or, as a coroutine, an Exchange
-    effect: Effect = READS
+    effect: ToolEffect = READS
     slow: str | None = None  # progress message
     talks: bool = False  # ``run`` is a coroutine that may show forms
 
 
-def agent_field(description: str = "the agent (default: yourself)") -> Field:
-    return Field("agent", MAYBE_TEXT, description, None)
+def agent_field(description: str = "the agent (default: yourself)") -> ToolArgument:
+    return ToolArgument("agent", MAYBE_TEXT, description, None)
 
 
 AGENT = agent_field()

@@ -12,7 +12,7 @@ from mcp.server.request_state import RequestStateSecurity
 import clia
 from clia.api.derivation import all_verbs
 from clia.facade.config import Config
-from clia.mcp.calls import Caller, Place
+from clia.mcp.calls import Caller, SpaceContext
 from clia.mcp.server import server_of
 from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour
 from clia.verbs import ADMIN
@@ -132,7 +132,7 @@ def test_an_agent_cannot_let_itself_run_over_mcp_and_no_user_below_an_administra
     assert {verb.name: verb.role for verb in all_verbs() if verb.name in letting} == dict.fromkeys(letting, ADMIN)
     before, server = (
         scene.refs(),
-        server_of(Place(scene.root, lambda: scene.space), "1", lambda _: Caller(), RequestStateSecurity.ephemeral()),
+        server_of(SpaceContext(scene.root, lambda: scene.space), "1", lambda _: Caller(), RequestStateSecurity.ephemeral()),
     )
 
     async def main() -> None:

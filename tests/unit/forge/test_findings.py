@@ -25,7 +25,7 @@ from clia.forge import events, guard, server
 from clia.forge.api import reading
 from clia.forge.api.idempotency import PREFIX as KEYS
 from clia.forge.api.idempotency import Once
-from clia.forge.events import EPOCH, EventBus, News, _Tail
+from clia.forge.events import EPOCH, EventBus, FeedMessage, _Tail
 from clia.forge.rendering import forms
 from clia.forge.rendering.forms import form_of
 from clia.forge.webhooks import ROW, Webhooks, deliveries
@@ -204,12 +204,12 @@ def test_a_hook_that_was_told_of_another_feed_goes_on_at_the_end_of_this_one(tmp
 def test_entries_of_a_store_that_was_lost_are_never_served_as_those_of_the_new_one() -> None:
     async def tried() -> None:
         tail = _Tail()
-        tail.add([News(number, f"old {number}") for number in range(1, 6)], 5, "a")
-        assert tail.after(3) == [News(4, "old 4"), News(5, "old 5")]
+        tail.add([FeedMessage(number, f"old {number}") for number in range(1, 6)], 5, "a")
+        assert tail.after(3) == [FeedMessage(4, "old 4"), FeedMessage(5, "old 5")]
         tail.add([], 4, "b")
         assert [tail.after(position) for position in range(6)] == [None, None, None, None, [], None]
-        tail.add([News(5, "new 5")], 5, "b")
-        assert tail.after(4) == [News(5, "new 5")]
+        tail.add([FeedMessage(5, "new 5")], 5, "b")
+        assert tail.after(4) == [FeedMessage(5, "new 5")]
         assert tail.after(3) is None, "who is behind that reads the store"
 
     asyncio.run(tried())
@@ -444,7 +444,7 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impat
     monkeypatch.setattr(events, "BEAT", 0.1)
     place = made_place(tmp_path.resolve() / "repo")
     made: queue.Queue[server._Server] = queue.Queue()
-    serving: queue.Queue[server.Served] = queue.Queue()
+    serving: queue.Queue[server.ServeBanner] = queue.Queue()
 
     class Here(server._Server):
         """In a thread, where no signal comes."""
@@ -456,7 +456,7 @@ def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impat
     monkeypatch.setattr(server, "_Server", Here)
     settings = clia.Settings(durable=False, person=PERSON)
     thread = threading.Thread(
-        target=server.serve, args=(server.Wishes([str(place.root)], port=0), settings, {}, serving.put), daemon=True
+        target=server.serve, args=(server.ServeOptions([str(place.root)], port=0), settings, {}, serving.put), daemon=True
     )
     thread.start()
     runs = made.get(timeout=PATIENCE)

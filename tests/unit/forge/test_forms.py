@@ -12,22 +12,22 @@ import pytest
 import clia.forge.rendering.forms
 from clia.errors import InvalidAnswer
 from clia.forge.rendering.form_values import as_posted, initial, value_from
-from clia.forge.rendering.forms import MAX_FIELDS, Field, Form, form_of, raw_form
+from clia.forge.rendering.forms import MAX_FIELDS, AnswerForm, FormField, form_of, raw_form
 from clia.sessions.answers import Rule, check_answer, rule_of
 
 TEMPLATES = Path(clia.forge.rendering.forms.__file__).parent.parent / "templates"
 PAGES = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined)
 
 
-def form(schema: Any) -> Form:
+def form(schema: Any) -> AnswerForm:
     return form_of(rule_of({"human": schema}, "human", None))
 
 
-def with_part(part: Any, *, required: bool = False) -> Form:
+def with_part(part: Any, *, required: bool = False) -> AnswerForm:
     return form({"type": "object", "properties": {"part": part}, "required": ["part"] if required else []})
 
 
-def part_of(schema: Any, *, required: bool = False) -> Field:
+def part_of(schema: Any, *, required: bool = False) -> FormField:
     made = with_part(schema, required=required)
     assert made.root is not None
     return made.root.fields[0]
@@ -37,12 +37,12 @@ def nested(levels: int, innermost: dict[str, Any]) -> dict[str, Any]:
     return innermost if not levels else {"type": "object", "properties": {"inner": nested(levels - 1, innermost)}}
 
 
-def page(made: Form, posted: dict[str, list[str]] | None = None, errors: dict[str, str] | None = None) -> str:
+def page(made: AnswerForm, posted: dict[str, list[str]] | None = None, errors: dict[str, str] | None = None) -> str:
     macros: Any = PAGES.get_template("form_fields.html").module
     return str(macros.form_fields(made, "p1", initial(made) if posted is None else posted, errors or {}))
 
 
-def problems(made: Form, data: dict[str, list[str]]) -> dict[str, str]:
+def problems(made: AnswerForm, data: dict[str, list[str]]) -> dict[str, str]:
     with pytest.raises(InvalidAnswer) as caught:
         value_from(made, data)
     assert caught.value.fields["field"] == next(iter(caught.value.fields["problems"]))

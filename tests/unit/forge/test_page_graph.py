@@ -221,7 +221,7 @@ def test_two_spaces_are_never_mixed_up(tmp_path: Path) -> None:
 
 
 def test_what_several_ask_for_at_once_is_made_once() -> None:
-    recent, made, begin = page.Recent(2), [], Barrier(4)
+    recent, made, begin = page.RecentCache(2), [], Barrier(4)
     answers = []
 
     def make() -> int:
@@ -241,7 +241,7 @@ def test_what_several_ask_for_at_once_is_made_once() -> None:
 
 
 def test_the_oldest_is_forgotten_and_a_failure_is_not_kept() -> None:
-    recent = page.Recent(2)
+    recent = page.RecentCache(2)
     assert [recent.get(key, key.upper) for key in "abc"] == ["A", "B", "C"]
     assert recent.get("a", lambda: "anew") == "anew"
     assert recent.get("c", lambda: "never made") == "C"

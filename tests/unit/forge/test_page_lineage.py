@@ -11,7 +11,7 @@ import pytest
 
 import clia
 from clia.forge import lineages
-from clia.forge.lineages import Paths
+from clia.forge.lineages import RelativePaths
 from clia.forge.pages import lineage as page
 from clia.forge.rendering import lineage_tree
 from support.forge import ATTACK, OpenForge, assert_harmless, open_forge
@@ -328,14 +328,14 @@ def test_the_api_describes_itself(forge: OpenForge) -> None:
 
 
 def test_paths_are_said_from_the_space_on() -> None:
-    paths = Paths("/w/r/s")
+    paths = RelativePaths("/w/r/s")
     assert (
         paths.said("/w/r/s/x.json: bad, see /w/r/y and /w; not /w/r/sub or a/w/r")
         == "x.json: bad, see ../y and ../..; not ../sub or a/w/r"
     )
     assert paths.said("in /w/r/s, or /etc/passwd") == "in ., or /etc/passwd"
     assert (paths.short("/w/r/s"), paths.short("/w/x"), paths.whole("../../x")) == (".", "../../x", "/w/x")
-    assert Paths("/").said("/w/x") == "/w/x"
+    assert RelativePaths("/").said("/w/x") == "/w/x"
 
 
 def test_a_value_is_found_by_its_pointer_or_not_at_all() -> None:

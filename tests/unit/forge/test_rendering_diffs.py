@@ -8,7 +8,7 @@ import pytest
 
 import clia
 from clia.forge.rendering import diffs
-from clia.forge.rendering.diffs import FileView, Line
+from clia.forge.rendering.diffs import DiffLine, FileView
 from support import git
 from support.markup import shown, within
 from support.spaces import settings
@@ -62,11 +62,11 @@ def test_lines_have_their_numbers_and_counts(patch: Patch) -> None:
     assert (file.added, file.deleted, file.rest) == (2, 1, 0)
     assert file.hunks[0].head == "@@ -1,3 +1,4 @@"
     assert file.hunks[0].lines == [
-        Line(" ", 1, 1, "a"),
-        Line("-", 2, None, "b"),
-        Line("+", None, 2, "B"),
-        Line(" ", 3, 3, "c"),
-        Line("+", None, 4, "d"),
+        DiffLine(" ", 1, 1, "a"),
+        DiffLine("-", 2, None, "b"),
+        DiffLine("+", None, 2, "B"),
+        DiffLine(" ", 3, 3, "c"),
+        DiffLine("+", None, 4, "d"),
     ]
     seen = only(text)
     assert within(seen.body, "tr.del") == ["2", "-", "b"]

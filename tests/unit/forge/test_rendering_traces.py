@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from clia.errors import InvalidInput
-from clia.forge.rendering.traces import SHOWN_MAX, EntryView, Window, hits, mark_hits, view, window
+from clia.forge.rendering.traces import SHOWN_MAX, EntryView, TraceWindow, hits, mark_hits, view, window
 from clia.redaction.secrets import redact
 from support.fake_secrets import FAKES
 from support.markup import shown, within
@@ -90,19 +90,19 @@ def test_names_stay_on_their_line() -> None:
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
-        ((10_000, 0), Window(0, 200, None, 200)),
-        ((10_000, 199), Window(0, 200, None, 200)),
-        ((10_000, 200), Window(200, 400, 0, 400)),
-        ((10_000, 9_999), Window(9_800, 10_000, 9_600, None)),
-        ((10_001, 10_000), Window(10_000, 10_001, 9_800, None)),
-        ((10_000, 99_999), Window(9_800, 10_000, 9_600, None)),
-        ((10_000, -5), Window(0, 200, None, 200)),
-        ((0, 0), Window(0, 0, None, None)),
-        ((0, 9), Window(0, 0, None, None)),
-        ((3, 1, 1), Window(1, 2, 0, 2)),
+        ((10_000, 0), TraceWindow(0, 200, None, 200)),
+        ((10_000, 199), TraceWindow(0, 200, None, 200)),
+        ((10_000, 200), TraceWindow(200, 400, 0, 400)),
+        ((10_000, 9_999), TraceWindow(9_800, 10_000, 9_600, None)),
+        ((10_001, 10_000), TraceWindow(10_000, 10_001, 9_800, None)),
+        ((10_000, 99_999), TraceWindow(9_800, 10_000, 9_600, None)),
+        ((10_000, -5), TraceWindow(0, 200, None, 200)),
+        ((0, 0), TraceWindow(0, 0, None, None)),
+        ((0, 9), TraceWindow(0, 0, None, None)),
+        ((3, 1, 1), TraceWindow(1, 2, 0, 2)),
     ],
 )
-def test_the_window_around_an_entry(asked: Any, given: Window) -> None:
+def test_the_window_around_an_entry(asked: Any, given: TraceWindow) -> None:
     assert window(*asked) == given
 
 

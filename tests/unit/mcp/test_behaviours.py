@@ -12,7 +12,7 @@ from mcp_types import ResourceTemplateReference
 
 import clia
 from clia.api.derivation import all_verbs
-from clia.mcp.calls import Caller, Place
+from clia.mcp.calls import Caller, SpaceContext
 from clia.mcp.server import TOOLS, server_of
 from clia.users.service import User
 from support.mcp_client import Driver, fails, talking
@@ -56,7 +56,7 @@ def drive(
     caller: Caller | None = None,
 ) -> None:
     server = server_of(
-        Place(str(root), lambda: space, agent=agent), "1", lambda _: caller or Caller(), RequestStateSecurity.ephemeral()
+        SpaceContext(str(root), lambda: space, agent=agent), "1", lambda _: caller or Caller(), RequestStateSecurity.ephemeral()
     )
 
     async def main() -> None:

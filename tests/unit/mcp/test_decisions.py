@@ -13,7 +13,7 @@ from mcp_types import ElicitResult, InputRequiredResult
 
 import clia
 from clia.mcp import decisions, http
-from clia.mcp.calls import Call, Caller, Place, Waits
+from clia.mcp.calls import Caller, SpaceContext, ToolCall, WaitSlots
 from clia.mcp.server import server_of
 from clia.users.service import User
 from support.fake_secrets import FAKES
@@ -38,7 +38,7 @@ class Desk(NamedTuple):
     root: Path
 
     def server(self, secret: str = "s" * 32) -> Any:
-        place = Place(str(self.root), lambda: self.space, agent="scout", address=lambda _: "http://forge.example/s/repo")
+        place = SpaceContext(str(self.root), lambda: self.space, agent="scout", address=lambda _: "http://forge.example/s/repo")
         return server_of(place, "1", lambda _: Caller(), RequestStateSecurity(keys=[secret]))
 
     def pending(self) -> list[str]:
@@ -179,8 +179,10 @@ def test_the_rounds_of_one_call_may_go_to_two_processes_and_ask_once(desk: Desk)
 def test_what_was_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The spaces of a forge have one secret: only the name that is sealed with it tells them apart."""
     monkeypatch.setattr(http, "_user", lambda _: User("tess", "admin"))
-    places = {name: Place(str(desk.root), lambda: desk.space, agent="scout") for name in ("one", "two")}
-    forge = http.Endpoint(places, http.Wishes("http://forge.example", "s" * 32, 1 << 20, "1", lambda name: User(name, "admin")))
+    places = {name: SpaceContext(str(desk.root), lambda: desk.space, agent="scout") for name in ("one", "two")}
+    forge = http.Endpoint(
+        places, http.EndpointOptions("http://forge.example", "s" * 32, 1 << 20, "1", lambda name: User(name, "admin"))
+    )
     one, two = (forge._managers[name].app for name in places)
 
     async def main() -> None:
@@ -214,12 +216,12 @@ class Watched:
 
 def test_two_equal_questions_at_once_are_one_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second comes when the first has just seen that nobody asked; it waits, or nothing stops it and it is done."""
-    place = Place(str(desk.root), lambda: desk.space, agent="scout")
+    place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
     told, pending, asked = threading.Event(), desk.space.pending, []
     monkeypatch.setattr(place, "asking", Watched(told))
 
     def ask() -> None:
-        asked.append(decisions._asked(Call(place, Caller()), "scout", GO).id)
+        asked.append(decisions._asked(ToolCall(place, Caller()), "scout", GO).id)
         told.set()
 
     second = threading.Thread(target=ask)
@@ -274,7 +276,7 @@ def test_waiting_reports_progress_and_ends_with_the_answer(desk: Desk, protocol:
 
 @both
 def test_who_waits_is_told_as_soon_as_the_server_is_to_stop(desk: Desk, protocol: str) -> None:
-    place = Place(str(desk.root), lambda: desk.space, agent="scout")
+    place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
     server = server_of(place, "1", lambda _: Caller(), RequestStateSecurity.ephemeral())
 
     async def main() -> None:
@@ -294,7 +296,7 @@ def test_who_waits_is_told_as_soon_as_the_server_is_to_stop(desk: Desk, protocol
 
 def test_where_too_many_wait_already_nobody_waits_longer(desk: Desk) -> None:
     """In either protocol the call ends at once, with the request held: else each would be a connection for ten minutes."""
-    place = Place(str(desk.root), lambda: desk.space, agent="scout", waits=Waits(most=0))
+    place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout", waits=WaitSlots(most=0))
     server = server_of(place, "1", lambda _: Caller(), RequestStateSecurity.ephemeral())
 
     async def main() -> None:
@@ -312,7 +314,7 @@ def test_where_too_many_wait_already_nobody_waits_longer(desk: Desk) -> None:
 def test_somebody_whose_role_was_taken_away_decides_nothing_in_a_form_that_is_still_open(
     desk: Desk, protocol: str, now: User | None
 ) -> None:
-    place = Place(str(desk.root), lambda: desk.space, agent="scout")
+    place = SpaceContext(str(desk.root), lambda: desk.space, agent="scout")
     caller = Caller(User("tess", "admin"), lambda _: now)
     server = server_of(place, "1", lambda _: caller, RequestStateSecurity.ephemeral())
 
@@ -327,7 +329,7 @@ def test_somebody_whose_role_was_taken_away_decides_nothing_in_a_form_that_is_st
 
 
 def test_one_user_has_only_a_part_of_the_room_to_wait() -> None:
-    waits = Waits(most=3, per_user=2)
+    waits = WaitSlots(most=3, per_user=2)
     with ExitStack() as stack:
         got = [stack.enter_context(waits.room(who)) for who in ("ada", "ada", "ada", "ben", "cleo")]
         assert got == [True, True, False, True, False]

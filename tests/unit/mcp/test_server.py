@@ -19,7 +19,7 @@ from clia.cli.mcp_server import _address
 from clia.forge.forge import unique_names
 from clia.git.records import FILE, TreeEntry
 from clia.mcp import resources, space_tools
-from clia.mcp.calls import Caller, Place
+from clia.mcp.calls import Caller, SpaceContext
 from clia.mcp.server import TOOLS, described, server_of
 from clia.users.service import User
 from clia.values.typed_objects import Behaviour, as_bytes
@@ -41,7 +41,7 @@ def space(tmp_path: Path) -> Iterator[clia.Space]:
 
 
 def at(space: clia.Space, root: Path, caller: Caller | None = None, **more: Any) -> Any:
-    place = Place(str(root), lambda: space, **more)
+    place = SpaceContext(str(root), lambda: space, **more)
     return server_of(place, "1", lambda _: caller or Caller(), RequestStateSecurity.ephemeral())
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from clia.forge.forge import Extra, Forge, Made, Site
-    from clia.forge.server import Served
+    from clia.forge.forge import ExtraApp, Forge, LoadedApp, Site
+    from clia.forge.server import ServeBanner
 
 
 def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
@@ -39,42 +39,42 @@ def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from clia.forge.server import Wishes, log_to, serve  # the web's packages: a third of a second
+    from clia.forge.server import ServeOptions, log_to, serve  # the web's packages: a third of a second
 
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if args.quiet:
         handler.setLevel(logging.WARNING)
     log_to(handler)
-    wishes = Wishes(tuple(args.space) or (args.path,), args.host, args.port, args.user)
-    serve(wishes, settings_of(args), os.environ, lambda served: _say(args, served), _extras)
+    options = ServeOptions(tuple(args.space) or (args.path,), args.host, args.port, args.user)
+    serve(options, settings_of(args), os.environ, lambda served: _say(args, served), _extras)
     return 0
 
 
-def _extras(forge: Forge) -> Sequence[Extra]:
+def _extras(forge: Forge) -> Sequence[ExtraApp]:
     """The forge's spaces over the Model Context Protocol. The web and the protocol do not know each other."""
-    from clia.forge.forge import Extra
+    from clia.forge.forge import ExtraApp
 
-    return [Extra("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp(forge))]
-
-
-def _mcp(forge: Forge) -> Made:
-    from clia.forge.forge import Made
-    from clia.forge.lineages import Paths as Said
-    from clia.mcp.calls import Paths, Place, Waits
-    from clia.mcp.http import Endpoint, Wishes  # the protocol's package: a second, when the first agent asks
-
-    def place(site: Site) -> Place:
-        said, address = Said(site.path), f"{forge.options.address}/s/{site.name}"
-        paths = Paths(said.in_json, said.told)
-        return Place(site.path, lambda: site.space, address=lambda _: address, paths=paths, waits=waits)
-
-    options, waits = forge.options, Waits()
-    wishes = Wishes(options.address, forge.secret, options.body_max, __version__, forge.users.get)
-    endpoint = Endpoint({site.name: place(site) for site in forge.sites.values()}, wishes)
-    return Made(endpoint, endpoint.life, endpoint.stopping)
+    return [ExtraApp("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp(forge))]
 
 
-def _say(args: argparse.Namespace, served: Served) -> None:
+def _mcp(forge: Forge) -> LoadedApp:
+    from clia.forge.forge import LoadedApp
+    from clia.forge.lineages import RelativePaths
+    from clia.mcp.calls import RemotePaths, SpaceContext, WaitSlots
+    from clia.mcp.http import Endpoint, EndpointOptions  # the protocol's package: a second, when the first agent asks
+
+    def place(site: Site) -> SpaceContext:
+        relative, address = RelativePaths(site.path), f"{forge.options.address}/s/{site.name}"
+        paths = RemotePaths(relative.in_json, relative.told)
+        return SpaceContext(site.path, lambda: site.space, address=lambda _: address, paths=paths, waits=waits)
+
+    options, waits = forge.options, WaitSlots()
+    endpoint_options = EndpointOptions(options.address, forge.secret, options.body_max, __version__, forge.users.get)
+    endpoint = Endpoint({site.name: place(site) for site in forge.sites.values()}, endpoint_options)
+    return LoadedApp(endpoint, endpoint.life, endpoint.stopping)
+
+
+def _say(args: argparse.Namespace, served: ServeBanner) -> None:
     if args.json:
         emit_json(served._asdict())
     else:

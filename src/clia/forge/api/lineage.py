@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from clia.errors import InvalidInput
 from clia.forge.auth import require
-from clia.forge.lineages import Paths, explained, explanation_json, findings, kind_of, lineage_at, roster_at
+from clia.forge.lineages import RelativePaths, explained, explanation_json, findings, kind_of, lineage_at, roster_at
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def lineage_routes() -> list[Route]:
     ]
 
 
-def _endpoint(view: Callable[[Request, Site, Paths], Any], *query: str) -> Callable[[Request], Response]:
+def _endpoint(view: Callable[[Request, Site, RelativePaths], Any], *query: str) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:
         forge: Forge = request.app.state.forge
         require(request.state.identity, "viewer")
@@ -47,13 +47,13 @@ def _endpoint(view: Callable[[Request, Site, Paths], Any], *query: str) -> Calla
                 raise InvalidInput(f"there is no field {key!r} here", code="unknown-field", fields={"field": key})
             if len(request.query_params.getlist(key)) > 1:
                 raise InvalidInput(f"{key} is given twice", code="invalid-field", fields={"field": key})
-        made = view(request, site, Paths(site.path))
+        made = view(request, site, RelativePaths(site.path))
         return Response(json.dumps(made, separators=(",", ":")), media_type="application/json")
 
     return endpoint
 
 
-def _agents(request: Request, site: Site, paths: Paths) -> Any:
+def _agents(request: Request, site: Site, paths: RelativePaths) -> Any:
     text = request.query_params.get("all", "false")
     if text not in _FLAGS:
         raise InvalidInput("all is true or false", code="invalid-field", fields={"field": "all"})
@@ -62,7 +62,7 @@ def _agents(request: Request, site: Site, paths: Paths) -> Any:
     return {"agents": agents, "diagnostics": _diagnostics(paths, found.diagnostics)}
 
 
-def _document(request: Request, site: Site, paths: Paths) -> Any:
+def _document(request: Request, site: Site, paths: RelativePaths) -> Any:
     kind = kind_of(request.path_params["document"])
     merged = lineage_at(site, request.path_params["slug"]).merged(kind)
     return {
@@ -74,7 +74,7 @@ def _document(request: Request, site: Site, paths: Paths) -> Any:
     }
 
 
-def _explain(request: Request, site: Site, paths: Paths) -> Any:
+def _explain(request: Request, site: Site, paths: RelativePaths) -> Any:
     kind = kind_of(request.path_params["document"])
     at = request.query_params.get("at")
     if at is None:
@@ -83,5 +83,5 @@ def _explain(request: Request, site: Site, paths: Paths) -> Any:
     return explanation_json(paths, explained(lineage_at(site, request.path_params["slug"]).merged(kind), at))
 
 
-def _diagnostics(paths: Paths, found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
+def _diagnostics(paths: RelativePaths, found: Iterable[Diagnostic]) -> list[dict[str, Any]]:
     return [each._asdict() for each in findings(paths, found)]

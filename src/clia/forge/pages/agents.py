@@ -17,7 +17,7 @@ from clia.forge.pages.common import (
     ADMIN,
     TEXT_MAX,
     Posted,
-    Refused,
+    RefusedForm,
     carry_out,
     core_of,
     first,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from clia.facade.space import Space
-    from clia.forge.pages.common import Known, Visit
+    from clia.forge.pages.common import KnownAgent, Visit
     from clia.forge.rendering.diffs import FileView
     from clia.sessions.model import Session
     from clia.space.model import AgentCommit, ConflictPath, Content
@@ -59,7 +59,7 @@ PAGE = 50
 _CAPTURED = 5  # captured sessions shown
 
 
-class Commits(NamedTuple):
+class CommitsPage(NamedTuple):
     """A page of an agent's own commits, and the offsets of its neighbours."""
 
     shown: Sequence[AgentCommit]
@@ -68,7 +68,7 @@ class Commits(NamedTuple):
     older: int | None
 
 
-class Edges(NamedTuple):
+class AgentRelations(NamedTuple):
     """The relations of an agent."""
 
     parent: str | None
@@ -83,7 +83,7 @@ class Edges(NamedTuple):
         return any(self._asdict().values())
 
 
-class Ask(NamedTuple):
+class StandaloneQuestion(NamedTuple):
     """A question asked outside of a flow."""
 
     id: str
@@ -92,16 +92,16 @@ class Ask(NamedTuple):
     status: str  # of the session created for the question
 
 
-class Runs(NamedTuple):
+class AgentSessions(NamedTuple):
     """The sessions of an agent."""
 
     session: Session | None
     damaged: bool  # whether the session row is unreadable
-    waiting: Sequence[Ask]  # oldest first
-    last: Ask | None  # only without a session and pending questions
+    waiting: Sequence[StandaloneQuestion]  # oldest first
+    last: StandaloneQuestion | None  # only without a session and pending questions
 
 
-class Identity(NamedTuple):
+class AgentIdentity(NamedTuple):
     """The identity of an agent; None where it is not in this clone."""
 
     genesis: str | None
@@ -127,7 +127,7 @@ def _agent(visit: Visit) -> Response:
     return _shown(visit, known_agent(visit, visit.param("agent")))
 
 
-def _shown(visit: Visit, agent: Known, refused: Refused | None = None) -> Response:
+def _shown(visit: Visit, agent: KnownAgent, refused: RefusedForm | None = None) -> Response:
     space, name = visit.site.space, agent.name
     runs = _runs(visit, name)
     return show(
@@ -153,7 +153,7 @@ def _others(space: Space, name: str) -> list[str]:
     return [*(agent for agent in space.agents() if agent != name), *(f"{remote.peer}/{remote.agent}" for remote in space.remotes())]
 
 
-def _identity(space: Space, name: str) -> Identity:
+def _identity(space: Space, name: str) -> AgentIdentity:
     """The identity; a shallow clone or a branch made by plain git lacks parts."""
     genesis, briefing, profile = None, None, None
     with suppress(NotFound):
@@ -162,18 +162,18 @@ def _identity(space: Space, name: str) -> Identity:
         briefing = space.briefing_of(name)
     with suppress(NotFound):
         profile = space.record_of(name).get("profile.json")
-    return Identity(genesis, briefing, profile if isinstance(profile, dict) else None)
+    return AgentIdentity(genesis, briefing, profile if isinstance(profile, dict) else None)
 
 
-def _commits(space: Space, name: str, start: int) -> Commits:
+def _commits(space: Space, name: str, start: int) -> CommitsPage:
     commits = space.log(name, own=True, limit=start + PAGE + 1)[start:]
     older = start + PAGE if len(commits) > PAGE else None
-    return Commits(commits[:PAGE], start, max(0, start - PAGE) if start else None, older)
+    return CommitsPage(commits[:PAGE], start, max(0, start - PAGE) if start else None, older)
 
 
-def _edges(space: Space, name: str) -> Edges:
+def _edges(space: Space, name: str) -> AgentRelations:
     named = (SUB_AGENT, REVIEWS, MERGES)
-    return Edges(
+    return AgentRelations(
         space.parent_agent(name),
         space.sub_agents(name),
         space.reviewers(name),
@@ -184,7 +184,7 @@ def _edges(space: Space, name: str) -> Edges:
     )
 
 
-def _runs(visit: Visit, name: str) -> Runs:
+def _runs(visit: Visit, name: str) -> AgentSessions:
     """The live session, else the last one; a damaged row is only flagged."""
     space, session, damaged = visit.site.space, None, False
     try:
@@ -194,17 +194,19 @@ def _runs(visit: Visit, name: str) -> Runs:
     except CorruptJournal:
         damaged = True
     beside = [request for request in space.pending(name) if request.session.startswith(ASK)]
-    waiting = [Ask(request.id, headline(question_of(request)), request.since, "suspended") for request in beside]
-    return Runs(session, damaged, waiting, None if session or waiting else _last_ask(visit, name))
+    waiting = [StandaloneQuestion(request.id, headline(question_of(request)), request.since, "suspended") for request in beside]
+    return AgentSessions(session, damaged, waiting, None if session or waiting else _last_ask(visit, name))
 
 
-def _last_ask(visit: Visit, name: str) -> Ask | None:
+def _last_ask(visit: Visit, name: str) -> StandaloneQuestion | None:
     """The newest answered question; no verb lists those."""
     counts = core_of(visit).store.get(COUNTS + name)
     number = 0 if counts is None else counts_of(counts.value).get("asks", 0)
     with suppress(NotFound, CorruptJournal):
         session = visit.site.space.session(name, f"{ASK}{number}")
-        return Ask(f"{session.id}.1", headline(question_in(session.input)), session.ended_at or session.started_at, session.status)
+        return StandaloneQuestion(
+            f"{session.id}.1", headline(question_in(session.input)), session.ended_at or session.started_at, session.status
+        )
     return None
 
 
@@ -282,7 +284,7 @@ def _restore(visit: Visit, posted: Posted) -> Response:
 PATHS_MAX = 100
 
 
-class Side(NamedTuple):
+class ConflictSide(NamedTuple):
     """One side of a conflict: a summary with a diff or the current content."""
 
     agent: str
@@ -291,9 +293,9 @@ class Side(NamedTuple):
     text: Markup | None
 
 
-class Clash(NamedTuple):
+class ConflictView(NamedTuple):
     path: str
-    sides: tuple[Side, Side]
+    sides: tuple[ConflictSide, ConflictSide]
 
 
 @page
@@ -314,13 +316,13 @@ def _conflicts(visit: Visit) -> Response:
     )
 
 
-def _clashes(space: Space, conflicts: Conflicts) -> list[Clash]:
+def _clashes(space: Space, conflicts: Conflicts) -> list[ConflictView]:
     paths = conflicts.paths[:PATHS_MAX]
     base = space.fork_point(conflicts.ours, conflicts.theirs)
     heads = (conflicts.ours, conflicts.theirs)
     diffs_by_side = [_diffs(space, base, head, [conflict.path for conflict in paths]) for head in heads]
     return [
-        Clash(
+        ConflictView(
             visible(conflict.path),
             (
                 _side(conflicts.into, conflict, conflict.ours, diffs_by_side[0].get(visible(conflict.path))),
@@ -338,9 +340,9 @@ def _diffs(space: Space, base: str | None, head: str, paths: Sequence[str]) -> d
     return {file.path: file for file in diffs.view(space.diff(base, head, paths=paths)).files}
 
 
-def _side(agent: str, path: ConflictPath, side: Content | None, diff: FileView | None) -> Side:
+def _side(agent: str, path: ConflictPath, side: Content | None, diff: FileView | None) -> ConflictSide:
     deed = _deed(path.base, side)
-    return Side(agent, deed, diff, None if diff is not None or side is None else _text(side))
+    return ConflictSide(agent, deed, diff, None if diff is not None or side is None else _text(side))
 
 
 def _deed(base: Content | None, side: Content | None) -> str:

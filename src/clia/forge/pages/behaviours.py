@@ -16,7 +16,7 @@ from clia.behaviours.measures import COMMITS_KEPT, MEASURES, SPANS, WEEK, Observ
 from clia.behaviours.model import ADOPT, CURRENT, FOREIGN, MAY_RUN, PROPOSED, RETIRE, RETIRED, TRIAL, Comparison
 from clia.behaviours.suggesting import suggest
 from clia.errors import CliaError, InvalidInput
-from clia.forge.pages.common import ADMIN, Posted, Refused, carry_out, core_of, first, form, link, optional, page, show, text_of
+from clia.forge.pages.common import ADMIN, Posted, RefusedForm, carry_out, core_of, first, form, link, optional, page, show, text_of
 from clia.forge.pages.traces import cited
 from clia.forge.rendering import diffs, plots, texts
 from clia.space.behaviour_chains import PROPOSE
@@ -45,7 +45,7 @@ _SURE = 0.9999  # shown probabilities stay below 100 %
 _DEPTH = 8  # maximum indentation
 
 
-class Row(NamedTuple):
+class BehaviourRow(NamedTuple):
     """A row of the behaviour list."""
 
     known: KnownBehaviour
@@ -55,7 +55,7 @@ class Row(NamedTuple):
     suggestion: Suggestion | None  # None: no current version
 
 
-class Told(NamedTuple):
+class VersionView(NamedTuple):
     """A version with its statistics."""
 
     version: BehaviourVersion
@@ -63,14 +63,14 @@ class Told(NamedTuple):
     by_agent: bool  # proposed by an agent
 
 
-class Advised(NamedTuple):
+class SuggestedAction(NamedTuple):
     """The suggested action and version; empty if there is none."""
 
     deed: str = ""
     cid: str = ""
 
 
-class Branch(NamedTuple):
+class VersionBranch(NamedTuple):
     """A version in the tree of versions."""
 
     version: BehaviourVersion
@@ -87,7 +87,7 @@ class OverTime(NamedTuple):
     rest: int  # versions not shown
 
 
-class Judged(NamedTuple):
+class JudgedMeasure(NamedTuple):
     """The comparison of two versions by one measure, in words."""
 
     made: Compared
@@ -95,11 +95,11 @@ class Judged(NamedTuple):
     verdict: str
 
 
-class Story(NamedTuple):
+class ComparisonResult(NamedTuple):
     """A comparison or an error."""
 
     found: Comparison | None = None
-    judged: Sequence[Judged] = ()
+    judged: Sequence[JudgedMeasure] = ()
     error: CliaError | None = None
 
 
@@ -145,10 +145,10 @@ def _behaviours(visit: Visit) -> Response:
     )
 
 
-def _row(space: Space, behaviour: KnownBehaviour, sums: Mapping[str, ObservationSum]) -> Row:
+def _row(space: Space, behaviour: KnownBehaviour, sums: Mapping[str, ObservationSum]) -> BehaviourRow:
     proposals = sum(version.state == PROPOSED for version in behaviour.versions)
     suggestion = _suggestion(space, behaviour, sums)
-    return Row(behaviour, proposals, _on_trial(behaviour), suggestion.current if suggestion else None, suggestion)
+    return BehaviourRow(behaviour, proposals, _on_trial(behaviour), suggestion.current if suggestion else None, suggestion)
 
 
 def _on_trial(behaviour: KnownBehaviour) -> list[BehaviourVersion]:
@@ -164,11 +164,11 @@ def _suggestion(space: Space, behaviour: KnownBehaviour, sums: Mapping[str, Obse
     return suggest(behaviour, current, sums_by_version, _policy(space, behaviour.name))
 
 
-def advised(suggestion: Suggestion | None) -> Advised:
+def advised(suggestion: Suggestion | None) -> SuggestedAction:
     """The action for a suggestion; "keep" needs none."""
     if suggestion is None or suggestion.action not in (ADOPT, RETIRE):
-        return Advised()
-    return Advised(suggestion.action, suggestion.cid or "")
+        return SuggestedAction()
+    return SuggestedAction(suggestion.action, suggestion.cid or "")
 
 
 # One behaviour
@@ -179,7 +179,7 @@ def _behaviour(visit: Visit) -> Response:
     return _shown(visit)
 
 
-def _shown(visit: Visit, refused: Refused | None = None) -> Response:
+def _shown(visit: Visit, refused: RefusedForm | None = None) -> Response:
     space = visit.site.space
     library, index = _inside(space)
     behaviour = library.get(visit.param("name"))
@@ -226,10 +226,10 @@ def _shown(visit: Visit, refused: Refused | None = None) -> Response:
     )
 
 
-def _told(behaviour: KnownBehaviour, version: BehaviourVersion, sums: ObservationSum, over: str | None = None) -> Told:
+def _told(behaviour: KnownBehaviour, version: BehaviourVersion, sums: ObservationSum, over: str | None = None) -> VersionView:
     stats = stats_of(version.cid, version.name, version.state, sums, over)
     proposed = next((event for event in reversed(behaviour.history) if event.cid == version.cid), None)
-    return Told(version, stats, proposed is not None and proposed.event == PROPOSE and is_agents(proposed.by))
+    return VersionView(version, stats, proposed is not None and proposed.event == PROPOSE and is_agents(proposed.by))
 
 
 def is_agents(by: str) -> bool:
@@ -237,10 +237,10 @@ def is_agents(by: str) -> bool:
     return by.endswith(f"{AGENT_EMAIL.format('')}>")
 
 
-def _listed(every: Sequence[Told], suggested: str) -> list[Told]:
+def _listed(every: Sequence[VersionView], suggested: str) -> list[VersionView]:
     """Versions for the page: current, suggested, on trial, then the others, newest first."""
 
-    def place(version_view: Told) -> int:
+    def place(version_view: VersionView) -> int:
         version = version_view.version
         return 0 if version.state == CURRENT else 1 if version.cid == suggested else 2 if version.state == TRIAL else 3
 
@@ -261,7 +261,7 @@ def _label(version: BehaviourVersion) -> str:
     return f"{version.cid[:8]} {version.state}"
 
 
-def _over_time(listed: Sequence[Told], measure: str, over: str) -> OverTime:
+def _over_time(listed: Sequence[VersionView], measure: str, over: str) -> OverTime:
     """Rates over time of the first versions with data."""
     all_series: list[tuple[BehaviourVersion, list[plots.Point]]] = []
     for item in listed:
@@ -274,7 +274,7 @@ def _over_time(listed: Sequence[Told], measure: str, over: str) -> OverTime:
     return OverTime(picture, plots.periods_of(series), cells, [version for version, _ in shown], len(all_series) - len(shown))
 
 
-def _beside(listed: Sequence[Told]) -> dict[str, Markup]:
+def _beside(listed: Sequence[VersionView]) -> dict[str, Markup]:
     """One plot per measure with data."""
     plots_by_measure = {}
     for measure in MEASURES:
@@ -284,24 +284,24 @@ def _beside(listed: Sequence[Told]) -> dict[str, Markup]:
     return plots_by_measure
 
 
-def descent(versions: Sequence[BehaviourVersion]) -> list[Branch]:
+def descent(versions: Sequence[BehaviourVersion]) -> list[VersionBranch]:
     """Each version below its parent, exactly once, even if the chain contains cycles."""
     cids = {version.cid for version in versions}
     below: dict[str | None, list[BehaviourVersion]] = {}
     for version in versions:
         below.setdefault(version.parent if version.parent in cids else None, []).append(version)
-    branches: list[Branch] = []
+    branches: list[VersionBranch] = []
     visited: set[str] = set()
-    waiting = [Branch(version, 0) for version in reversed(below.get(None, []))]
+    waiting = [VersionBranch(version, 0) for version in reversed(below.get(None, []))]
     rest = list(versions)
     while waiting or rest:
-        branch = waiting.pop() if waiting else Branch(rest.pop(0), 0)
+        branch = waiting.pop() if waiting else VersionBranch(rest.pop(0), 0)
         if branch.version.cid in visited:
             continue
         visited.add(branch.version.cid)
         branches.append(branch)
         deeper = min(branch.depth + 1, _DEPTH)
-        waiting += [Branch(version, deeper) for version in reversed(below.get(branch.version.cid, []))]
+        waiting += [VersionBranch(version, deeper) for version in reversed(below.get(branch.version.cid, []))]
     return branches
 
 
@@ -327,7 +327,7 @@ def _version(visit: Visit) -> Response:
         known=behaviour,
         by_agent=behaviour is not None and _told(behaviour, version, sums[version.cid]).by_agent,
         stats=stats,
-        rates=_beside([Told(version, stats, by_agent=False)]),
+        rates=_beside([VersionView(version, stats, by_agent=False)]),
         advice=advised(_suggestion(space, behaviour, sums) if behaviour else None),
         evidence=cited(visit, version.evidence[:EVIDENCE]),
         evidence_rest=max(0, len(version.evidence) - EVIDENCE),
@@ -387,7 +387,7 @@ def _whole(library: BehaviourLibrary, behaviour: KnownBehaviour, text: str) -> s
     return text
 
 
-def _story(space: Space, behaviour: KnownBehaviour, before: str, after: str) -> Story:
+def _story(space: Space, behaviour: KnownBehaviour, before: str, after: str) -> ComparisonResult:
     library, index = _inside(space)
     policy = _policy(space, behaviour.name)
     try:
@@ -395,25 +395,27 @@ def _story(space: Space, behaviour: KnownBehaviour, before: str, after: str) -> 
         if one.cid == other.cid:
             raise InvalidInput("cannot compare a version with itself", code="same-version", fields={"cid": one.cid})
     except CliaError as err:
-        return Story(error=err)
+        return ComparisonResult(error=err)
     sums = index.sums([one.cid, other.cid])
     stats = [stats_of(version.cid, version.name, version.state, sums[version.cid]) for version in (one, other)]
     comparisons = compared(sums[one.cid], sums[other.cid], policy.error)
-    return Story(Comparison(stats[0], stats[1], comparisons), [judged(comparison, policy.least) for comparison in comparisons])
+    return ComparisonResult(
+        Comparison(stats[0], stats[1], comparisons), [judged(comparison, policy.least) for comparison in comparisons]
+    )
 
 
-def judged(comparison: Compared, least: int) -> Judged:
+def judged(comparison: Compared, least: int) -> JudgedMeasure:
     """The probability and the verdict in words."""
     if comparison.better is None:
         which = "later" if comparison.before.n else "earlier"
-        return Judged(comparison, "", f"not enough data: the {which} one was never observed")
+        return JudgedMeasure(comparison, "", f"not enough data: the {which} one was never observed")
     later = comparison.better >= 0.5
     sure = plots.percent(min(_SURE, comparison.better if later else 1 - comparison.better))
     probable = f"{sure} likely that the {'later' if later else 'earlier'} is better"
     if min(comparison.before.n, comparison.after.n) < least:
-        return Judged(comparison, probable, f"not enough data: {least} observations of each are needed")
+        return JudgedMeasure(comparison, probable, f"not enough data: {least} observations of each are needed")
     verdict = {1: "the later is better", -1: "the earlier is better"}
-    return Judged(comparison, probable, verdict.get(comparison.proven, "no difference"))
+    return JudgedMeasure(comparison, probable, verdict.get(comparison.proven, "no difference"))
 
 
 # Actions

@@ -18,7 +18,7 @@ from clia.forge.pages.agents import new_agent
 from clia.forge.pages.common import (
     ADMIN,
     Posted,
-    Refused,
+    RefusedForm,
     carry_out,
     core_of,
     first,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from clia.facade.space import Space
-    from clia.forge.pages.common import Known, Visit
+    from clia.forge.pages.common import KnownAgent, Visit
     from clia.forge.rendering.diffs import PatchView
     from clia.git.records import FileChange, TreeEntry
     from clia.space.model import AgentCommit, BlamedLine
@@ -111,7 +111,7 @@ def find(visit: Visit) -> AgentCommit:
         raise NoSuchObject(f"unknown agent or commit {text!r}", fields={"text": text}) from None
 
 
-def _shown(visit: Visit, commit: AgentCommit, refused: Refused | None = None) -> Response:
+def _shown(visit: Visit, commit: AgentCommit, refused: RefusedForm | None = None) -> Response:
     space = visit.site.space
     trace = space.trace_for(commit.cid)
     entries = trace.entries if trace is not None else ()
@@ -257,7 +257,7 @@ _SNIFFED = 8000
 _KINDS = {FILE: "file", FOLDER: "folder", LINK: "link", SUBMODULE: "submodule", EXECUTABLE: "executable"}
 
 
-class Item(NamedTuple):
+class FolderEntry(NamedTuple):
     """A folder entry; ``parts`` is its URL path, None if the name is not valid in a URL."""
 
     name: str
@@ -265,17 +265,17 @@ class Item(NamedTuple):
     parts: tuple[str, ...] | None
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     number: int
     text: Markup
     origin: BlamedLine | None = None
     begins: bool = False  # whether the origin differs from the previous line's
 
 
-class Text(NamedTuple):
+class FileText(NamedTuple):
     """The shown lines of a file, and the number of others."""
 
-    lines: Sequence[Line]
+    lines: Sequence[FileLine]
     rest: int
 
 
@@ -310,7 +310,7 @@ def _crumbs(path: str) -> list[tuple[str, tuple[str, ...]]]:
     return [(visible(part), parts[: index + 1]) for index, part in enumerate(parts)]
 
 
-def _folder(visit: Visit, agent: Known, path: str, tree: str) -> Response:
+def _folder(visit: Visit, agent: KnownAgent, path: str, tree: str) -> Response:
     above = tuple(path.split("/")) if path else ()
     modes = _directly_in(core_of(visit).objects.entries(tree))
     entries = sorted(modes.items(), key=lambda entry: (entry[1] != FOLDER, entry[0]))
@@ -327,13 +327,13 @@ def _directly_in(entries: Mapping[str, TreeEntry]) -> dict[str, int]:
     return modes
 
 
-def _item(above: tuple[str, ...], name: str, mode: int) -> Item:
+def _item(above: tuple[str, ...], name: str, mode: int) -> FolderEntry:
     plain = name.encode("utf-8", "replace").decode("utf-8") == name  # only valid UTF-8 fits in a URL
     kind = _KINDS[mode]
-    return Item(visible(name), kind, (*above, name) if plain and kind != "submodule" else None)
+    return FolderEntry(visible(name), kind, (*above, name) if plain and kind != "submodule" else None)
 
 
-def _file(visit: Visit, agent: Known, path: str, entry: TreeEntry) -> Response:
+def _file(visit: Visit, agent: KnownAgent, path: str, entry: TreeEntry) -> Response:
     data = b"" if entry.mode == SUBMODULE else core_of(visit).objects.blob(entry.cid)
     kind = _KINDS.get(entry.mode, "file")  # old versions of git wrote other file modes
     binary = b"\0" in data[:_SNIFFED]
@@ -355,18 +355,20 @@ def _file(visit: Visit, agent: Known, path: str, entry: TreeEntry) -> Response:
     )
 
 
-def _text(data: bytes, blamed: Sequence[BlamedLine]) -> Text:
+def _text(data: bytes, blamed: Sequence[BlamedLine]) -> FileText:
     every = data.decode("utf-8", "replace").removesuffix("\n").split("\n") if data else []
-    lines: list[Line] = []
+    lines: list[FileLine] = []
     left = CHARACTERS_MAX
     for number, text in enumerate(every[:FILE_LINES_MAX], 1):
         origin = blamed[number - 1] if number <= len(blamed) else None
         before = lines[-1].origin if lines else None
-        lines.append(Line(number, _cut(text), origin, origin is not None and (before is None or before.commit != origin.commit)))
+        lines.append(
+            FileLine(number, _cut(text), origin, origin is not None and (before is None or before.commit != origin.commit))
+        )
         left -= len(text)
         if left < 0:
             break
-    return Text(lines, len(every) - len(lines))
+    return FileText(lines, len(every) - len(lines))
 
 
 def _cut(text: str) -> Markup:

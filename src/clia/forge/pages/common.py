@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from clia.forge.auth import Identity
+    from clia.forge.auth import RequestIdentity
     from clia.forge.forge import Forge, Site
     from clia.space.core import Core
     from clia.users.service import User
@@ -82,8 +82,8 @@ def forge_of(request: Request) -> Forge:
     return forge
 
 
-def identity_of(request: Request) -> Identity:
-    identity: Identity = request.state.identity
+def identity_of(request: Request) -> RequestIdentity:
+    identity: RequestIdentity = request.state.identity
     return identity
 
 
@@ -151,7 +151,7 @@ def render(visit: Visit, template: str, status: int = 200, **context: Any) -> HT
 
 def render_bare(request: Request, template: str, status: int = 200, **context: Any) -> HTMLResponse:
     """Render a page outside of a space: login, errors, the list of spaces."""
-    identity: Identity | None = getattr(request.state, "identity", None)
+    identity: RequestIdentity | None = getattr(request.state, "identity", None)
     values = {
         "user": identity.user if identity else None,
         "csrf": identity.csrf if identity else None,
@@ -200,7 +200,7 @@ _NOBODYS_FAULT = (BackendError, Unauthenticated)
 """Errors that are not the form's fault; they get an error page."""
 
 
-class Refused(NamedTuple):
+class RefusedForm(NamedTuple):
     """A refused form; ``form`` names it, since a page may have several."""
 
     form: str
@@ -217,7 +217,7 @@ class Refused(NamedTuple):
         return 422 if isinstance(self.error, NotFound) else status_of(self.error)
 
 
-class Known(NamedTuple):
+class KnownAgent(NamedTuple):
     """An existing agent, active or archived."""
 
     name: str
@@ -269,31 +269,31 @@ def core_of(visit: Visit) -> Core:
     return visit.site.space.core
 
 
-def known_agent(visit: Visit, name: str) -> Known:
+def known_agent(visit: Visit, name: str) -> KnownAgent:
     """An agent by name, adopted from another machine if necessary; raises ``NoSuchAgent``."""
     if not is_name(name):
         raise NoSuchAgent(f"unknown agent {name!r}", fields={"agent": name})
     core = core_of(visit)
     core.require_known(name)
     head = core.refs.get(names.head(name))
-    return Known(name, head or visit.site.space.find(name), archived=head is None)
+    return KnownAgent(name, head or visit.site.space.find(name), archived=head is None)
 
 
-def known_source(visit: Visit, name: str) -> Known:
+def known_source(visit: Visit, name: str) -> KnownAgent:
     """A merge source: a local agent or a tracked ``PEER/AGENT``."""
     if names.remote_agent(name) is None:
         return known_agent(visit, name)
-    return Known(name, core_of(visit).source_head(name), archived=False)
+    return KnownAgent(name, core_of(visit).source_head(name), archived=False)
 
 
-def carry_out(form: str, posted: Posted, deed: Callable[[], str], again: Callable[[Refused], Response]) -> Response:
+def carry_out(form: str, posted: Posted, deed: Callable[[], str], again: Callable[[RefusedForm], Response]) -> Response:
     """Run the action of a form and redirect to its result; on an error, show the form again."""
     try:
         return redirect(deed())
     except CliaError as err:
         if isinstance(err, _NOBODYS_FAULT):
             raise
-        return again(Refused(form, err, posted))
+        return again(RefusedForm(form, err, posted))
 
 
 def optional(posted: Posted, field: str) -> str | None:

@@ -39,7 +39,7 @@ OFFERED = 300
 """Maximum agents offered in the form; the URL may name others."""
 
 
-class Options(NamedTuple):
+class GraphOptions(NamedTuple):
     """The options in the URL; ``start`` and ``end`` define a path."""
 
     agents: tuple[str, ...]
@@ -63,14 +63,14 @@ class Options(NamedTuple):
         return f"?{urlencode(words, errors='replace')}"
 
 
-class Window(NamedTuple):
+class CommitWindow(NamedTuple):
     """The commits of a graph, and the agents whose head is among them."""
 
     commits: Sequence[AgentCommit]
     heads: Mapping[str, str]
 
 
-class Way(NamedTuple):
+class GraphPath(NamedTuple):
     """The requested path, or why there is none."""
 
     commits: Sequence[str] = ()
@@ -78,14 +78,14 @@ class Way(NamedTuple):
     error: CliaError | None = None
 
 
-class Sign(NamedTuple):
+class CommitMarks(NamedTuple):
     """The trace and session of a commit."""
 
     traced: bool
     session: str | None  # session number
 
 
-class Recent:
+class RecentCache:
     """A small cache; concurrent requests for a key compute its value once."""
 
     def __init__(self, most: int) -> None:
@@ -105,7 +105,7 @@ class Recent:
         return entry[0]
 
 
-_windows, _graphs, _signs, _numbers = Recent(8), Recent(16), Recent(64), Recent(4096)
+_windows, _graphs, _signs, _numbers = RecentCache(8), RecentCache(16), RecentCache(64), RecentCache(4096)
 
 
 def routes() -> list[Route]:
@@ -117,7 +117,7 @@ def _graph(visit: Visit) -> Response:
     options = _options(visit)
     tips = _tips(visit, options.agents)
     key = _key(visit, tips)
-    window: Window = _windows.get(key, lambda: _window(visit, tips))
+    window: CommitWindow = _windows.get(key, lambda: _window(visit, tips))
     way = _way(visit, window, options)
     graph: Graph = _graphs.get(
         (key, options.collapse, tuple(way.commits)),
@@ -149,9 +149,9 @@ def _graph(visit: Visit) -> Response:
     )
 
 
-def _options(visit: Visit) -> Options:
+def _options(visit: Visit) -> GraphOptions:
     agents = [name for name in visit.request.query_params.getlist("agents") if name]
-    return Options(
+    return GraphOptions(
         tuple(sorted({known_agent(visit, name).name for name in agents})),
         visit.query("collapse") == "1",
         visit.query("from").strip(),
@@ -185,29 +185,29 @@ def _key(visit: Visit, tips: Sequence[tuple[str, str]]) -> Hashable:
     return visit.site.path, visit.site.space.id, digest
 
 
-def _window(visit: Visit, tips: Sequence[tuple[str, str]]) -> Window:
+def _window(visit: Visit, tips: Sequence[tuple[str, str]]) -> CommitWindow:
     # By id, so that the cached value matches these heads.
     commits = visit.site.space.window([head for _, head in tips], LIMIT) if tips else []
     cids = {commit.cid for commit in commits}
-    return Window(commits, {name: head for name, head in tips if name and head in cids})
+    return CommitWindow(commits, {name: head for name, head in tips if name and head in cids})
 
 
-def _way(visit: Visit, window: Window, options: Options) -> Way:
+def _way(visit: Visit, window: CommitWindow, options: GraphOptions) -> GraphPath:
     """The path between two commits, if both are named."""
     if not (options.start and options.end):
         one = bool(options.start or options.end)
-        return Way(said="Enter both ends of the path." if one else "")
+        return GraphPath(said="Enter both ends of the path." if one else "")
     try:
         start, end = visit.site.space.find(options.start), visit.site.space.find(options.end)
     except CliaError as err:
-        return Way(error=err)
+        return GraphPath(error=err)
     cids = graph_svg.path_between(window.commits, start, end)
     if cids:
-        return Way(cids)
-    return Way(said=f"No path between them within the newest {len(window.commits):,} commits.")
+        return GraphPath(cids)
+    return GraphPath(said=f"No path between them within the newest {len(window.commits):,} commits.")
 
 
-def _first(visit: Visit, graph: Graph, options: Options, way: Way) -> int:
+def _first(visit: Visit, graph: Graph, options: GraphOptions, way: GraphPath) -> int:
     """The first row: as in the URL, else at the start of the path."""
     if visit.query("first") or not way.commits:
         return min(options.first, max(0, graph.height - 1))
@@ -218,14 +218,14 @@ def _first(visit: Visit, graph: Graph, options: Options, way: Way) -> int:
 # Traces and sessions
 
 
-def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Mapping[str, Sign]]:
+def _signed(visit: Visit, graph: Graph, first: int) -> tuple[Graph, Mapping[str, CommitMarks]]:
     """The graph with trace and session marks in the visible rows."""
     core = core_of(visit)
     nodes = graph.nodes[first : first + PAGE]
     owners = sorted({owner for node in nodes if (owner := _owner(node.commit))})
     tips = [(name, core.refs.get(names.traces(name)), core.refs.get(names.sessions(name))) for name in owners]
     key = (visit.site.path, visit.site.space.id, tuple(tips), tuple(node.commit.cid for node in nodes))
-    signs: Mapping[str, Sign] = _signs.get(key, lambda: _bound(core, [node.commit for node in nodes], tips))
+    signs: Mapping[str, CommitMarks] = _signs.get(key, lambda: _bound(core, [node.commit for node in nodes], tips))
     marked = [
         node._replace(traced=sign.traced, in_session=sign.session is not None) if (sign := signs.get(node.commit.cid)) else node
         for node in nodes
@@ -239,7 +239,9 @@ def _owner(commit: AgentCommit) -> str | None:
     return owner if names.is_name(owner) else None
 
 
-def _bound(core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str, str | None, str | None]]) -> dict[str, Sign]:
+def _bound(
+    core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str, str | None, str | None]]
+) -> dict[str, CommitMarks]:
     traced = {name for name, trace, _ in tips if trace is not None}
     sessions = {name for name, _, session in tips if session is not None}
     signs = {}
@@ -251,7 +253,7 @@ def _bound(core: Core, commits: Sequence[AgentCommit], tips: Sequence[tuple[str,
         blob = core.notes.get(names.sessions(owner), commit.cid) if owner in sessions else None
         number = None if blob is None else _number(core, blob)
         if has_trace or number is not None:
-            signs[commit.cid] = Sign(has_trace, number)
+            signs[commit.cid] = CommitMarks(has_trace, number)
     return signs
 
 

@@ -14,10 +14,10 @@ from starlette.routing import Route
 from clia.errors import CliaError, InvalidInput, StaleRequest
 from clia.forge.pages.common import DECIDER, first, form, link, page, redirect, render
 from clia.forge.pages.inbox_cards import (
-    Answered,
-    Asked,
-    Card,
-    Decided,
+    AnsweredCard,
+    AskedQuestion,
+    DecisionRow,
+    PendingCard,
     address_of,
     answered,
     card_of,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from clia.forge.pages.common import Posted, Visit
-    from clia.forge.rendering.forms import Form
+    from clia.forge.rendering.forms import AnswerForm
     from clia.sessions.model import Decision, Request
     from clia.store.interface import Waiting
 
@@ -48,11 +48,11 @@ MOST = 100
 _WORK = 200  # listed requests for workers
 
 
-class Group(NamedTuple):
+class QuestionGroup(NamedTuple):
     """Requests with the same choices, which can be answered together."""
 
-    form: Form
-    cards: Sequence[Card]
+    form: AnswerForm
+    cards: Sequence[PendingCard]
 
     @property
     def id(self) -> str:
@@ -60,7 +60,7 @@ class Group(NamedTuple):
         return f"several-{hashlib.sha256(repr(self.cards[0].group).encode('utf-8', 'replace')).hexdigest()[:12]}"
 
 
-class Outcome(NamedTuple):
+class AnswerOutcome(NamedTuple):
     """The result of one of several answers."""
 
     agent: str
@@ -68,13 +68,13 @@ class Outcome(NamedTuple):
     address: str
     decision: Decision | None = None
     error: CliaError | None = None
-    answered: Answered | None = None
+    answered: AnsweredCard | None = None
 
 
-class Several(NamedTuple):
+class BatchAnswer(NamedTuple):
     """Several answers at once: the results, and the input to show again."""
 
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[AnswerOutcome] = ()
     picked: Sequence[str] = ()
     rationale: str = ""
     problem: CliaError | None = None
@@ -94,10 +94,10 @@ def routes() -> list[Route]:
 
 @page
 def _inbox(visit: Visit) -> Response:
-    return _show(visit, Several())
+    return _show(visit, BatchAnswer())
 
 
-def _show(visit: Visit, several: Several, status: int = 200) -> Response:
+def _show(visit: Visit, several: BatchAnswer, status: int = 200) -> Response:
     site = visit.site
     pending = site.space.pending()
     q = visit.query("q").strip()
@@ -128,12 +128,16 @@ def _show(visit: Visit, several: Several, status: int = 200) -> Response:
     )
 
 
-def _groups(cards: Sequence[Card]) -> list[Group]:
-    by_choices: dict[tuple[str, ...], list[Card]] = {}
+def _groups(cards: Sequence[PendingCard]) -> list[QuestionGroup]:
+    by_choices: dict[tuple[str, ...], list[PendingCard]] = {}
     for card in cards:
         if card.group:
             by_choices.setdefault(card.group, []).append(card)
-    return [Group(several[0].form, several) for several in by_choices.values() if len(several) > 1 and several[0].form is not None]
+    return [
+        QuestionGroup(several[0].form, several)
+        for several in by_choices.values()
+        if len(several) > 1 and several[0].form is not None
+    ]
 
 
 def _later(questions: Sequence[Request], site: str) -> Mapping[tuple[str, str], str]:
@@ -148,7 +152,7 @@ def _tried(visit: Visit) -> Mapping[tuple[str, str], Waiting]:
     return {(attempt.task.agent, attempt.task.request): attempt for attempt in visit.site.space.attempts()}
 
 
-def _notice(visit: Visit) -> Decided | None:
+def _notice(visit: Visit) -> DecisionRow | None:
     """The decision that was just made."""
     cid = visit.query("decided")
     if not cid:
@@ -157,7 +161,7 @@ def _notice(visit: Visit) -> Decided | None:
         commit = visit.site.space.show(cid)
     except CliaError:
         return None
-    return Decided(commit, visit.site.name) if commit.kind == DECISION else None
+    return DecisionRow(commit, visit.site.name) if commit.kind == DECISION else None
 
 
 @page
@@ -168,17 +172,17 @@ def _item(visit: Visit) -> Response:
     return _show_item(visit, card_of(visit.site, request, as_json=visit.query("as") == "json"))
 
 
-def _show_item(visit: Visit, card: Card, status: int = 200) -> Response:
+def _show_item(visit: Visit, card: PendingCard, status: int = 200) -> Response:
     site = visit.site
     later = _later(for_people(site.space.pending()), site.name)
     return render(visit, "inbox_item.html", status, card=card, later=later, answered=None, typed=())
 
 
-def _show_answered(visit: Visit, answer: Answered, status: int = 200, posted: Posted | None = None) -> Response:
+def _show_answered(visit: Visit, answer: AnsweredCard, status: int = 200, posted: Posted | None = None) -> Response:
     typed = _typed(posted or {})
     question = first(posted or {}, "_question")  # shown to a person who answers too late
     if question and answer.asked is None:
-        answer = answer._replace(asked=Asked(question))
+        answer = answer._replace(asked=AskedQuestion(question))
     return render(visit, "inbox_item.html", status, card=None, later={}, answered=answer, typed=typed)
 
 
@@ -208,7 +212,7 @@ def _decide(visit: Visit, posted: Posted) -> Response:
     return redirect(link("s", site.name, "inbox", decided=decision.cid))
 
 
-def _decided(visit: Visit, card: Card, posted: Posted) -> Decision:
+def _decided(visit: Visit, card: PendingCard, posted: Posted) -> Decision:
     space, request = visit.site.space, card.request
     if card.form is None:
         raise card.problem or InvalidInput("the request has no form")
@@ -224,7 +228,7 @@ def _rationale(posted: Posted) -> str:
 @form(DECIDER)
 def _decide_several(visit: Visit, posted: Posted) -> Response:
     picked = list(dict.fromkeys(posted.get("pick", [])))
-    several = Several((), picked, _rationale(posted))
+    several = BatchAnswer((), picked, _rationale(posted))
     try:
         if not picked:
             raise InvalidInput("select at least one question", code="nothing-picked", fields={"field": "pick"})
@@ -236,15 +240,15 @@ def _decide_several(visit: Visit, posted: Posted) -> Response:
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     if len(failed) < len(outcomes):
         left = [f"{outcome.agent}/{outcome.request}" for outcome in failed]
-        return _show(visit, Several(outcomes, left, _rationale(posted) if left else ""))
+        return _show(visit, BatchAnswer(outcomes, left, _rationale(posted) if left else ""))
     return _show(visit, several._replace(outcomes=outcomes), status_of(failed[0].error or InvalidInput("")))
 
 
-def _one_of_several(visit: Visit, picked: str, posted: Posted) -> Outcome:
+def _one_of_several(visit: Visit, picked: str, posted: Posted) -> AnswerOutcome:
     """Decide one question; a failure does not affect the others."""
     agent, _, request_id = picked.partition("/")
     site = visit.site
-    outcome = Outcome(agent, request_id, address_of(site.name, agent, request_id))
+    outcome = AnswerOutcome(agent, request_id, address_of(site.name, agent, request_id))
     try:
         request = find_pending(site.space, agent, request_id)
         if request is None:
@@ -256,7 +260,7 @@ def _one_of_several(visit: Visit, picked: str, posted: Posted) -> Outcome:
         return outcome._replace(error=err)
 
 
-def _too_late(visit: Visit, outcome: Outcome) -> Outcome:
+def _too_late(visit: Visit, outcome: AnswerOutcome) -> AnswerOutcome:
     try:
         answer = answered(visit.site, outcome.agent, outcome.request)
     except CliaError as err:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.forge.forge import Site
-    from clia.forge.rendering.forms import Form
+    from clia.forge.rendering.forms import AnswerForm
     from clia.sessions.model import Session
     from clia.space.model import AgentCommit
 
@@ -42,12 +42,12 @@ _HEADLINE = 160
 _OFFERED = 50  # choices shown for an answered request
 
 
-class Card(NamedTuple):
+class PendingCard(NamedTuple):
     """A pending request."""
 
     request: Request
     site: str
-    form: Form | None  # None: see the problem
+    form: AnswerForm | None  # None: see the problem
     posted: Mapping[str, Sequence[str]] = {}
     rationale: str = ""
     as_json: bool = False
@@ -97,7 +97,7 @@ class Card(NamedTuple):
         return tuple(choice.text for choice in self.form.choices) if self.form is not None and self.form.kind == "choices" else ()
 
 
-class Asked(NamedTuple):
+class AskedQuestion(NamedTuple):
     """The recorded question of an answered request."""
 
     payload: Any
@@ -134,7 +134,7 @@ class Asked(NamedTuple):
         return [(choice.label, problem_of({"enum": [choice.value]}, value) is None) for choice in form.choices[:_OFFERED]]
 
 
-class Answered(NamedTuple):
+class AnsweredCard(NamedTuple):
     """A request that is no longer pending."""
 
     agent: str
@@ -142,7 +142,7 @@ class Answered(NamedTuple):
     session: str
     site: str
     status: str  # of its session
-    asked: Asked | None = None  # if still known
+    asked: AskedQuestion | None = None  # if still known
     by: str | None = None
     at: str | None = None
     value: Any = None
@@ -169,7 +169,7 @@ class Answered(NamedTuple):
         return self.asked.choices(self.value) if self.asked is not None and self.given and self.error is None else []
 
 
-class Decided(NamedTuple):
+class DecisionRow(NamedTuple):
     """A row of the list of recent decisions."""
 
     commit: AgentCommit
@@ -226,14 +226,14 @@ def shown(value: Any) -> tuple[Markup, bool]:
     return (escaped(value), True) if isinstance(value, str) else (jsons.to_html(value), False)
 
 
-def card_of(site: Site, request: Request, *, as_json: bool = False) -> Card:
+def card_of(site: Site, request: Request, *, as_json: bool = False) -> PendingCard:
     """The card of a request with its form."""
     try:
         rule = site.space.rule(request)
         form = raw_form(rule) if as_json else form_of(rule)
     except CliaError as err:
-        return Card(request, site.name, None, problem=err)
-    return Card(request, site.name, form, initial(form), as_json=as_json)
+        return PendingCard(request, site.name, None, problem=err)
+    return PendingCard(request, site.name, form, initial(form), as_json=as_json)
 
 
 def find_pending(space: Space, agent: str, request_id: str) -> Request | None:
@@ -248,10 +248,10 @@ def find_pending(space: Space, agent: str, request_id: str) -> Request | None:
 # Answered requests
 
 
-def answered(site: Site, agent: str, request_id: str) -> Answered:
+def answered(site: Site, agent: str, request_id: str) -> AnsweredCard:
     """A request that is no longer pending; raises ``NotFound`` if it never existed."""
     number, session = request_id.rpartition(".")[2], _session(site.space, agent, request_id)
-    answer = Answered(agent, request_id, session.id, site.name, session.status, _asked_at_start(session))
+    answer = AnsweredCard(agent, request_id, session.id, site.name, session.status, _asked_at_start(session))
     resumes = session.given()
     for resume in resumes:
         if str(resume.call) == number:
@@ -279,12 +279,12 @@ def _unknown(agent: str, request_id: str) -> NotFound:
     )
 
 
-def _asked_at_start(session: Session) -> Asked | None:
+def _asked_at_start(session: Session) -> AskedQuestion | None:
     """The question, if it is the session's input: journals record only answers."""
-    return Asked(session.input) if session.id.startswith(ASK) else None
+    return AskedQuestion(session.input) if session.id.startswith(ASK) else None
 
 
-def _with_commit(answer: Answered, commit: AgentCommit | None) -> Answered:
+def _with_commit(answer: AnsweredCard, commit: AgentCommit | None) -> AnsweredCard:
     """Add the rationale and, unless a fuller one is known, the question from the decision's commit."""
     if commit is None:
         return answer
@@ -294,11 +294,11 @@ def _with_commit(answer: Answered, commit: AgentCommit | None) -> Answered:
     )
 
 
-def asked_in(commit: AgentCommit) -> Asked | None:
+def asked_in(commit: AgentCommit) -> AskedQuestion | None:
     """The question in a decision's commit; None in older commits."""
     if commit.kind != DECISION or "asked" not in commit.meta:
         return None
-    return Asked(commit.meta["asked"], commit.tag, commit.meta.get("cut") is True)
+    return AskedQuestion(commit.meta["asked"], commit.tag, commit.meta.get("cut") is True)
 
 
 def rationale_of(commit: AgentCommit) -> str:
@@ -311,7 +311,7 @@ def rationale_of(commit: AgentCommit) -> str:
 # Recent decisions
 
 
-def newest_decisions(site: Site) -> list[Decided]:
+def newest_decisions(site: Site) -> list[DecisionRow]:
     """Recent decisions, newest first: from the feed, supplemented by the newest commits if it is short."""
     space = site.space
     commits = [commit for commit in (_commit(space, cid) for cid in _told(site)) if commit is not None]
@@ -320,7 +320,7 @@ def newest_decisions(site: Site) -> list[Decided]:
         commits += [commit for commit in space.window(limit=_WINDOW) if commit.cid not in cids]
     decisions = [commit for commit in commits if commit.kind == DECISION and commit.request and commit.agent]
     decisions.sort(key=lambda commit: commit.committer.at, reverse=True)
-    return [Decided(commit, site.name) for commit in decisions[:DECIDED]]
+    return [DecisionRow(commit, site.name) for commit in decisions[:DECIDED]]
 
 
 def _told(site: Site) -> list[str]:

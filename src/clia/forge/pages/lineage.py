@@ -12,11 +12,11 @@ from urllib.parse import quote
 from starlette.routing import Route
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NotFound
-from clia.forge.lineages import DOCUMENTS, LINES_BYTES, PROFILE, Paths, explained, findings, kind_of, lineage_at, roster_at
+from clia.forge.lineages import DOCUMENTS, LINES_BYTES, PROFILE, RelativePaths, explained, findings, kind_of, lineage_at, roster_at
 from clia.forge.pages.common import page, show
 from clia.forge.problems import status_of
 from clia.forge.rendering import jsons
-from clia.forge.rendering.lineage_tree import View, branch, to_html
+from clia.forge.rendering.lineage_tree import TreeView, branch, to_html
 from clia.identities.checks import line_of
 from clia.identities.diagnostics import CODES, ERROR, Diagnostic
 from clia.values.names import is_slug
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from starlette.responses import Response
 
-    from clia.forge.lineages import Finding
+    from clia.forge.lineages import DocumentFinding
     from clia.forge.pages.common import Visit
     from clia.identities.layers import Layer
     from clia.identities.lineage import Lineage, MergedDocument
@@ -39,7 +39,7 @@ PLACES, FINDINGS = 50, 200
 _PANEL = "#explanation"
 
 
-class Where(NamedTuple):
+class ValueLocation(NamedTuple):
     """The location of a value; ``number`` is the index of the file in the list."""
 
     number: int
@@ -51,17 +51,17 @@ class Where(NamedTuple):
     note: str
 
 
-class Story(NamedTuple):
+class ValueStory(NamedTuple):
     """An explanation for the panel."""
 
     told: Explanation
-    winner: Where | None
-    others: Sequence[Where]
-    shadowed: Sequence[Where]
+    winner: ValueLocation | None
+    others: Sequence[ValueLocation]
+    shadowed: Sequence[ValueLocation]
     more: int  # locations not listed
 
 
-class File(NamedTuple):
+class MergedFile(NamedTuple):
     """A document in the merge."""
 
     path: str
@@ -80,7 +80,7 @@ def routes() -> list[Route]:
 
 @page
 def _agents(visit: Visit) -> Response:
-    paths = Paths(visit.site.path)
+    paths = RelativePaths(visit.site.path)
     everything = visit.query("all") == "1"
     roster = roster_at(visit.site, everything=everything)
     agents = [agent._replace(directory=paths.short(agent.directory)) for agent in roster.agents]
@@ -106,7 +106,7 @@ def _agent(visit: Visit) -> Response:
 
 def _unusable(visit: Visit, slug: str, err: CliaError) -> Response:
     """The page for an invalid document: nothing was merged, and the location is shown."""
-    paths, path = Paths(visit.site.path), err.fields.get("path")
+    paths, path = RelativePaths(visit.site.path), err.fields.get("path")
     document_path = None if path is None else paths.whole(str(path))
     hints = [CODES[err.code].hint] if err.code in CODES else []
     diagnostic = Diagnostic(err.code, ERROR, document_path, err.fields.get("pointer"), err.message, "; ".join(err.hints or hints))
@@ -114,10 +114,10 @@ def _unusable(visit: Visit, slug: str, err: CliaError) -> Response:
 
 
 def _whole(visit: Visit, lineage: Lineage, merged: MergedDocument, document: str) -> Response:
-    paths = Paths(visit.site.path)
+    paths = RelativePaths(visit.site.path)
     report = lineage.context()
     at = visit.query("at") if "at" in visit.request.query_params else None
-    view = View(f"?document={quote(document)}", visit.query("under"), visit.number("first", 0), at)
+    view = TreeView(f"?document={quote(document)}", visit.query("under"), visit.number("first", 0), at)
     top = branch(merged.document, merged.provenance, view.under)
     story, problem = _explained(merged, paths, at)
     return show(
@@ -153,14 +153,14 @@ def _wants_panel(visit: Visit) -> bool:
 
 def _panel(visit: Visit, merged: MergedDocument, slug: str, document: str) -> Response:
     at = visit.query("at")
-    story, problem = _explained(merged, Paths(visit.site.path), at)
+    story, problem = _explained(merged, RelativePaths(visit.site.path), at)
     status = 200 if problem is None else status_of(problem)
     answer = show(visit, "lineage_panel.html", status, at=at, story=story, problem=problem, slug=slug, document=document)
     answer.headers["vary"] = "HX-Request-Type, HX-Target"  # the same URL also serves the full page
     return answer
 
 
-def _explained(merged: MergedDocument, paths: Paths, at: str | None) -> tuple[Story | None, CliaError | None]:
+def _explained(merged: MergedDocument, paths: RelativePaths, at: str | None) -> tuple[ValueStory | None, CliaError | None]:
     if at is None:
         return None, None
     try:
@@ -171,26 +171,26 @@ def _explained(merged: MergedDocument, paths: Paths, at: str | None) -> tuple[St
     others = [contributor for contributor in explanation.contributors if contributor != explanation.winner]
     more = max(0, len(others) - PLACES) + max(0, len(explanation.shadowed) - PLACES)
     winner = None if explanation.winner is None else listing.where(explanation.winner)
-    return Story(explanation, winner, listing.all(others), listing.all(explanation.shadowed), more), None
+    return ValueStory(explanation, winner, listing.all(others), listing.all(explanation.shadowed), more), None
 
 
 class _Listing:
     """Lists locations; finding a line reads the file, so the bytes read are limited."""
 
-    def __init__(self, layers: Sequence[Layer], paths: Paths) -> None:
+    def __init__(self, layers: Sequence[Layer], paths: RelativePaths) -> None:
         self._layers = {layer.path: (number, layer.data) for number, layer in enumerate(layers, 1)}
         self._paths = paths
         self._left = LINES_BYTES
 
-    def all(self, places: Iterable[ValueOrigin]) -> list[Where]:
+    def all(self, places: Iterable[ValueOrigin]) -> list[ValueLocation]:
         return [self.where(place) for place in list(places)[:PLACES]]
 
-    def where(self, place: ValueOrigin) -> Where:
+    def where(self, place: ValueOrigin) -> ValueLocation:
         number, data = self._layers[place.path]
         self._left -= len(data)
         line = line_of(data, place.path, place.pointer) if self._left >= 0 else None
         short = self._paths.short(place.path)
-        return Where(number, short, line, place.pointer, place.sha256, _line(place.value), place.note)
+        return ValueLocation(number, short, line, place.pointer, place.sha256, _line(place.value), place.note)
 
 
 def _line(value: Any) -> str:
@@ -200,14 +200,14 @@ def _line(value: Any) -> str:
 # Findings
 
 
-def _file(paths: Paths, layer: Layer) -> File:
+def _file(paths: RelativePaths, layer: Layer) -> MergedFile:
     only = ", ".join(sorted(layer.only)) if layer.only is not None else ""
     by = None if layer.inherited_by is None else paths.short(layer.inherited_by)
-    return File(paths.short(layer.path), layer.origin, by, only, len(layer.data))
+    return MergedFile(paths.short(layer.path), layer.origin, by, only, len(layer.data))
 
 
-def _found(paths: Paths, diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
+def _found(paths: RelativePaths, diagnostics: Sequence[Diagnostic]) -> dict[str, Any]:
     """The first findings, errors first."""
     ordered = sorted(diagnostics, key=lambda diagnostic: diagnostic.severity != ERROR)
-    listed: list[Finding] = findings(paths, ordered[:FINDINGS])
+    listed: list[DocumentFinding] = findings(paths, ordered[:FINDINGS])
     return {"findings": listed, "more_findings": len(ordered) - len(listed)}

@@ -56,7 +56,7 @@ FEW = 200
 _FIELDS = ("name", "title", "text", "from", "slug")
 
 
-class Summary(NamedTuple):
+class SpaceRow(NamedTuple):
     """A row of the list of spaces."""
 
     name: str
@@ -66,7 +66,7 @@ class Summary(NamedTuple):
     oldest: str | None  # when the oldest was asked
 
 
-class Row(NamedTuple):
+class AgentRow(NamedTuple):
     """A row of the agent list."""
 
     name: str
@@ -99,10 +99,10 @@ class Row(NamedTuple):
         return ", ".join(sorted({request.kind for request in self.work}))
 
 
-class Listing(NamedTuple):
+class AgentListing(NamedTuple):
     """A page of the agent list."""
 
-    rows: Sequence[Row]
+    rows: Sequence[AgentRow]
     total: int  # matching the filter
     page: int
     pages: int
@@ -131,9 +131,9 @@ def _spaces(request: WebRequest) -> Response:
     return render_bare(request, "spaces.html", spaces=spaces, waiting=sum(space.waiting for space in spaces))
 
 
-def _summary(site: Site) -> Summary:
+def _summary(site: Site) -> SpaceRow:
     pending = [request for request in site.space.pending() if is_for_people(request)]
-    return Summary(site.name, site.space.id, len(site.space.agents()), len(pending), pending[0].since if pending else None)
+    return SpaceRow(site.name, site.space.id, len(site.space.agents()), len(pending), pending[0].since if pending else None)
 
 
 @page
@@ -205,7 +205,7 @@ def _failed(space: Space) -> list[Waiting]:
 # List
 
 
-def _listing(visit: Visit, at_work: Sequence[str]) -> Listing:
+def _listing(visit: Visit, at_work: Sequence[str]) -> AgentListing:
     """Agents that wait for people come first, longest-waiting first; then the others by name."""
     space, q, archived = visit.site.space, visit.query("q").strip(), visit.query("archived") == "1"
     names = [name for name in (space.agents(archived=True) if archived else at_work) if q.casefold() in name]
@@ -218,17 +218,17 @@ def _listing(visit: Visit, at_work: Sequence[str]) -> Listing:
     pages = max(1, -(-len(names) // PAGE))
     number = min(max(1, visit.number("page", 1)), pages)
     shown = names[(number - 1) * PAGE : number * PAGE]
-    return Listing([_row(space, name, pending.get(name, [])) for name in shown], len(names), number, pages, q, archived)
+    return AgentListing([_row(space, name, pending.get(name, [])) for name in shown], len(names), number, pages, q, archived)
 
 
 def _since(requests: Sequence[Request]) -> str:
     return next(request.since for request in requests if is_for_people(request))
 
 
-def _row(space: Space, name: str, requests: Sequence[Request]) -> Row:
+def _row(space: Space, name: str, requests: Sequence[Request]) -> AgentRow:
     questions = [request for request in requests if is_for_people(request)]
     work = [request for request in requests if not is_for_people(request)]
-    return Row(name, _commit(space, name), _session(space, name), questions, work)
+    return AgentRow(name, _commit(space, name), _session(space, name), questions, work)
 
 
 def _commit(space: Space, name: str) -> AgentCommit | None:

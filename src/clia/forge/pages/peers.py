@@ -16,7 +16,7 @@ from clia.federation.statements import SNAPSHOT, TRIGGERS
 from clia.forge.pages.common import (
     ADMIN,
     Posted,
-    Refused,
+    RefusedForm,
     carry_out,
     core_of,
     first,
@@ -55,21 +55,21 @@ FOLLOW = (
 _TOLD = [each for each in TRIGGERS if each != SNAPSHOT]
 
 
-class Row(NamedTuple):
+class PeerRow(NamedTuple):
     """A row of the peer list."""
 
     peer: Peer
     grants: int
 
 
-class Readable(NamedTuple):
+class PeerBehaviour(NamedTuple):
     """A behaviour of a peer; ``source`` is None if it is not shown."""
 
     behaviour: RemoteBehaviour
     source: str | None
 
 
-class Asked(NamedTuple):
+class CapabilityQuery(NamedTuple):
     """A capability query."""
 
     peer: str = ""
@@ -78,7 +78,7 @@ class Asked(NamedTuple):
     execute: bool = False
 
 
-class Story(NamedTuple):
+class CapabilityAnswer(NamedTuple):
     """The result of a capability query, or its error."""
 
     found: Explained | None = None
@@ -117,16 +117,16 @@ def _peers(visit: Visit) -> Response:
     return _listed(visit)
 
 
-def _listed(visit: Visit, refused: Refused | None = None) -> Response:
+def _listed(visit: Visit, refused: RefusedForm | None = None) -> Response:
     space = visit.site.space
     granted = [grant.space for grant in space.grants()]
-    query = Asked(visit.query("peer"), visit.query("type"), visit.query("trigger"), visit.query("execute") == "on")
+    query = CapabilityQuery(visit.query("peer"), visit.query("type"), visit.query("trigger"), visit.query("execute") == "on")
     return show(
         visit,
         "peers.html",
         refused.status if refused else 200,
         key=_own_key(visit),
-        rows=[Row(peer, granted.count(peer.space)) for peer in space.peers()],
+        rows=[PeerRow(peer, granted.count(peer.space)) for peer in space.peers()],
         asked=query,
         story=_story(space, query),
         types=list(space.types()),
@@ -140,13 +140,13 @@ def _own_key(visit: Visit) -> Key | None:
     return visit.site.space.key() if core_of(visit).refs.get(names.KEYS) is not None else None
 
 
-def _story(space: Space, query: Asked) -> Story | None:
+def _story(space: Space, query: CapabilityQuery) -> CapabilityAnswer | None:
     if not (query.peer and query.type and query.trigger):
         return None
     try:
-        return Story(found=space.explain(query.peer, query.type, query.trigger, execute=query.execute))
+        return CapabilityAnswer(found=space.explain(query.peer, query.type, query.trigger, execute=query.execute))
     except CliaError as err:
-        return Story(error=err)
+        return CapabilityAnswer(error=err)
 
 
 @form(ADMIN)
@@ -193,7 +193,7 @@ def _peer(visit: Visit) -> Response:
     return _shown(visit, visit.site.space.peer(visit.param("peer")))
 
 
-def _shown(visit: Visit, peer: Peer, refused: Refused | None = None) -> Response:
+def _shown(visit: Visit, peer: Peer, refused: RefusedForm | None = None) -> Response:
     space, name = visit.site.space, peer.name
     listening: Listening = visit.request.app.state.listening
     refusals = space.refusals(name)
@@ -224,10 +224,11 @@ def _shown(visit: Visit, peer: Peer, refused: Refused | None = None) -> Response
     )
 
 
-def _readable(space: Space, behaviours: list[RemoteBehaviour]) -> list[Readable]:
+def _readable(space: Space, behaviours: list[RemoteBehaviour]) -> list[PeerBehaviour]:
     """Behaviours, with the sources of the first few."""
     return [
-        Readable(behaviour, _source(space, behaviour) if number < SOURCES else None) for number, behaviour in enumerate(behaviours)
+        PeerBehaviour(behaviour, _source(space, behaviour) if number < SOURCES else None)
+        for number, behaviour in enumerate(behaviours)
     ]
 
 
@@ -246,13 +247,13 @@ def _deed(visit: Visit, name: str, posted: Posted, deed: Callable[[Peer], object
         deed(peer)
         return _address(visit, peer.name)
 
-    def again(refused: Refused) -> Response:
+    def again(refused: RefusedForm) -> Response:
         return _shown(visit, visit.site.space.peer(peer.name), refused)
 
     try:
         return carry_out(name, posted, done, again)
     except TransportError as err:
-        return again(Refused(name, err, posted))
+        return again(RefusedForm(name, err, posted))
 
 
 @form(ADMIN)
@@ -355,7 +356,7 @@ def _agent(visit: Visit) -> Response:
     return _of_agent(visit)
 
 
-def _of_agent(visit: Visit, refused: Refused | None = None) -> Response:
+def _of_agent(visit: Visit, refused: RefusedForm | None = None) -> Response:
     space = visit.site.space
     peer, agent = space.peer(visit.param("peer")), visit.param("agent")
     source = known_source(visit, f"{peer.name}/{agent}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from starlette.routing import Route
 
 from clia.errors import InvalidInput, NotFound
-from clia.forge.pages.common import ADMIN, Posted, Refused, carry_out, first, form, known_agent, link, page, show, text_of
+from clia.forge.pages.common import ADMIN, Posted, RefusedForm, carry_out, first, form, known_agent, link, page, show, text_of
 from clia.forge.pages.inbox_cards import asked_in
 from clia.forge.rendering.form_values import value_from
 from clia.forge.rendering.forms import raw_form
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.forge.pages.common import Visit
-    from clia.forge.rendering.traces import Window
+    from clia.forge.rendering.traces import TraceWindow
     from clia.sessions.model import Request, Session
     from clia.sessions.records import Resumed
     from clia.space.model import AgentCommit
@@ -119,7 +119,7 @@ def _found(visit: Visit) -> Session:
         raise NotFound(f"agent {agent!r} has no such session", code="no-such-session", fields={"agent": agent}) from None
 
 
-def _shown(visit: Visit, session: Session, refused: Refused | None = None) -> Response:
+def _shown(visit: Visit, session: Session, refused: RefusedForm | None = None) -> Response:
     space = visit.site.space
     journal = space.journal(session.agent, session.id)
     part = window(len(journal), visit.number("from", len(journal)), EVENTS)
@@ -145,7 +145,7 @@ def _input(journal: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
     return (start["input"],) if isinstance(start, dict) and "input" in start else ()
 
 
-def _events(space: Space, session: Session, journal: Sequence[Any], part: Window) -> list[Event]:
+def _events(space: Space, session: Session, journal: Sequence[Any], part: TraceWindow) -> list[Event]:
     return [_event(space, session, number, body) for number, body in enumerate(journal[part.first : part.last], part.first + 1)]
 
 

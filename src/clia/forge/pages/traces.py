@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from clia.facade.space import Space
     from clia.forge.pages.common import Visit
-    from clia.forge.rendering.traces import EntryView, Window
+    from clia.forge.rendering.traces import EntryView, TraceWindow
     from clia.space.model import AgentCommit
 
 SIZE = 200
@@ -39,7 +39,7 @@ _SOUGHT_MAX = 200
 _KEPT = ("q", "wrap", "unfold", "version")
 
 
-class Block(NamedTuple):
+class TraceBlock(NamedTuple):
     """The entries of one trace; ``start`` is the number of the first. Without a commit they are pending."""
 
     commit: str | None
@@ -48,15 +48,15 @@ class Block(NamedTuple):
     entries: Sequence[Any]
 
 
-class Piece(NamedTuple):
+class BlockPart(NamedTuple):
     """The part of a block in a window; ``begins`` if it includes the block's start."""
 
-    block: Block
+    block: TraceBlock
     begins: bool
     entries: Sequence[EntryView]
 
 
-class Search(NamedTuple):
+class TraceSearch(NamedTuple):
     """A search and its matches; ``current`` is an index in ``hits``."""
 
     text: str
@@ -86,12 +86,12 @@ def _of_agent(visit: Visit) -> Response:
     return _shown(visit, "trace_agent.html", where, blocks, agent=agent, pending=len(blocks[0].entries), bound=len(blocks) - 1)
 
 
-def _blocks(space: Space, name: str) -> Iterator[Block]:
+def _blocks(space: Space, name: str) -> Iterator[TraceBlock]:
     waiting = space.trace_pending(name)
-    yield Block(None, None, 0, waiting)
+    yield TraceBlock(None, None, 0, waiting)
     start = len(waiting)
     for bound in space.session_traces(name):
-        yield Block(bound.trace.commit, bound.cid, start, bound.trace.entries)
+        yield TraceBlock(bound.trace.commit, bound.cid, start, bound.trace.entries)
         start += len(bound.trace.entries)
 
 
@@ -101,7 +101,7 @@ def _of_commit(visit: Visit) -> Response:
     if commit.cid != visit.param("cid"):
         return redirect(link("s", visit.site.name, "commits", commit.cid, "trace", **_kept(visit)))
     trace, cid = _trace(visit, commit)
-    block = Block(commit.cid, cid, 0, trace.entries if trace is not None else ())
+    block = TraceBlock(commit.cid, cid, 0, trace.entries if trace is not None else ())
     where = ("commits", commit.cid, "trace")
     return _shown(visit, "trace_commit.html", where, [block], commit=commit, trace=trace, cid=cid)
 
@@ -119,7 +119,7 @@ def _trace(visit: Visit, commit: AgentCommit) -> tuple[ConsoleTrace | None, str 
     return document, version
 
 
-def _shown(visit: Visit, template: str, where: tuple[str, ...], blocks: Sequence[Block], **context: Any) -> Response:
+def _shown(visit: Visit, template: str, where: tuple[str, ...], blocks: Sequence[TraceBlock], **context: Any) -> Response:
     """Render the requested window; with ``part`` only its entries, for htmx to append."""
     count = sum(len(block.entries) for block in blocks)
     alone = visit.query("entry")
@@ -145,7 +145,7 @@ def _shown(visit: Visit, template: str, where: tuple[str, ...], blocks: Sequence
     )
 
 
-def _one(visit: Visit, where: tuple[str, ...], blocks: Sequence[Block], count: int) -> Response:
+def _one(visit: Visit, where: tuple[str, ...], blocks: Sequence[TraceBlock], count: int) -> Response:
     """Render one complete entry."""
     number = visit.number("entry", count)
     block = next((candidate for candidate in blocks if candidate.start <= number < candidate.start + len(candidate.entries)), None)
@@ -156,8 +156,8 @@ def _one(visit: Visit, where: tuple[str, ...], blocks: Sequence[Block], count: i
     return show(
         visit,
         "trace_entry.html",
-        pieces=[Piece(block, begins=True, entries=views)],
-        search=Search("", (), None, None, None),
+        pieces=[BlockPart(block, begins=True, entries=views)],
+        search=TraceSearch("", (), None, None, None),
         number=number,
         wrap=visit.query("wrap") != "0",
         unfold=True,
@@ -166,27 +166,29 @@ def _one(visit: Visit, where: tuple[str, ...], blocks: Sequence[Block], count: i
     )
 
 
-def _search(visit: Visit, blocks: Sequence[Block]) -> Search:
+def _search(visit: Visit, blocks: Sequence[TraceBlock]) -> TraceSearch:
     text = visit.query("q")[:_SOUGHT_MAX]
     hits = traces.hits(chain.from_iterable(block.entries for block in blocks), text) if text.strip() else []
     if not hits:
-        return Search(text, (), None, None, None)
+        return TraceSearch(text, (), None, None, None)
     if visit.query("hit"):
         current = visit.number("hit", 0, len(hits) - 1)
         after = current + 1 if current + 1 < len(hits) else None
-        return Search(text, hits, current, current - 1 if current else None, after)
+        return TraceSearch(text, hits, current, current - 1 if current else None, after)
     at = visit.number("at", 0)
     after = next((index for index, number in enumerate(hits) if number >= at + SIZE), None)
-    return Search(text, hits, None, next((index for index, number in reversed([*enumerate(hits)]) if number < at), None), after)
+    return TraceSearch(
+        text, hits, None, next((index for index, number in reversed([*enumerate(hits)]) if number < at), None), after
+    )
 
 
-def _pieces(blocks: Sequence[Block], part: Window, text: str) -> list[Piece]:
+def _pieces(blocks: Sequence[TraceBlock], part: TraceWindow, text: str) -> list[BlockPart]:
     pieces = []
     for block in blocks:
         first, last = max(part.first, block.start), min(part.last, block.start + len(block.entries))
         if first < last:
             entries = block.entries[first - block.start : last - block.start]
-            pieces.append(Piece(block, first == block.start, traces.view(entries, first, find=text)))
+            pieces.append(BlockPart(block, first == block.start, traces.view(entries, first, find=text)))
     return pieces
 
 
@@ -202,7 +204,7 @@ def _address(visit: Visit, where: tuple[str, ...], **change: str | int | None) -
 _ID_MAX = 100  # maximum characters of an invalid id
 
 
-class Cited(NamedTuple):
+class EvidenceLink(NamedTuple):
     """An evidence commit. ``words``: a description or the short id; ``page``: its URL, if there is one."""
 
     id: str
@@ -211,11 +213,11 @@ class Cited(NamedTuple):
     is_event: bool  # ``words`` is a description, not an id
 
 
-def cited(visit: Visit, cids: Iterable[str]) -> list[Cited]:
+def cited(visit: Visit, cids: Iterable[str]) -> list[EvidenceLink]:
     return [_cited(visit, cid) for cid in cids]
 
 
-def _cited(visit: Visit, cid: str) -> Cited:
+def _cited(visit: Visit, cid: str) -> EvidenceLink:
     whole, page = one_line(cid)[:_ID_MAX], None
     with suppress(CliaError):  # not in this clone, or not an id
         body = event_of(core_of(visit).objects.commit(cid))
@@ -224,8 +226,8 @@ def _cited(visit: Visit, cid: str) -> Cited:
         else:
             event = _session(visit, body) or _refusal(visit, body)
             if event is not None:
-                return Cited(whole, *event, is_event=True)
-    return Cited(whole, short(whole), page, is_event=False)
+                return EvidenceLink(whole, *event, is_event=True)
+    return EvidenceLink(whole, short(whole), page, is_event=False)
 
 
 def _session(visit: Visit, body: Mapping[str, Any]) -> tuple[str, str | None] | None:

@@ -41,7 +41,7 @@ _HEAD = Markup(
 )
 
 
-class Line(NamedTuple):
+class DiffLine(NamedTuple):
     """One line of a hunk; ``\\`` is git's note that a file ends without a newline."""
 
     sign: str
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 class Hunk(NamedTuple):
     head: str
     section: str  # git's section heading, such as a function name
-    lines: list[Line]
+    lines: list[DiffLine]
 
 
 class FilePatch(NamedTuple):
@@ -151,7 +151,7 @@ class _Reading:
             if kept:
                 self.hunks.append(Hunk(head[1], head[6], kept))
 
-    def _hunk(self, old: int, old_count: int, new: int, new_count: int) -> Iterator[Line]:
+    def _hunk(self, old: int, old_count: int, new: int, new_count: int) -> Iterator[DiffLine]:
         old_end, new_end = old + old_count, new + new_count
         while self.at < len(self._lines):
             line = self._lines[self.at]
@@ -159,7 +159,7 @@ class _Reading:
             if sign not in _CLASSES or (sign != "\\" and old >= old_end and new >= new_end):
                 return
             self.at += 1
-            parsed = Line(sign, old if sign in "- " else None, new if sign in "+ " else None, line[1:])
+            parsed = DiffLine(sign, old if sign in "- " else None, new if sign in "+ " else None, line[1:])
             old, new = old + (sign in "- "), new + (sign in "+ ")
             self.added += sign == "+"
             self.deleted += sign == "-"
@@ -228,7 +228,7 @@ def _table(file: FilePatch, comparing: _Comparing) -> Markup:
     return Markup("").join([*parts, Markup("</table>")])
 
 
-def _row(line: Line, spots: Sequence[Spot]) -> Markup:
+def _row(line: DiffLine, spots: Sequence[Spot]) -> Markup:
     old, new = ("" if number is None else number for number in (line.old, line.new))
     return _ROW.format(_CLASSES[line.sign], old, new, line.sign, _code(line.text, spots))
 
@@ -246,7 +246,7 @@ class _Comparing:
     def __init__(self) -> None:
         self._left = _COMPARISONS
 
-    def spots(self, lines: Sequence[Line]) -> dict[int, list[Spot]]:
+    def spots(self, lines: Sequence[DiffLine]) -> dict[int, list[Spot]]:
         """The changed spots by line index, for lines with a counterpart."""
         by_line: dict[int, list[Spot]] = {}
         for old, new in _pairs(lines):
@@ -267,7 +267,7 @@ class _Comparing:
         )
 
 
-def _pairs(lines: Sequence[Line]) -> Iterator[tuple[int, int]]:
+def _pairs(lines: Sequence[DiffLine]) -> Iterator[tuple[int, int]]:
     """Pair deleted lines with the added ones that follow."""
     deleted: list[int] = []
     taken = 0

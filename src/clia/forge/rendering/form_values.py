@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.forge.rendering.forms import Choice, Field, Form
+    from clia.forge.rendering.forms import AnswerForm, FormChoice, FormField
 
     Data = Mapping[str, Sequence[str]]
     Posted = dict[str, list[str]]
@@ -43,7 +43,7 @@ class _Unreadable(Exception):
 # From a form
 
 
-def value_from(form: Form, data: Data) -> Any:
+def value_from(form: AnswerForm, data: Data) -> Any:
     """The posted value; raises ``InvalidAnswer`` with the reasons of all invalid fields."""
     if form.kind == "raw":
         return _from_raw(form, data)
@@ -64,7 +64,7 @@ def _refused(message: str, problems: dict[str, str], hints: Sequence[str] = (), 
     return InvalidAnswer(message, hints=hints, fields={"field": next(iter(problems)), "problems": problems, **more})
 
 
-def _read(field: Field, data: Data, problems: dict[str, str], labels: dict[str, str]) -> Any:
+def _read(field: FormField, data: Data, problems: dict[str, str], labels: dict[str, str]) -> Any:
     if field.kind == "group":
         if not field.required and not _is_given(field, data):
             return _ABSENT
@@ -82,14 +82,14 @@ def _read(field: Field, data: Data, problems: dict[str, str], labels: dict[str, 
     return value
 
 
-def _is_given(field: Field, data: Data) -> bool:
+def _is_given(field: FormField, data: Data) -> bool:
     """Whether a field or one of its members was filled in."""
     if field.kind == "group":
         return GIVEN in data.get(field.name, ()) or any(_is_given(member, data) for member in field.fields)
     return field.kind != "const" and any(data.get(field.name, ()))
 
 
-def _check(field: Field, value: Any) -> None:
+def _check(field: FormField, value: Any) -> None:
     """Validate one field against its schema, so that the reason is shown next to it."""
     try:
         check_answer(Rule(field.schema), "", "", value, check_in_subprocess)
@@ -98,7 +98,7 @@ def _check(field: Field, value: Any) -> None:
         raise _Unreadable(problem if len(problem) <= _MAX_PROBLEM else f"{problem[:_MAX_PROBLEM]}…") from None
 
 
-def _value(field: Field, data: Data) -> Any:
+def _value(field: FormField, data: Data) -> Any:
     if field.kind == "const":
         return field.options[0].value
     text = _last(data, field.name)
@@ -127,7 +127,7 @@ def _last(data: Data, name: str) -> str | None:
     return texts[-1].replace("\r\n", "\n").replace("\r", "\n") if texts else None
 
 
-def _option(options: Sequence[Choice], text: str) -> Any:
+def _option(options: Sequence[FormChoice], text: str) -> Any:
     for option in options:
         if option.text == text:
             return option.value
@@ -157,7 +157,7 @@ def _number(text: str, *, whole: bool) -> float:
 # JSON input
 
 
-def _from_raw(form: Form, data: Data) -> Any:
+def _from_raw(form: AnswerForm, data: Data) -> Any:
     text = _last(data, ROOT) or ""
     if form.as_text and any(data.get(AS_TEXT, ())):
         return text
@@ -197,7 +197,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # To a form
 
 
-def initial(form: Form) -> Posted:
+def initial(form: AnswerForm) -> Posted:
     """The initial input: the defaults that the form can express.
 
     Members of an optional group have none, because they would add the group to the answer.
@@ -213,7 +213,7 @@ def initial(form: Form) -> Posted:
     return posted
 
 
-def _fill_in(field: Field, posted: Posted) -> None:
+def _fill_in(field: FormField, posted: Posted) -> None:
     if field.default:
         values: Posted = {}
         try:
@@ -228,7 +228,7 @@ def _fill_in(field: Field, posted: Posted) -> None:
             _fill_in(member, posted)
 
 
-def as_posted(form: Form, value: Any) -> Posted:
+def as_posted(form: AnswerForm, value: Any) -> Posted:
     """The form data for a value; raises ``InvalidAnswer`` if the form cannot express it."""
     posted: Posted = {}
     try:
@@ -245,7 +245,7 @@ def as_posted(form: Form, value: Any) -> Posted:
     return posted
 
 
-def _post(field: Field, value: Any, posted: Posted) -> None:
+def _post(field: FormField, value: Any, posted: Posted) -> None:
     if field.kind == "group":
         _post_group(field, value, posted)
     elif field.kind == "const":
@@ -266,7 +266,7 @@ def _post(field: Field, value: Any, posted: Posted) -> None:
         posted[field.name] = [value]
 
 
-def _post_group(field: Field, value: Any, posted: Posted) -> None:
+def _post_group(field: FormField, value: Any, posted: Posted) -> None:
     _expect(isinstance(value, dict), field, "is not an object")
     _expect(value.keys() <= {member.key for member in field.fields}, field, "has a key without a field")
     if not field.required:
@@ -278,7 +278,7 @@ def _post_group(field: Field, value: Any, posted: Posted) -> None:
             _expect(not member.required, member, "is missing")
 
 
-def _post_list(field: Field, value: Any, posted: Posted) -> None:
+def _post_list(field: FormField, value: Any, posted: Posted) -> None:
     _expect(isinstance(value, list), field, "is not a list")
     _expect(bool(value) or field.required, field, "is empty, which means missing")
     if field.kind == "checkboxes":
@@ -295,12 +295,12 @@ def _is_posted_number(value: Any, *, whole: bool) -> bool:
     return -LARGEST <= value <= LARGEST if whole or isinstance(value, int) else math.isfinite(value)
 
 
-def _expect(holds: bool, field: Field, problem: str) -> None:
+def _expect(holds: bool, field: FormField, problem: str) -> None:
     if not holds:
         raise _Unreadable(f"{field.label} {problem}")
 
 
-def _text_of(options: Sequence[Choice], value: Any) -> str:
+def _text_of(options: Sequence[FormChoice], value: Any) -> str:
     for option in options:
         try:
             check_answer(Rule({"enum": [option.value]}), "", "", value)

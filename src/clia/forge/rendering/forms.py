@@ -66,7 +66,7 @@ _HTML_NUMBER = re.compile(r"-?(\d+(\.\d+)?|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _HTML_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
-class Choice(NamedTuple):
+class FormChoice(NamedTuple):
     """A choice: its label, its JSON (which is posted) and its value."""
 
     label: str
@@ -74,7 +74,7 @@ class Choice(NamedTuple):
     value: Any
 
 
-class Field(NamedTuple):
+class FormField(NamedTuple):
     """A form field or a group of fields."""
 
     name: str  # form field name
@@ -89,8 +89,8 @@ class Field(NamedTuple):
     description: str = ""
     notes: tuple[str, ...] = ()
     attributes: tuple[tuple[str, str], ...] = ()  # HTML constraints
-    options: tuple[Choice, ...] = ()
-    fields: tuple[Field, ...] = ()
+    options: tuple[FormChoice, ...] = ()
+    fields: tuple[FormField, ...] = ()
     default: tuple[Any, ...] = ()  # zero or one
 
     @property
@@ -113,14 +113,14 @@ class Field(NamedTuple):
         return "url" if self.kind == "url" and text == text.strip() else "text"
 
 
-class Form(NamedTuple):
+class AnswerForm(NamedTuple):
     """A form: ``choices``, ``fields`` or ``raw`` JSON."""
 
     kind: Literal["choices", "fields", "raw"]
     label: str = "Answer"
     description: str = ""
-    choices: tuple[Choice, ...] = ()
-    root: Field | None = None  # for fields: a group or a single field
+    choices: tuple[FormChoice, ...] = ()
+    root: FormField | None = None  # for fields: a group or a single field
     as_text: bool = False  # whether plain text is accepted instead of JSON
     default: tuple[Any, ...] = ()
 
@@ -129,7 +129,7 @@ class _NoForm(Exception):
     """A schema that fields cannot express; internal."""
 
 
-def form_of(rule: Rule) -> Form:
+def form_of(rule: Rule) -> AnswerForm:
     """The form for a rule; a JSON field when in doubt."""
     schema, plain = rule.schema, raw_form(rule)
     if not isinstance(schema, dict) or is_large(schema) or schema_problem(schema) is not None:
@@ -138,18 +138,18 @@ def form_of(rule: Rule) -> Form:
         listed = (schema["const"],) if "const" in schema else rule.choices
         if listed:
             return plain._replace(kind="choices", choices=_options(schema, listed))
-        root = _field(schema, Field(ROOT, "", plain.label, schema, required=True))
+        root = _field(schema, FormField(ROOT, "", plain.label, schema, required=True))
     except _NoForm:
         return plain
     return plain if _count(root) > MAX_FIELDS else plain._replace(kind="fields", root=root)
 
 
-def raw_form(rule: Rule) -> Form:
+def raw_form(rule: Rule) -> AnswerForm:
     """A JSON field, which accepts every valid answer."""
     schema = rule.schema if isinstance(rule.schema, dict) else {}
     any_value = rule.schema is None or rule.schema is True or (isinstance(rule.schema, dict) and schema.keys() <= _REMARKS)
     title, description = schema.get("title"), schema.get("description")
-    return Form(
+    return AnswerForm(
         "raw",
         title if isinstance(title, str) and title.strip() else "Answer",
         description if isinstance(description, str) else "",
@@ -162,14 +162,14 @@ def json_text(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-def _count(field: Field) -> int:
+def _count(field: FormField) -> int:
     return 1 + sum(map(_count, field.fields))
 
 
 # Options
 
 
-def _options(schema: Schema, listed: Sequence[Any]) -> tuple[Choice, ...]:
+def _options(schema: Schema, listed: Sequence[Any]) -> tuple[FormChoice, ...]:
     """The enum values that the rest of the schema allows; labelled with JSON if labels would be equal or invisible."""
     if not schema.keys() <= _BESIDE_OPTIONS:
         raise _NoForm
@@ -180,7 +180,9 @@ def _options(schema: Schema, listed: Sequence[Any]) -> tuple[Choice, ...]:
         raise _NoForm
     words = [value if isinstance(value, str) else text for text, value in values.items()]
     clear = len(set(words)) == len(words) and all(value and value.strip() == value for value in words)
-    return tuple(Choice(word if clear else text, text, value) for word, (text, value) in zip(words, values.items(), strict=True))
+    return tuple(
+        FormChoice(word if clear else text, text, value) for word, (text, value) in zip(words, values.items(), strict=True)
+    )
 
 
 def _takes(schema: Schema, value: Any) -> bool:
@@ -194,7 +196,7 @@ def _takes(schema: Schema, value: Any) -> bool:
 # Fields
 
 
-def _field(schema: Any, bare: Field) -> Field:
+def _field(schema: Any, bare: FormField) -> FormField:
     if not isinstance(schema, dict):  # true and false are valid schemas
         raise _NoForm
     default = (schema["default"],) if "default" in schema else ()
@@ -219,17 +221,17 @@ def _field(schema: Any, bare: Field) -> Field:
     raise _NoForm
 
 
-def _needed(field: Field) -> bool:
+def _needed(field: FormField) -> bool:
     return field.required and field.always
 
 
-def _selected(schema: Schema, bare: Field) -> Field:
+def _selected(schema: Schema, bare: FormField) -> FormField:
     options = _options(schema, (schema["const"],) if "const" in schema else schema["enum"])
     fixed = "const" in schema and bare.required
     return bare._replace(kind="const" if fixed else "select", options=options, must=_needed(bare) and not fixed)
 
 
-def _text(schema: Schema, bare: Field) -> Field:
+def _text(schema: Schema, bare: FormField) -> FormField:
     least, most = int(schema.get("minLength", 0)), schema.get("maxLength")
     form, pattern = schema.get("format"), schema.get("pattern")
     short = form is not None or (most <= _SHORT if most is not None else pattern is not None)
@@ -251,7 +253,7 @@ def _text(schema: Schema, bare: Field) -> Field:
     )
 
 
-def _number(schema: Schema, bare: Field, *, whole: bool) -> Field:
+def _number(schema: Schema, bare: FormField, *, whole: bool) -> FormField:
     multiple = schema.get("multipleOf", 0.5)
     step = int(multiple) if multiple <= LARGEST and multiple == int(multiple) else 1 if whole else None
     low, high = _bounds(schema, step)
@@ -303,7 +305,7 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _list(schema: Schema, bare: Field) -> Field:
+def _list(schema: Schema, bare: FormField) -> FormField:
     items = schema.get("items")
     if not isinstance(items, dict):
         raise _NoForm
@@ -317,18 +319,18 @@ def _list(schema: Schema, bare: Field) -> Field:
         return field._replace(kind="checkboxes", options=options, notes=tuple(filter(None, notes[:1])))
     if items.get("type") != "string" or not items.keys() <= _REMARKS | {"type"} | _TEXTS:
         raise _NoForm
-    item = _text(items, Field("", "", "", items, required=False))
+    item = _text(items, FormField("", "", "", items, required=False))
     item_notes = [f"each: {note}" for note in item.notes]
     return field._replace(kind="lines", notes=("one per line", *filter(None, notes), *item_notes))
 
 
-def _group(schema: Schema, bare: Field) -> Field:
+def _group(schema: Schema, bare: FormField) -> FormField:
     parts, required = schema.get("properties", {}), schema.get("required", [])
     other = schema.get("additionalProperties", True)
     if not parts or not parts.keys() >= set(required) or not isinstance(other, bool) or bare.name.count(".") > _MAX_NESTING:
         raise _NoForm
     members = [
-        Field(
+        FormField(
             f"{bare.name}.{_name(key)}",
             key,
             _title(part, key),

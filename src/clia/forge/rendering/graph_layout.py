@@ -46,7 +46,7 @@ class Node(NamedTuple):
     elided: int = 0
 
 
-class Edge(NamedTuple):
+class GraphEdge(NamedTuple):
     """An edge from a commit to a parent. ``points`` are (lane, row): it runs down a lane, or changes lanes within one row.
 
     With a single point, the parent is outside of the graph, and the edge ends in a stub.
@@ -64,7 +64,7 @@ class Edge(NamedTuple):
         return len(self.points) == 1
 
 
-class Lane(NamedTuple):
+class GraphLane(NamedTuple):
     """The lane of an agent, or of people (None); other agents may use its free rows."""
 
     agent: str | None
@@ -77,8 +77,8 @@ class Graph(NamedTuple):
     """A graph: nodes newest first, ``width`` lanes, ``height`` rows."""
 
     nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    lanes: tuple[Lane, ...]
+    edges: tuple[GraphEdge, ...]
+    lanes: tuple[GraphLane, ...]
     width: int
     height: int
 
@@ -283,7 +283,7 @@ class _Routes:
         tracks = self._reserve()
         self.width = _assign([*self._spans.values(), *tracks])
         self.lane_of = {agent: span.lane for agent, span in self._spans.items()}
-        self.lanes = tuple(Lane(agent, span.lane, span.top, span.last) for agent, span in self._spans.items())
+        self.lanes = tuple(GraphLane(agent, span.lane, span.top, span.last) for agent, span in self._spans.items())
 
     def _reserve(self) -> list[_Span]:
         """Create trunks; returns those that need their own lane."""
@@ -307,7 +307,7 @@ class _Routes:
                     self._trunks[parent] = trunk
         return tracks
 
-    def edges(self, gaps: Mapping[tuple[str, str], _Gap], path: Container[tuple[str, str]]) -> Iterator[Edge]:
+    def edges(self, gaps: Mapping[tuple[str, str], _Gap], path: Container[tuple[str, str]]) -> Iterator[GraphEdge]:
         """All edges in row order; ``path`` has the steps to highlight."""
         for row, (commit, ends) in enumerate(self._rows):
             cid, agent = commit.cid, commit.agent
@@ -321,7 +321,7 @@ class _Routes:
                     other = self._rows[parent].commit.agent
                     points = (start, *self._way(start, (self.lane_of[other], parent)))
                     role = role if number or other == agent else FORK
-                yield Edge(cid, end, points, role, elided, (cid, step) in path)
+                yield GraphEdge(cid, end, points, role, elided, (cid, step) in path)
 
     def _way(self, start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
         """The points of an edge after its first: each in the same lane, or one row below."""

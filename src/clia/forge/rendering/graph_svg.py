@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
-    from clia.forge.rendering.graph_layout import Edge, Lane, Node
+    from clia.forge.rendering.graph_layout import GraphEdge, GraphLane, Node
     from clia.forge.rendering.texts import Moment
 
 __all__ = ["Graph", "RowView", "layout", "path_between", "rows", "svg"]
@@ -162,7 +162,7 @@ def _y(row: int) -> int:
     return row * ROW + ROW // 2
 
 
-def _lines(edges: Sequence[Edge], first: int, last: int) -> list[str]:
+def _lines(edges: Sequence[GraphEdge], first: int, last: int) -> list[str]:
     """The visible edges; those on the path come last, on top."""
     straight = {edge.child for edge in edges if not edge.stub and edge.points[0][0] == edge.points[1][0]}
     stubs: dict[str, int] = {}
@@ -182,7 +182,7 @@ def _lines(edges: Sequence[Edge], first: int, last: int) -> list[str]:
     return below + above
 
 
-def _way(edge: Edge, name: str, window: tuple[int, int], drawn: dict[tuple[str, int, str], int]) -> str:
+def _way(edge: GraphEdge, name: str, window: tuple[int, int], drawn: dict[tuple[str, int, str], int]) -> str:
     """An edge, clipped to the window. ``drawn`` has the lane positions where the rest is already drawn."""
     first, last = window
     parts = []
@@ -208,14 +208,14 @@ def _way(edge: Edge, name: str, window: tuple[int, int], drawn: dict[tuple[str, 
     return "".join(parts)
 
 
-def _stub(edge: Edge, number: int) -> str:
+def _stub(edge: GraphEdge, number: int) -> str:
     """The stub of an edge that leaves the graph, in shrinking dashes; several fan out."""
     lane, row = edge.points[0]
     lean = min(number * 4, LANE)
     return f"M{_x(lane)} {_y(row)}l{lean / 2:g} 10m{lean / 8:g} 1.5l{lean / 8:g} 2m{lean / 8:g} 1.5l{lean / 8:g} 1"
 
 
-def _number(edge: Edge) -> str:
+def _number(edge: GraphEdge) -> str:
     """The number of hidden commits, half a row below the start of an edge."""
     (lane, row), (other, _) = edge.points[0], edge.points[min(1, len(edge.points) - 1)]
     x, y = (_x(lane) + _x(other)) / 2, (row + 1) * ROW
@@ -227,7 +227,7 @@ def _number(edge: Edge) -> str:
     )
 
 
-def _lane_name(lane: Lane, links: _Links) -> str:
+def _lane_name(lane: GraphLane, links: _Links) -> str:
     x, y = _x(lane.column), NAMES - 6
     name = _plain(lane.agent or PEOPLE)
     text = f'<text x="{x}" y="{y}" transform="rotate(-60 {x} {y})">{escape(_cut(name, 14))}<title>{escape(name)}</title></text>'

@@ -40,7 +40,7 @@ def to_html(value: Any, find: str = "") -> Markup:
 
 def marked(value: Any, marker: Marker) -> Markup:
     """Render a value with a shared marker."""
-    block = _Writer(marker).value(value, 0, [], "")
+    block = _JsonWriter(marker).value(value, 0, [], "")
     return Markup('<div class="json">{}</div>').format(Markup("").join(block.parts))
 
 
@@ -52,7 +52,7 @@ def plain(value: Any) -> str:
         return ""
 
 
-class _Writer:
+class _JsonWriter:
     """Writes lines within a limit."""
 
     def __init__(self, marker: Marker) -> None:

@@ -28,7 +28,7 @@ CHILDREN, LINES, LEVELS, CHARACTERS = 200, 1500, 16, 300
 _NOTHING = ComputedValue("")
 
 
-class Branch(NamedTuple):
+class DocumentBranch(NamedTuple):
     """A value of a merged document and its provenance; None below a value that comes from one file."""
 
     pointer: str
@@ -36,7 +36,7 @@ class Branch(NamedTuple):
     origin: Provenance | None
 
 
-class View(NamedTuple):
+class TreeView(NamedTuple):
     """The visible part of a tree: the value at ``under``, from child ``first``; ``at`` is selected."""
 
     query: str  # start of the query: ``?document=plan``
@@ -53,9 +53,9 @@ class View(NamedTuple):
         return f"{self.opening(self.under, self.first)}&at={_quoted(pointer)}"
 
 
-def branch(document: Mapping[str, Any], provenance: Mapping[str, Provenance], pointer: str) -> Branch:
+def branch(document: Mapping[str, Any], provenance: Mapping[str, Provenance], pointer: str) -> DocumentBranch:
     """The value at a pointer; raises ``NotFound``."""
-    current = Branch("", document, MergedFields(dict(provenance)))
+    current = DocumentBranch("", document, MergedFields(dict(provenance)))
     for part in pointers.split(pointer):
         try:
             value = pointers.step(current.value, part)
@@ -63,13 +63,13 @@ def branch(document: Mapping[str, Any], provenance: Mapping[str, Provenance], po
             raise NotFound(
                 f"the merged document has no value at {pointer}", code="no-such-value", fields={"pointer": pointer}
             ) from None
-        current = Branch(f"{current.pointer}/{pointers.token(part)}", value, _below(current.origin, part))
+        current = DocumentBranch(f"{current.pointer}/{pointers.token(part)}", value, _below(current.origin, part))
     return current
 
 
-def to_html(top: Branch, view: View) -> Markup:
+def to_html(top: DocumentBranch, view: TreeView) -> Markup:
     """The tree below a value."""
-    return _Writer(view).children(top, view.first, 0)
+    return _TreeWriter(view).children(top, view.first, 0)
 
 
 def _below(origin: Provenance | None, part: str) -> Provenance | None:
@@ -84,14 +84,14 @@ def _quoted(pointer: str) -> str:
     return quote(pointer, safe="/", errors="replace")
 
 
-class _Writer:
+class _TreeWriter:
     """Writes lines within a limit."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: TreeView) -> None:
         self._view = view
         self._left = LINES
 
-    def children(self, top: Branch, first: int, level: int) -> Markup:
+    def children(self, top: DocumentBranch, first: int, level: int) -> Markup:
         value = top.value
         if not (value and isinstance(value, (dict, list))):
             return Markup("")
@@ -102,7 +102,7 @@ class _Writer:
             parts.append(Markup('<li class="more"><a href="{}">… {} more</a></li>').format(address, f"{rest:,}"))
         return Markup("<ul>{}</ul>").format(Markup("").join(parts))
 
-    def _item(self, key: str | int, child: Branch, level: int) -> Markup:
+    def _item(self, key: str | int, child: DocumentBranch, level: int) -> Markup:
         self._left -= 1
         address = self._view.explaining(child.pointer)
         chosen = Markup(' id="at" aria-current="true"') if child.pointer == self._view.at else Markup("")
@@ -111,7 +111,7 @@ class _Writer:
         )
         return Markup("<li>{}{}</li>").format(line, self._inside(child, level + 1))
 
-    def _inside(self, child: Branch, level: int) -> Markup:
+    def _inside(self, child: DocumentBranch, level: int) -> Markup:
         if not (child.value and isinstance(child.value, (dict, list))):
             return Markup("")
         if self._left > 0 and level < LEVELS:
@@ -120,16 +120,16 @@ class _Writer:
         return Markup('<ul><li class="more"><a href="{}">… show contents</a></li></ul>').format(address)
 
 
-def _children(top: Branch, first: int) -> Iterator[tuple[str | int, Branch]]:
+def _children(top: DocumentBranch, first: int) -> Iterator[tuple[str | int, DocumentBranch]]:
     if isinstance(top.value, dict):
         for key in list(top.value)[first : first + CHILDREN]:
-            yield key, Branch(f"{top.pointer}/{pointers.token(key)}", top.value[key], _below(top.origin, key))
+            yield key, DocumentBranch(f"{top.pointer}/{pointers.token(key)}", top.value[key], _below(top.origin, key))
     else:
         for index in range(first, min(first + CHILDREN, len(top.value))):
-            yield index, Branch(f"{top.pointer}/{index}", top.value[index], _below(top.origin, str(index)))
+            yield index, DocumentBranch(f"{top.pointer}/{index}", top.value[index], _below(top.origin, str(index)))
 
 
-def _said(child: Branch) -> Markup:
+def _said(child: DocumentBranch) -> Markup:
     """A value on one line; containers show their size."""
     value = child.value
     if value and isinstance(value, (dict, list)):
@@ -144,7 +144,7 @@ def _cut(text: str) -> Markup:
     return escaped(text) if rest <= 0 else escaped(f"{text[:CHARACTERS]}… {rest:,} more characters")
 
 
-def _from(child: Branch) -> Markup:
+def _from(child: DocumentBranch) -> Markup:
     """The number of the file that set the value; empty for merged values and below a value from one file."""
     origin = child.origin
     if isinstance(origin, TakenValue):

@@ -43,7 +43,7 @@ class EntryView(NamedTuple):
     hit: bool
 
 
-class Window(NamedTuple):
+class TraceWindow(NamedTuple):
     """The entries ``[first:last]`` of a trace, and the start of the neighbouring windows."""
 
     first: int
@@ -120,14 +120,14 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def window(count: int, at: int, size: int = 200) -> Window:
+def window(count: int, at: int, size: int = 200) -> TraceWindow:
     """The window of a trace with ``count`` entries that contains entry ``at``, or the nearest one."""
     if size < 1:
         raise InvalidInput(f"the window size must be at least 1, not {size}", code="invalid-size", fields={"size": size})
     inside = min(max(at, 0), max(count - 1, 0))
     first = inside - inside % size
     last = min(first + size, count)
-    return Window(first, last, first - size if first else None, last if last < count else None)
+    return TraceWindow(first, last, first - size if first else None, last if last < count else None)
 
 
 def hits(entries: Iterable[Any], text: str) -> list[int]:
