@@ -423,7 +423,7 @@ def test_a_lost_claim_and_an_error_leave_the_task_to_whoever_has_it(place: Place
     options = QUICK._replace(lease_seconds=0.3, attempts=1)
     place.work({"slow": slow}, config=Config(worker=options), queue=Losing(place.space.core.store))
     # The first attempt's error was not the last word, although one attempt is all there is: the claim had run out.
-    why = "whoever tried it did not come back, or could not hand in what came of it"
+    why = "its workers were lost, or their answers could not be recorded"
     assert place.result() == {"failed": f"given up after 1 attempt: {why}"}
     assert tried == [1]
 

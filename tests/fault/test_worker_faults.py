@@ -47,9 +47,7 @@ def test_a_request_that_kills_every_worker_is_given_up(place: Place) -> None:
     place.made(1, 1)
     lives = [start(place, f"w{number}", "handling", attempts=2, lease_seconds=0.2).wait() for number in range(3)]
     assert lives == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    check_answered_once(
-        place, 1, ["given up after 2 attempts: whoever tried it did not come back, or could not hand in what came of it"]
-    )
+    check_answered_once(place, 1, ["given up after 2 attempts: its workers were lost, or their answers could not be recorded"])
 
 
 def wait_for(condition: Callable[[], bool], goes_on: Callable[[], bool]) -> None:

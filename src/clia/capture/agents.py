@@ -106,7 +106,7 @@ class SessionStates:
         known = known._replace(tree=self._captures.tree_of(name), since=since)
         live = self._enter(tool, known)
         if hook.record.agent and not is_name(hook.record.agent):
-            text = f"CLIA_AGENT is {hook.record.agent!r}, which is no name of an agent: {name} was taken instead"
+            text = f"CLIA_AGENT is {hook.record.agent!r}, which is not a valid agent name; {name} is used instead"
             live.queue.append((ToolEvent(NOTE, text, f"no-name:{hook.record.id}", at=hook.record.at), hook.record.id))
         return live
 

@@ -108,7 +108,7 @@ def time_field(payload: Mapping[str, Any], name: str) -> str | None:
 def session_of(payload: object) -> tuple[dict[str, Any], str, str]:
     """A hook's payload, session and event name; ``InvalidInput`` if one is missing."""
     if not isinstance(payload, dict):
-        raise InvalidInput("the event is no JSON object", code="invalid-event", fields={"field": ""})
+        raise InvalidInput("the event is not a JSON object", code="invalid-event", fields={"field": ""})
     for name in ("session_id", "hook_event_name"):
         found = payload.get(name)
         if not isinstance(found, str) or not found.strip() or len(found) > _ID_MAX or not found.isprintable():

@@ -224,7 +224,7 @@ def _tool_findings(
         yield HookFinding("installed-twice", WARNING, tool.name, f"the hooks of {tool.title} are installed in {listed}", hint)
     if looked.common is None:
         severity = INFO if all(each.scope in (USER, PLUGIN) for each in places) else WARNING
-        message = f"the hooks of {tool.title} are installed, but this is no space: hooks record nothing here"
+        message = f"the hooks of {tool.title} are installed, but this is not a space: hooks record nothing here"
         yield HookFinding("no-space", severity, tool.name, message, "clia init makes the repository a space")
     else:
         yield from _silence(tool, places, looked, last)
@@ -296,7 +296,7 @@ def _spool(looked: HookInspection, *, installed: bool) -> tuple[SpoolHealth, lis
     oldest = spool.time_of(every[0]) if every else None
     late = oldest is not None and oldest < timestamp(looked.now - PATIENCE, "milliseconds")
     if late:
-        message = f"{_events(len(every))} in the spool, the oldest since {oldest}: nobody ingests"
+        message = f"{_events(len(every))} in the spool, the oldest since {oldest}: no ingest is running"
         findings.append(HookFinding("events-wait", WARNING, None, message, "clia ingest, or a clia worker that runs all the time"))
     rejected = [each for directory in waiting for each in _rejected(directory)]
     if rejected:

@@ -343,7 +343,7 @@ def _real(files: WritableLocalFiles, where: SettingsFile, path: str) -> str:
 def _check_unchanged(files: WritableLocalFiles, change: SettingsChange) -> None:
     if files.read(change.real, documents.MAX_BYTES) != change.before:
         raise Conflict(
-            f"{change.path} was changed by somebody else meanwhile; nothing was written to it",
+            f"{change.path} was changed by another program; nothing was written to it",
             code="settings-changed",
             hints=["run the command again"],
             fields={"path": change.path},
@@ -364,7 +364,7 @@ def _remove(path: str, folder: str | None) -> None:
 def _program_notes(where: SettingsFile, program: CliaProgram) -> list[str]:
     notes = []
     if where.scope != USER and where.root is not None and not is_space(where.root):
-        notes.append(f"{where.root} is no space, and hooks record in a space only: clia init makes it one")
+        notes.append(f"{where.root} is not a space, and hooks record only in a space: run clia init")
     if where.scope == PROJECT and program.found is None:
         notes.append("clia is not on PATH: until it is, for everybody who works on this repository, nothing is recorded")
     elif where.scope == PROJECT and not program.is_found:

@@ -238,4 +238,4 @@ def _json(payload: bytes) -> object:
     try:
         return json.loads(payload)
     except (ValueError, RecursionError) as err:
-        raise InvalidInput(f"the event is no JSON: {err}", code="invalid-event", fields={"field": ""}) from None
+        raise InvalidInput(f"the event is not JSON: {err}", code="invalid-event", fields={"field": ""}) from None

@@ -371,7 +371,7 @@ def _shown(text: str) -> str:
 
 def _lost(directory: str) -> InvalidInput:
     return InvalidInput(
-        f"{directory} is no checkout any more, so what the program did in it cannot be committed",
+        f"{directory} is no longer a checkout, so what the program did in it cannot be committed",
         code="not-a-checkout",
         hints=["move it away; the next run makes a new one"],
         fields={"path": directory},

@@ -108,7 +108,7 @@ def read(spool: str, name: str) -> SpoolRecord | None:
 def content(path: str, limit: int) -> bytes:
     """The first bytes of a regular file; ``InvalidInput`` for anything else, which could block or have side effects."""
     if not stat.S_ISREG(os.lstat(path).st_mode):
-        raise InvalidInput("this is no file, but a folder, a link or a pipe", code="not-a-file", fields={"field": ""})
+        raise InvalidInput("not a regular file", code="not-a-file", fields={"field": ""})
     with open(path, "rb", opener=_at_once) as file:
         return file.read(limit)
 
@@ -116,7 +116,7 @@ def content(path: str, limit: int) -> bytes:
 def parse(data: bytes) -> tuple[dict[str, str], bytes]:
     """The header and the tool's payload; ``InvalidInput`` if it is not an event."""
     if not data.startswith(FORMAT):
-        raise InvalidInput("this is no event, or one of another version of clia", code="invalid-spool-file", fields={"field": ""})
+        raise InvalidInput("not an event, or one of another clia version", code="invalid-spool-file", fields={"field": ""})
     head, end, payload = data.removeprefix(FORMAT).partition(b"\n\n")
     if not end:
         raise InvalidInput("the event has no end of its header", code="invalid-spool-file", fields={"field": ""})

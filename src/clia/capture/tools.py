@@ -29,6 +29,6 @@ def tool_of(name: str) -> ToolReader:
     found = TOOLS.get(name)
     if found is None:
         raise InvalidInput(
-            f"{name!r} is no tool that clia knows", code="unknown-tool", hints=[f"known: {', '.join(TOOLS)}"], fields={"tool": name}
+            f"{name!r} is not a supported tool", code="unknown-tool", hints=[f"known: {', '.join(TOOLS)}"], fields={"tool": name}
         )
     return found

@@ -109,7 +109,7 @@ class Flows:
     def _current(self, name: str, tip: str) -> str:
         state = self._chains.at(tip)
         if not state.versions:
-            raise NoSuchObject(f"{name!r} is no flow", code="not-a-flow", fields={"cid": tip})
+            raise NoSuchObject(f"{name!r} is not a flow", code="not-a-flow", fields={"cid": tip})
         if state.current is None:
             raise NotFound(
                 f"the behaviour {name!r} has no current version: it was retired, or nobody has adopted it yet",
@@ -181,7 +181,7 @@ def check_source(engine: Engine, source: str, *, types: bool) -> list[Problem]:
 
 
 def _no_flow(cid: str, name: str | None, found: Behaviour | None) -> NoSuchObject:
-    said, hints = f"{name or cid!r} is no flow", []
+    said, hints = f"{name or cid!r} is not a flow", []
     if found is not None and found.kind == PROMPT:
         said = f"{name or cid!r} is a prompt, no flow"
         hints = [f"a prompt makes a briefing: clia spawn AGENT --title TITLE --behaviour {name or cid[:12]}"]
@@ -198,7 +198,7 @@ def check_new_name(name: str) -> None:
         )
     if names.is_start_of_id(name):
         raise InvalidInput(
-            f"{name!r} could be the start of an id: nobody would know which of the two is meant",
+            f"{name!r} could be the start of an id, which would be ambiguous",
             code="invalid-name",
             hints=["a name with another letter in it than a to f, or with fewer than seven"],
             fields={"name": name},

@@ -76,7 +76,7 @@ class Forks:
         names.check_name(agent)
         names.check_name(as_agent)
         if agent == as_agent:
-            raise InvalidInput("a fork needs a name of its own", code="same-agent", fields={"agent": agent})
+            raise InvalidInput("a fork needs another name", code="same-agent", fields={"agent": agent})
         copy = self._now(agent) if at is None else self._then(agent, at)
         row = self._row(copy)
         record = self._agents.record(agent)
@@ -114,7 +114,7 @@ class Forks:
             head = self._agents.any_head(agent)
             if not self._core.graph.descends(head, commit):
                 raise InvalidInput(
-                    f"{commit[:12]} is no commit of {agent!r}",
+                    f"{commit[:12]} is not a commit of {agent!r}",
                     code="not-in-history",
                     hints=[f"clia log {agent}"],
                     fields={"agent": agent, "commit": commit},

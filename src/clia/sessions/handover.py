@@ -182,7 +182,7 @@ def used_up(attempt: int, patience: RetryPolicy) -> GiveUp | None:
     """For a claim: give up a request whose attempts were all lost with their worker, or whose answers were refused."""
     if attempt <= patience.attempts:
         return None
-    why = "whoever tried it did not come back, or could not hand in what came of it"
+    why = "its workers were lost, or their answers could not be recorded"
     return GiveUp(f"given up after {_times(patience.attempts)}: {why}")
 
 

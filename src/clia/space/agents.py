@@ -89,7 +89,7 @@ class Agents:
             raise invalid("title", "the title of a briefing is one line")
         behaviour = made.get("behaviour")
         if behaviour is not None and self._core.objects.kind(behaviour) != "blob":
-            raise NoSuchObject(f"the briefing's behaviour {behaviour} is no object here", fields={"cid": behaviour})
+            raise NoSuchObject(f"the briefing's behaviour {behaviour} does not exist here", fields={"cid": behaviour})
         return made
 
     def _check_free(self, name: str) -> None:

@@ -150,7 +150,7 @@ class _Check:
 
     def agent(self, name: str) -> None:
         if not names.is_name(name):
-            self.found("invalid-name", f"{name!r} is no name of an agent", names.HEADS + name)
+            self.found("invalid-name", f"{name!r} is not a valid agent name", names.HEADS + name)
             return
         core = self._core
         head = core.refs.get(names.head(name)) or core.refs.get(names.archived(name))
@@ -253,7 +253,7 @@ class _Check:
                 self.found("record-differs", f"the record of {name!r} does not hold the {path} of its commits", names.record(name))
         for path, entry in files.items():
             if parse(core.objects.blob(entry.cid)) is None:
-                self.found("not-typed", f"{path} in the record of {name!r} is no typed object", names.record(name), entry.cid)
+                self.found("not-typed", f"{path} in the record of {name!r} is not a typed object", names.record(name), entry.cid)
 
     def _notes(self, name: str) -> None:
         core = self._core
@@ -317,7 +317,7 @@ class _Check:
             if path != f"{VERSIONS}{entry.cid}.json":
                 self.found("broken-behaviour", f"{path} of the behaviour {name!r} is the object {entry.cid}", ref, entry.cid)
             elif read_behaviour(core.objects, entry.cid) is None:
-                self.found("broken-behaviour", f"the version {entry.cid} of {name!r} is no behaviour", ref, entry.cid)
+                self.found("broken-behaviour", f"the version {entry.cid} of {name!r} is not a behaviour", ref, entry.cid)
         said = read_state(core.objects, tip)
         current = frozenset([said.current] if said.current is not None else [])
         for what, cids in (("current", current), ("adopted", said.adopted), ("retired", said.retired)):

@@ -47,7 +47,7 @@ class History:
         if sought is not None:
             return sought
         raise NoSuchObject(
-            f"{text!r} is no agent and no commit here",
+            f"{text!r} is neither an agent nor a commit here",
             hints=[
                 "clia list shows the agents; clia log AGENT shows commits"
                 if names.remote_agent(text) is None
@@ -215,7 +215,7 @@ def _checked(paths: Sequence[str]) -> Sequence[str]:
     for path in paths:
         if not check_text(path, "path") or path.startswith("/") or _leaves(path):
             raise InvalidInput(
-                f"{path!r} is no path of a commit: those begin at its top, and stay below it",
+                f"{path!r} is not a path in a commit: paths are relative to its top directory",
                 code="invalid-path",
                 fields={"field": "path", "path": path},
             )

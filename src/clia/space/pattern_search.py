@@ -31,7 +31,7 @@ def matching(pattern: str, texts: Iterable[tuple[str, T]]) -> list[T]:
             for batch in _batches(texts):
                 said = ask([pattern, [text for text, _ in batch]])
                 if isinstance(said, str):
-                    raise InvalidInput(f"{pattern!r} is no regular expression: {said}", code="invalid-pattern")
+                    raise InvalidInput(f"{pattern!r} is not a valid regular expression: {said}", code="invalid-pattern")
                 found += (batch[place][1] for place in said)
     except SubprocessFailed as err:
         raise InvalidInput(

@@ -146,7 +146,7 @@ class Purging:
         others = [each for each in self._workbench.remotes() if not core.refs.shared or not self._is_at(each, ref)]
         found += [f"remote {each}: if {ref} was published, ask its owner to purge it too" for each in others]
         if core.refs.under(names.ANNOUNCE):
-            found.append(f"peers: whoever was told of {ref} keeps what it has; clia announce tells them that it was made anew")
+            found.append(f"peers: each one that knows {ref} keeps its copy; tell them about the rewrite: clia announce")
         found.append("files of commits: purge looks at traces only")
         return [*found, "clones, backups and disk snapshots made before now", "terminals and logs where the text was shown"]
 

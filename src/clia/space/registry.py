@@ -89,7 +89,7 @@ class Registry:
 
     def _check_type(self, name: str) -> None:
         if name not in self.types().known():
-            raise UnknownKind(f"{name!r} is no registered type", fields={"type": name})
+            raise UnknownKind(f"{name!r} is not a registered type", fields={"type": name})
 
     def _keep(self, cid: str, data: bytes) -> None:
         core = self._core
@@ -112,5 +112,5 @@ class Registry:
         check_text(cid, "cid")
         made = parse(self._core.sought(lambda: self._core.objects.blob(cid), NoSuchObject))
         if made is None:
-            raise NoSuchObject(f"the object {cid} is no typed object", code="not-typed", fields={"cid": cid})
+            raise NoSuchObject(f"the object {cid} is not a typed object", code="not-typed", fields={"cid": cid})
         return as_typed(made)

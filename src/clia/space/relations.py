@@ -229,7 +229,9 @@ class Relations:
         names.check_name(dst)
         if not _is_edge(kind, dst):
             hints = ["lower-case words joined by hyphens: reviews, advises"]
-            raise InvalidInput(f"{kind!r} is no kind of relation", code="invalid-relation", hints=hints, fields={"kind": kind})
+            raise InvalidInput(
+                f"{kind!r} is not a valid relation kind", code="invalid-relation", hints=hints, fields={"kind": kind}
+            )
 
 
 def stated(name: str, cid: str, body: Mapping[str, Any]) -> list[Edge]:

@@ -158,7 +158,10 @@ class Traces:
         owner = found.agent or found.landed or agent
         if owner is None:
             raise InvalidInput(
-                f"the commit {commit} is no agent's", code="no-agent", hints=["say whose trace it is"], fields={"cid": commit}
+                f"the commit {commit} belongs to no agent",
+                code="no-agent",
+                hints=["name the agent whose trace it is"],
+                fields={"cid": commit},
             )
         core.require_known(owner)
         if core.head(owner) is not None:
@@ -312,7 +315,7 @@ def _check_entry_text(text: str) -> str:
 def _check_kind(kind: object) -> None:
     if not isinstance(kind, str) or not _KIND.fullmatch(kind):
         hints = ["lower-case letters, digits and hyphens: console, tool-call, session"]
-        raise InvalidInput(f"{kind!r} is no kind of entry", code="invalid-kind", hints=hints, fields={"kind": kind})
+        raise InvalidInput(f"{kind!r} is not a valid entry kind", code="invalid-kind", hints=hints, fields={"kind": kind})
 
 
 def _invalid(field: str, problem: str) -> InvalidInput:

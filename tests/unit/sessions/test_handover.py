@@ -244,7 +244,7 @@ def test_an_answer_that_the_session_refuses_is_given_up_and_a_broken_part_is_not
 def test_a_request_whose_workers_all_died_is_given_up() -> None:
     patience = RetryPolicy(attempts=2)
     assert hand_over.used_up(2, patience) is None
-    why = "whoever tried it did not come back, or could not hand in what came of it"
+    why = "its workers were lost, or their answers could not be recorded"
     assert hand_over.used_up(3, patience) == GiveUp(f"given up after 2 attempts: {why}")
 
 

@@ -129,7 +129,7 @@ def _check_types(name: str, known: _Verb, value: object, more: Mapping[str, obje
 
 def _check_value(name: str, value: Any, where: str) -> None:
     if name in _PATHS and not _inside(value):
-        raise ScriptError(where, f"{value!r} is no path inside the working directory")
+        raise ScriptError(where, f"{value!r} is not a path inside the working directory")
     if name in ("resume", "fork", "miss", "lag", "truncated") and not 1 <= value <= _MAX:
         raise ScriptError(where, f"{name} takes a number from 1 on")
     if name == "compact" and value not in ("auto", "manual"):
