@@ -308,7 +308,7 @@ def test_links_are_followed_only_to_where_the_scope_reaches(desk: Desk) -> None:
 def test_nothing_is_written_where_that_is_not_possible_or_somebody_was_faster(desk: Desk) -> None:
     plan = desk.plan()
     path = desk.file(".claude/settings.json", "{}")
-    with pytest.raises(Conflict, match="meanwhile"):
+    with pytest.raises(Conflict, match="changed by another program"):
         hook_settings.apply(plan)
     assert path.read_text() == "{}"
     path.unlink()
