@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
-import inspect
 import io
 import sys
 from pathlib import Path
@@ -18,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import clia
 from clia import errors
-from clia.cli import agent_program, main, registry
-from clia.cli.sessions import ask
+from clia.cli import agent_program, decisions, main, registry
 from clia.identities import contexts, diagnostics, export_formats, export_plan, journal, merge_rules, mirrors, schemas, writing
 from clia.identities import files as local_files
 from clia.store import sqlite_store
@@ -100,7 +98,7 @@ def _group_sections(parser: argparse.ArgumentParser, group: registry.Group) -> I
         if isinstance(command, registry.Group):
             yield from _group_sections(parsers[name], command)
         else:
-            yield page(f"## {parsers[name].prog}", *_command_parts(parsers[name], command))
+            yield page(f"## {parsers[name].prog}", *_command_parts(parsers[name]))
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -109,15 +107,14 @@ def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
     return dict(found.choices)
 
 
-def _command_parts(parser: argparse.ArgumentParser, command: registry.Command) -> list[str]:
+def _command_parts(parser: argparse.ArgumentParser) -> list[str]:
     actions = [each for each in parser._actions if HELP not in each.option_strings]  # noqa: SLF001  # as above
-    exits = inspect.getdoc(sys.modules[command.module].run)
     rows = [(_spelled(each), _meaning(each)) for each in actions]
     return [
         parser.description or "",
         fenced("text", _usage(parser, actions)),
         table(("argument", "meaning"), rows) if rows else "",
-        prose(exits) if exits else "",
+        prose(parser.epilog or ""),
     ]
 
 
@@ -297,7 +294,7 @@ def errors_page() -> str:
                 (str(main.DONE), "done"),
                 (str(main.REFUSED), "refused, or a check has findings; also a system error, or a bug in clia"),
                 (str(main.BAD_INPUT), "bad input: an argument or a file is invalid or does not exist"),
-                (str(ask.NOT_ANSWERED), "`ask --wait`: no answer in time, or the question was cancelled"),
+                (str(decisions.NOT_ANSWERED), "`ask --wait`: no answer in time, or the question was cancelled"),
                 ("130", "interrupted"),
             ],
         ),

@@ -14,7 +14,7 @@ import pytest
 
 import clia as library
 from clia.behaviours.model import Rate
-from clia.cli.behaviours.common import chance, rate_words
+from clia.cli.behaviour_output import chance, rate_text
 from clia.cli.main import main
 from support import git, program
 from support.commands import Commands
@@ -138,7 +138,7 @@ def test_a_version_is_added_listed_and_read_back(here: Here) -> None:
     )
     assert "body" not in made
     assert here.json("behaviour", "add", "tone", tone)["changed"] is False
-    assert "as it was: nothing is written" in here("behaviour", "add", "tone", tone)
+    assert "unchanged; nothing was written" in here("behaviour", "add", "tone", tone)
     assert here.json("behaviour", "add", "hello", here.file("hello.py", CURT))["kind"] == "session-flow"
     assert here.json("behaviour", "add", "hello", here.file("hello", ASKS))["kind"] == "session-flow", "it has one already"
     fed = subprocess.run(
@@ -227,7 +227,7 @@ def test_a_proposal_is_read_tried_adopted_and_retired_each_by_a_person(here: Her
     assert (patch["before"], patch["after"]) == (first, cid), "what is proposed against what is current"
     assert "-        raise ValueError('odd')\n" in here("behaviour", "diff", "review") == patch["patch"]
     assert here.json("behaviour", "diff", cid)["patch"] == here.json("behaviour", "diff", "review", first[:8], cid[:8])["patch"]
-    assert "both say the same" in here.run("behaviour", "diff", cid, cid).err
+    assert "the versions are identical" in here.run("behaviour", "diff", cid, cid).err
     assert here.refused("session", "start", "scout", cid, code=1)["code"] == "not-adopted"
     said = here("behaviour", "adopt", "review", cid[:8], "--trial")
     command = shlex.split(said.partition("next: clia ")[2].replace("AGENT", "scout"))
@@ -235,10 +235,10 @@ def test_a_proposal_is_read_tried_adopted_and_retired_each_by_a_person(here: Her
     lost = here.refused("behaviour", "adopt", "review", cid, "--expect", cid[:8], code=1)
     assert (lost["code"], lost["fields"]["actual"]) == ("stale-behaviour", first)
     assert here.json("behaviour", "show", cid)["state"] == "trial"
-    assert "is on trial already: nothing is written" in here("behaviour", "adopt", "review", cid, "--trial")
+    assert "is already on trial; nothing was written" in here("behaviour", "adopt", "review", cid, "--trial")
     assert here.json("behaviour", "adopt", "review", cid, "--expect", first[:8], "-m", "it is kinder")["state"] == "current"
-    assert "is current already: nothing is written" in here("behaviour", "adopt", "review", cid)
-    assert "was current, and may run by its id: nothing is written" in here("behaviour", "adopt", "review", first, "--trial")
+    assert "is already current; nothing was written" in here("behaviour", "adopt", "review", cid)
+    assert "was current, and may run by its id; nothing was written" in here("behaviour", "adopt", "review", first, "--trial")
     assert here.refused("behaviour", "retire", "review", "--expect", first, code=1)["code"] == "stale-behaviour"
     assert here.json("behaviour", "retire", "review", "-m", "no need")["current"] is None
     assert here.refused("behaviour", "suggest", "review")["code"] == "nothing-adopted"
@@ -256,7 +256,7 @@ def test_a_proposal_is_read_tried_adopted_and_retired_each_by_a_person(here: Her
         "define",
     ]
     assert f"on {head[:10]}" in shown
-    assert here.run("flow", "list").out == "no flows yet; define one: clia flow define NAME FILE\n", (
+    assert here.run("flow", "list").out == "no flows yet; define one with: clia flow define NAME FILE\n", (
         "nothing adopted breaks no list"
     )
 
@@ -288,7 +288,10 @@ def test_a_program_that_clia_runs_adopts_nothing(here: Here) -> None:
     made = here.json("behaviour", "propose", "review", "--from", here.file("n.py", ASKS), "--agent", "scout")["cid"]
     words = [program(), "run", "scout", "-q", "--", program(), "behaviour", "adopt", "review", made, "--path", str(here.root)]
     ran = subprocess.run(words, cwd=here.root, capture_output=True, text=True, check=False)
-    assert "person-needed: this is a person's to do; here CLIA_AGENT says that scout is at work" in ran.stdout + ran.stderr
+    assert (
+        "person-needed: only a person may do this; CLIA_AGENT says that agent 'scout' is running this command"
+        in ran.stdout + ran.stderr
+    )
     assert here.json("behaviour", "show", made)["state"] == "proposed"
 
 
@@ -305,14 +308,14 @@ def test_hints_lead_on(here: Here) -> None:
     here.json("behaviour", "add", long, here.file("long.md", "Go.\n"))
     listed = here("behavior", "list")
     assert listed.splitlines()[1].split()[:2] == [long, here.json("behaviour", "show", long)["current"][:10]]
-    assert here("rebuild") == "the index was made anew: 0 relations\nwhat was observed of behaviours was read anew, too\n"
+    assert here("rebuild") == "rebuilt the index: 0 relations, and the observations of behaviours\n"
 
 
 def test_what_a_prompt_does_not_fill_is_noted(here: Here) -> None:
     body = here.file("open.md", f"{{{{task}}}} {{{{ agent }}}} {{{{foo}}}} {{{{foo}}}} {{{{ {RED} }}}} {{}} {{{{}}}}\n")
     for words in (("add", "open", body), ("propose", "open", "--from", body)):
         ran = here.run("behaviour", *words)
-        rest = " is no open place and stays as it is; there are task, agent, title"
+        rest = " is not a placeholder and stays as it is; placeholders are task, agent, title"
         assert ran.code == 0
         assert ran.err.splitlines() == [f"note: {{{{foo}}}}{rest}", f"note: {{{{ {HARMLESS} }}}}{rest}"]
     assert here.run("behaviour", "add", "hello", here.file("h.py", f"{CURT}# {{{{foo}}}}\n")).err == "", "a flow has no places"
@@ -420,7 +423,7 @@ def test_what_counts_for_no_rate_is_told_beside_them(here: Here) -> None:
     ],
 )
 def test_nothing_is_rounded_to_certainty(rate: Rate, told: str) -> None:
-    assert rate_words(rate) == told
+    assert rate_text(rate) == told
 
 
 def test_a_probability_is_never_certain() -> None:
@@ -454,9 +457,9 @@ def test_a_suggestion_says_what_it_rests_on_and_what_to_type_next(record: Record
     assert len(found["evidence"]) > 20
     assert set(found["evidence"]) <= set(commits)
     said = here("behaviour", "suggest", "review", "--measure", "passed")
-    assert f"adopt {other[:10]} in place of {one[:10]}" in said
+    assert f"adopt {other[:10]} instead of {one[:10]}" in said
     assert ", ".join(each[:10] for each in found["evidence"][:5]) + f" and {len(found['evidence']) - 5} more" in said
-    assert "the newest 20 commits of each kind; --json names them all" in said
+    assert "the newest 20 commits of each kind; --json lists them all" in said
     command = said.partition("next: ")[2].strip()
     assert command == f"clia behaviour adopt review {other[:10]} --expect {one[:10]}"
     assert here.json(*shlex.split(command)[1:])["state"] == "current"
@@ -508,7 +511,7 @@ def test_a_replay_tells_a_live_session_a_failure_and_what_is_lost(here: Here) ->
     assert "at request 1: it fails before it; recorded was human" in " ".join(here(*replay, fails).split())
     shutil.rmtree(here.root / ".git" / "clia")
     lost = here(*replay, "review")
-    assert "note      the store has lost this session; as git has it, up to its last commit" in lost
+    assert "note      the store has lost this session; replayed up to its last commit in git" in lost
     assert here.json(*replay, "review")["in_part"] is True
 
 
@@ -520,7 +523,7 @@ def test_a_clone_that_has_only_part_of_the_record_says_so(written: Record, tmp_p
         assert main(["init", str(part.root)]) == 0
     assert part.json("behaviour", "stats", "review")["gaps"] > 0
     ran = part.run("behaviour", "stats", "review")
-    assert (ran.code, "only part of the record" in ran.err, ran.err.endswith("and ask again\n")) == (0, True, True)
+    assert (ran.code, "only part of the record" in ran.err, ran.err.endswith("then run this again\n")) == (0, True, True)
     git("fetch", "-q", "--unshallow", cwd=part.root)
     assert part.json("behaviour", "stats", "review")["gaps"] == 0, "no more than that is needed"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import clia as library
-from clia.cli.federation.tables import show_moves
+from clia.cli.federation import show_moves
 from clia.federation.model import Move
 from support import git, program
 from support.commands import Commands
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 QUICK = library.Settings(durable=False, person=("Tess", "tess@example.org"))
 FLOW = "def main(input):\n    return request('human', input)\n"
 HEARD_BY = (
-    "peers that look here hear of it at their next sync; where they look at a server, push there: clia announce --push REMOTE\n"
+    "peers that read this repository receive it at their next sync; for peers that read a server: clia announce --push REMOTE\n"
 )
 FOLLOWED = [
     ("agent-commit", "spawn"),
@@ -92,12 +92,12 @@ def rows(text: str) -> list[list[str]]:
 
 def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) -> None:
     ann, bob = two
-    assert bob("remotes").startswith("no agents of peers are tracked; let some in: clia cap grant PEER --follow")
+    assert bob("remotes").startswith("no agents of peers are tracked; accept some with: clia cap grant PEER --follow")
     granted = bob.json("cap", "grant", "ann", "--follow")
     assert [(each["type"], each["trigger"]) for each in granted] == FOLLOWED
     assert [each["cid"] for each in bob.json("cap", "grant", "ann", "--follow")] == [each["cid"] for each in granted]
     said = bob("sync")
-    assert said.startswith("ann: 1 statement heard, 2 moves tracked\n")
+    assert said.startswith("ann: 1 statement accepted, 2 moves tracked\n")
     assert ["agents/scout", "-", git("rev-parse", "agents/scout", cwd=ann.root)[:10], "finding", "head-move"] in rows(said)
     assert bob("sync") == "ann: nothing new\n"
     assert [line[:2] for line in rows(bob("remotes", "ann"))] == [["agent", "last"], ["ann/scout", "finding"]]
@@ -110,7 +110,7 @@ def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) 
     bob("spawn", "mine", "--title", "Go on from there")
     merged = bob.json("merge", "mine", "ann/scout")
     assert bob.json("show", merged["cid"])["merged"] == "ann/scout"
-    assert bob("merge", "mine", "ann/scout").startswith("mine has all of ann/scout already")
+    assert bob("merge", "mine", "ann/scout").startswith("mine already has all work of ann/scout")
 
     with ann.space() as space:
         space.trace("scout", "note", "seen")
@@ -124,7 +124,7 @@ def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) 
     assert (heard["accepted"], [each["place"] for each in heard["moves"]]) == (2, ["agents/scout", "notes/trace/scout"])
 
     gone = bob("cap", "revoke", "ann", "agent-commit", "head-move")
-    assert gone.endswith("1 grant of ann revoked; what is tracked already stays as it is\n")
+    assert gone.endswith("revoked 1 grant of ann; what is already tracked stays\n")
     ann.commit("scout", "three\n")
     said = ann("announce")
     assert said.startswith("bob is told: 1 statement\n")
@@ -137,7 +137,7 @@ def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) 
     assert "no longer shared" in ann("announce")
     bob("sync")
     assert bob.json("remotes") == []
-    assert bob("peer", "remove", "ann") == "ann is removed, with its grants and what was tracked of it; what was merged stays\n"
+    assert bob("peer", "remove", "ann") == "removed ann, its grants and what was tracked from it; merged work stays\n"
     assert (bob.json("peer", "list"), bob.json("cap", "list")) == ([], [])
     assert bob.json("show", merged["cid"])["merged"] == "ann/scout"
 
@@ -167,7 +167,7 @@ def test_a_clone_without_the_private_key_says_so_and_losing_it_is_a_new_identity
     git("clone", "-q", str(ann.root), str(tmp_path / "clone"), cwd=tmp_path)
     clone = made(tmp_path / "clone")
     assert (clone.json("key", "show")["mine"], clone.key()) == (False, ann.key())
-    assert "this clone does not have the private key (another clone may, or it is lost)\n" in clone.run("key", "show").err
+    assert "this clone does not have the private key (another clone may have it, or it is lost)\n" in clone.run("key", "show").err
     clone("peer", "add", "bob", "--key", bob.key())
     clone("peer", "share", "bob", "--agent", "*")
     before = clone.refs()
@@ -186,7 +186,7 @@ def test_a_clone_without_the_private_key_says_so_and_losing_it_is_a_new_identity
     codes = {each["code"] for each in heard["refused"]}
     assert (heard["accepted"], codes) == (1, {"unknown-key", "capability-denied"}), "what the lost key has said counts no more"
     fresh = made(tmp_path / "fresh")
-    assert "this space had no key: its first was made, and none replaced\n" in fresh.run("key", "rotate").err
+    assert "this space had no key: its first key was created\n" in fresh.run("key", "rotate").err
 
 
 def test_what_waits_is_shown_with_the_reason_and_a_command_that_changes_it(two: Two) -> None:
@@ -200,10 +200,10 @@ def test_what_waits_is_shown_with_the_reason_and_a_command_that_changes_it(two: 
     assert "never" in rows(bob("peer", "list"))[1]
     said = bob("sync")
     assert ["capability-denied", "behaviours/hello"] in [line[:2] for line in rows(said)]
-    assert "hint: clia peer show ann says what waits" in said
+    assert "hint: see what waits, and what would accept it: clia peer show ann" in said
     assert "refs/heads" not in said, "the place is said once"
     said = bob("sync")
-    assert said.startswith("ann: nothing new, 4 claims wait\n  hint: clia peer show ann says what waits")
+    assert said.startswith("ann: nothing new, 4 claims wait\n  hint: see what waits, and what would accept it: clia peer show ann")
     assert "--follow" not in said, "of no use before the type of the commit is known"
     claims = {each["place"]: each for each in bob.json("peer", "show", "ann")["claims"]}
     assert set(claims) == {"agents/scout", "records/scout", "behaviours/hello", "types/security-review"}
@@ -235,7 +235,7 @@ def test_explain_names_grant_trust_and_subtypes_or_what_is_missing(two: Two) -> 
     bob = two.bob
     found = bob.json("cap", "explain", "ann", "finding", "head-move", code=1)
     assert (found["allowed"], [each["what"] for each in found["missing"]]) == (False, ["grant"])
-    assert "denied: finding by head-move of ann" in bob("cap", "explain", "ann", "finding", "head-move", code=1)
+    assert "denied: accept finding by head-move from ann" in bob("cap", "explain", "ann", "finding", "head-move", code=1)
     bob("cap", "grant", "ann", "agent-commit", "head-move", "merge", "--expires", "30d")
     said = rows(bob("cap", "explain", "ann", "finding", "head-move"))
     assert said[0][0] == "allowed:"
@@ -244,7 +244,7 @@ def test_explain_names_grant_trust_and_subtypes_or_what_is_missing(two: Two) -> 
     assert ["grant", f"{grant['cid'][:10]}:"] in [line[:2] for line in said]
     month = grant["expires"] - int(datetime.now(UTC).timestamp())
     assert 29 * 86400 < month <= 30 * 86400
-    assert bob("peer", "change", "ann", "--no-trust").startswith("ann is not trusted, and reached at ")
+    assert bob("peer", "change", "ann", "--no-trust").startswith("ann is not trusted, address ")
     found = bob.json("cap", "explain", "ann", "finding", "head-move", code=1)
     assert [(each["what"], each["hint"]) for each in found["missing"]] == [("trust", "clia peer change ann --trust")]
     bob(*shlex.split(found["missing"][0]["hint"])[1:])
@@ -290,7 +290,7 @@ def test_of_several_peers_one_that_fails_is_shown_and_keeps_no_other_back(two: T
     ran = bob.run("sync")
     assert ran.code == 1
     assert ran.err.startswith("aaron: error: transport-error: ")
-    assert ran.out.startswith("ann: 1 statement heard, 2 refused\n")
+    assert ran.out.startswith("ann: 1 statement accepted, 2 refused\n")
     found = bob.json("sync", code=1)
     assert [(each["peer"], each["error"] and each["error"]["code"]) for each in found] == [
         ("aaron", "transport-error"),
@@ -298,39 +298,41 @@ def test_of_several_peers_one_that_fails_is_shown_and_keeps_no_other_back(two: T
     ]
     assert bob.refused("sync", "aaron", code=1)["code"] == "transport-error"
     assert bob.json("sync", "ann")[0]["error"] is None
-    assert ann("sync").startswith("there is no peer with an address")
+    assert ann("sync").startswith("no peer has an address")
     assert ann.refused("sync", "bob")["code"] == "no-url"
 
 
 def test_each_step_that_is_missing_is_named(two: Two, tmp_path: Path) -> None:
     ann, bob = two
     said = ann("cap", "grant", "bob", "--follow")
-    assert said.endswith("next: clia peer change bob --url URL says where it is reached; then clia sync bob\n")
+    assert said.endswith("next: clia peer change bob --url URL sets its address; then clia sync bob\n")
     ann("peer", "change", "bob", "--url", str(bob.root))
     said = ann("sync")
-    assert said.startswith("bob: it has said nothing to this space yet\n  hint: over there: clia peer add NAME --key KEY")
-    assert f"where {bob.root} is no repository of theirs, but a server: clia announce NAME --push REMOTE\n" in said
+    assert said.startswith(
+        "bob: it has announced nothing to this space yet\n  hint: in the other space: clia peer add NAME --key KEY"
+    )
+    assert f"if {bob.root} is a server and not their repository: clia announce NAME --push REMOTE\n" in said
     assert bob("announce").startswith("nothing is shared with any peer")
     bob("peer", "share", "ann", "--agent", "*")
     for words in (("announce",), ("announce", "ann")):
-        assert bob(*words).startswith("there is nothing to tell yet"), words
+        assert bob(*words).startswith("nothing to announce yet"), words
         assert bob.json(*words) == []
     with bob.space() as space:
         space.spawn("mine", library.Briefing("Be told of"))
     bob("announce")
     ann("cap", "revoke", "bob")
     ann("sync")
-    assert "  hint: clia cap grant bob --follow grants all that it takes to follow its agents\n" in ann("sync")
+    assert "  hint: grant everything needed to follow its agents: clia cap grant bob --follow\n" in ann("sync")
     missing = tmp_path / "home" / "later"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(missing.parent))
         ran = ann.run("peer", "change", "bob", "--url", "~/later")
-    assert (ran.code, ran.err) == (0, f"note: there is no folder {missing} yet\n")
+    assert (ran.code, ran.err) == (0, f"note: directory {missing} does not exist yet\n")
     assert ann.json("peer", "show", "bob")["url"] == str(missing)
-    assert f"!  peers       1 peer; 2 claims wait; bob: there is no folder {missing}" in ann("doctor")
+    assert f"!  peers       1 peer; 2 claims wait; bob: directory {missing} does not exist" in ann("doctor")
     assert ["✓", "peers", "1", "peer"] in rows(bob("doctor"))
     ran = bob.run("cap", "grant", "ann", "finding", "merge", "head-move", "type")
-    assert ran.err == "note: no finding ever comes by merge: this grant lets nothing in\n"
+    assert ran.err == "note: merge never carries finding: this grant has no effect\n"
 
 
 def test_on_80_columns_names_and_ids_stay_whole_and_long_tables_are_cut(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,9 +372,9 @@ def test_a_remote_of_git_carries_what_is_announced(two: Two, tmp_path: Path, mon
     ran = ann.run("announce", "bob", "--push", "away")
     assert (ran.code, ran.err.splitlines()[-1]) == (
         1,
-        "  hint: clia announce bob --push away pushes it, also where there is nothing new to say",
+        "  hint: push it later with: clia announce bob --push away",
     )
-    assert ran.err.startswith("error: transport-error: it is announced, and not pushed: git could not push to away")
+    assert ran.err.startswith("error: transport-error: announced, but not pushed: git could not push to away")
     git("init", "-q", "--bare", str(tmp_path / "away.git"), cwd=tmp_path)
     assert ann("announce", "bob", "--push", "away") == "bob: nothing new; pushed to away\n"
     assert git("for-each-ref", "refs/clia/announce", cwd=tmp_path / "away.git")
@@ -438,14 +440,14 @@ def test_bad_input_names_what_is_wrong_and_changes_nothing(two: Two) -> None:
     for words in (("peer", "add", "x"), ("peer", "change", "ann", "--trust", "--no-trust"), ("cap", "explain", "ann", "finding")):
         assert bob.run(*words).code == 2, words
     assert (ann.refs(), bob.refs()) == before
-    assert "note: there is no agent 'scuot' here yet" in ann.run("peer", "share", "bob", "--agent", "scuot").err
+    assert "note: no agent 'scuot' exists yet" in ann.run("peer", "share", "bob", "--agent", "scuot").err
 
 
 def test_every_answer_is_there_for_programs_and_none_outside_a_space(two: Two, tmp_path: Path) -> None:
     ann, bob = two
     share = {"agents": ["*"], "traces": True, "sessions": False, "behaviours": []}
     assert ann.json("peer", "share", "bob") == share
-    assert ann("peer", "share", "bob") == "bob is told about: all agents; traces\n"
+    assert ann("peer", "share", "bob") == "shared with bob: all agents; traces\n"
     (peer,) = ann.json("peer", "list")
     assert {key: peer[key] for key in ("name", "url", "trusted", "share")} == {
         "name": "bob",
@@ -497,7 +499,7 @@ def test_what_a_peer_says_of_itself_cannot_act_on_a_terminal(two: Two) -> None:
     ann("announce")
     bob("cap", "grant", "ann", "--follow")
     with Terminal(bob.root, "sync") as terminal:
-        terminal.sees("Listening")
+        terminal.sees("Reading peers")
         terminal.sees("agents/scout")
         assert terminal.ends() == 0
     assert "\\u{1b}[31mred" in bob("remotes")

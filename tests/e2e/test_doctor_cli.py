@@ -27,10 +27,10 @@ def test_agents_doctor_shows_chain_inheritance_and_findings(tree: Tree) -> None:
         "/.clia/agents/root/root@w.agent.triad.json  ← ",
         "/.clia/agents/scout/scout@w.agent.triad.json (agent)",
         "schema  /tags/0",
-        "idle    paused, left alone by lint",
+        "idle    paused, skipped by lint",
     ):
         assert part in ran.out
-    assert ran.out.splitlines()[-1].startswith(f"2 agents seen from {tree.path('w/s')}: 1 error")
+    assert ran.out.splitlines()[-1].startswith(f"2 identities visible from {tree.path('w/s')}: 1 error")
 
 
 def test_agents_doctor_for_programs(tree: Tree) -> None:
@@ -63,8 +63,8 @@ def test_doctor_outside_every_repository_and_without_git_says_so(tree: Tree) -> 
     empty = str(tree.directory("empty"))
     ran = clia("doctor", "--path", empty, "--ceiling", tree.path(), env={"PATH": empty, "COLUMNS": "300"})
     assert ran.code == 0
-    assert "not found: the past of repositories cannot be checked" in ran.out
-    assert "none: the path lies in no repository" in ran.out
+    assert "not found: the history of repositories cannot be checked" in ran.out
+    assert "none: the path is not in a git repository" in ran.out
     found = clia("doctor", "--path", empty, "--ceiling", tree.path(), "--json", env={"PATH": empty}).json()
     assert (found["git"], found["repository"]) == (None, None)
 

@@ -71,5 +71,5 @@ def test_a_worker_shows_goes_when_it_is_stopped_and_is_silent_when_it_is_killed(
     said = run_clia("fleet", "--path", str(place.root))
     assert (said.code, said.err) == (0, "")
     assert "killed" in said.out
-    assert "oldest request for workers: none waits" in said.out
+    assert "oldest request for workers: none" in said.out
     assert json.loads(run_clia("fleet", "--json", "--path", str(place.root)).out)["workers"][0]["name"] == "killed"

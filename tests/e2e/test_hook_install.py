@@ -42,9 +42,9 @@ def test_from_install_to_an_event_that_arrives(tree: Tree) -> None:
     assert not (root / ".claude").exists()
 
     done = clia("hook", "install", "claude-code", "--yes", cwd=root, env=env)
-    assert (done.code, done.out.splitlines()[-1]) == (0, "made: .claude/settings.json")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "created: .claude/settings.json")
     again = clia("hook", "install", cwd=root, env=env)  # found by its folder; nothing to ask
-    assert (again.code, again.out) == (0, "installed already: Claude Code\n")
+    assert (again.code, again.out) == (0, "already installed: Claude Code\n")
 
     waits = clia("doctor", cwd=root, env=env)
     assert (waits.code, "nothing-arrived" in waits.out) == (0, True)

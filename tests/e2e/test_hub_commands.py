@@ -58,7 +58,7 @@ def meet(ada: Here, bea: Here, hub: Hub) -> None:
     """One chooses a hub, the other joins, and each has what the other did."""
     # No agent is sent before somebody says so. Then all of it is.
     said = ada("hub", "set", hub.url)
-    assert "refs owed\n  hint: clia hub sync publishes" in said
+    assert "refs owed\n  hint: publish and fetch the rest with: clia hub sync" in said
     assert "restart" not in said, "the store is where it was"
     assert HEAD not in refs_at(hub.repository)
     done = ada.json("hub", "sync")
@@ -66,13 +66,13 @@ def meet(ada: Here, bea: Here, hub: Hub) -> None:
     assert list(done["status"]) == STATUS
     assert {each["what"] for each in done["synced"]} == {"published"}
     assert {each["ref"]: each["cid"] for each in done["synced"]}.items() <= refs_at(hub.repository).items()
-    assert f"hub {hub.url} (remote hub, heads as branches)\nin step, 3 refs\n" in ada("hub", "sync")
+    assert f"hub {hub.url} (remote hub, heads as branches)\nin sync, 3 refs\n" in ada("hub", "sync")
 
     # Another machine joins, and has what is there.
     joined = bea("init", "--hub", hub.url)
     assert joined.startswith("adopted the space ")
     assert f"  new      {HEAD}  " in joined
-    assert joined.endswith("in step, 3 refs\n")
+    assert joined.endswith("in sync, 3 refs\n")
     bea("init", "--claim", "scout", "--no-adopt")
 
     # Work of the one is news to the other, once it asks; asking takes over nothing.
@@ -116,7 +116,7 @@ def test_two_machines_meet_lose_the_hub_fork_and_are_in_step_again(
         assert "does not appear to be a git repository" in found["away_reason"]
         told = bea("hub", "status")
         assert "\naway for " in told
-        assert "\nowed   refs\nscout     1\n  hint: work goes on here" in told
+        assert "\nowed   refs\nscout     1\n  hint: you can keep working" in told
         assert bea.refused("hub", "sync", code=1)["code"] == "hub-away"
         assert "away for " in bea("doctor")
 
@@ -131,7 +131,7 @@ def test_two_machines_meet_lose_the_hub_fork_and_are_in_step_again(
     assert f"scout   {base[:10]}      {ours[:10]}          1  {theirs[:10]}           1\n" in shown
     assert "  hint: keep ours under another name: clia hub sync --fork scout=NEW-NAME\n" in shown
     assert bea("list").splitlines()[1].endswith("forked")
-    assert "1 fork; clia hub status shows the forks" in bea("doctor")
+    assert "1 fork; see the forks with: clia hub status" in bea("doctor")
     assert bea.json("doctor")["hub"]["forks"] == [fork]
 
     # A person settles it, and no agent.
@@ -139,7 +139,7 @@ def test_two_machines_meet_lose_the_hub_fork_and_are_in_step_again(
     for words in (("--fork", "scout=scout-of-bea"), ("--abandon", "scout")):
         assert bea.refused("hub", "sync", *words, code=1)["code"] == "person-needed"
     monkeypatch.delenv("CLIA_AGENT")
-    assert "\nin step, 5 refs\n" in bea("hub", "sync", "--fork", "scout=scout-of-bea")
+    assert "\nin sync, 5 refs\n" in bea("hub", "sync", "--fork", "scout=scout-of-bea")
     assert "hub" not in bea("list").splitlines()[0]
     there = refs_at(hub.repository)
     assert there[HEAD] == theirs
@@ -193,7 +193,10 @@ def test_where_machines_share_a_store_it_is_told_whose_work_is_elsewhere_and_a_p
     flow.write_text("def main(input):\n    return input\n")
     with away(hub):
         told = ada.run("commit", "scout", "finding", "--set", f"a.txt={text}")
-        assert (told.code, told.err) == (0, "the hub is away; what was done is owed to it (clia hub status)\n")
+        assert (told.code, told.err) == (
+            0,
+            "the hub is unreachable; unpublished work is kept and sent later (see: clia hub status)\n",
+        )
         assert ada.run("log", "scout").err == "", "nothing was done"
         ada.json("flow", "define", "go2", str(flow))
     assert f"(unknown) {clone[:8]} no process 0 0 0 owes (behaviours/go2), scout" in rows(bea("fleet"))
@@ -218,9 +221,9 @@ def test_a_hub_that_cannot_be_one_is_said_and_changes_nothing(tmp_path: Path, hu
     """By init and by hub set alike: git's settings are what they were."""
     ada, bea = Here(tmp_path / "ada"), Here(tmp_path / "bea")
     ada("init", "--hub", hub.url)
-    assert ada("list").endswith("; clia hub sync takes over what other machines made\n")
+    assert ada("list").endswith("; fetch the work of other machines with: clia hub sync\n")
     for verb in ("show", "log", "inbox"):
-        assert "clia hub sync takes over what other machines made" in ada.refused(verb, "nobody", code=2)["hints"]
+        assert "fetch the work of other machines with: clia hub sync" in ada.refused(verb, "nobody", code=2)["hints"]
     bea("init")
     assert "hub sync" not in bea("list")
     assert bea.refused("hub", "status", code=2)["code"] == "no-hub"

@@ -65,7 +65,7 @@ def test_a_tree_in_order_exits_0(tree: Tree) -> None:
     tree.agent("w")
     tree.agent("w", "idle", status="paused", tags=5)
     ran = lint(tree, "--strict")
-    assert (ran.code, ran.out) == (0, "1 checked, 1 inactive left alone: nothing found\n")
+    assert (ran.code, ran.out) == (0, "1 checked, 1 inactive skipped: nothing found\n")
 
 
 @pytest.mark.parametrize("words", [["--json"], ["--format", "json"]])
@@ -296,7 +296,7 @@ def test_list_shows_people_a_table_and_programs_json(tree: Tree) -> None:
     tree.write("w/.clia/agents/bad/bad.agent.triad.json", "{")
     assert clia("agents", "list", "--path", tree.path("w")).code == 2
     empty = clia("agents", "list", "--path", str(tree.directory("empty")), "--ceiling", tree.path("empty"))
-    assert (empty.code, empty.out.startswith("no agents")) == (0, True)
+    assert (empty.code, empty.out.startswith("no identities")) == (0, True)
 
 
 def test_the_schemas_are_printed_one_or_all(tree: Tree) -> None:

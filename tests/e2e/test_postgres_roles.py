@@ -78,7 +78,7 @@ def test_who_does_not_own_the_tables_is_told_that_pages_may_still_hold_what_was_
     role.grant(DATA)
     purge = ("trace", "purge", "scout", "--text", "hunter2", "--yes", "--store")
     said = here(*purge, role.url)
-    assert said.startswith("taken out of 0 traces and 1 pending entry of scout; it may still be in:\n  PostgreSQL (")
+    assert said.startswith("removed from 0 traces and 1 pending entry of scout; copies may remain in:\n  PostgreSQL (")
     assert "until who owns the tables runs VACUUM FULL clia_entries, clia_values, or the same purge\n" in said
     assert files_with(role, "hunter2")
     assert "VACUUM" not in here(*purge, postgres_url(role.owner))

@@ -132,7 +132,7 @@ def test_answers_are_utf8_whatever_the_locale_says(tree: Tree) -> None:
 
 def test_a_bug_is_a_sentence_and_a_traceback_only_on_request(tree: Tree) -> None:
     sabotage = (
-        "import sys, clia.cli.agents.profile as p, clia.cli.main as m\np.run = lambda args: 1 / 0\nsys.exit(m.main(sys.argv[1:]))"
+        "import sys, clia.cli.identities as i, clia.cli.main as m\ni._merged = lambda *given: 1 / 0\nsys.exit(m.main(sys.argv[1:]))"
     )
     words = [sys.executable, "-c", sabotage, "agents", "profile", "--slug", "x"]
     quiet = subprocess.run(words, capture_output=True, text=True, check=False)

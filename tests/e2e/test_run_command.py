@@ -252,7 +252,7 @@ def test_a_run_that_cannot_be_recorded_has_a_code_of_its_own_and_still_tells_the
     """A worktree that the program destroyed is no commit of deletions."""
     ran = place.run("scout", "sh", "-c", "rm .git; exit 4", code=125)
     assert "error: not-a-checkout: " in ran.err
-    assert ran.err.endswith("sh ended with exit code 4; the run is not recorded\n")
+    assert ran.err.endswith("sh ended with exit code 4; the run was not recorded\n")
     with place.open() as space:
         assert space.show("scout").kind == "spawn"
 

@@ -146,7 +146,7 @@ def test_a_flow_is_defined_once_for_each_source_and_keeps_its_versions(here: Her
     assert list(first) == ["name", "cid", "versions", "by", "at", "why", "changed"]
     assert (first["changed"], first["versions"], first["why"]) == (True, [first["cid"]], "Two numbers")
     again = here("flow", "define", "plan", file)
-    assert again.out == f"plan {first['cid'][:10]}  as it was: nothing is written\n"
+    assert again.out == f"plan {first['cid'][:10]}  unchanged; nothing was written\n"
     assert here.json("flow", "define", "plan", file) == {**first, "changed": False}
     ran = here.fed(PRODUCT + "\n", "flow", "define", "plan", "-")
     assert (ran.code, ran.out.split()[2:]) == (0, ["version", "2"])
@@ -162,7 +162,10 @@ def test_flows_are_listed_and_shown_with_numbered_lines(here: Here) -> None:
     assert "  2 │     one = request(" in shown
     assert here("flow", "show", "product", "--source").out == PRODUCT
     with library.init(here.root.parent / "empty"):
-        assert clia("flow", "list", cwd=here.root.parent / "empty").out == "no flows yet; define one: clia flow define NAME FILE\n"
+        assert (
+            clia("flow", "list", cwd=here.root.parent / "empty").out
+            == "no flows yet; define one with: clia flow define NAME FILE\n"
+        )
 
 
 def test_what_cannot_be_a_flow_is_refused_and_nothing_is_defined(here: Here) -> None:
@@ -328,7 +331,7 @@ def test_a_session_and_an_open_question_can_be_cancelled_once(here: Here) -> Non
 
 
 def test_sessions_are_listed_live_ones_first(here: Here) -> None:
-    assert here("session", "list").out == "no sessions yet; start one: clia session start AGENT FLOW\n"
+    assert here("session", "list").out == "no sessions yet; start one with: clia session start AGENT FLOW\n"
     here.start("product")
     here.json("session", "cancel", "scout")
     here.start("approval", {"goal": "x"})
@@ -360,7 +363,7 @@ def test_a_flow_that_fails_says_why_and_where(here: Here) -> None:
 
 def test_the_inbox_shows_the_question_its_context_its_choices_and_how_to_answer(here: Here) -> None:
     here.start("approval", {"goal": "Count the apples"})
-    assert here("inbox").out == "nothing waits for you; 1 request waits for a worker (--all shows them)\n"
+    assert here("inbox").out == "nothing waits for you; 1 request waits for a worker (show them with --all)\n"
     here.json("session", "resume", "scout", json.dumps("First this.\nThen that."))
     lines = here("inbox").out.splitlines()
     assert lines[0] == "scout asks  1.2 · less than a minute · flow approval, line 4"
@@ -586,7 +589,7 @@ def test_whoever_leaves_without_an_answer_has_decided_nothing(here: Here) -> Non
     assert "error: not-decided: nothing was decided" in terminal.plain
     with here.terminal("decide", "scout", "--request", "7.7") as terminal:
         assert terminal.ends() == 2
-    assert "no request '7.7' of 'scout' waits" in terminal.plain
+    assert "agent 'scout' has no pending request '7.7'" in terminal.plain
     assert (here.head(), len(here.json("inbox"))) == (before, 1)
 
 
@@ -729,7 +732,7 @@ def test_doctor_finds_a_session_that_the_store_lost_and_repairs_it(here: Here) -
     ]
     ran = here("doctor", code=1)
     assert "✗ wrong  scout, session 1: lost-session: " in ran.out
-    assert "clia doctor --repair puts right what can be" in ran.out
+    assert "repair what can be repaired with: clia doctor --repair" in ran.out
     assert "✓ repaired  scout, session 1: lost-session: " in here("doctor", "--repair").out
     assert here.json("doctor")["space"]["ailments"] == []
     assert here.json("session", "resume", "scout", "2")["pending"][0]["id"] == "1.2"

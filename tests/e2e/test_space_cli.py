@@ -129,7 +129,7 @@ def test_init_in_a_clone_adopts_the_space_and_later_what_is_new(place: Place, tm
     assert first.out.startswith(f"adopted the space {library.open(place.root).id} in {clone.root}\n")
     assert f"  new      refs/heads/agents/scout  {place.git('rev-parse', '--short=10', 'agents/scout')}\n" in first.out
     rules = [f"+refs/{each}" for each in ("clia/*", "notes/clia/*", "heads/agents/*")]
-    assert "git fetch origin also brings\n" in first.out
+    assert "git fetch origin also fetches\n" in first.out
     assert [line.strip().split(":")[0] for line in first.out.splitlines()[-3:]] == rules
     assert clone.run("list").out.splitlines()[1].startswith("scout  spawn  spawn: Task of scout")
     place.run("commit", "scout", "finding", "--set", f"b={place.write('b', 'b')}")
@@ -165,11 +165,11 @@ def test_init_with_a_remote_out_of_reach_says_how_to_go_on(place: Place) -> None
     place.git("remote", "add", "gone", str(place.root / "nowhere"))
     ran = place.run("init", code=1)
     assert "error: transport-error: git could not fetch from gone" in ran.err
-    assert "  hint: clia init --no-adopt asks no remote\n" in ran.err
+    assert "  hint: ask no remote with: clia init --no-adopt\n" in ran.err
     place.run("init", "--no-adopt")
     fresh = Place(repository(place.root.parent / "fresh"))
     fresh.git("remote", "add", "gone", "nowhere")
-    assert fresh.refused("init", code=1)["hints"] == ["clia init --no-adopt asks no remote"]
+    assert fresh.refused("init", code=1)["hints"] == ["ask no remote with: clia init --no-adopt"]
     assert "refs/clia" not in fresh.refs()
     assert fresh.json("init", "--no-adopt")["created"] is True
 
@@ -358,7 +358,7 @@ def test_a_checkout_is_brought_to_the_head_and_belongs_to_one_agent(place: Place
     (co / "c").write_text("c")
     assert Place(co).refused("commit", "scout", "finding", code=1)["code"] == "stale-ref"
     head = place.git("rev-parse", "--short=10", "agents/scout")
-    assert place.run("checkout", "scout", str(co), env={"COLUMNS": "20"}).out == f"{co} has scout at {head}\n"
+    assert place.run("checkout", "scout", str(co), env={"COLUMNS": "20"}).out == f"checked out scout at {head} in {co}\n"
     assert (co / "b").read_text() == "b"
     place.run("spawn", "other", "-t", "x")
     assert place.refused("checkout", "other", str(co), code=1)["code"] == "other-checkout"
@@ -444,7 +444,7 @@ def test_land_brings_the_work_to_a_branch_and_list_shows_it(place: Place) -> Non
     assert place.git("rev-parse", "main") == head
     assert (place.root / "b").read_text() == "b"
     assert place.git("status", "--short") == ""
-    assert place.run("land", "scout", "--onto", "main").out == "main has all of scout already\n"
+    assert place.run("land", "scout", "--onto", "main").out == "main already has all work of scout\n"
     assert place.json("land", "scout", "--onto", "main") == {"result": "up-to-date", "head": head}
     assert place.json("list")[0]["landed"] == "main"
     assert place.run("list").out.splitlines()[1].split()[-1] == "main"
@@ -468,7 +468,7 @@ def test_land_with_conflicts_lists_them_and_leaves_the_branch(place: Place) -> N
     place.git("commit", "-q", "-a", "-m", "ours")
     before = place.refs()
     ran = place.run("land", "scout", "--onto", "main", code=1)
-    assert ran.out.splitlines()[:2] == ["conflicts; main is as it was", "  a.txt"]
+    assert ran.out.splitlines()[:2] == ["conflicts; main is unchanged", "  a.txt"]
     found = place.json("land", "scout", "--onto", "main", code=1)
     assert (found["result"], found["into"], found["from"]) == ("conflicts", "main", "scout")
     assert found["paths"] == [{"path": "a.txt", "base": "one\n", "ours": "ours\n", "theirs": "theirs"}]
@@ -578,7 +578,7 @@ def test_list_shows_who_is_at_work_and_who_is_archived(told: Told) -> None:
 def test_a_space_without_agents_says_how_to_begin(tmp_path: Path) -> None:
     library.init(tmp_path).close()
     for command in ("list", "tree", "graph"):
-        assert clia(command, cwd=tmp_path).out == "no agents yet; make one: clia spawn NAME --title TITLE\n"
+        assert clia(command, cwd=tmp_path).out == "no agents yet; create one with: clia spawn NAME --title TITLE\n"
     assert clia("list", "--archived", cwd=tmp_path).out == "no archived agents\n"
     assert clia("graph", "--json", cwd=tmp_path).json() == {"nodes": [], "edges": []}
     assert clia("tree", "--json", cwd=tmp_path).json() == clia("list", "--json", cwd=tmp_path).json() == []
@@ -606,7 +606,7 @@ def test_show_tells_all_about_an_agent(told: Told) -> None:
     assert facts["genesis"] == [told.genesis]
     assert facts["sub-agents"] == ["gone,", "helper"]
     assert "Briefing: Task of scout" in out
-    assert "pending     1 entry of its trace" in out
+    assert "pending     1 trace entry" in out
     found = told.place.json("show", "scout")
     assert list(found) == [
         *("agent", "archived", "branch", "head", "genesis", "parent", "sub_agents", "briefing", "profile", "pending", "landings"),

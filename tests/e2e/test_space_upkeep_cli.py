@@ -149,9 +149,9 @@ def test_a_merge_is_a_commit_with_two_parents_and_a_second_one_finds_nothing_to_
         assert space.show("left").meta == {"why": "review", "n": 3}
     assert here.json("merge", "left", "right") == {"result": "up-to-date", "head": made["cid"]}
     again = here("merge", "left", "right")
-    assert (again.code, again.out) == (0, f"left has all of right already, at {made['cid'][:10]}\n")
+    assert (again.code, again.out) == (0, f"left already has all work of right, at {made['cid'][:10]}\n")
     ran = here("merge", "right", "left")
-    assert (ran.code, ran.out) == (0, f"right took in left: {here.json('merge', 'right', 'left')['head']}\n")
+    assert (ran.code, ran.out) == (0, f"merged left into right: {here.json('merge', 'right', 'left')['head']}\n")
 
 
 def test_conflicts_are_told_with_who_did_what_and_the_next_step(here: Here) -> None:
@@ -167,7 +167,7 @@ def test_conflicts_are_told_with_who_did_what_and_the_next_step(here: Here) -> N
         ["gone.txt", "deleted", "changed"],
         [f"new{HARMLESS}.txt", "added", "added"],
     ]
-    assert "nothing was committed; settle them: clia resolve left right --file PATH=FILE" in ran.out
+    assert "nothing was committed; resolve the conflicts with: clia resolve left right --file PATH=FILE" in ran.out
     found = here.json("merge", "left", "right", code=1)
     assert list(found) == ["result", "into", "from", "ours", "theirs", "paths"]
     assert (found["result"], found["into"], found["from"]) == ("conflicts", "left", "right")
@@ -230,7 +230,7 @@ def test_taking_a_side_keeps_modes_links_submodules_and_deletions(here: Here) ->
             space.commit(agent, "finding", changes=changes, message=agent)
     here("merge", "left", "right")
     ran = here("resolve", "left", "right", "--take", "theirs")
-    assert (ran.code, ran.out.startswith("left took in right: ")) == (0, True)
+    assert (ran.code, ran.out.startswith("merged right into left: ")) == (0, True)
     assert tree_of(here, "left") == tree_of(here, "right")
     assert tree_of(here, "left") == {
         "a.txt": "100755 right\n",
@@ -323,7 +323,7 @@ def test_bad_merges_are_refused_and_change_nothing(here: Here) -> None:
 def test_relations_are_stated_shown_and_retracted(here: Here) -> None:
     said = here.json("relate", "left", "reviews", "right")
     assert list(said) == ["src", "kind", "dst", "origin", "retracted"]
-    assert here("relate", "left", "reviews", "right").out == f"stated: left reviews right ({said['origin'][:10]})\n"
+    assert here("relate", "left", "reviews", "right").out == f"recorded: left reviews right ({said['origin'][:10]})\n"
     ran = here("relations")
     rows = [line.split() for line in ran.out.splitlines()]
     assert rows[0] == ["src", "kind", "dst", "stated", "by"]
@@ -349,7 +349,7 @@ def test_relations_of_nobody_and_bad_relations_are_refused(here: Here) -> None:
         space.spawn("alone", library.Briefing("alone"))
         space.spawn("put-away", library.Briefing("put away"))
         space.archive("put-away")
-    assert here("relations", "alone").out == "no relations; state one: clia relate SRC reviews DST\n"
+    assert here("relations", "alone").out == "no relations; record one with: clia relate SRC reviews DST\n"
     assert here.json("relations", "put-away") == []
     assert here.error("relations", "nobody") == "no-such-agent"
     assert here.error("relate", "left", "No Kind", "right") == "invalid-relation"
@@ -358,7 +358,7 @@ def test_relations_of_nobody_and_bad_relations_are_refused(here: Here) -> None:
 
 
 def test_types_are_a_tree_and_more_can_be_registered(here: Here) -> None:
-    assert here("types", "--add", "review", "--parent", "agent-commit").out == "registered: review, a kind of agent-commit\n"
+    assert here("types", "--add", "review", "--parent", "agent-commit").out == "registered review, a subtype of agent-commit\n"
     found = here.json("types", "--add", "security-review", "--parent", "review")
     assert (found["security-review"], found["review"], found["agent-commit"]) == ("review", "agent-commit", None)
     shown = here("types").out
@@ -378,9 +378,9 @@ def test_types_are_a_tree_and_more_can_be_registered(here: Here) -> None:
 
 
 def test_what_is_traced_waits_and_is_shown_harmless(here: Here) -> None:
-    assert here("trace", "pending", "left").out == "nothing was traced for left since its last commit with trace\n"
+    assert here("trace", "pending", "left").out == "no entries since the last commit of left with a trace\n"
     first = here.fed(f"line one {ESCAPE}\r\nline two, key {KEY}\n", "trace", "add", "left")
-    assert (first.code, first.out) == (0, "traced for left: entry 1\n")
+    assert (first.code, first.out) == (0, "added entry 1 to the trace of left\n")
     said = here.json("trace", "add", "left", "ran a tool", "--kind", "tool-call")
     assert said == {"agent": "left", "kind": "tool-call", "position": 2}
     assert here.fed("as it is " + KEY, "trace", "add", "left", "-", "--no-redact").code == 0
@@ -433,11 +433,11 @@ def test_traces_of_a_commit_and_of_all_commits_of_an_agent(here: Here) -> None:
 
 def test_commits_and_agents_without_a_trace(here: Here) -> None:
     head = git("rev-parse", "agents/right", cwd=here.root).strip()
-    assert here("trace", "show", head).out == f"no trace is bound to {head}\n"
+    assert here("trace", "show", head).out == f"commit {head} has no trace\n"
     assert here.json("trace", "show", head) is None
     assert here("trace", "show", "right").out == "no commit of right has a trace\n"
     assert here.json("trace", "show", "right") == []
-    assert here("trace", "history", head).out == f"no trace was ever bound to {head}\n"
+    assert here("trace", "history", head).out == f"commit {head} never had a trace\n"
     assert here.error("trace", "show", "nothing-here") == "no-such-object"
     assert here("trace", "show", "right", "-n", "0").code == 2
 
@@ -451,7 +451,7 @@ def test_a_trace_can_be_attached_to_any_commit_and_every_binding_is_remembered(h
     (entry,) = here.json("trace", "show", head)["trace"]["entries"]
     assert (entry["kind"], entry["redacted"], KEY in entry["text"]) == ("transcript", 1, False)
     second = here.fed("from standard input", "trace", "attach", head)
-    assert (second.code, second.out.startswith(f"bound to {head}: trace ")) == (0, True)
+    assert (second.code, second.out.startswith("attached trace "), second.out.endswith(f" to {head}\n")) == (0, True, True)
     entries = json.dumps([{"text": "a", "kind": "tool-call", "data": {"x": 1}}, {"text": KEY}])
     assert here.fed(entries, "trace", "attach", head, "--entries", "-", "--no-redact").code == 0
     found = here.json("trace", "show", head)["trace"]["entries"]
@@ -527,7 +527,7 @@ def test_a_leak_is_purged_and_what_may_still_hold_it_is_said(here: Here) -> None
     leak(here)
     ran = here.fed("hunter2hunter2\n", "trace", "purge", "left")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("taken out of 1 trace and 1 pending entry of left; it may still be in:\n  ")
+    assert ran.out.startswith("removed from 1 trace and 1 pending entry of left; copies may remain in:\n  ")
     assert "clones, backups" in ran.out
     assert "hunter2" not in ran.out
     assert here.json("trace", "search", "hunter2") == []
@@ -545,7 +545,7 @@ def test_a_leak_is_purged_and_what_may_still_hold_it_is_said(here: Here) -> None
 def test_at_a_terminal_a_purge_asks_first_and_never_shows_the_text(here: Here) -> None:
     leak(here)
     before = here.refs()
-    talk = [("Text to take out (not shown): ", "hunter2hunter2\n"), ("[y/N] ", "n\n")]
+    talk = [("Text to remove (not shown): ", "hunter2hunter2\n"), ("[y/N] ", "n\n")]
     code, out, seen = at_terminal(here, ["trace", "purge", "left"], talk)
     assert (code, out) == (1, "")
     assert "error: not-confirmed: nothing was changed" in seen
@@ -554,7 +554,7 @@ def test_at_a_terminal_a_purge_asks_first_and_never_shows_the_text(here: Here) -
     code, out, _ = at_terminal(here, ["trace", "purge", "left", "--text", "hunter2hunter2", "--json"], [("[y/N] ", "y\n")])
     assert (code, json.loads(out)["traces"]) == (0, 1)
     code, out, seen = at_terminal(here, ["trace", "purge", "left", "--text", "hunter2hunter2", "--yes"], [])
-    assert (code, out.startswith("taken out of 0 traces"), "[y/N]" in seen) == (0, True, False)
+    assert (code, out.startswith("removed from 0 traces"), "[y/N]" in seen) == (0, True, False)
 
 
 # Upkeep
@@ -590,10 +590,10 @@ def test_verify_says_what_a_shallow_clone_cannot_see(here: Here, tmp_path: Path)
 
 def test_the_index_is_rebuilt_with_a_bar_for_people_at_a_terminal_only(here: Here) -> None:
     ran = here("rebuild")
-    assert (ran.code, ran.out, ran.err) == (0, "the index was made anew: 2 relations\n", "")
+    assert (ran.code, ran.out, ran.err) == (0, "rebuilt the index: 2 relations\n", "")
     assert here.json("rebuild") == {"edges": 2}
     code, out, seen = at_terminal(here, ["rebuild"], [])
-    assert (code, out) == (0, "the index was made anew: 2 relations\n")
+    assert (code, out) == (0, "rebuilt the index: 2 relations\n")
     assert "Reading git" in seen
     for words, said in ((["verify"], "Checking"), (["maintain"], "Packing"), (["trace", "search", "x"], "Searching")):
         code, _, seen = at_terminal(here, words, [])
@@ -602,7 +602,7 @@ def test_the_index_is_rebuilt_with_a_bar_for_people_at_a_terminal_only(here: Her
 
 
 def test_traces_follow_their_commits_through_a_rebase(here: Here) -> None:
-    assert here("relink").out == "nothing to relink: no commit was made anew from one with a trace\n"
+    assert here("relink").out == "nothing to relink: no commit with a trace was squashed or rebased\n"
     with here.space() as space:
         space.trace("left", "console", "why")
         old = space.commit_with_trace("left", "finding", changes={"n.txt": b"n\n"}, message="n")
@@ -647,13 +647,13 @@ def test_maintain_packs_and_archives_what_is_finished(here: Here) -> None:
 def test_an_agent_is_archived_and_brought_back(here: Here) -> None:
     head = git("rev-parse", "agents/right", cwd=here.root)
     ran = here("archive", "right")
-    assert (ran.code, ran.out) == (0, "right is archived; bring it back: clia archive --restore right\n")
+    assert (ran.code, ran.out) == (0, "archived right; restore it with: clia archive --restore right\n")
     assert git("branch", "--list", "agents/right", cwd=here.root) == ""
     assert here.error("archive", "right") == "no-such-agent"
     assert here.json("archive", "right", "--restore") == {"agent": "right", "archived": False}
     assert git("rev-parse", "agents/right", cwd=here.root) == head
     assert here.json("archive", "right") == {"agent": "right", "archived": True}
-    assert here("archive", "--restore", "right").out == "right is back, at agents/right\n"
+    assert here("archive", "--restore", "right").out == "restored right at agents/right\n"
     assert here.error("archive", "right", "--restore") == "no-such-agent"
     assert here.error("archive", "nobody") == "no-such-agent"
 
@@ -663,11 +663,11 @@ def test_doctor_tells_about_the_space(here: Here, tmp_path: Path) -> None:
         wanted = {"id": space.id, "agents": 3, "ailments": [], "beside": 0}
     (here.root / "deep").mkdir()
     assert here.json("doctor", "--path", "deep")["space"] == wanted
-    assert f"space       {wanted['id']}, 3 agents at work" in here("doctor").out
+    assert f"space       {wanted['id']}, 3 active agents" in here("doctor").out
     other = tmp_path / "other"
     git("init", "-q", str(other), cwd=tmp_path)
     assert Here(other).json("doctor")["space"] is None
-    assert "none: clia init makes a repository one" in Here(other)("doctor").out
+    assert "none; create one with: clia init" in Here(other)("doctor").out
     assert not (other / ".git" / "clia").exists()
     git("config", "clia.store", "nowhere://x", cwd=here.root)
     broken = here("doctor")

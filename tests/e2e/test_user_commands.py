@@ -71,10 +71,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
 
 
 def test_a_user_is_added_listed_and_removed(here: Here) -> None:
-    assert here("list").out == "no users yet; add one: clia user add NAME\n"
+    assert here("list").out == "no users yet; add one with: clia user add NAME\n"
     assert here.json("list") == []
     said = here("add", "ada", "--role", "admin", "--name", "Ada Lovelace", "--email", "ada@example.org").out
-    assert said == "ada is added, as admin; what ada decides is by Ada Lovelace <ada@example.org>\n"
+    assert said == "added ada as admin; decisions are recorded as Ada Lovelace <ada@example.org>\n"
     assert here.json("add", "bea") == {"name": "bea", "role": "viewer", "display": "", "email": ""}
     listed = here.json("list")
     assert [list(each) for each in listed] == [["name", "role", "display", "email", "created_at", "tokens"]] * 2
@@ -82,7 +82,7 @@ def test_a_user_is_added_listed_and_removed(here: Here) -> None:
     lines = [line.split() for line in here("list").out.splitlines()]
     assert [line[:2] for line in lines] == [["user", "role"], ["ada", "admin"], ["bea", "viewer"]]
     assert lines[1][2:5] == ["Ada", "Lovelace", "ada@example.org"]
-    assert here("remove", "bea").out == "bea is removed, with every token and login\n"
+    assert here("remove", "bea").out == "removed bea, with all tokens and logins\n"
     assert [each["name"] for each in here.json("list")] == ["ada"]
 
 
@@ -98,7 +98,7 @@ def test_a_token_stands_alone_on_standard_output_and_is_shown_once(here: Here) -
     assert list(token) == ["id", "label", "role", "created_at", "last_used_at", "expires_at"]
     assert (token["label"], token["role"], token["expires_at"]) == ("nightly build", "decider", None)
     assert token["last_used_at"] is not None
-    assert ran.err == f"token {token['id']} of ada, decider, good until it is revoked; it is not shown again\n"
+    assert ran.err == f"token {token['id']} of ada, decider, valid until it is revoked; it is not shown again\n"
     shown = here("list").out
     assert secret not in shown
     assert [line.split()[:5] for line in shown.splitlines()[-1:]] == [["ada", token["id"], "nightly", "build", "decider"]]
@@ -110,7 +110,9 @@ def test_a_token_for_a_program_in_json_lower_and_for_some_days(here: Here) -> No
     assert list(made) == ["token", "user", "id", "label", "role", "created_at", "last_used_at", "expires_at"]
     assert here.by_token(made["token"]) == User("ada", "viewer")
     assert made["expires_at"] > made["created_at"]
-    assert re.fullmatch(r"token \w+ of ada, admin, good until [\d-]+T[\d:]+Z; .*\n", here.inside("token", "ada", "--days", "7").err)
+    assert re.fullmatch(
+        r"token \w+ of ada, admin, valid until [\d-]+T[\d:]+Z; .*\n", here.inside("token", "ada", "--days", "7").err
+    )
 
 
 def test_a_token_is_revoked_by_its_id(here: Here) -> None:
@@ -119,7 +121,7 @@ def test_a_token_is_revoked_by_its_id(here: Here) -> None:
     assert here.json("token", "ada", "--revoke", one["id"]) == {"user": "ada", "id": one["id"], "revoked": True}
     assert here.by_token(one["token"]) is None
     assert here.by_token(other["token"]) is not None
-    assert here("token", "ada", "--revoke", other["id"]).out == f"token {other['id']} of ada is revoked\n"
+    assert here("token", "ada", "--revoke", other["id"]).out == f"revoked token {other['id']} of ada\n"
     assert here.json("list")[0]["tokens"] == []
 
 

@@ -1,5 +1,4 @@
-"""The command line: a driving adapter over ``clia.facade``.
+"""The command line: one module per noun, commands declared with ``clia.cli.command``.
 
-Invariant: a command's module is loaded only when that command runs; people get colours and tables, programs get
-``--json``; errors become exit codes in one place.
+Invariant: a module is imported only when one of its commands runs. People get tables and colours, programs get ``--json``.
 """

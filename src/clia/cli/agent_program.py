@@ -1,4 +1,4 @@
-"""A program for one agent: ``cadence-agent-cli profile`` is ``clia agents profile --slug cadence``."""
+"""The program of one identity: ``cadence-agent-cli profile`` is ``clia agents profile --slug cadence``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OFFERED = ("profile", "plan", "agency", "journal", "context", "explain")
 
 
 def agent_cli(slug: str) -> Callable[[Sequence[str] | None], int]:
-    """The program of one agent, to be used as an entry point; ``--agent-slug`` overrides its slug.
+    """Return the program of one identity, for use as an entry point; ``--agent-slug`` overrides its slug.
 
     >>> program = agent_cli("cadence")
     >>> program.__name__
@@ -24,8 +24,8 @@ def agent_cli(slug: str) -> Callable[[Sequence[str] | None], int]:
     """
     check_slug(slug)
     agents = TREE.commands["agents"]
-    assert isinstance(agents, Group)  # noqa: S101  # the table says so
-    own = Group(f"The agent {slug}, here.", {name: agents.commands[name] for name in _OFFERED})
+    assert isinstance(agents, Group)  # noqa: S101  # for mypy
+    own = Group(f"The identity {slug}.", {name: agents.commands[name] for name in _OFFERED})
     name = f"{slug}-agent-cli"
 
     def run(argv: Sequence[str] | None = None) -> int:

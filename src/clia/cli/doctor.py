@@ -1,24 +1,23 @@
-"""``clia doctor``: what clia runs on, how sessions are, whether hooks record, whether peers can be heard and the hub reached, and
-everything that ``clia agents doctor`` says.
-"""
+"""``clia doctor``: check everything in one place."""
 
 from __future__ import annotations
 
 import os
 
 from clia import __version__
-from clia.cli.agents.doctor import show_report
-from clia.cli.arguments import add_json, add_path
-from clia.cli.federation.common import is_missing_folder
-from clia.cli.hooks.common import this_program
-from clia.cli.output import console, counted, emit_json, one_line, plain, write
+from clia.cli.command import CEILING, JSON, WORKING_PATH, Answer, command, flag, opt
+from clia.cli.hooks import this_program
+from clia.cli.hub import is_in_sync, standing, without_forks
+from clia.cli.identity_checks import show_doctor_report
+from clia.cli.output import console, counted, one_line, plain, write
+from clia.cli.peers import is_missing_directory
+from clia.cli.rendering import show_line
 from clia.errors import CliaError
 from clia.identities.diagnostics import has_errors
 from clia.space.model import as_json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from clia.capture.hook_health import HooksHealth, ToolHealth
@@ -28,47 +27,47 @@ if TYPE_CHECKING:
     from clia.hub.records import HubStatus
     from clia.sessions.health import Ailment
 
-    Row = tuple[str, str, bool]
+    HealthRow = tuple[str, str, bool]
 
 
-def configure(parser: argparse.ArgumentParser, slug: str | None) -> None:
-    del slug
-    add_path(parser)
-    parser.add_argument("--repair", action="store_true", help="put right what is wrong with sessions, as far as that can be done")
-    parser.add_argument("--store", metavar="URL", help="postgresql://… for a store on a server (default: CLIA_STORE)")
-    add_json(parser)
+@command(
+    "doctor",
+    WORKING_PATH,
+    CEILING,
+    flag("--repair", "repair problems of sessions where possible"),
+    opt("--store", "URL", "postgresql://… for a store on a server (default: CLIA_STORE)"),
+    JSON,
+)
+def doctor(settings: Settings, path: str, ceiling: str | None, repair: bool) -> Answer:
+    """Check the installation, the space, sessions, hooks, peers, the hub and all identities.
 
-
-def run(args: argparse.Namespace) -> int:
-    """Exit 1 where there is an error, or something about a session is wrong and not repaired."""
+    Exit code 1 on errors, or if a session has a problem that was not repaired.
+    """
     from clia.capture import hook_health
     from clia.facade.health import health
-    from clia.facade.settings import Settings, check_address
 
-    check_address(args.store)
-    store, config = (os.environ.get(name) or None for name in ("CLIA_STORE", "CLIA_CONFIG"))
-    settings = Settings(store=args.store or store, environment=os.environ, config=config)
-    found = health(args.path, environment=os.environ, ceiling=args.ceiling, settings=settings, repair=args.repair)
-    captured = hook_health.captured_in(args.path, settings) if found.space is not None else ()
-    hooks = hook_health.examine(args.path, environment=os.environ, program=this_program(), captured=captured)
-    opened = found.space is not None and found.space.error is None
-    peers, hub = _others(args.path, settings) if opened else ([], None)
-    if args.json:
-        about = {"hooks": hooks.to_json(), "peers": _as_json(peers), "hub": _as_json(hub)}
-        emit_json({"clia": __version__, **found.to_json(), **about})
-    else:
-        _show(found, [*_hook_rows(hooks), *_peer_rows(peers), *_hub_rows(hub, found.git)])
-        _show_ailments(found.space.ailments if found.space else ())
-        _show_hooks(hooks)
-        if found.space is not None and not found.space.sound and not found.space.error and not args.repair:
-            write("clia doctor --repair puts right what can be\n")
-        show_report(found.agents)
-    broken = (found.space is not None and not found.space.sound) or not hooks.sound
-    return 1 if broken or has_errors(found.agents.all_findings()) else 0
+    settings = settings._replace(environment=os.environ)
+    report = health(path, environment=os.environ, ceiling=ceiling, settings=settings, repair=repair)
+    captured = hook_health.captured_in(path, settings) if report.space is not None else ()
+    hooks = hook_health.examine(path, environment=os.environ, program=this_program(), captured=captured)
+    opened = report.space is not None and report.space.error is None
+    peers, hub = _peers_and_hub(path, settings) if opened else ([], None)
+
+    def show() -> None:
+        _show_health(report, [*_hook_rows(hooks), *_peer_rows(peers), *_hub_rows(hub, report.git)])
+        _show_ailments(report.space.ailments if report.space else ())
+        _show_hook_findings(hooks)
+        if report.space is not None and not report.space.sound and not report.space.error and not repair:
+            write("repair what can be repaired with: clia doctor --repair\n")
+        show_doctor_report(report.agents)
+
+    broken = (report.space is not None and not report.space.sound) or not hooks.sound or has_errors(report.agents.all_findings())
+    others = {"hooks": hooks.to_json(), "peers": _json_or_error(peers), "hub": _json_or_error(hub)}
+    return Answer({"clia": __version__, **report.to_json(), **others}, show, exit_code=1 if broken else 0)
 
 
-def _others(path: str, settings: Settings) -> tuple[list[Peer] | CliaError, HubStatus | CliaError | None]:
-    """Other spaces, and the other machines of this one: how it stands with them, or why that cannot be told."""
+def _peers_and_hub(path: str, settings: Settings) -> tuple[list[Peer] | CliaError, HubStatus | CliaError | None]:
+    """The peers and the hub, or the errors that reading them raised."""
     from clia.facade.opening import open_space
 
     try:
@@ -82,112 +81,110 @@ def _others(path: str, settings: Settings) -> tuple[list[Peer] | CliaError, HubS
         return err, err
 
 
-def _as_json(found: object) -> object:
-    return {"error": found.to_json()} if isinstance(found, CliaError) else as_json(found)
+def _json_or_error(value: object) -> object:
+    return {"error": value.to_json()} if isinstance(value, CliaError) else as_json(value)
 
 
-def _show(found: HealthReport, others: Sequence[Row]) -> None:
-    from rich.table import Table  # only people see it
+def _show_health(report: HealthReport, others: Sequence[HealthRow]) -> None:
+    from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, 2))
+    repository = report.agents.repository
     rows = (
         ("clia", __version__, True),
-        ("python", found.python, True),
-        ("git", found.git or "not found: the past of repositories cannot be checked", found.git is not None),
-        ("path", found.agents.path, True),
-        ("repository", found.agents.repository or "none: the path lies in no repository", found.agents.repository is not None),
-        _space_row(found.space),
-        *_beside_rows(found.space),
+        ("python", report.python, True),
+        ("git", report.git or "not found: the history of repositories cannot be checked", report.git is not None),
+        ("path", report.agents.path, True),
+        ("repository", repository or "none: the path is not in a git repository", repository is not None),
+        _space_row(report.space),
+        *_store_rows(report.space),
         *others,
     )
+    table = Table.grid(padding=(0, 2))
     for name, value, good in rows:
         table.add_row(Text("✓" if good else "!", style="green" if good else "yellow"), name, Text(plain(value)))
     console().print(table)
 
 
 def _show_ailments(ailments: Sequence[Ailment]) -> None:
-    """What is wrong with sessions, and what became of it."""
+    """Print the problems of sessions, and whether they were repaired."""
     from rich.text import Text
 
     for each in ailments:
         mark = ("✓ repaired", "green") if each.repaired else ("✗ wrong", "bold red")
         where = f"{each.agent}, session {each.session}" if each.session else each.agent
-        line = Text.assemble(mark, f"  {one_line(where)}: ", (each.code, "bold"), f": {one_line(each.message)}")
-        console().print(line, soft_wrap=True)
+        show_line(Text.assemble(mark, f"  {one_line(where)}: ", (each.code, "bold"), f": {one_line(each.message)}"))
 
 
-def _space_row(space: SpaceHealth | None) -> Row:
+def _space_row(space: SpaceHealth | None) -> HealthRow:
     if space is None:
-        return "space", "none: clia init makes a repository one", True  # a repository need not be one
+        return "space", "none; create one with: clia init", True  # not every repository needs one
     if space.error is not None:
         return "space", one_line(f"{space.error.code}: {space.error.message}"), False
     wrong = sum(not each.repaired for each in space.ailments)
-    more = f", {counted(wrong, 'thing', 'things')} wrong with sessions" if wrong else ""
-    return "space", f"{space.id}, {counted(space.agents, 'agent', 'agents')} at work{more}", not wrong
+    problems = f", {counted(wrong, 'session problem', 'session problems')}" if wrong else ""
+    return "space", f"{space.id}, {counted(space.agents, 'active agent', 'active agents')}{problems}", not wrong
 
 
-def _beside_rows(space: SpaceHealth | None) -> list[Row]:
-    """A store that is not in use, and has something live."""
+def _store_rows(space: SpaceHealth | None) -> list[HealthRow]:
+    """A store that is not in use, and has live sessions."""
     if space is None or not space.beside:
         return []
-    said = f"{counted(space.beside, 'live session is', 'live sessions are')} in the SQLite store, and another store is in use"
-    return [("store", f"{said}; to take them along: git config --unset clia.store, then clia init --store postgresql://…", False)]
+    live = f"{counted(space.beside, 'live session is', 'live sessions are')} in the SQLite store, but another store is in use"
+    return [("store", f"{live}; to move them: git config --unset clia.store, then clia init --store postgresql://…", False)]
 
 
-def _hook_rows(hooks: HooksHealth) -> list[Row]:
-    """Each tool whose hooks are installed or were: where, and when something came last; then what lies in the spool."""
-    rows = [("hooks", _tool_words(each), all(finding.tool != each.tool for finding in hooks.findings)) for each in hooks.tools]
+def _hook_rows(hooks: HooksHealth) -> list[HealthRow]:
+    """Each tool with hooks, where they are installed and its last event; then the spool."""
+    rows = [("hooks", _tool_text(each), all(finding.tool != each.tool for finding in hooks.findings)) for each in hooks.tools]
     if not rows:
-        rows = [("hooks", "none: clia hook install records what Claude Code, Codex and Gemini CLI do", True)]  # nobody must
+        rows = [("hooks", "none; record Claude Code, Codex and Gemini CLI with: clia hook install", True)]
     if hooks.spool is not None and (hooks.spool.waiting or hooks.spool.rejected):
-        words = f"{counted(hooks.spool.waiting, 'event waits', 'events wait')} for clia ingest, {hooks.spool.rejected} put aside"
+        words = f"{counted(hooks.spool.waiting, 'event waits', 'events wait')} for clia ingest, {hooks.spool.rejected} rejected"
         rows.append(("spool", words, all(finding.tool is not None for finding in hooks.findings)))
     return rows
 
 
-def _peer_rows(peers: list[Peer] | CliaError) -> list[Row]:
-    """Other spaces, if there are any, and which of them cannot be followed."""
+def _tool_text(health: ToolHealth) -> str:
+    places = ", ".join(f"{place.path} ({place.scope})" for place in health.places) or "not installed here"
+    last = f"last event {health.last}" if health.last else "no event so far"
+    return f"{health.tool}: {places}; {last}"
+
+
+def _peer_rows(peers: list[Peer] | CliaError) -> list[HealthRow]:
     if isinstance(peers, CliaError):
-        return [("peers", one_line(f"{peers.code}: {peers.message}; clia verify says more"), False)]
-    odd = [f"the chain of {each.name} has forked" for each in peers if each.forked]
-    odd += [f"{each.name}: there is no folder {each.url}" for each in peers if each.url and is_missing_folder(each.url)]
-    waiting = sum(each.waiting for each in peers)
-    said = [counted(len(peers), "peer", "peers")] + ([counted(waiting, "claim waits", "claims wait")] if waiting else []) + odd
-    return [("peers", one_line("; ".join(said)), not odd)] if peers else []
+        return [("peers", one_line(f"{peers.code}: {peers.message}; see: clia verify"), False)]
+    problems = [f"the chain of {peer.name} has forked" for peer in peers if peer.forked]
+    problems += [
+        f"{peer.name}: directory {peer.url} does not exist" for peer in peers if peer.url and is_missing_directory(peer.url)
+    ]
+    waiting = sum(peer.waiting for peer in peers)
+    parts = [counted(len(peers), "peer", "peers")] + ([counted(waiting, "claim waits", "claims wait")] if waiting else [])
+    return [("peers", one_line("; ".join(parts + problems)), not problems)] if peers else []
 
 
-def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[Row]:
-    """The hub, if there is one: whether it is reached, what it does not have yet, and what waits for a person."""
-    from clia.cli.hub.common import besides_forks, is_in_step, standing
+def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[HealthRow]:
     from clia.workers.hub_inspection import LEAST_GIT, is_old_git
 
     if hub is None:
         return []
     if isinstance(hub, CliaError):
         return [("hub", one_line(f"{hub.code}: {hub.message}"), False)]
-    said = [f"{hub.address}: {standing(hub)}"]
-    if not hub.away_since and besides_forks(hub, hub.owed):
-        said.append("clia hub sync publishes it, or says why the hub does not take it")
-    said += ["clia hub status shows the forks, and how to settle them"] if hub.forks else []
-    said += [f"{counted(len(hub.elsewhere), 'agent is', 'agents are')} elsewhere"] if hub.elsewhere else []
+    parts = [f"{hub.address}: {standing(hub)}"]
+    if not hub.away_since and without_forks(hub, hub.owed):
+        parts.append("publish it with: clia hub sync")
+    parts += ["see the forks with: clia hub status"] if hub.forks else []
+    parts += [f"{counted(len(hub.elsewhere), 'agent is', 'agents are')} elsewhere"] if hub.elsewhere else []
     old = is_old_git(git)
-    said += [f"git {git} is too old for a hub, which takes {'.'.join(map(str, LEAST_GIT))}"] if old else []
-    return [("hub", one_line("; ".join(said)), is_in_step(hub) and not old)]
+    parts += [f"git {git} is too old for a hub, which needs {'.'.join(map(str, LEAST_GIT))}"] if old else []
+    return [("hub", one_line("; ".join(parts)), is_in_sync(hub) and not old)]
 
 
-def _tool_words(health: ToolHealth) -> str:
-    places = ", ".join(f"{each.path} ({each.scope})" for each in health.places) or "not installed here"
-    last = f"last event {health.last}" if health.last else "no event so far"
-    return f"{health.tool}: {places}; {last}"
-
-
-def _show_hooks(hooks: HooksHealth) -> None:
-    """Why what tools do does not arrive."""
+def _show_hook_findings(hooks: HooksHealth) -> None:
+    """Print why events of tools do not arrive."""
     from rich.text import Text
 
     marks = {"error": ("✗ wrong", "bold red"), "warning": ("! look", "bold yellow"), "info": ("· note", "cyan")}
-    for each in hooks.findings:
-        line = Text.assemble(marks[each.severity], "  hooks: ", (each.code, "bold"), f": {one_line(each.message)}")
-        line.append(f"\n         {one_line(each.hint)}", style="dim")
-        console().print(line, soft_wrap=True)
+    for finding in hooks.findings:
+        line = Text.assemble(marks[finding.severity], "  hooks: ", (finding.code, "bold"), f": {one_line(finding.message)}")
+        show_line(line.append(f"\n         {one_line(finding.hint)}", style="dim"))

@@ -1,6 +1,6 @@
-"""What the installed programs run: the way in for a hook, and the one for everything else.
+"""The entry point of the installed programs.
 
-Invariant: for a hook no parser and no other command is loaded, and the exit code is 0: it is the tool's own step that would fail.
+Invariant: a hook loads no parser and no other command, and exits with code 0, because a failure would stop the tool.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def run() -> int:
-    if sys.argv[1:2] == ["hook"] and _is_event(sys.argv[2:]) and not _is_agents_own():
+    if sys.argv[1:2] == ["hook"] and _is_event(sys.argv[2:]) and not _is_identity_program():
         try:
             from clia.capture.hook import record
 
             record(sys.argv[2])
         finally:
-            # Nothing that runs at an interpreter's end may have a say in the exit code, or take its time.
+            # Skip interpreter shutdown, which costs time and could change the exit code.
             os._exit(0)
     from clia.cli.main import entry_point
 
@@ -28,7 +28,7 @@ def run() -> int:
 
 
 def _is_event(words: Sequence[str]) -> bool:
-    """Whether a tool speaks: ``clia hook TOOL``. A tool that we do not know may be one of a newer version's settings."""
+    """Whether this is an event of a tool: ``clia hook TOOL``. An unknown tool may come from the settings of a newer version."""
     if not words or words[0].startswith("-") or "-h" in words or "--help" in words:
         return False
     from clia.capture.hook import TOOLS
@@ -41,7 +41,7 @@ def _is_event(words: Sequence[str]) -> bool:
     return not (isinstance(group, Group) and words[0] in group.commands)
 
 
-def _is_agents_own() -> bool:
-    """Whether this is the program of one agent, which has commands of its own."""
+def _is_identity_program() -> bool:
+    """Whether this is the program of one identity, which has other commands."""
     name = os.path.basename(sys.argv[0])
     return name.endswith("-agent-cli") and name != "clia-agent-cli"

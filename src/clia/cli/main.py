@@ -1,6 +1,6 @@
-"""The console program: finds the command, runs it, turns errors into exit codes.
+"""The console program: find the command, run it, and turn errors into exit codes.
 
-Exit codes: 0 done, 1 refused or findings, 2 bad input.
+Exit codes: 0 success, 1 refused or findings, 2 bad input.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ import re
 import sys
 
 from clia import __version__
-from clia.cli.output import show_error, speak_utf8, write
-from clia.cli.registry import ALSO, TREE, Command, Group
+from clia.cli.command import COMMANDS, configure, run
+from clia.cli.output import show_error, use_utf8, write
+from clia.cli.registry import ALIASES, TREE, Command, Group
 from clia.errors import CliaError, FileError, InvalidInput, NotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, NoReturn
+    from typing import NoReturn
+
+    from clia.cli.command import Definition
 
 DONE, REFUSED, BAD_INPUT = 0, 1, 2
 _AGENT_PROGRAM = re.compile(r"([a-z0-9]+(?:-[a-z0-9]+)*)-agent-cli")
 
 
 def entry_point() -> int:
-    """What the installed programs run. A link named ``<slug>-agent-cli`` is that agent's own program."""
+    """Run the installed program. A link named ``<slug>-agent-cli`` is the program of that identity."""
     name = os.path.basename(sys.argv[0])
     agent = _AGENT_PROGRAM.fullmatch(name)
     if agent and agent.group(1) != "clia":
@@ -40,19 +43,19 @@ def main(argv: Sequence[str]) -> int:
     return guarded(argv, lambda: run_group(list(argv), TREE, "clia"))
 
 
-def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
-    """Runs a command; the one place where an error becomes what a person sees and an exit code."""
-    speak_utf8()
+def guarded(argv: Sequence[str], action: Callable[[], int]) -> int:
+    """Run a command; the one place where an error becomes a message and an exit code."""
+    use_utf8()
     as_json = "--json" in own_words(argv)
     try:
-        return run()
+        return action()
     except CliaError as error:
         show_error(error, as_json=as_json)
         return BAD_INPUT if isinstance(error, (InvalidInput, NotFound)) else REFUSED
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader went away (`clia … | head`); what is still buffered has nowhere to go.
+        # The reader is gone (`clia … | head`): discard what is still buffered.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:  # no working directory, a full disk behind standard output
@@ -61,59 +64,66 @@ def guarded(argv: Sequence[str], run: Callable[[], int]) -> int:
     except UnicodeError:
         show_error(InvalidInput("a name or text is not Unicode", code="invalid-text"), as_json=as_json)
         return BAD_INPUT
-    except Exception as error:  # the last line of defence: people get a sentence, not a traceback
+    except Exception as error:  # people get a message, not a traceback
         if os.environ.get("CLIA_DEBUG"):
             raise
-        hints = ["please report it; CLIA_DEBUG=1 shows where it happened"]
+        hints = ["please report it; CLIA_DEBUG=1 prints a traceback"]
         show_error(CliaError(f"a bug in clia: {type(error).__name__}: {error}", code="bug", hints=hints), as_json=as_json)
         return REFUSED
 
 
 def run_group(words: list[str], group: Group, program: str, slug: str | None = None) -> int:
     name = words[0] if words else ""
-    name = ALSO.get(name, name)
-    found = group.commands.get(name)
-    if found is None:
+    name = ALIASES.get(name, name)
+    entry = group.commands.get(name)
+    if entry is None:
         return _no_command(words, group, program)
-    if isinstance(found, Group):
-        return run_group(words[1:], found, f"{program} {name}", slug)
-    return run_command(found, f"{program} {name}", words[1:], slug)
+    if isinstance(entry, Group):
+        return run_group(words[1:], entry, f"{program} {name}", slug)
+    return run_command(entry, f"{program} {name}", words[1:], slug)
 
 
-def run_command(command: Command, program: str, words: Sequence[str], slug: str | None = None) -> int:
-    parser = new_parser(program, _sentence(command.help))
-    module = _load(command)
-    module.configure(parser, slug)
-    ours = own_words(words) if getattr(module, "RUNS_A_PROGRAM", False) else words
+def run_command(entry: Command, program: str, words: Sequence[str], slug: str | None = None) -> int:
+    parser = new_parser(program, _sentence(entry.help))
+    definition = load(entry)
+    configure(definition, parser, slug)
+    ours = own_words(words) if definition.runs_program else words
     # Options may stand between names: `clia diff scout --stat main`.
     args = parser.parse_intermixed_args(_joined(parser, ours))
-    args.behind_dashes = list(words[len(ours) + 1 :])
-    result: int = module.run(args)
-    return result
+    args.program_words = list(words[len(ours) + 1 :])
+    return run(definition, args)
+
+
+def load(entry: Command) -> Definition:
+    """Import the module of a command and return its definition."""
+    from importlib import import_module
+
+    import_module(entry.module)
+    return COMMANDS[entry.name]
 
 
 def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """Lets a value start with a dash, as signatures do: ``--signature -CL`` becomes ``--signature=-CL``."""
+    """Let a value start with a dash: ``--signature -CL`` becomes ``--signature=-CL``."""
     actions = parser._actions  # noqa: SLF001  # argparse has no public list of its options
-    known = {name for action in actions for name in action.option_strings}
+    options = {name for action in actions for name in action.option_strings}
     takes_one = {name for action in actions for name in action.option_strings if action.nargs is None}
-    found: list[str] = []
+    joined: list[str] = []
     ours = own_words(words)
     for word in ours:
-        if found and found[-1] in takes_one and word.startswith("-") and word.partition("=")[0] not in known:
-            found[-1] = f"{found[-1]}={word}"
+        if joined and joined[-1] in takes_one and word.startswith("-") and word.partition("=")[0] not in options:
+            joined[-1] = f"{joined[-1]}={word}"
         else:
-            found.append(word)
-    return [*found, *words[len(ours) :]]
+            joined.append(word)
+    return [*joined, *words[len(ours) :]]
 
 
 def own_words(words: Sequence[str]) -> Sequence[str]:
-    """The words before ``--``: what comes after it is another program's."""
+    """The words before ``--``; those after it belong to another program."""
     return words[: words.index("--")] if "--" in words else words
 
 
 class Parser(argparse.ArgumentParser):
-    """Complains as every other part does: to programs in JSON."""
+    """Reports usage errors as JSON if ``--json`` is given."""
 
     def error(self, message: str) -> NoReturn:
         if "--json" in own_words(sys.argv):
@@ -127,7 +137,7 @@ def new_parser(program: str, description: str) -> argparse.ArgumentParser:
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
-    # argparse makes a formatter for every option, and without a width loads shutil, bz2 and lzma to find one: 3 ms.
+    # argparse makes a formatter for every option; without a width it loads shutil, bz2 and lzma to find one: 3 ms.
     columns = os.environ.get("COLUMNS", "")
     try:
         width = int(columns) if columns.isascii() and columns.isdigit() else os.get_terminal_size().columns
@@ -136,36 +146,29 @@ def _formatter(prog: str) -> argparse.HelpFormatter:
     return argparse.HelpFormatter(prog, width=max(width - 2, 40))
 
 
-def _load(command: Command) -> Any:
-    """The command's module, known by its two functions: ``configure`` and ``run``."""
-    from importlib import import_module
-
-    return import_module(command.module)
-
-
 def _no_command(words: list[str], group: Group, program: str) -> int:
-    """Help, the version, or a complaint about an unknown command."""
+    """Print help or the version, or refuse an unknown command."""
     parser = group_parser(group, program)
     if not words:
         write(parser.format_help())
         return BAD_INPUT
-    parser.parse_args(words)  # --help and --version end here, and so does anything unknown
+    parser.parse_args(words)  # exits: --help, --version or an unknown command
     return DONE
 
 
 def group_parser(group: Group, program: str) -> argparse.ArgumentParser:
-    """A parser that knows a group's commands by name only."""
+    """A parser that knows the names of a group's commands; loads no command."""
     parser = new_parser(program, group.help)
     if group is TREE:
         parser.add_argument("--version", action="version", version=f"clia {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, command in group.commands.items():
-        commands.add_parser(name, help=command.help, add_help=False)
+    for name, entry in group.commands.items():
+        commands.add_parser(name, help=entry.help, add_help=False)
     return parser
 
 
 def full_parser(group: Group = TREE, program: str = "clia") -> argparse.ArgumentParser:
-    """A parser with every option of every command: for completion and documentation; loads every command."""
+    """A parser with the options of every command, for completion and documentation; loads every command."""
     parser = new_parser(program, group.help)
     if group is TREE:
         parser.add_argument("--version", action="version", version=f"clia {__version__}")
@@ -175,12 +178,12 @@ def full_parser(group: Group = TREE, program: str = "clia") -> argparse.Argument
 
 
 def _fill(commands: argparse._SubParsersAction[argparse.ArgumentParser], group: Group, program: str) -> None:
-    for name, command in group.commands.items():
-        each = commands.add_parser(name, help=command.help, description=_sentence(command.help), prog=f"{program} {name}")
-        if isinstance(command, Group):
-            _fill(each.add_subparsers(metavar="COMMAND", required=True), command, f"{program} {name}")
+    for name, entry in group.commands.items():
+        parser = commands.add_parser(name, help=entry.help, description=_sentence(entry.help), prog=f"{program} {name}")
+        if isinstance(entry, Group):
+            _fill(parser.add_subparsers(metavar="COMMAND", required=True), entry, f"{program} {name}")
         else:
-            _load(command).configure(each, None)
+            configure(load(entry), parser)
 
 
 def _sentence(text: str) -> str:

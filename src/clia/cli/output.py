@@ -1,7 +1,7 @@
 """Writing to people and to programs.
 
-Invariant: standard output carries the answer and nothing else; diagnostics and errors go to standard error. Text from
-documents never reaches a terminal with its control characters alive.
+Invariant: standard output carries the answer and nothing else; diagnostics and errors go to standard error. Control
+characters in text from documents never reach a terminal.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def emit_json(value: Any) -> None:
-    """The answer, for a program."""
+    """Print a JSON value."""
     write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def speak_utf8() -> None:
-    """UTF-8 on both streams, whatever the locale says; what cannot be written is escaped. One that is closed takes nothing."""
-    if sys.stderr is None:  # closed by whoever started us: what belongs there must not come with the answer
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # as long as the process
+def use_utf8() -> None:
+    """Write UTF-8 to both streams in every locale, escaping what cannot be encoded; write nothing to a closed one."""
+    if sys.stderr is None:  # closed by the parent process: errors must not go to standard output instead
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # open until the process ends
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -43,16 +43,16 @@ def write(text: str, stream: TextIO | None = None) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A terminal for people. Colours follow NO_COLOR, FORCE_COLOR and whether it is a terminal."""
-    from rich.console import Console  # 35 ms that programs need not pay
+    """A rich console; NO_COLOR and FORCE_COLOR are honoured."""
+    from rich.console import Console  # 35 ms that ``--json`` does not pay
 
     class Terminal(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would end the program with an error; main knows that the reader went away
+            raise BrokenPipeError  # rich would exit with an error; main handles it
 
-    # rich takes "²" for a number of columns and falls over it.
-    usable = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES") or value.isascii()}
-    return Terminal(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False, _environ=usable)
+    # rich fails on a COLUMNS such as "²", which isdigit() accepts.
+    environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES") or value.isascii()}
+    return Terminal(stderr=stderr, highlight=False, soft_wrap=False, emoji=False, markup=False, _environ=environment)
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -61,25 +61,25 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 def plain(text: object) -> str:
-    """Text that may go to a terminal: control, bidirectional and zero-width characters are made visible."""
-    shown = str(text)
-    if shown.isascii() and shown.isprintable():
-        return shown
-    return "".join(char if _harmless(char) else f"\\u{{{ord(char):x}}}" for char in shown)
+    """Text that is safe for a terminal: control, bidirectional and zero-width characters are escaped."""
+    string = str(text)
+    if string.isascii() and string.isprintable():
+        return string
+    return "".join(char if _harmless(char) else f"\\u{{{ord(char):x}}}" for char in string)
 
 
 def one_line(text: object) -> str:
-    """Text that can neither act on a terminal nor pass for a line of ours."""
+    """Text that is safe for a terminal and stays on one line."""
     return plain(text).replace("\n", "\\n")
 
 
 def _harmless(char: str) -> bool:
-    return char.isprintable() or char in "\n\t\u200d\ufe0f"  # emoji are joined and styled with the last two
+    return char.isprintable() or char in "\n\t\u200d\ufe0f"  # the last two join and style emoji
 
 
-def show_diagnostics(found: Iterable[Diagnostic], *, as_json: bool) -> None:
-    """Findings beside an answer: JSON lines for programs, one line each for people."""
-    for item in found:
+def show_diagnostics(diagnostics: Iterable[Diagnostic], *, as_json: bool) -> None:
+    """Print findings on standard error: JSON lines for programs, one line each for people."""
+    for item in diagnostics:
         if as_json:
             write(json.dumps(item.to_json(), ensure_ascii=False) + "\n", sys.stderr)
         else:

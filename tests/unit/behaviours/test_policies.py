@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from clia.behaviours.suggesting import PolicyFollower
-from clia.cli.sessions.worker import news
+from clia.cli.workers import news
 from clia.errors import StoreError
 from clia.values.typed_objects import SESSION_FLOW
 from support import git

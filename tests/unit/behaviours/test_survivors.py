@@ -18,7 +18,7 @@ from clia.behaviours.model import ADOPT, KEEP, NOT_ENOUGH, RETIRE, BehaviourVers
 from clia.behaviours.observing import OUTCOME
 from clia.behaviours.statistics import Count, proven, rounded
 from clia.behaviours.suggesting import Policy, suggest
-from clia.cli.behaviours import lineage
+from clia.cli import behaviour_versions as lineage
 from clia.git.records import FILE, Stamp, TreeEntry
 from clia.space.model import EVENT
 from clia.testing import components
@@ -414,12 +414,12 @@ def test_a_long_line_of_versions_is_drawn_in_pieces_that_say_where_they_come_fro
     """Else what is deep stands beyond the edge of every screen. What goes in a circle is left as it is."""
     line = [f"{each:04x}" * 10 for each in range(100)]
     children = {cid: line[at + 1 : at + 2] for at, cid in enumerate(line)} | {"a": ["b"], "b": ["a"]}
-    pieces, cut = lineage._in_pieces(children, children)
+    pieces, cut = lineage.split_deep_branches(children, children)
     assert cut == {line[at]: line[at - 1] for at in range(9, 100, 9)}
     assert pieces == {cid: [each for each in found if each not in cut] for cid, found in children.items()}
     versions = tuple(BehaviourVersion("review", cid, PROMPT, "former", "", by="Tess <tess@example.org>") for cid in children)
-    lineage._show(KnownBehaviour("review", PROMPT, None, versions, ()), "merged", {}, children, plain_characters=True)
-    said = capsys.readouterr().out.splitlines()[1:]
+    lineage._show_lineage(KnownBehaviour("review", PROMPT, None, versions, ()), {}, children, ascii_only=True)
+    said = capsys.readouterr().out.splitlines()
     assert [each.split(" former")[0] for each in said[7:11]] == [
         f"{' ' * 24}`-- {line[7][:10]}",
         f"{' ' * 28}`-- {line[8][:10]}",

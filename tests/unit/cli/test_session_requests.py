@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from clia.cli.sessions import problems, requests, worker
-from clia.cli.sessions.common import cut, labelled
+from clia.cli import flows, inputs, requests, workers
 from clia.errors import InvalidInput
 from clia.sessions import model as questions
 from clia.sessions.model import Request
@@ -91,9 +90,9 @@ def test_an_age_is_told_as_people_say_it(since: str, words: str) -> None:
     ],
 )
 def test_a_word_means_a_choice_else_json_else_itself(text: str, choices: list[Any], value: Any) -> None:
-    found = requests.answer_of(text, choices)
+    found = requests.answer_value(text, choices)
     assert (found, type(found)) == (value, type(value))
-    assert requests.answer_of(text, choices, as_text=True) == text
+    assert requests.answer_value(text, choices, as_text=True) == text
 
 
 @pytest.mark.parametrize(
@@ -111,7 +110,7 @@ def test_a_word_means_a_choice_else_json_else_itself(text: str, choices: list[An
     ],
 )
 def test_at_a_terminal_a_number_names_a_choice_unless_a_choice_reads_so(text: str, choices: list[Any], value: Any) -> None:
-    assert requests.chosen(text, choices) == value
+    assert requests.labelled_answer(text, choices) == value
 
 
 @pytest.mark.parametrize(
@@ -128,15 +127,15 @@ def test_at_a_terminal_a_number_names_a_choice_unless_a_choice_reads_so(text: st
     ],
 )
 def test_no_label_reads_like_a_choice(choices: list[Any], labels: list[str]) -> None:
-    assert requests.labels_of(choices) == labels
+    assert requests.choice_labels(choices) == labels
 
 
 def test_where_choices_are_numbers_letters_name_them_and_a_number_is_itself() -> None:
     choices = [3, 2, 1]
-    assert [requests.chosen(word, choices) for word in ("1", "3", "a", "c", " b ")] == [1, 3, 3, 1, 2]
-    assert requests.chosen("1", ["3", "2", "1"]) == "1"
-    assert requests.chosen("1", [2, 1.0, "a"]) == 1
-    assert labelled(choices) == "a 3   b 2   c 1"
+    assert [requests.labelled_answer(word, choices) for word in ("1", "3", "a", "c", " b ")] == [1, 3, 3, 1, 2]
+    assert requests.labelled_answer("1", ["3", "2", "1"]) == "1"
+    assert requests.labelled_answer("1", [2, 1.0, "a"]) == 1
+    assert requests.labelled_choices(choices) == "a 3   b 2   c 1"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,7 @@ def test_where_choices_are_numbers_letters_name_them_and_a_number_is_itself() ->
     ],
 )
 def test_every_choice_is_seen_and_told_from_the_others(choices: list[Any], words: list[str]) -> None:
-    assert requests.choice_words(choices) == words
+    assert requests.choice_texts(choices) == words
 
 
 @pytest.mark.parametrize(
@@ -160,18 +159,18 @@ def test_every_choice_is_seen_and_told_from_the_others(choices: list[Any], words
     [("1.0", [1, 2], 1.0), ("1", [1.0, 2.0], 1), ("1e0", [1], 1.0), ("01", [1], "01"), ("1.0", ["1.0"], "1.0")],
 )
 def test_a_number_may_be_spelled_in_any_way_that_json_has(text: str, choices: list[Any], value: Any) -> None:
-    found = requests.answer_of(text, choices)
+    found = requests.answer_value(text, choices)
     assert (found, type(found)) == (value, type(value))
 
 
 def test_a_number_is_text_where_text_was_asked_for() -> None:
-    assert requests.chosen("2", ["yes", "no"], as_text=True) == "2"
+    assert requests.labelled_answer("2", ["yes", "no"], as_text=True) == "2"
 
 
 @pytest.mark.parametrize("text", ["{", "", "NaN", "[1] x", "[" * 100_000])
 def test_json_that_is_none_is_refused_by_the_options_name(text: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        requests.json_of(text, "--input")
+        inputs.json_value(text, "--input")
     assert (caught.value.code, caught.value.fields) == ("invalid-json", {"field": "--input"})
 
 
@@ -184,10 +183,10 @@ def test_the_command_to_answer_can_be_pasted_into_a_shell() -> None:
 
 
 def test_a_long_text_is_cut_and_says_by_how_much() -> None:
-    assert cut("abc", 2, 3) == "abc"
-    assert cut("abcdef", 2, 3) == "abc … (3 more characters)"
-    assert cut("a\nb\nc", 2, 100) == "a\nb … (2 more characters)"
-    assert cut("x" * 5000, None, None) == "x" * 5000
+    assert requests.shortened("abc", 2, 3) == "abc"
+    assert requests.shortened("abcdef", 2, 3) == "abc … (3 more characters)"
+    assert requests.shortened("a\nb\nc", 2, 100) == "a\nb … (2 more characters)"
+    assert requests.shortened("x" * 5000, None, None) == "x" * 5000
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,7 @@ def test_a_long_text_is_cut_and_says_by_how_much() -> None:
     ],
 )
 def test_the_caret_stands_below_the_character_that_a_problem_names(line: str, column: int, shown: str, caret: int) -> None:
-    first, second = (each.plain for each in problems.excerpt(line, 7, column))
+    first, second = (each.plain for each in flows.excerpt(line, 7, column))
     assert first == f"    7 │ {shown}"
     assert second == f"      │ {' ' * caret}^"
 
@@ -215,17 +214,17 @@ BUSY = WorkerStatus(
 
 
 def test_the_status_line_says_what_is_done_what_waits_and_what_came_of_it() -> None:
-    line = worker.status_line(BUSY._replace(answered=4, given_up=1, hanging=1))
+    line = workers.status_line(BUSY._replace(answered=4, given_up=1, hanging=1))
     assert line == "scout 1.1 llm: thinking; lead 2.1 timer, attempt 3, 2 waiting, 1 hanging  (4 answered, 1 given up)"
-    assert worker.status_line(WorkerStatus()) == "nothing to do  (nothing answered)"
-    assert worker.status_line(BUSY._replace(trouble="the store is away")) == "waiting: the store is away"
+    assert workers.status_line(WorkerStatus()) == "nothing to do  (nothing answered)"
+    assert workers.status_line(BUSY._replace(trouble="the store is away")) == "waiting: the store is away"
 
 
 def test_each_thing_is_told_once_and_no_line_of_it_acts_on_a_terminal() -> None:
     first = BUSY._replace(problems=(("llm", "no \x1b[31mendpoint"),))
-    assert worker.news(None, first) == ["llm: no \\u{1b}[31mendpoint", "scout 1.1 llm", "lead 2.1 timer, attempt 3"]
+    assert workers.news(None, first) == ["llm: no \\u{1b}[31mendpoint", "scout 1.1 llm", "lead 2.1 timer, attempt 3"]
     said = first._replace(running=(BUSY.running[0]._replace(said="still"), BUSY.running[1]), waiting=9)
-    assert worker.news(first, said) == []
+    assert workers.news(first, said) == []
     retried = said._replace(running=(BUSY.running[0]._replace(attempt=2),), retried=1, trouble="away")
-    assert worker.news(said, retried) == ["scout 1.1 llm, attempt 2", "waiting: away", "1 retried"]
-    assert worker.news(retried, retried) == []
+    assert workers.news(said, retried) == ["scout 1.1 llm, attempt 2", "waiting: away", "1 retried"]
+    assert workers.news(retried, retried) == []

@@ -15,7 +15,7 @@ from mcp.server.request_state import RequestStateSecurity
 import clia
 from clia.api.derivation import all_verbs
 from clia.capture.service import CapturedSession
-from clia.cli.mcp_server import _address
+from clia.cli.forge import site_address
 from clia.forge.forge import unique_names
 from clia.git.records import FILE, TreeEntry
 from clia.mcp import resources, space_tools
@@ -252,9 +252,9 @@ def test_instructions_and_the_prompt_name_only_tools_that_there_are() -> None:
 
 def test_a_space_has_the_name_in_a_link_that_a_forge_gives_it(space: clia.Space, tmp_path: Path) -> None:
     (name,) = unique_names([str(tmp_path / "repo")])
-    assert _address("http://forge.example", space) == f"http://forge.example/s/{name}"
-    assert _address("http://forge.example/s/other", space) == "http://forge.example/s/other"
-    assert _address(None, space) is None
+    assert site_address("http://forge.example", space) == f"http://forge.example/s/{name}"
+    assert site_address("http://forge.example/s/other", space) == "http://forge.example/s/other"
+    assert site_address(None, space) is None
 
 
 def test_the_command_refuses_what_cannot_be_meant(tmp_path: Path) -> None:

@@ -1,0 +1,267 @@
+"""Commands about agents: spawn, list, tree, checkout, archive, relations."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from clia.cli.command import AGENT, ASCII, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, one_of, opt
+from clia.cli.inputs import meta_fields, positive, read_text, require_agent
+from clia.cli.output import console, one_line
+from clia.cli.rendering import moment, only_ascii, short, show_line, show_table
+from clia.errors import InvalidInput, NoSuchObject
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.text import Text
+
+    from clia.facade.space import Space
+    from clia.space.maintenance import AgentState
+    from clia.space.model import Spawned
+
+IDENTITY = opt("--as", "SLUG", "identity to work under (default: the one with the agent's name, if it exists)", dest="slug")
+_SUB_AGENT = "sub-agent-of"
+
+
+def no_agents(space: Space) -> str:
+    """The message for a space without agents."""
+    hint = f"; {SYNC_HINT}" if space.has_hub else ""
+    return f"no agents yet; create one with: clia spawn NAME --title TITLE{hint}"
+
+
+@command(
+    "spawn",
+    arg("name", "NAME", "name of the new agent: lower-case letters, digits and hyphens"),
+    opt("-t --title", None, "one-line title", required=True),
+    one_of(
+        opt("-b --text", "TEXT", "briefing"),
+        opt("--file", "FILE", "file with the briefing ('-': standard input)"),
+    ),
+    one_of(
+        opt("--from", "AGENT", "start at another agent's head, as its sub-agent", dest="from_"),
+        opt("--at", "COMMIT", "start at any commit (default: your HEAD)"),
+        flag("--empty", "start without files"),
+    ),
+    opt("--parent", "AGENT", "with --at: parent agent"),
+    IDENTITY,
+    opt("--behaviour", "PROMPT", "prompt that renders the briefing, with the text as its task: a name or an id"),
+    META,
+    NO_REDACT,
+)
+def spawn(
+    space: Space,
+    name: str,
+    title: str,
+    text: str | None,
+    file: str | None,
+    from_: str | None,
+    at: str | None,
+    empty: bool,
+    parent: str | None,
+    slug: str | None,
+    behaviour: str | None,
+    meta: list[str],
+) -> Answer:
+    """Create an agent: a branch that starts from a briefing."""
+    from clia.values.typed_objects import Briefing
+
+    if parent is not None and at is None:
+        hints = ["--from AGENT starts at the parent's head"]
+        raise InvalidInput("--parent goes with --at", code="invalid-option", hints=hints, fields={"option": "--parent"})
+    task = read_text(file) if file is not None else text or ""
+    briefing = Briefing(title, task) if behaviour is None else space.brief(behaviour, title, task, agent=name)
+    briefing = briefing._replace(meta=meta_fields(meta))
+    start = at if at is not None or empty or from_ is not None else _head(space)
+    if from_ is not None:
+        spawned = space.spawn_from(name, briefing, from_, slug=slug)
+    elif start is None:
+        spawned = space.spawn(name, briefing, slug=slug)
+    else:
+        spawned = space.spawn_at(name, briefing, start, parent, slug=slug)
+    return Answer(spawned, lambda: _show_spawned(spawned))
+
+
+def _head(space: Space) -> str | None:
+    """The user's HEAD; None before the first commit."""
+    try:
+        return space.find("HEAD")
+    except NoSuchObject:
+        return None
+
+
+def _show_spawned(spawned: Spawned) -> None:
+    from rich.text import Text
+
+    branch = f", branch {spawned.branch}"
+    show_line(Text.assemble("spawned ", (spawned.agent, "bold"), " at ", (short(spawned.genesis), "yellow"), branch))
+    show_line(f"briefing {short(spawned.briefing)}" + (f", profile {short(spawned.profile)}" if spawned.profile else ""))
+    show_line(Text(f"next: clia checkout {one_line(spawned.agent)} DIR", style="dim"))
+
+
+@command(
+    "list",
+    flag("--archived", "list archived agents instead"),
+    opt("--limit", "N", "maximum number of agents, sorted by name", type=positive),
+    opt("--after", "AGENT", "only agents after this name: the next page", default=""),
+)
+def list_agents(space: Space, archived: bool, limit: int | None, after: str, json_output: bool) -> Answer:
+    """List agents and their last commits."""
+    states = _archived(space, after, limit) if archived else space.states(after=after, limit=limit)
+    if states:
+        marks = {} if json_output or not space.has_hub else _hub_marks(space)
+        return Answer(states, lambda: _show_states(states, marks))
+    if after:
+        return Answer([], f"no agents after {after}")
+    return Answer([], "no archived agents" if archived else no_agents(space))
+
+
+def _archived(space: Space, after: str, limit: int | None) -> list[AgentState]:
+    from clia.space.maintenance import AgentState
+
+    states = []
+    for name in space.agents(archived=True, after=after, limit=limit):
+        commit = space.show(name)
+        landed = [str(each["onto"]) for each in space.landings(name) if each["head"] == commit.cid]
+        branch = landed[0].removeprefix("refs/heads/") if landed else None
+        states.append(AgentState(name, commit.cid, commit.kind, commit.subject, commit.committer.at, 0, branch))
+    return states
+
+
+def _hub_marks(space: Space) -> dict[str, str]:
+    """Agents that cannot be worked on in this clone, with the reason."""
+    hub = space.hub_status()
+    return {each.agent: "elsewhere" for each in hub.elsewhere} | {each.agent: "forked" for each in hub.forks}
+
+
+def _show_states(states: Sequence[AgentState], marks: Mapping[str, str]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("agent", "last", "subject", "when (UTC)", "pending", "landed on", *(("hub",) if marks else ())):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "pending" else "left")
+    for state in states:
+        table.add_row(
+            Text(one_line(state.agent), style="bold"),
+            Text(one_line(state.kind or "")),
+            Text(one_line(state.subject)),
+            Text(moment(state.at), style="dim"),
+            Text(str(state.pending or ""), style="yellow"),
+            Text(one_line(state.landed or ""), style="green"),
+            *((Text(marks.get(state.agent, ""), style="yellow"),) if marks else ()),
+        )
+    console().print(table)
+
+
+class TreeMember(NamedTuple):
+    """An agent in the tree; a flat list of members can also hold cycles."""
+
+    agent: str
+    archived: bool
+    parents: list[str]
+    children: list[str]
+
+
+@command("tree", arg("agent", "AGENT", "show only this agent and its descendants", nargs="?"), ASCII)
+def tree(space: Space, agent: str | None, ascii_only: bool) -> Answer:
+    """Show agents and their sub-agents as a tree."""
+    members = _members(space, agent)
+    if not members:
+        return Answer([], no_agents(space))
+
+    def show() -> None:
+        subjects = {state.agent: state.subject for state in space.states()}
+        _show_tree(members, subjects, ascii_only=ascii_only or only_ascii())
+
+    return Answer(list(members.values()), show)
+
+
+def _members(space: Space, top: str | None) -> dict[str, TreeMember]:
+    """One agent and its descendants; or all active agents and their archived ancestors."""
+    edges = [(relation.src, relation.dst) for relation in space.relations() if relation.kind == _SUB_AGENT]
+    active, archived = space.agents(), space.agents(archived=True)
+    if top is None:
+        chosen = _reachable(active, [(child, parent) for parent, child in edges])
+    else:
+        require_agent(space, top)
+        chosen = _reachable([top], edges)
+    members = {name: TreeMember(name, name in archived, [], []) for name in sorted(chosen & {*active, *archived})}
+    for parent, child in dict.fromkeys(edges):
+        if parent in members and child in members:
+            members[parent].children.append(child)
+            members[child].parents.append(parent)
+    return members
+
+
+def _reachable(start: list[str], edges: list[tuple[str, str]]) -> set[str]:
+    targets: dict[str, list[str]] = {}
+    for source, target in edges:
+        targets.setdefault(source, []).append(target)
+    reached: set[str] = set()
+    stack = list(start)
+    while stack:
+        name = stack.pop()
+        if name not in reached:
+            reached.add(name)
+            stack.extend(targets.get(name, ()))
+    return reached
+
+
+def _show_tree(members: dict[str, TreeMember], subjects: dict[str, str], *, ascii_only: bool) -> None:
+    from rich.text import Text
+
+    from clia.cli.drawing import tree_lines
+
+    def label(name: str) -> Text:
+        if members[name].archived:
+            return Text(f"{name}  archived", style="dim")
+        return Text.assemble((name, "bold"), (f"  {one_line(subjects.get(name, ''))}", "dim"))
+
+    terminal = console()
+    children = {name: member.children for name, member in members.items()}
+    for line in tree_lines(members, children, label, ascii=ascii_only):
+        terminal.print(line, soft_wrap=not terminal.is_terminal)
+
+
+@command("checkout", AGENT, arg("directory", "DIR", "new directory, or an existing checkout of the agent to update"))
+def checkout(space: Space, agent: str, directory: str) -> Answer:
+    """Check out an agent's files in a separate directory."""
+    commit = space.checkout(agent, directory)
+    path = os.path.abspath(directory)
+    return Answer({"agent": agent, "directory": path, "commit": commit}, f"checked out {agent} at {short(commit)} in {path}")
+
+
+@command("archive", AGENT, flag("--restore", "restore an archived agent"))
+def archive(space: Space, agent: str, restore: bool) -> Answer:
+    """Archive an agent, or restore it."""
+    (space.restore if restore else space.archive)(agent)
+    archived = f"archived {agent}; restore it with: clia archive --restore {agent}"
+    return Answer({"agent": agent, "archived": not restore}, f"restored {agent} at agents/{agent}" if restore else archived)
+
+
+@command(
+    "relate",
+    arg("src", "SRC", "agent the relation starts from"),
+    arg("kind", "KIND", "reviews, advises, or any other verb"),
+    arg("dst", "DST", "agent the relation points to"),
+    flag("--retract", "retract the relation"),
+)
+def relate(space: Space, src: str, kind: str, dst: str, retract: bool) -> Answer:
+    """Record or retract a relation between two agents."""
+    origin = (space.unrelate if retract else space.relate)(src, kind, dst)
+    value = {"src": src, "kind": kind, "dst": dst, "origin": origin, "retracted": retract}
+    return Answer(value, f"{'retracted' if retract else 'recorded'}: {src} {kind} {dst} ({short(origin)})")
+
+
+@command("relations", arg("agent", "AGENT", "only relations of this agent", nargs="?"))
+def relations(space: Space, agent: str | None) -> Answer:
+    """List relations between agents."""
+    edges = space.relations(agent)
+    if not edges:
+        if agent is not None:
+            require_agent(space, agent)
+        return Answer([], "no relations; record one with: clia relate SRC reviews DST")
+    rows = [(edge.src, edge.kind, edge.dst, short(edge.origin)) for edge in edges]
+    return Answer(edges, lambda: show_table(("src", "kind", "dst", "stated by"), rows))

@@ -1,1 +1,0 @@
-"""``clia agents``: one file a command. Each has ``configure(parser, slug)`` and ``run(args) -> exit code``."""

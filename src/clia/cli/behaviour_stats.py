@@ -1,0 +1,330 @@
+"""``clia behaviour``, measuring versions: stats, compare, suggest."""
+
+from __future__ import annotations
+
+from clia.behaviours.measures import COMMITS_KEPT
+from clia.behaviours.model import ADOPT, CURRENT, KEEP, NOT_ENOUGH, PROPOSED, RETIRE
+from clia.cli.behaviour_output import (
+    chance,
+    chart_axis,
+    count_text,
+    find_behaviour,
+    interval_line,
+    measure_option,
+    note_gaps,
+    rate_by,
+    rate_text,
+    reading,
+    some_ids,
+    state_text,
+)
+from clia.cli.command import Answer, arg, command, opt
+from clia.cli.output import console, counted, one_line, write
+from clia.cli.rendering import facts_table, short, show_block, show_line, show_rows
+from clia.space.model import as_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from clia.behaviours.model import BehaviourStats, Candidate, Compared, Comparison, Suggestion
+    from clia.facade.space import Space
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_SUGGESTED_EVIDENCE = 5
+_ACTION_STYLES = {ADOPT: "green", KEEP: "cyan", RETIRE: "red", NOT_ENOUGH: "yellow"}
+BETTER, WORSE, NO_DIFFERENCE, TOO_FEW = "better", "worse", "no-difference", "not-enough-data"
+
+
+@command(
+    "behaviour stats",
+    arg("name", "NAME|CID", "behaviour or version (default: everything that ever ran)", nargs="?"),
+    opt("--over", None, "also show rates over time", choices=("day", "week", "month")),
+    measure_option("show only this measure"),
+)
+def behaviour_stats(space: Space, name: str | None, over: str | None, measure: str | None, json_output: bool) -> Answer:
+    """Show what was observed of versions, with rates and intervals."""
+    from clia.behaviours.measures import check_measure
+
+    measure = check_measure(measure) if measure else None
+    with reading(hidden=json_output) as progress:
+        stats = space.behaviour_stats(name, over=over, progress=progress)
+        gaps = space.observation_gaps()
+    if measure is not None:
+        stats = [_only_measure(each, measure) for each in stats]
+
+    def show() -> None:
+        single = name is not None and find_behaviour(space, name) is None
+        _show_stats(stats, over, _kinds(space) if over else {}, single=single)
+        note_gaps(gaps)
+
+    return Answer({"measure": measure, "over": over, "gaps": gaps, "versions": stats}, show)
+
+
+def _kinds(space: Space) -> dict[str, str]:
+    return {version.cid: behaviour.kind for behaviour in space.behaviours() for version in behaviour.versions}
+
+
+def _only_measure(stats: BehaviourStats, measure: str) -> BehaviourStats:
+    series = [each._replace(rates=tuple(rate for rate in each.rates if rate.measure == measure)) for each in stats.series]
+    rates = tuple(rate for rate in stats.rates if rate.measure == measure)
+    return stats._replace(rates=rates, series=tuple(each for each in series if each.rates))
+
+
+def _show_stats(stats: Sequence[BehaviourStats], over: str | None, kinds: Mapping[str, str], *, single: bool) -> None:
+    from clia.behaviours.statistics import LEAST
+
+    if not stats:
+        write("nothing was observed yet; add a behaviour with: clia behaviour add NAME FILE\n")
+        return
+    for number, name in enumerate(dict.fromkeys(each.name for each in stats)):
+        if number:
+            console().print()
+        versions = [each for each in stats if each.name == name]
+        _show_behaviour(name, versions, single=single)
+        if over:
+            _show_over_time(versions, over, kinds)
+    if any(rate.n < LEAST for each in stats for rate in each.rates):
+        write(f"\nfewer than {LEAST} observations are not enough data for a suggestion\n")
+    if not single:
+        write("\nkinds, times, tokens and traces: clia behaviour stats CID, or --json\n")
+
+
+def _show_behaviour(name: str | None, versions: Sequence[BehaviourStats], *, single: bool) -> None:
+    from rich.text import Text
+
+    show_line(Text(one_line(name or "of no behaviour here"), style="bold"))
+    if single:
+        for stats in versions:
+            console().print(facts_table(_version_facts(stats)))
+    else:
+        numbers = ("commits", "sessions", "decisions", "merges", "landed", "reverted")
+        show_rows(("version", "state", *numbers), [_count_row(stats) for stats in versions], right=numbers)
+        _show_uncounted(versions)
+    console().print()
+    rows = [(short(stats.cid), rate.measure, rate_text(rate), interval_line(rate)) for stats in versions for rate in stats.rates]
+    rows += [(short(stats.cid), "", "never observed: not enough data", "") for stats in versions if not stats.rates]
+    show_rows(("version", "measure", "rate (95 % interval)", chart_axis()), rows)
+
+
+def _count_row(stats: BehaviourStats) -> tuple[object, ...]:
+    sums = [f"{sum(counts.values()):,}" for counts in (stats.commits, stats.sessions, stats.decisions, stats.merges)]
+    return short(stats.cid), state_text(stats.state), *sums, f"{stats.landed:,}", f"{stats.reverted:,}"
+
+
+def _show_uncounted(versions: Sequence[BehaviourStats]) -> None:
+    """Print how many observations were neither good nor bad, and are in no rate."""
+    sessions = sum(_uncounted(stats.sessions, "finished") for stats in versions)
+    decisions = sum(_uncounted(stats.decisions, "approved") for stats in versions)
+    parts = [counted(sessions, "cancelled session", "cancelled sessions")] if sessions else []
+    parts += [f"{counted(decisions, 'decision', 'decisions')} that said neither yes nor no"] if decisions else []
+    if parts:
+        write(f"in no rate: {', '.join(parts)}\n")
+
+
+def _uncounted(counts: Mapping[str, int], measure_name: str) -> int:
+    from clia.behaviours.measures import MEASURES
+
+    measure = MEASURES[measure_name]
+    judged = {key.rpartition("/")[2] for key in (*measure.good, *measure.bad)}
+    return sum(count for name, count in counts.items() if name not in judged)
+
+
+def _version_facts(stats: BehaviourStats) -> list[tuple[str, object]]:
+    observed = stats.first if stats.first == stats.last else f"{stats.first} to {stats.last}"
+    landed = f"{stats.landed:,}" + (f", {stats.reverted:,} of them reverted" if stats.reverted else "")
+    return [
+        ("version", stats.cid),
+        ("state", state_text(stats.state)),
+        ("observed", observed or "never"),
+        ("commits", count_text(stats.commits)),
+        ("sessions", count_text(stats.sessions)),
+        ("decisions", count_text(stats.decisions)),
+        ("merges", count_text(stats.merges)),
+        ("outcomes", count_text(stats.outcomes)),
+        ("landed", landed if stats.landed else ""),
+        ("time to merge", _durations(stats.merge_seconds)),
+        ("time to land", _durations(stats.land_seconds)),
+        ("traces", count_text(stats.trace)),
+        ("tokens", count_text(stats.tokens)),
+    ]
+
+
+def _durations(seconds: Mapping[str, int]) -> str:
+    if not seconds:
+        return ""
+    return f"half within {_duration(seconds['median'])}, nine in ten within {_duration(seconds['p90'])} (n={seconds['n']:,})"
+
+
+def _duration(seconds: int) -> str:
+    size, unit = next(each for each in _UNITS if seconds >= each[0] or each[0] == 1)
+    return f"{seconds / size:.3g} {unit}"
+
+
+def _show_over_time(versions: Sequence[BehaviourStats], over: str, kinds: Mapping[str, str]) -> None:
+    for stats in versions:
+        measure = _charted_measure(stats, kinds.get(stats.cid))
+        if measure is None:
+            continue
+        console().print()
+        write(f"{short(stats.cid)}  {measure} by {over}\n")
+        dated = [(period.start, rate_by(period.rates, measure)) for period in stats.series]
+        rows = [(start, rate_text(rate), interval_line(rate)) for start, rate in dated if rate is not None]
+        show_rows((over, "rate (95 % interval)", chart_axis()), rows, indent=2)
+
+
+def _charted_measure(stats: BehaviourStats, kind: str | None) -> str | None:
+    """The measure to draw over time: the usual one, else the first with observations."""
+    from clia.behaviours.measures import usual_measure
+
+    usual = usual_measure(kind) if kind else ""
+    return usual if rate_by(stats.rates, usual) else next((rate.measure for rate in stats.rates), None)
+
+
+@command(
+    "behaviour compare",
+    arg("before", "A", "version by its id or the start of it, or a name for its current version"),
+    arg("after", "B", "the other version, which may be better"),
+)
+def behaviour_compare(space: Space, before: str, after: str, json_output: bool) -> Answer:
+    """Compare two versions by every measure."""
+    with reading(hidden=json_output) as progress:
+        comparison = space.compare_behaviours(before, after, progress=progress)
+        gaps = space.observation_gaps()
+
+    def show() -> None:
+        _show_comparison(comparison)
+        note_gaps(gaps)
+
+    measures = [{**as_json(each), "verdict": verdict(each)} for each in comparison.measures]
+    return Answer({**as_json(comparison), "measures": measures, "gaps": gaps}, show)
+
+
+def verdict(compared: Compared) -> str:
+    """What two rates show about B; as for a suggestion, each needs a minimum number of observations."""
+    from clia.behaviours.statistics import LEAST
+
+    if min(compared.before.n, compared.after.n) < LEAST:
+        return TOO_FEW
+    return (NO_DIFFERENCE, BETTER, WORSE)[compared.proven]
+
+
+def _show_comparison(comparison: Comparison) -> None:
+    from rich.text import Text
+
+    for letter, stats in (("A", comparison.before), ("B", comparison.after)):
+        name = one_line(stats.name or "of no behaviour here")
+        show_line(Text.assemble((letter, "bold"), "  ", (short(stats.cid), "yellow"), f"  {name}  ", state_text(stats.state)))
+    if not comparison.measures:
+        write("\nneither was ever observed: not enough data\n")
+        return
+    console().print()
+    rates = [(each.measure, rate_text(each.before), rate_text(each.after)) for each in comparison.measures]
+    show_rows(("measure", "A", "B"), rates)
+    console().print()
+    rows = [(each.measure, chance(each.better), _difference(each), _verdict_text(each)) for each in comparison.measures]
+    show_rows(("measure", "B is better", "by (points)", "verdict"), rows, wrapped=("verdict",), right=("B is better",))
+
+
+def _difference(compared: Compared) -> str:
+    """The difference of the rates in percentage points, with its interval."""
+    if compared.before.rate is None or compared.after.rate is None:
+        return ""
+    difference, low, high = (100 * value for value in (compared.after.rate - compared.before.rate, compared.low, compared.high))
+    return f"{difference:+.0f} ({_points(low)} to {_points(high)})"
+
+
+def _points(value: float) -> str:
+    """An end of an interval; one that is almost 100 is not rounded to it."""
+    is_near = 99.5 <= abs(value) < 100
+    return f"{max(min(value, 99.9), -99.9):+.1f}" if is_near else f"{value:+.0f}"
+
+
+def _verdict_text(compared: Compared) -> str:
+    from clia.behaviours.statistics import LEAST
+
+    return {
+        TOO_FEW: f"not enough data: {LEAST} of each are needed",
+        BETTER: "B is shown to be better",
+        WORSE: "A is shown to be better",
+        NO_DIFFERENCE: "no difference is shown",
+    }[verdict(compared)]
+
+
+@command(
+    "behaviour suggest",
+    arg("name", "NAME", "behaviour name"),
+    measure_option("measure to judge by (default: the operator's policy, else finished for a flow, merged for a prompt)"),
+)
+def behaviour_suggest(space: Space, name: str, measure: str | None, json_output: bool) -> Answer:
+    """Suggest to adopt, keep or retire a version, based on the record."""
+    with reading(hidden=json_output) as progress:
+        suggestion = space.suggest_behaviour(name, measure, progress=progress)
+        gaps = space.observation_gaps()
+
+    def show() -> None:
+        _show_suggestion(suggestion)
+        note_gaps(gaps)
+
+    return Answer({**as_json(suggestion), "next": next_command(suggestion, str), "gaps": gaps}, show)
+
+
+def next_command(suggestion: Suggestion, format_id: Callable[[str], str]) -> str | None:
+    """The command that follows a suggestion; None if there is nothing to do."""
+    if suggestion.action in (ADOPT, RETIRE) and suggestion.cid and suggestion.expect:
+        ids = f"{format_id(suggestion.cid)} --expect {format_id(suggestion.expect)}"
+        return f"clia behaviour {suggestion.action} {suggestion.name} {ids}"
+    proposed = [candidate for candidate in suggestion.candidates if candidate.state == PROPOSED]
+    if suggestion.action == NOT_ENOUGH and proposed:
+        return f"clia behaviour adopt {suggestion.name} {format_id(proposed[-1].cid)} --trial"
+    return None
+
+
+def _show_suggestion(suggestion: Suggestion) -> None:
+    from rich.text import Text
+
+    action = (_action_text(suggestion), _ACTION_STYLES.get(suggestion.action, ""))
+    show_line(Text.assemble((one_line(suggestion.name), "bold"), "  ", action))
+    show_block(suggestion.why, indent=2)
+    console().print()
+    rows: list[tuple[object, ...]] = [(short(suggestion.expect), state_text(CURRENT), rate_text(suggestion.current), "", "")]
+    rows += [_candidate_row(suggestion, candidate) for candidate in suggestion.candidates]
+    headings = ("version", "state", suggestion.measure, "better", "more needed")
+    show_rows(headings, rows, right=("better",), wrapped=("more needed",))
+    if suggestion.evidence:
+        write(f"\nevidence: {some_ids(suggestion.evidence, _SUGGESTED_EVIDENCE)}\n")
+        write(f"          the newest {COMMITS_KEPT} commits of each kind; --json lists them all\n")
+    following = next_command(suggestion, short)
+    if following is not None:
+        if suggestion.action == NOT_ENOUGH:
+            write("a proposal is observed only after a person lets it run\n")
+        write(one_line(f"next: {following}") + "\n")
+
+
+def _action_text(suggestion: Suggestion) -> str:
+    current, other = short(suggestion.expect), short(suggestion.cid)
+    if suggestion.action == ADOPT:
+        return f"adopt {other} instead of {current}"
+    if suggestion.action == RETIRE:
+        return f"keep {current}, and retire {other}"
+    return f"keep {current}: nothing to change" if suggestion.action == KEEP else "nothing is suggested yet"
+
+
+def _candidate_row(suggestion: Suggestion, candidate: Candidate) -> tuple[object, ...]:
+    return (
+        short(candidate.cid),
+        state_text(candidate.state),
+        rate_text(candidate.compared.after),
+        chance(candidate.compared.better),
+        _needed_text(suggestion, candidate),
+    )
+
+
+def _needed_text(suggestion: Suggestion, candidate: Candidate) -> str:
+    """How many more observations a suggestion needs, judging by the difference so far."""
+    missing = suggestion.least - min(suggestion.current.n, candidate.compared.after.n)
+    if missing > 0:
+        return f"about {max(missing, candidate.needed or 0):,} of each" if candidate.needed else f"at least {missing:,}"
+    if candidate.compared.proven:
+        return "none: it is shown"
+    return f"about {candidate.needed:,} of each" if candidate.needed else "no difference to see"

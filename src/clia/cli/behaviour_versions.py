@@ -1,0 +1,289 @@
+"""``clia behaviour``, comparing versions: diff, lineage, replay."""
+
+from __future__ import annotations
+
+import sys
+
+from clia.behaviours.model import PROPOSED
+from clia.cli.behaviour_output import (
+    find_behaviour,
+    measure_option,
+    note_gaps,
+    person,
+    rate_by,
+    rate_text,
+    reading,
+    state_text,
+)
+from clia.cli.command import ASCII, Answer, arg, command, opt
+from clia.cli.output import console, one_line, write
+from clia.cli.rendering import facts_table, json_text, only_ascii, short, show_block, show_line, show_patch, show_rows
+from clia.errors import InvalidInput
+from clia.sessions.model import CANCELLED, FINISHED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from rich.text import Text
+
+    from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate, Replayed, ReplayStep
+    from clia.facade.space import Space
+
+_MAX_DEPTH = 8  # levels of indentation; deeper versions start at the left again
+_REPLAY_HEADINGS = ("#", "asks for", "with", "recorded", "answer")
+
+
+@command(
+    "behaviour diff",
+    arg(
+        "names",
+        "NAME|CID",
+        "two versions, each by its id, the start of it, a name (its current version) or PEER/NAME; a name before them: both must "
+        "belong to it. One id: compare it with its parent. One name: compare its current version with the newest proposal, or "
+        "with its parent if nothing is proposed",
+        nargs="+",
+    ),
+)
+def behaviour_diff(space: Space, names: list[str]) -> Answer:
+    """Show what changed between two versions.
+
+    A terminal gets the patch with colours; a pipe or a file gets it unchanged.
+    """
+    before, after = _version_pair(space, names)
+    patch = space.behaviour_diff(before, after)
+
+    def show() -> None:
+        if patch:
+            show_patch(patch)
+        else:
+            write("note: the versions are identical\n", sys.stderr)
+
+    return Answer({"before": before, "after": after, "patch": patch}, show)
+
+
+def _version_pair(space: Space, names: Sequence[str]) -> tuple[str, str]:
+    """The ids of the versions to compare."""
+    if len(names) == 1:
+        behaviour = find_behaviour(space, names[0])
+        return _pair_of_behaviour(behaviour) if behaviour else _pair_with_parent(space.behaviour_version(names[0]))
+    if len(names) > 3:
+        raise InvalidInput("diff compares two versions", code="too-much", fields={"field": "what"})
+    versions = [space.behaviour_version(name) for name in names[-2:]]
+    if len(names) == 3:
+        owner = space.behaviour(names[0]).name
+        for version, name in zip(versions, names[1:], strict=True):
+            if version.name != owner:
+                raise InvalidInput(
+                    f"{name!r} is a version of {version.name!r}, not of {owner!r}",
+                    code="another-behaviour",
+                    hints=[f"clia behaviour show {owner}"],
+                    fields={"cid": version.cid, "behaviour": owner},
+                )
+    return versions[0].cid, versions[1].cid
+
+
+def _pair_of_behaviour(behaviour: KnownBehaviour) -> tuple[str, str]:
+    proposed = [version for version in behaviour.versions if version.state == PROPOSED]
+    if proposed and behaviour.current:
+        return behaviour.current, proposed[-1].cid
+    current = [version for version in behaviour.versions if version.cid == behaviour.current]
+    return _pair_with_parent((proposed or current or behaviour.versions)[-1])
+
+
+def _pair_with_parent(version: BehaviourVersion) -> tuple[str, str]:
+    if version.parent is None:
+        raise InvalidInput(
+            f"{version.cid[:12]} of {version.name!r} has no parent version: name the version to compare it with",
+            code="nothing-to-compare",
+            hints=[f"list its versions with: clia behaviour show {version.name}"],
+            fields={"cid": version.cid, "behaviour": version.name},
+        )
+    return version.parent, version.cid
+
+
+@command(
+    "behaviour lineage",
+    arg("name", "NAME", "behaviour name"),
+    measure_option("rate to show (default: finished for a flow, merged for a prompt)"),
+    ASCII,
+)
+def behaviour_lineage(space: Space, name: str, measure: str | None, ascii_only: bool, json_output: bool) -> Answer:
+    """Draw which version is derived from which, with their rates."""
+    from clia.behaviours.measures import check_measure, usual_measure
+
+    with reading(hidden=json_output) as progress:
+        behaviour = space.behaviour(name)
+        measure = check_measure(measure) if measure else usual_measure(behaviour.kind)
+        rates = {stats.cid: rate_by(stats.rates, measure) for stats in space.behaviour_stats(name, progress=progress)}
+        gaps = space.observation_gaps()
+    children = _children(behaviour)
+
+    def show() -> None:
+        show_line(_lineage_head(behaviour, measure))
+        _show_lineage(behaviour, rates, children, ascii_only=ascii_only or only_ascii())
+        note_gaps(gaps)
+
+    versions = [
+        {
+            "cid": version.cid,
+            "state": version.state,
+            "parent": version.parent,
+            "children": children[version.cid],
+            "by": version.by,
+            "at": version.at,
+            "why": version.why,
+            "rate": rates.get(version.cid),
+        }
+        for version in behaviour.versions
+    ]
+    head = {"name": behaviour.name, "kind": behaviour.kind, "current": behaviour.current, "measure": measure}
+    return Answer({**head, "versions": versions, "gaps": gaps}, show)
+
+
+def _children(behaviour: KnownBehaviour) -> dict[str, list[str]]:
+    children: dict[str, list[str]] = {version.cid: [] for version in behaviour.versions}
+    for version in behaviour.versions:
+        if version.parent is not None and version.parent in children:
+            children[version.parent].append(version.cid)
+    return children
+
+
+def split_deep_branches(versions: Iterable[str], children: Mapping[str, list[str]]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The children up to the maximum depth, and the parent of each version that starts at the left again."""
+    pieces = {cid: list(below) for cid, below in children.items()}
+    restarted: dict[str, str] = {}
+    descendants = {child for below in children.values() for child in below}
+    stack = [(cid, 0) for cid in versions if cid not in descendants]
+    while stack:  # a cycle is never reached, and stays as it is
+        cid, depth = stack.pop()
+        if depth == _MAX_DEPTH:
+            restarted |= dict.fromkeys(pieces[cid], cid)
+            pieces[cid] = []
+        stack += [(child, 0 if child in restarted else depth + 1) for child in children[cid]]
+    return pieces, restarted
+
+
+def _lineage_head(behaviour: KnownBehaviour, measure: str) -> Text:
+    from rich.text import Text
+
+    return Text.assemble((one_line(behaviour.name), "bold"), f"  {behaviour.kind}, by {measure}")
+
+
+def _show_lineage(
+    behaviour: KnownBehaviour, rates: Mapping[str, Rate | None], children: Mapping[str, list[str]], *, ascii_only: bool
+) -> None:
+    from rich.text import Text
+
+    from clia.cli.drawing import tree_lines
+
+    versions = {version.cid: version for version in behaviour.versions}
+    pieces, restarted = split_deep_branches(versions, children)
+
+    def label(cid: str) -> Text:
+        version = versions[cid]
+        who = f"{person(version.by)}: {version.why.partition(chr(10))[0]}" if version.why else person(version.by)
+        parent = f"from {short(restarted[cid])}: " if cid in restarted else ""
+        text = Text.assemble((parent, "dim"), (short(cid), "yellow"), " ", state_text(version.state))
+        text.append(f"  {rate_text(rates.get(cid))}")
+        return text.append(f"  {one_line(who)}", style="dim")
+
+    terminal = console()
+    for line in tree_lines(versions, pieces, label, ascii=ascii_only):
+        line.truncate(terminal.width, overflow="ellipsis")
+        terminal.print(line, soft_wrap=True)
+
+
+@command(
+    "behaviour replay",
+    opt("--session", "AGENT[/ID]", "session to replay (default: the agent's last one)", required=True),
+    opt(
+        "--with",
+        "CID|NAME",
+        "version to try: its id, the start of it, or a name for its current version",
+        dest="with_version",
+        required=True,
+    ),
+)
+def behaviour_replay(space: Space, session: str, with_version: str) -> Answer:
+    """Replay a past session with another version of its flow; nothing is written."""
+    agent, _, session_id = session.partition("/")
+    replayed = space.replay_behaviour(agent, with_version, session_id or None)
+    return Answer(replayed, lambda: _show_replay(replayed))
+
+
+def _show_replay(replayed: Replayed) -> None:
+    from rich.text import Text
+
+    line = Text.assemble((one_line(replayed.agent), "bold"), f"  session {one_line(replayed.session)}, which ran ")
+    line.append(short(replayed.flow), style="yellow").append(", with ").append(short(replayed.with_), style="yellow")
+    show_line(line.append("; nothing is written", style="dim"))
+    if replayed.steps:
+        console().print()
+        rows = [_step_row(number, step, replayed) for number, step in enumerate(replayed.steps, 1)]
+        show_rows(_REPLAY_HEADINGS, rows, cut=("asks for", "with", "answer"), right=("#",))
+    if replayed.printed:
+        write("\nit printed:\n")
+        show_block(replayed.printed, "dim")
+    console().print()
+    console().print(facts_table(_replay_facts(replayed), indent=0))
+
+
+def _step_row(number: int, step: ReplayStep, replayed: Replayed) -> tuple[object, ...]:
+    request = f"{step.kind} {step.tag}" if step.tag else step.kind
+    recorded = f"as {step.recorded}" if step.recorded else f"as {number}" if _also_waits(number, step, replayed) else "no"
+    departs = ", departs here" if number == replayed.departs_at else ""
+    answer = "" if not step.answered else f"error: {step.error}" if step.error is not None else json_text(step.value)
+    return number, request, json_text(step.payload), recorded + departs, answer
+
+
+def _also_waits(number: int, step: ReplayStep, replayed: Replayed) -> bool:
+    """Whether the recorded session made this request too, and it has no answer yet."""
+    recorded = replayed.recorded[number - 1] if number <= len(replayed.recorded) else None
+    return recorded is not None and not recorded.answered and recorded[:3] == step[:3]
+
+
+def _replay_facts(replayed: Replayed) -> list[tuple[str, object]]:
+    """Where the replay departs, and how it ends compared with the recording."""
+    lost = "the store has lost this session; replayed up to its last commit in git" if replayed.in_part else ""
+    facts: list[tuple[str, object]] = [("note", lost), ("departs", _departure(replayed)), _recorded_end(replayed)]
+    if replayed.ended:
+        facts.append(("it ends", _end(replayed.result, replayed.failure)))
+    else:
+        facts.append(("it stops", "it waits for an answer that was never given"))
+    if replayed.unasked:
+        numbers = ", ".join(map(str, replayed.unasked))
+        facts.append(("never asked", f"the recorded request{'s' if len(replayed.unasked) > 1 else ''} {numbers}"))
+    return [*facts, ("in all", "the same course" if replayed.same else "another course")]
+
+
+def _recorded_end(replayed: Replayed) -> tuple[str, str]:
+    if replayed.recorded_status == CANCELLED:
+        return "it ended", "it was cancelled"
+    # If the store has lost the session, git has it up to its last commit: a request without an answer was still waiting.
+    if replayed.recorded_status == FINISHED or all(step.answered for step in replayed.recorded):
+        return "it ended", _end(replayed.recorded_result, replayed.recorded_failure)
+    return "so far", "it waits for an answer"
+
+
+def _departure(replayed: Replayed) -> str:
+    number = replayed.departs_at
+    if number is None:
+        return "nowhere: the same requests in the same order"
+    recorded, replay = (_request_text(steps, number) for steps in (replayed.recorded, replayed.steps))
+    nothing = "it fails before it" if replayed.failure is not None else "it makes none"
+    return f"at request {number}: {f'it asks for {replay}' if replay else nothing}; recorded was {recorded or 'none'}"
+
+
+def _request_text(steps: Sequence[ReplayStep], number: int) -> str | None:
+    if number > len(steps):
+        return None
+    step = steps[number - 1]
+    return one_line(f"{step.kind} {json_text(step.payload)}")
+
+
+def _end(result: Any, failure: Mapping[str, Any] | None) -> str:
+    if failure is not None:
+        return one_line(f"failed: {failure.get('message') or failure.get('reason')}")
+    return one_line(f"finished with {json_text(result)}")

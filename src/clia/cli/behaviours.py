@@ -1,0 +1,447 @@
+"""``clia behaviour``: prompts and flows in versions; which version is current, on trial, proposed or retired."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from clia.behaviours.model import ADOPT, CURRENT, FORMER, PROPOSED, RETIRED, TRIAL
+from clia.cli.behaviour_output import (
+    behaviour_json,
+    find_behaviour,
+    measure_option,
+    note_gaps,
+    person,
+    reading,
+    some_ids,
+    state_text,
+    version_json,
+    version_line,
+)
+from clia.cli.command import WHY, Answer, arg, command, flag, opt, several
+from clia.cli.flows import explain_problems
+from clia.cli.identity_documents import CHECK_OPTIONS, FORCE, OUTPUT_ROOT, show_files
+from clia.cli.inputs import message_text, read_source, require_person
+from clia.cli.output import console, one_line, plain, show_diagnostics, write
+from clia.cli.rendering import facts_table, moment, short, show_line, show_rows, show_source
+from clia.errors import CliaError, Conflict, InvalidInput
+from clia.values.typed_objects import PROMPT, SESSION_FLOW
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clia.behaviours.model import BehaviourEvent, BehaviourVersion, KnownBehaviour, Suggestion
+    from clia.facade.space import Space
+
+NAME = arg("name", "NAME", "behaviour name")
+KIND = opt(
+    "--kind",
+    None,
+    "kind of a new behaviour (default: by file name: .py is a session-flow, .md or .txt a prompt)",
+    choices=(PROMPT, SESSION_FLOW),
+)
+NOTES = opt("--notes", "TEXT", "notes that are kept with this version", default="")
+EXPECT = opt("--expect", "CID", "change nothing unless this version is current (none: no version)")
+_KINDS_BY_SUFFIX = {".py": SESSION_FLOW, ".md": PROMPT, ".txt": PROMPT}
+_STATE_WORDS = {
+    CURRENT: "is already current",
+    TRIAL: "is already on trial",
+    FORMER: "was current, and may run by its id",
+    PROPOSED: "was already proposed",
+    RETIRED: "was retired",
+}
+_PLACEHOLDER = re.compile(r"\{\{[^{}\n]{1,60}\}\}")
+_LIST_HEADINGS = ("behaviour", "kind", "current", "versions", "proposed", "changed (UTC)")
+_OPTIONAL_COLUMNS = ("changed (UTC)", "versions", "kind")  # left out in this order, so that names stay whole
+
+
+@command(
+    "behaviour add",
+    arg("name", "NAME", "behaviour name; created if it does not exist"),
+    arg("file", "FILE", "body: the text of a prompt, or the source of a flow ('-': standard input)"),
+    KIND,
+    WHY,
+    NOTES,
+)
+def behaviour_add(space: Space, name: str, file: str, kind: str | None, message: str, notes: str, json_output: bool) -> Answer:
+    """Add a version of a behaviour and make it current."""
+    require_person(f"propose it instead: clia behaviour propose {name} --from FILE --agent AGENT")
+    before = _last_event(space, name)
+    body, body_kind, why = _read_version(space, name, file, kind, message)
+    with explain_problems(body, file, hidden=json_output):
+        version = space.add_behaviour(name, body, body_kind, why=why, notes=notes)
+    changed = _last_event(space, name) != before
+
+    def show() -> None:
+        state = f"is the current version of this {version.kind}" if changed else "unchanged; nothing was written"
+        show_line(version_line(version, state))
+        _note_unfilled(version)
+
+    return Answer({**version_json(version), "changed": changed}, show)
+
+
+@command(
+    "behaviour propose",
+    arg("name", "NAME", "behaviour that it may become a version of"),
+    opt("--from", "FILE", "body of the version ('-': standard input)", dest="file", required=True),
+    several("--evidence", "COMMIT", "commits that prompted it"),
+    opt("--parent", "CID", "version that it is derived from (default: the current one)"),
+    opt("--agent", "AGENT", "agent that proposes it (default: you)"),
+    KIND,
+    WHY,
+    NOTES,
+)
+def behaviour_propose(
+    space: Space,
+    name: str,
+    file: str,
+    evidence: list[str],
+    parent: str | None,
+    agent: str | None,
+    kind: str | None,
+    message: str,
+    notes: str,
+    json_output: bool,
+) -> Answer:
+    """Propose a version with its evidence; it runs once a person adopts it."""
+    before = _last_event(space, name)
+    body, body_kind, why = _read_version(space, name, file, kind, message)
+    with explain_problems(body, file, hidden=json_output):
+        version = space.propose_behaviour(
+            name, body, body_kind, parent=parent, evidence=evidence, why=why, notes=notes, agent=agent
+        )
+    changed = _last_event(space, name) != before
+    return Answer({**version_json(version), "changed": changed}, lambda: _show_proposal(version, changed=changed))
+
+
+def _show_proposal(version: BehaviourVersion, *, changed: bool) -> None:
+    if changed and version.state == PROPOSED:
+        text = f"is proposed, on {len(version.evidence)} commits" if len(version.evidence) > 1 else "is proposed"
+    else:
+        text = f"{_state_words(version.state)}; {'its evidence was added' if changed else 'nothing was written'}"
+    show_line(version_line(version, text))
+    if version.state == PROPOSED:
+        name, cid = one_line(version.name), short(version.cid)
+        read = "diff" if version.parent else "show"
+        write(f"read it: clia behaviour {read} {cid}\nlet it run: clia behaviour adopt {name} {cid} [--trial]\n")
+    _note_unfilled(version)
+
+
+def _read_version(space: Space, name: str, file: str, kind: str | None, message: str) -> tuple[str, str | None, str]:
+    """The body, kind and reason of a new version; the kind is None if nothing says what it is."""
+    if file == message == "-":
+        raise InvalidInput("only one of FILE and --message can be standard input", code="invalid-option")
+    kind = kind or _kind_of_file(name, file, find_behaviour(space, name))
+    return read_source(file, "body"), kind, message_text(message)
+
+
+def _kind_of_file(name: str, file: str, existing: KnownBehaviour | None) -> str | None:
+    """The kind that a file name implies; refused if the behaviour has another: a flow's source would pass for a prompt."""
+    kind = next((kind for suffix, kind in _KINDS_BY_SUFFIX.items() if file.lower().endswith(suffix)), None)
+    if existing is None or kind in (None, existing.kind):
+        return kind
+    raise Conflict(
+        f"behaviour {name!r} is a {existing.kind}, but {file} looks like a {kind}",
+        code="wrong-kind",
+        hints=[f"if it is a {existing.kind}: --kind {existing.kind}", "otherwise use another name"],
+        fields={"behaviour": name, "kind": existing.kind, "given": kind, "path": file},
+    )
+
+
+def _note_unfilled(version: BehaviourVersion) -> None:
+    """Note what looks like a placeholder of a prompt, but is not one."""
+    from clia.behaviours.prompts import placeholders
+
+    if version.kind == PROMPT:
+        for text in dict.fromkeys(_PLACEHOLDER.findall(version.body)):
+            if not placeholders(text):
+                note = f"note: {text} is not a placeholder and stays as it is; placeholders are task, agent, title"
+                write(one_line(note) + "\n", sys.stderr)
+
+
+def _last_event(space: Space, name: str) -> str | None:
+    """The last commit of a behaviour's history; it changes when something is written."""
+    behaviour = find_behaviour(space, name)
+    return behaviour.history[0].commit if behaviour and behaviour.history else None
+
+
+def _state_words(state: str) -> str:
+    return _STATE_WORDS.get(state, f"is {state}")
+
+
+@command(
+    "behaviour adopt",
+    arg("name", "NAME|PEER/NAME", "behaviour; for one of a peer, its current version is adopted"),
+    arg("version", "CID", "version, by its id or the start of it", nargs="?"),
+    flag("--trial", "let it run by its id only; the name keeps its current version"),
+    EXPECT,
+    several("--evidence", "COMMIT", "commits that support it"),
+    flag("--on-evidence", "adopt what clia behaviour suggest suggests, with its evidence"),
+    measure_option("with --on-evidence: measure to judge by"),
+    WHY,
+)
+def behaviour_adopt(
+    space: Space,
+    name: str,
+    version: str | None,
+    trial: bool,
+    expect: str | None,
+    evidence: list[str],
+    on_evidence: bool,
+    measure: str | None,
+    message: str,
+    json_output: bool,
+) -> Answer:
+    """Make a version current, or let it run on trial.
+
+    With --on-evidence, either the version that is suggested at that moment is adopted, or none.
+    """
+    require_person("proposals wait for them; list behaviours with: clia behaviour list")
+    _check_adopt_options(name, version, trial=trial, evidence=evidence, on_evidence=on_evidence, measure=measure)
+    local_name = name.rpartition("/")[2]
+    before = _last_event(space, local_name)
+    why, proof = message_text(message), list(evidence)
+    if on_evidence:
+        suggestion = _suggestion(space, name, measure, json_output=json_output)
+        version, proof, measure = suggestion.cid, list(suggestion.evidence), suggestion.measure
+        expect, why = expect or suggestion.expect, why or f"on evidence: {suggestion.why}"
+    if version is None and "/" not in name:
+        raise _version_needed(space.behaviour(name).name)
+    adopted = space.adopt_behaviour(name, version, trial=trial, expect=expect, evidence=proof, measure=measure, why=why)
+    changed = _last_event(space, local_name) != before
+    value = {**version_json(adopted), "changed": changed}
+    return Answer(value, lambda: _show_adopted(adopted, changed=changed, trial=trial))
+
+
+def _check_adopt_options(
+    name: str, version: str | None, *, trial: bool, evidence: Sequence[str], on_evidence: bool, measure: str | None
+) -> None:
+    of_peer = "/" in name
+    if not on_evidence:
+        clashes = [("--measure goes with --on-evidence", bool(measure))]
+    else:
+        clashes = [
+            ("--on-evidence chooses the version: leave out CID", bool(version)),
+            ("--on-evidence finds the evidence: leave out --evidence", bool(evidence)),
+            ("--on-evidence excludes --trial", trial),
+            ("--on-evidence needs versions that ran here, not those of a peer", of_peer),
+        ]
+    if of_peer:
+        clashes.append(("the current version of the peer is adopted: leave out CID", bool(version)))
+    for message, clash in clashes:
+        if clash:
+            raise InvalidInput(message, code="invalid-option", fields={"option": "--on-evidence"} if on_evidence else {})
+
+
+def _suggestion(space: Space, name: str, measure: str | None, *, json_output: bool) -> Suggestion:
+    """What is suggested for a behaviour, if that is to adopt a version."""
+    with reading(hidden=json_output) as progress:
+        suggestion = space.suggest_behaviour(name, measure, progress=progress)
+    if not json_output:
+        note_gaps(space.observation_gaps())
+    if suggestion.action != ADOPT:
+        raise CliaError(
+            f"no version of {suggestion.name!r} is suggested: {suggestion.why}",
+            code="not-suggested",
+            hints=[f"clia behaviour suggest {suggestion.name}"],
+            fields={"behaviour": suggestion.name, "action": suggestion.action, "measure": suggestion.measure},
+        )
+    return suggestion
+
+
+def _version_needed(name: str) -> InvalidInput:
+    return InvalidInput(
+        f"name a version of {name!r}",
+        code="version-needed",
+        hints=[
+            f"list them with: clia behaviour show {name}",
+            f"or adopt what the evidence supports: clia behaviour adopt {name} --on-evidence",
+        ],
+        fields={"field": "version", "behaviour": name},
+    )
+
+
+def _show_adopted(version: BehaviourVersion, *, changed: bool, trial: bool) -> None:
+    if not changed:
+        text = f"{_state_words(version.state)}; nothing was written"
+    else:
+        text = "is on trial: it runs by its id" if trial else "is current: new sessions and spawns use it"
+    show_line(version_line(version, text))
+    if changed and trial:
+        is_flow = version.kind == SESSION_FLOW
+        start = "clia session start AGENT" if is_flow else "clia spawn AGENT --title TITLE --behaviour"
+        cid = version.cid if is_flow else short(version.cid)  # a short id of a flow may become ambiguous
+        write(one_line(f"next: {start} {cid}") + "\n")
+
+
+@command(
+    "behaviour retire",
+    NAME,
+    arg("version", "CID", "version, by its id or the start of it (default: the current one)", nargs="?"),
+    EXPECT,
+    WHY,
+)
+def behaviour_retire(space: Space, name: str, version: str | None, expect: str | None, message: str) -> Answer:
+    """Retire a version, so that it is not started again."""
+    require_person(f"propose a better one: clia behaviour propose {name} --from FILE --agent AGENT")
+    before = _last_event(space, name)
+    retired = space.retire_behaviour(name, version, expect=expect, why=message_text(message))
+    changed = _last_event(space, name) != before
+    current = space.behaviour(name).current
+
+    def show() -> None:
+        text = "is retired" if changed else "was already retired; nothing was written"
+        no_current = "" if current else f"; {name} has no current version now: clia behaviour adopt {name} CID"
+        show_line(version_line(retired, text + no_current))
+
+    return Answer({**version_json(retired), "changed": changed, "current": current}, show)
+
+
+@command("behaviour list")
+def behaviour_list(space: Space) -> Answer:
+    """List the behaviours of this space."""
+    behaviours = space.behaviours()
+    if not behaviours:
+        return Answer([], "no behaviours yet; add one with: clia behaviour add NAME FILE")
+
+    def show() -> None:
+        headings, rows = _fitting_columns([_list_row(behaviour) for behaviour in behaviours])
+        show_rows(headings, rows, right=("versions", "proposed"))
+
+    return Answer([behaviour_json(behaviour) for behaviour in behaviours], show)
+
+
+def _fitting_columns(rows: Sequence[Sequence[object]]) -> tuple[list[str], list[list[object]]]:
+    columns = dict(zip(_LIST_HEADINGS, zip(*rows, strict=True), strict=True))
+    for optional in _OPTIONAL_COLUMNS:
+        widths = [max(len(heading), *(len(str(cell)) for cell in cells)) for heading, cells in columns.items()]
+        if sum(widths) + 2 * (len(widths) - 1) > console().width:
+            del columns[optional]
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
+
+
+def _list_row(behaviour: KnownBehaviour) -> tuple[object, ...]:
+    proposed = sum(version.state == PROPOSED for version in behaviour.versions)
+    changed = moment(behaviour.history[0].at) if behaviour.history else ""
+    current = short(behaviour.current) or "none"
+    return behaviour.name, behaviour.kind, current, len(behaviour.versions), proposed or "", changed
+
+
+@command(
+    "behaviour show",
+    arg("name", "NAME|CID|PEER/NAME", "behaviour, version (its id or the start of it), or a peer's current version"),
+    flag("--body", "print only the body, unchanged; for a name, that of its current version", dest="only_body"),
+)
+def behaviour_show(space: Space, name: str, only_body: bool) -> Answer:
+    """Show a behaviour with its versions and history, or one version."""
+    behaviour = None if only_body else find_behaviour(space, name)
+    if behaviour is not None:
+        current = next((version for version in behaviour.versions if version.cid == behaviour.current), None)
+        value = {**behaviour_json(behaviour), "body": current.body if current else None}
+        return Answer(value, lambda: _show_behaviour(behaviour, current))
+    if "/" not in name and not all(char in "0123456789abcdef" for char in name):
+        space.behaviour(name)  # it can only be a name: report it as unknown
+    version = space.behaviour_version(name)
+
+    def show() -> None:
+        if only_body:
+            write(plain(version.body) if console().is_terminal else version.body)
+        else:
+            _show_version(version)
+
+    return Answer({**version_json(version), "body": version.body}, show)
+
+
+def _show_behaviour(behaviour: KnownBehaviour, current: BehaviourVersion | None) -> None:
+    from rich.text import Text
+
+    show_line(Text.assemble((one_line(behaviour.name), "bold"), f"  {one_line(behaviour.kind)}"))
+    none = f"none: retired, or not adopted yet; clia behaviour adopt {behaviour.name} CID"
+    facts: list[tuple[str, object]] = [("current", behaviour.current or none)]
+    facts += [("from", _origin(current)), ("notes", current.notes)] if current else []
+    console().print(facts_table(facts))
+    console().print()
+    rows = []
+    for version in reversed(behaviour.versions):
+        who = f"{person(version.by)}, from {version.origin}" if version.origin else person(version.by)
+        why = version.why.split("\n")[0]
+        rows.append((short(version.cid), state_text(version.state), short(version.parent), who, _time(version.at), why))
+    show_rows(("version", "state", "parent", "by", "when (UTC)", "why"), rows, cut=("by", "why"))
+    console().print()
+    _show_history(behaviour.history)
+
+
+def _origin(version: BehaviourVersion) -> str:
+    return f"the peer {version.origin}" if version.origin else ""
+
+
+def _show_history(history: Sequence[BehaviourEvent]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("when (UTC)", "event", "version"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("by, why and on what evidence", overflow="fold")
+    for event in history:
+        text = Text.assemble(one_line(person(event.by)), f": {one_line(event.why)}" if event.why else "")
+        text.append(f"\nby {one_line(event.measure)}" if event.measure else "", style="dim")
+        text.append(f"\non {some_ids(event.evidence)}" if event.evidence else "", style="dim")
+        table.add_row(_time(event.at), event.event, Text(short(event.cid), style="yellow"), text)
+    console().print(table)
+
+
+def _time(at: int) -> str:
+    return moment(at) if at else ""
+
+
+def _show_version(version: BehaviourVersion) -> None:
+    from rich.text import Text
+
+    head = (one_line(version.name), "bold"), "  ", (version.cid, "yellow"), "  "
+    show_line(Text.assemble(*head, state_text(version.state)))
+    facts: list[tuple[str, object]] = [("kind", version.kind), ("parent", version.parent), ("from", _origin(version))]
+    facts += [("by", version.by), ("when", _time(version.at)), ("why", version.why), ("notes", version.notes)]
+    console().print(facts_table([*facts, ("evidence", "\n".join(version.evidence))]))
+    console().print()
+    show_source(version.body)
+
+
+@command(
+    "behaviour export",
+    arg("behaviour", "NAME|CID", "prompt: its current version, or one that may run"),
+    opt("--to", "FORMAT", "skill: .claude/skills/NAME/SKILL.md", dest="format_", required=True, choices=["skill"]),
+    CHECK_OPTIONS,
+    FORCE,
+    OUTPUT_ROOT,
+)
+def behaviour_export(
+    space: Space,
+    behaviour: str,
+    format_: str,
+    check: bool,
+    dry_run: bool,
+    force: bool,
+    output_root: str | None,
+    path: str,
+) -> Answer:
+    """Write a prompt as a skill for other tools.
+
+    With --check, exit code 1 if the copy is stale or missing; otherwise exit code 1 if writing is refused.
+    """
+    from clia.behaviours.export import export_prompt
+
+    del format_  # there is one
+    written = not (check or dry_run)
+    version, plan = export_prompt(space, behaviour, path, output_root=output_root, write=written, force=force)
+
+    def show() -> None:
+        files = [(each.path, each.format, each.state, each.reason) for each in plan.outcomes]
+        show_files(f"{version.name} {short(version.cid)} in {plain(plan.root)}", files, written=written)
+        show_diagnostics(plan.diagnostics, as_json=False)
+
+    fields = {key: value for key, value in plan.to_json().items() if key != "slug"}
+    failed = not plan.is_fresh() if check else plan.blocked(force=force)
+    value = {"behaviour": version.name, "cid": version.cid, **fields, "written": written}
+    return Answer(value, show, exit_code=1 if failed else 0)

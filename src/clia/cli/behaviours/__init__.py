@@ -1,1 +1,0 @@
-"""The commands about behaviours, one module each: ``configure(parser, slug)`` and ``run(args) -> exit code``."""

@@ -1,0 +1,288 @@
+"""Commands that record work: commit, and run for any program."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from contextlib import contextmanager, suppress
+
+from clia.cli.agents import IDENTITY
+from clia.cli.command import AGENT, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, one_of, opt, titled
+from clia.cli.inputs import file_content, message_text, meta_fields, path_pairs
+from clia.cli.output import one_line, show_error, write
+from clia.cli.rendering import short, show_line
+from clia.errors import FileError, InvalidInput
+from clia.space.model import File
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from clia.capture.run_program import RunReport
+    from clia.errors import CliaError
+    from clia.facade.space import Space
+    from clia.space.model import AgentCommit, Content
+
+    SignalListening = Callable[[Callable[[int], None]], AbstractContextManager[None]]
+
+NOT_RECORDED = 125
+NOT_RUN = {"program-not-executable": 126, "program-not-found": 127}
+_FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
+
+
+@command(
+    "commit",
+    AGENT,
+    arg("kind", "KIND", "kind of commit: finding, refactor, test, … (see: clia types)"),
+    opt("--dir", "DIR", "commit the files of a directory (default: the checkout you are in)", dest="directory"),
+    many("--set", "PATH=FILE", "put a file at a path (repeatable; '-': standard input)", dest="set_"),
+    many("--remove", "PATH", "remove a path (repeatable)"),
+    many("--executable", "PATH", "make a path of --set executable (repeatable)"),
+    MESSAGE,
+    META,
+    opt("--base", "COMMIT", "head that the files are based on; refused if the agent's head has moved"),
+    flag("--trace", "attach the trace entries recorded since the last commit with a trace"),
+    NO_REDACT,
+)
+def commit(
+    space: Space,
+    agent: str,
+    kind: str,
+    directory: str | None,
+    set_: list[str],
+    remove: list[str],
+    executable: list[str],
+    message: str,
+    meta: list[str],
+    base: str | None,
+    trace: bool,
+    path: str,
+) -> Answer:
+    """Record an agent's work as a typed commit."""
+    changes = _changes(set_, remove, executable)
+    if directory is not None and changes:
+        raise InvalidInput("--dir excludes --set and --remove", code="invalid-option", fields={"option": "--dir"})
+    base_commit = None if base is None else space.find(base)
+    text, fields = message_text(message), meta_fields(meta)
+    if changes:
+        verb = space.commit_with_trace if trace else space.commit
+        cid = verb(agent, kind, changes=changes, message=text, meta=fields, base=base_commit)
+    else:
+        top = directory if directory is not None else _checkout_top(space, agent, path)
+        cid = space.commit_dir(agent, kind, top, message=text, meta=fields, base=base_commit, with_trace=trace)
+    recorded, bound = space.show(cid), space.trace_for(cid) if trace else None
+    entries = len(bound.entries) if bound else 0
+    value = {"commit": cid, "parent": recorded.parents[0], "agent": agent, "kind": kind, "traced": entries}
+    return Answer(value, lambda: _show_commit(recorded, entries))
+
+
+def _changes(assignments: list[str], removed: list[str], executable: list[str]) -> dict[str, Content | None]:
+    """The changes of ``--set`` and ``--remove``; each path may occur once."""
+    changes: dict[str, Content | None] = {}
+    pairs = path_pairs(assignments, "--set")
+    for path in (*(path for path, _ in pairs), *removed):
+        if path in changes:
+            raise InvalidInput(f"path {path!r} is given twice", code="invalid-option", fields={"path": path})
+        changes[path] = None
+    for path in executable:
+        if path not in dict(pairs):
+            raise InvalidInput(f"--executable {path!r} has no matching --set", code="invalid-option", fields={"path": path})
+    for path, file in pairs:
+        content = file_content(file)
+        changes[path] = File(content, True) if path in executable and isinstance(content, bytes) else content
+    return changes
+
+
+def _checkout_top(space: Space, agent: str, path: str) -> str:
+    """The top of the agent's checkout that contains ``path``."""
+    space.head(agent)  # report an unknown agent first
+    checkout = space.checkout_at(path)
+    if checkout is None or checkout.agent != agent:
+        directory = os.path.abspath(path)
+        raise InvalidInput(
+            f"nothing to commit: {directory} is not in a checkout of {agent!r}",
+            code="nothing-to-commit",
+            hints=["give --dir, or --set and --remove", f"or work in a checkout: clia checkout {agent} DIR"],
+            fields={"path": directory, "agent": agent},
+        )
+    return checkout.directory
+
+
+def _show_commit(recorded: AgentCommit, entries: int) -> None:
+    from rich.text import Text
+
+    line = Text.assemble((short(recorded.cid), "yellow"), f" {one_line(recorded.kind)} by ", (one_line(recorded.agent), "bold"))
+    line.append(f": {one_line(recorded.subject)}")
+    if entries:
+        line.append(f"  ({entries} traced)", style="dim")
+    show_line(line)
+
+
+@command(
+    "run",
+    arg("agent", "AGENT", "agent name; the agent is created if it does not exist"),
+    opt("-k --kind", "KIND", "kind of the commit (default: finding)", default="finding"),
+    opt("-m --message", "TEXT", "what was done and why (default: the command line)", default=""),
+    opt("--dir", "DIR", "worktree to run in (default: a separate one in the git directory)", dest="directory"),
+    flag("-q --quiet", "print only errors"),
+    opt("--report", "FILE", "write a JSON report of the run to a file"),
+    titled(
+        "for an agent that does not exist yet",
+        opt("-t --title", None, "one-line title (default: the command line)"),
+        opt("-b --briefing", "TEXT", "briefing", default=""),
+        one_of(
+            opt("--at", "COMMIT", "start at any commit (default: its parent's head, else your HEAD)"),
+            flag("--empty", "start without files"),
+        ),
+        opt("--parent", "AGENT", "parent agent"),
+        IDENTITY,
+    ),
+    NO_REDACT,
+    arg("program", "-- PROGRAM ARGS", "program to run, and its arguments", nargs="*"),
+    runs_program=True,
+)
+def run(
+    space: Space,
+    agent: str,
+    kind: str,
+    message: str,
+    directory: str | None,
+    quiet: bool,
+    report: str | None,
+    title: str | None,
+    briefing: str,
+    at: str | None,
+    empty: bool,
+    parent: str | None,
+    slug: str | None,
+    no_redact: bool,
+    program: list[str],
+    program_words: list[str],
+    json_output: bool,
+) -> int:
+    """Run any program as an agent and record its output and its changes.
+
+    Standard output and the exit code are those of the program; messages of clia go to standard error. Exit codes of clia: 125
+    if the program ended and its run could not be recorded, 126 if the program is not executable, 127 if it was not found.
+    """
+    from clia.capture.run_program import RunEnvironment, RunOptions, SpawnOptions, run_program
+    from clia.programs.runner import UserStreams
+
+    if program:
+        hints = ["clia run AGENT -- PROGRAM ARGS"]
+        raise InvalidInput(f"put -- before the program: {program[0]!r}", code="usage", hints=hints, fields={"field": "program"})
+    if report is not None:
+        _check_report_file(report)
+    options = RunOptions(agent, program_words, kind, message, directory, SpawnOptions(title, briefing, at, empty, parent, slug))
+    # From the program's start until its work is recorded, signals go to the program.
+    with _signal_listening() as listening, _channels() as channels:
+        user = UserStreams(*channels, all(map(os.isatty, channels[:2])), listening)
+        tell = _ignore if quiet or json_output else _tell
+        try:
+            result = run_program(space, options, RunEnvironment(user, os.environ, tell, redact=not no_redact))
+        except FileError as err:
+            if err.code not in NOT_RUN:
+                raise
+            show_error(err, as_json=json_output)
+            return NOT_RUN[err.code]
+        return _report_run(result, report, quiet=quiet, json_output=json_output)
+
+
+def _report_run(result: RunReport, file: str | None, *, quiet: bool, json_output: bool) -> int:
+    """Print and write the report of a run; return the exit code. The terminal may be gone by now."""
+    failure = _write_report(file, result)
+    if failure is not None and result.problem is None:
+        result = result._replace(problem=failure)
+    with suppress(OSError):
+        if json_output:
+            write(json.dumps(_report_json(result), ensure_ascii=False) + "\n", sys.stderr)
+        elif result.problem is not None:
+            show_error(result.problem, as_json=False)
+        if not json_output and (result.problem is not None or not quiet):
+            _tell(_summary(result))
+    return result.exit_code if result.problem is None else NOT_RECORDED
+
+
+def _write_report(file: str | None, result: RunReport) -> CliaError | None:
+    """Write the report to a file; return the error if that fails."""
+    if file is None:
+        return None
+    try:
+        with open(file, "w", encoding="utf-8") as output:
+            output.write(json.dumps(_report_json(result), ensure_ascii=False, indent=2) + "\n")
+    except OSError as err:
+        return _report_error(file, str(err.strerror))
+    return None
+
+
+def _summary(result: RunReport) -> str:
+    ended = f"{result.program} ended with exit code {result.exit_code}"
+    if result.commit is None:
+        return f"{ended}; the run was not recorded"
+    files = "no file changed" if not result.files else f"{result.files} file{'s' * (result.files > 1)} changed"
+    return f"{ended}: {short(result.commit)} by {result.agent} ({files}, {result.traced} traced)"
+
+
+def _report_json(result: RunReport) -> Mapping[str, object]:
+    problem = None if result.problem is None else result.problem.to_json()
+    return result._asdict() | {"problem": problem}
+
+
+def _check_report_file(file: str) -> None:
+    exists = os.path.lexists(file)
+    if os.path.isdir(file) or not os.access(file if exists else os.path.dirname(os.path.abspath(file)), os.W_OK):
+        raise _report_error(file, "cannot be written")
+
+
+def _report_error(file: str, reason: str) -> FileError:
+    return FileError(f"{file}: {reason}", fields={"path": file, "reason": reason})
+
+
+def _tell(text: str) -> None:
+    with suppress(OSError):  # the run goes on when the terminal is gone
+        write(f"clia: {one_line(text)}\n", sys.stderr)
+
+
+def _ignore(text: str) -> None:
+    del text
+
+
+@contextmanager
+def _channels() -> Iterator[tuple[int, int, int]]:
+    """Standard input, output and error; /dev/null for a closed one, whose number may belong to another file by now."""
+    with open(os.devnull, "r+b", 0) as null:
+        streams = (sys.stdin, sys.stdout, sys.stderr)
+        numbers = [null.fileno() if stream is None else number for number, stream in enumerate(streams)]
+        yield numbers[0], numbers[1], numbers[2]
+
+
+@contextmanager
+def _signal_listening() -> Iterator[SignalListening]:
+    """Pass signals to a listener. From the first listener until the end they do not stop clia; ignored ones stay ignored."""
+    listeners: list[Callable[[int], None]] = []
+    previous = {}
+
+    def handle(number: int, frame: object) -> None:
+        del frame
+        for listener in listeners[-1:]:
+            listener(number)
+
+    @contextmanager
+    def listening(listener: Callable[[int], None]) -> Iterator[None]:
+        listeners.append(listener)
+        for number in _FORWARDED_SIGNALS:
+            if number not in previous and (number == signal.SIGWINCH or signal.getsignal(number) != signal.SIG_IGN):
+                previous[number] = signal.signal(number, handle)
+        try:
+            yield
+        finally:
+            listeners.pop()
+
+    try:
+        yield listening
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

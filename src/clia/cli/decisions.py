@@ -1,0 +1,264 @@
+"""Questions for people: inbox, decide, ask."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+
+from clia.cli.command import AGENT, WHY, Answer, arg, command, flag, opt
+from clia.cli.inputs import given_text, json_value, message_text, require_person
+from clia.cli.output import console, counted, emit_json, one_line, plain, show_error, write
+from clia.cli.rendering import json_text, short, show_line
+from clia.cli.requests import (
+    answer_value,
+    choice_labels,
+    decide_command,
+    labelled_answer,
+    request_json,
+    show_request,
+    show_session,
+)
+from clia.cli.requests import (
+    as_text as text_of,
+)
+from clia.cli.sessions import AS_TEXT, REQUEST
+from clia.errors import Conflict, InvalidAnswer, InvalidInput, NotFound
+from clia.sessions.model import FINISHED, is_for_people, is_human, question_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from clia.facade.space import Space
+    from clia.sessions.model import Decision, Request, Session
+
+NOT_ANSWERED = 3
+FOREVER = float("inf")
+_RESERVED = ("question", "choices")
+_FIRST_POLL = 0.05
+_LONGEST_POLL = 0.5
+
+
+@command(
+    "inbox",
+    arg("agent", "AGENT", "only questions of this agent", nargs="?"),
+    flag("--all", "also show requests for workers", dest="everything"),
+)
+def inbox(space: Space, agent: str | None, everything: bool, path: str) -> Answer:
+    """List the questions that wait for you, oldest first."""
+    waiting = space.pending(agent)
+    chosen = [(request, space.rule(request)) for request in waiting if everything or is_for_people(request)]
+    attempts = {(each.task.agent, each.task.request): each for each in space.attempts()} if everything else {}
+
+    def show() -> None:
+        for request, rule in chosen:
+            show_request(request, rule, path=path, attempts=attempts.get((request.agent, request.id)))
+            console().print()
+        others = len(waiting) - len(chosen)
+        rest = f"; {counted(others, 'request waits', 'requests wait')} for a worker (show them with --all)" if others else ""
+        words = ("request waits", "requests wait") if everything else ("question", "questions")
+        write(f"{counted(len(chosen), *words) if chosen else 'nothing waits for you'}{rest}\n")
+
+    return Answer([request_json(*each, attempts.get((each[0].agent, each[0].id))) for each in chosen], show)
+
+
+@command(
+    "decide",
+    AGENT,
+    arg("value", "VALUE", "answer: a choice, JSON, or else text ('-': standard input); you are asked if it is missing", nargs="?"),
+    AS_TEXT,
+    REQUEST,
+    opt("--by", "WHO", "person who decides (default: the accountable person)"),
+    WHY,
+)
+def decide(
+    space: Space,
+    agent: str,
+    value: str | None,
+    as_text: bool,
+    request: str | None,
+    by: str | None,
+    message: str,
+    json_output: bool,
+) -> Answer:
+    """Answer a question: record the decision as a commit and resume the session."""
+    require_person("the question waits in their inbox: clia inbox")
+    if value is None:
+        if json_output or not (sys.stdin.isatty() and sys.stdout.isatty()):
+            hints = ["clia decide --help"]
+            raise InvalidInput("give a VALUE: there is no terminal to ask at", code="usage", hints=hints, fields={"field": "value"})
+        decision = _ask_person(space, agent, request, by, message, as_text=as_text)
+    else:
+        if value == message == "-":
+            raise InvalidInput("only one of VALUE and --message can be standard input", code="invalid-option")
+        candidates = _candidates(space, agent, request)
+        choices = space.rule(candidates[0]).choices if len(candidates) == 1 else ()
+        answer = answer_value(given_text(value, "value"), choices, as_text=as_text)
+        request_id = candidates[0].id if len(candidates) == 1 else request
+        decision = space.decide(agent, answer, message_text(message), by=by, request_id=request_id)
+    return Answer({**decision._asdict(), "session": decision.session.to_json()}, lambda: _show_decision(decision))
+
+
+def _candidates(space: Space, agent: str, request_id: str | None) -> list[Request]:
+    """The requests that an answer may be for: the named one, else questions for people, else suspended flows."""
+    pending = space.pending(agent)
+    if request_id is not None:
+        return [request for request in pending if request.id == request_id]
+    human = [request for request in pending if is_human(request.kind)]
+    return human or [request for request in pending if is_for_people(request)]
+
+
+def _ask_person(space: Space, agent: str, request_id: str | None, by: str | None, message: str, *, as_text: bool) -> Decision:
+    """Show the request at the terminal and ask until an answer is valid."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  # line editing and history for input()
+    request = _choose_request(space, agent, request_id)
+    if not is_for_people(request):
+        return space.decide(agent, None, by=by, request_id=request.id)  # refuses it, and says how to answer it
+    rule = space.rule(request)
+    show_request(request, rule, path=None)
+    labels = choice_labels(rule.choices)
+    prompt = f"answer ({labels[0]} to {labels[-1]}): " if labels else "answer: "
+    while True:
+        text = _read_line(prompt)
+        value = labelled_answer(text, rule.choices, as_text=as_text)
+        try:
+            if text.strip():
+                space.check_answer(request, value)
+                break
+        except InvalidAnswer as err:
+            show_error(err, as_json=False)
+    why = message_text(message) if message else _read_line("why (may be empty): ")
+    return space.decide(agent, value, why, by=by, request_id=request.id)
+
+
+def _choose_request(space: Space, agent: str, request_id: str | None) -> Request:
+    candidates = _candidates(space, agent, request_id)
+    if not candidates:
+        what = "pending request" if request_id is None else f"pending request {request_id!r}"
+        raise NotFound(
+            f"agent {agent!r} has no {what}",
+            code="nothing-pending",
+            hints=["list pending questions with: clia inbox", f"show past answers with: clia session show {agent} --journal"],
+            fields={"agent": agent, "request": request_id},
+        )
+    if len(candidates) == 1:
+        return candidates[0]
+    for number, request in enumerate(candidates, 1):
+        write(one_line(f"{number}  {request.id}  {question_of(request)}") + "\n")
+    while True:
+        word = _read_line(f"which of these {counted(len(candidates), 'request', 'requests')}: ").strip()
+        for number, request in enumerate(candidates, 1):
+            if word in (str(number), request.id):
+                return request
+
+
+def _read_line(prompt: str) -> str:
+    try:
+        return input(prompt)
+    except EOFError:
+        write("\n")
+        raise Conflict("nothing was decided", code="not-decided", hints=["the question stays open: clia inbox"]) from None
+
+
+def _show_decision(decision: Decision) -> None:
+    from rich.text import Text
+
+    value = (one_line(json_text(decision.value)), "bold")
+    line = Text.assemble((short(decision.cid), "yellow"), f" decision by {one_line(decision.by)}: ", value)
+    show_line(line.append(f" on {decision.request}", style="dim"))
+    show_session(decision.session)
+
+
+def _seconds(text: str) -> float:
+    import argparse
+
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < FOREVER:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, not {text!r}")
+    return seconds
+
+
+@command(
+    "ask",
+    AGENT,
+    arg("question", "QUESTION", "the question ('-': standard input)"),
+    opt("--choices", "A,B,…", "possible answers"),
+    opt("--context", "JSON", "object with more information for the person; a schema in it is enforced"),
+    opt("--wait", "SECONDS", "wait for the answer (default: without limit) and print it", nargs="?", type=_seconds, const=FOREVER),
+)
+def ask(
+    space: Space,
+    agent: str,
+    question: str,
+    choices: str | None,
+    context: str | None,
+    wait: float | None,
+    path: str,
+    json_output: bool,
+) -> Answer | int:
+    """Ask people a question on behalf of an agent.
+
+    With --wait, standard output carries only the answer. Exit code 3 if nobody answered in time, or the question was cancelled;
+    a question without an answer stays open.
+    """
+    request = space.ask(agent, _ask_payload(question, choices, context))
+    if wait is None:
+        return Answer(request_json(request, space.rule(request)), lambda: _show_asked(request, path))
+    if not json_output:
+        write(f"{request.id}: {one_line(decide_command(request, path=path))}\n", sys.stderr)
+    return _print_answer(request, _wait_for_answer(space, request, wait), path, json_output=json_output)
+
+
+def _ask_payload(question: str, choices: str | None, context: str | None) -> dict[str, Any]:
+    payload: dict[str, Any] = {"question": given_text(question, "question")}
+    if not payload["question"].strip():
+        raise InvalidInput("the question is empty", code="empty-question", fields={"field": "question"})
+    if choices is not None:
+        payload["choices"] = [choice.strip() for choice in choices.split(",")]
+        if not all(payload["choices"]):
+            message = "--choices takes answers separated by commas, none of them empty"
+            raise InvalidInput(message, code="invalid-option", fields={"field": "choices"})
+    extra = {} if context is None else json_value(context, "--context")
+    if not isinstance(extra, dict) or any(key in extra for key in _RESERVED):
+        message = "--context takes a JSON object without question and choices"
+        raise InvalidInput(message, code="invalid-option", fields={"field": "context"})
+    return payload | extra
+
+
+def _show_asked(request: Request, path: str) -> None:
+    from rich.text import Text
+
+    show_line(Text.assemble((request.id, "yellow"), f"  answer: {one_line(decide_command(request, path=path))}"))
+
+
+def _wait_for_answer(space: Space, request: Request, seconds: float) -> Session:
+    """The session of a question when it ends, or when the time is up."""
+    deadline, pause = time.monotonic() + seconds, _FIRST_POLL
+    while True:
+        session = space.session(request.agent, request.session)
+        left = deadline - time.monotonic()
+        if not session.live or left <= 0:
+            return session
+        time.sleep(min(pause, left))
+        pause = min(pause * 2, _LONGEST_POLL)
+
+
+def _print_answer(request: Request, session: Session, path: str, *, json_output: bool) -> int:
+    if session.status == FINISHED:
+        if json_output:
+            decision = session.decisions[0][1] if session.decisions else None
+            emit_json({"agent": request.agent, "request": request.id, "value": session.result, "decision": decision})
+        else:
+            text = text_of(session.result)
+            write(f"{plain(text) if sys.stdout.isatty() else text}\n")
+        return 0
+    message = "nobody answered in time" if session.live else f"the question was {session.status}"
+    hints = [f"it stays open: {decide_command(request, path=path)}"] if session.live else []
+    fields = {"agent": request.agent, "request": request.id, "status": session.status}
+    show_error(Conflict(f"{message}: {request.id}", code="not-answered", hints=hints, fields=fields), as_json=json_output)
+    return NOT_ANSWERED

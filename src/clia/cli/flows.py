@@ -1,0 +1,177 @@
+"""``clia flow``: the programs that sessions run."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from clia.cli.command import JSON, WHY, Answer, arg, command, flag
+from clia.cli.inputs import message_text, read_source, require_person
+from clia.cli.output import console, one_line, plain, write
+from clia.cli.rendering import facts_table, moment, short, show_line, show_source, show_table
+from clia.engine.records import Problem
+from clia.errors import InvalidFlow, InvalidInput, NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.text import Text
+
+    from clia.facade.space import Space
+    from clia.sessions.model import Flow
+
+ERROR, WARNING = "error", "warning"
+_SEVERITY_STYLES = {ERROR: "bold red", WARNING: "yellow"}
+_TAB = "    "
+
+
+@command(
+    "flow define",
+    arg("name", "NAME", "flow name"),
+    arg("file", "FILE", "source: Python with a main(input) ('-': standard input)"),
+    WHY,
+)
+def flow_define(space: Space, name: str, file: str, message: str, json_output: bool) -> Answer:
+    """Define a flow, or a new version of it."""
+    require_person(f"propose it instead: clia behaviour propose {name} --from FILE --agent AGENT")
+    if file == message == "-":
+        raise InvalidInput("only one of FILE and --message can be standard input", code="invalid-option")
+    source = read_source(file, "source")
+    previous = _current_version(space, name)
+    with explain_problems(source, file, hidden=json_output):
+        flow = space.define(name, source, why=message_text(message))
+    changed = flow.cid != previous
+
+    def show() -> None:
+        from rich.text import Text
+
+        version = f"version {len(flow.versions)}" if changed else "unchanged; nothing was written"
+        show_line(Text.assemble((one_line(flow.name), "bold"), " ", (short(flow.cid), "yellow"), f"  {version}"))
+
+    return Answer({**_flow_json(flow), "changed": changed}, show)
+
+
+def _current_version(space: Space, name: str) -> str | None:
+    try:
+        return space.flow(name).cid
+    except (NotFound, InvalidInput):  # define refuses an invalid name
+        return None
+
+
+def _flow_json(flow: Flow) -> dict[str, object]:
+    """A flow without its source."""
+    fields = flow._asdict() | {"versions": list(flow.versions)}
+    del fields["source"]
+    return fields
+
+
+@command("flow list")
+def flow_list(space: Space) -> Answer:
+    """List the flows of this space."""
+    flows = space.flows()
+    if not flows:
+        return Answer([], "no flows yet; define one with: clia flow define NAME FILE")
+    rows = [(flow.name, short(flow.cid), len(flow.versions), flow.why.split("\n")[0], flow.by, moment(flow.at)) for flow in flows]
+    headings = ("flow", "id", "versions", "why", "by", "when (UTC)")
+    return Answer([_flow_json(flow) for flow in flows], lambda: show_table(headings, rows))
+
+
+@command(
+    "flow show",
+    arg("name", "NAME|CID", "flow name, or the id of one version"),
+    flag("--source", "print only the source, unchanged"),
+)
+def flow_show(space: Space, name: str, source: bool) -> Answer:
+    """Show a flow, its versions and its source."""
+    flow = space.flow(name)
+
+    def show() -> None:
+        if source:
+            write(plain(flow.source) if console().is_terminal else flow.source)
+        else:
+            _show_flow(flow)
+
+    return Answer({**_flow_json(flow), "source": flow.source}, show)
+
+
+def _show_flow(flow: Flow) -> None:
+    from rich.text import Text
+
+    out = console()
+    show_line(Text.assemble((one_line(flow.name), "bold"), "  ", (flow.cid, "yellow")))
+    facts: list[tuple[str, object]] = [("why", flow.why), ("by", flow.by), ("when", moment(flow.at) if flow.at else "")]
+    facts += [("versions", "\n".join(flow.versions))] if len(flow.versions) > 1 else []
+    out.print(facts_table(facts))
+    out.print()
+    show_source(flow.source)
+
+
+@command(
+    "flow check",
+    arg("file", "FILE", "source of a flow ('-': standard input)"),
+    flag("--no-types", "do not check types"),
+    JSON,
+)
+def flow_check(file: str, no_types: bool) -> Answer:
+    """Check a flow for errors.
+
+    Exit code 1 if there is an error.
+    """
+    source = read_source(file, "source")
+    from clia.sessions.flows import check_flow  # loads the engine: 0.1 s
+
+    problems = check_flow(source, types=not no_types)
+    works = not any(problem.severity == ERROR for problem in problems)
+
+    def show() -> None:
+        show_problems(problems, source, file)
+        write(f"{one_line(file)}: {problem_count(problems)}\n")
+
+    value = {"file": file, "works": works, "problems": [problem._asdict() for problem in problems]}
+    return Answer(value, show, exit_code=0 if works else 1)
+
+
+@contextmanager
+def explain_problems(source: str, file: str, *, hidden: bool) -> Iterator[None]:
+    """Show the problems of a flow that is refused, at their lines of the source."""
+    try:
+        yield
+    except InvalidFlow as err:
+        if not hidden:
+            show_problems([Problem(**each) for each in err.fields.get("problems", ())], source, file, stderr=True)
+        raise
+
+
+def show_problems(problems: Sequence[Problem], source: str, name: str, *, stderr: bool = False) -> None:
+    from rich.text import Text
+
+    lines = source.split("\n")
+    for problem in problems:
+        place = f"{one_line(name)}:{problem.line}:{problem.column}: "
+        severity = (problem.severity, _SEVERITY_STYLES.get(problem.severity, ""))
+        message = Text.assemble((place, "bold"), severity, f": {one_line(problem.message)}", (f"  [{problem.code}]", "dim"))
+        show_line(message, stderr=stderr)
+        if 1 <= problem.line <= len(lines):
+            for line in excerpt(lines[problem.line - 1].rstrip("\r"), problem.line, problem.column):
+                show_line(line, stderr=stderr)
+
+
+def excerpt(line: str, number: int, column: int) -> list[Text]:
+    """A line of the source, and a caret below the character in ``column``, counted from 1, whatever the width of characters."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    gutter = f"{number:>5} │ "
+    before, after = line[: max(column - 1, 0)], line[max(column - 1, 0) :]
+    start = one_line(before.replace("\t", _TAB))
+    return [
+        Text.assemble((gutter, "dim"), start, one_line(after.replace("\t", _TAB))),
+        Text.assemble((" " * (len(gutter) - 2) + "│ ", "dim"), " " * cell_len(start), ("^", "bold red")),
+    ]
+
+
+def problem_count(problems: Sequence[Problem]) -> str:
+    """``1 error, 2 warnings``."""
+    counts = [(sum(problem.severity == severity for problem in problems), severity) for severity in (ERROR, WARNING)]
+    parts = [f"{number} {severity}{'s' if number != 1 else ''}" for number, severity in counts if number]
+    return ", ".join(parts) or "nothing found"

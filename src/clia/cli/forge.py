@@ -1,0 +1,289 @@
+"""The forge and its users: serve, mcp, user."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+
+from clia import __version__
+from clia.cli.command import CONFIG, IN_SPACE, Answer, arg, command, flag, many, opt
+from clia.cli.inputs import positive
+from clia.cli.output import console, emit_json, one_line, write
+from clia.cli.rendering import minute, show_table
+from clia.errors import InvalidInput
+from clia.users.service import ROLES, VIEWER, users_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clia.facade.settings import Settings
+    from clia.facade.space import Space
+    from clia.forge.forge import ExtraApp, Forge, LoadedApp, Site
+    from clia.forge.server import ServeBanner
+    from clia.users.service import UserInfo
+
+USER = arg("user", "NAME", "user name")
+_DEFAULT_ADDRESS = "http://127.0.0.1:8337"
+_LINK_MINUTES = 15
+
+
+def _port(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise InvalidInput(f"--port takes a number from 0 to 65535, not {text!r}", code="usage", fields={"field": "port"})
+    return int(text)
+
+
+@command(
+    "serve",
+    opt("--host", "HOST", "address to bind (default: 127.0.0.1)", default="127.0.0.1"),
+    opt("--port", "PORT", "port (default: 8337; 0: a free one)", type=_port, default=8337),
+    many("--space", "DIR", "space to serve (repeatable; default: the one at --path)", dest="directories"),
+    opt("--user", "NAME", "user of the login link (default: the first administrator)"),
+    flag("--quiet", "no access log"),
+    CONFIG,
+    *IN_SPACE,
+)
+def serve(
+    settings: Settings,
+    host: str,
+    port: int,
+    directories: list[str],
+    user: str | None,
+    quiet: bool,
+    path: str,
+    json_output: bool,
+) -> int:
+    """Run the forge: the web pages where people watch and answer agents, and the API.
+
+    Standard output carries the address and the login link; the access log goes to standard error.
+    """
+    from clia.forge.server import ServeOptions, log_to
+    from clia.forge.server import serve as run_forge  # loads the web framework: 0.3 s
+
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if quiet:
+        handler.setLevel(logging.WARNING)
+    log_to(handler)
+    options = ServeOptions(tuple(directories) or (path,), host, port, user)
+    run_forge(options, settings, os.environ, lambda served: _show_served(served, host, json_output), _extras)
+    return 0
+
+
+def _extras(forge: Forge) -> Sequence[ExtraApp]:
+    """The MCP endpoint. The web and MCP packages do not import each other, so it is added here."""
+    from clia.forge.forge import ExtraApp
+
+    return [ExtraApp("mcp", ["/mcp", "/mcp/{space}"], lambda: _mcp_endpoint(forge))]
+
+
+def _mcp_endpoint(forge: Forge) -> LoadedApp:
+    from clia.forge.forge import LoadedApp
+    from clia.forge.lineages import RelativePaths
+    from clia.mcp.calls import RemotePaths, SpaceContext, WaitSlots
+    from clia.mcp.http import Endpoint, EndpointOptions  # loads the MCP package: 1 s, on the first request
+
+    def context(site: Site) -> SpaceContext:
+        relative, address = RelativePaths(site.path), f"{forge.options.address}/s/{site.name}"
+        paths = RemotePaths(relative.in_json, relative.told)
+        return SpaceContext(site.path, lambda: site.space, address=lambda _: address, paths=paths, waits=waits)
+
+    options, waits = forge.options, WaitSlots()
+    endpoint_options = EndpointOptions(options.address, forge.secret, options.body_max, __version__, forge.users.get)
+    endpoint = Endpoint({site.name: context(site) for site in forge.sites.values()}, endpoint_options)
+    return LoadedApp(endpoint, endpoint.life, endpoint.stopping)
+
+
+def _show_served(served: ServeBanner, host: str, json_output: bool) -> None:
+    if json_output:
+        emit_json(served._asdict())
+    else:
+        write(f"serving {one_line(', '.join(served.spaces))} at {served.address}\n")
+        write(f"log in as {served.user}: {served.link}\n")
+        write("the link works once; press Ctrl-C to stop the forge\n")
+        if host not in ("127.0.0.1", "localhost", "::1") and not served.address.startswith("https://"):
+            warning = "warning: others on the network can reach the forge, and without TLS they can read the traffic"
+            console(stderr=True).print(warning, style="yellow")
+    sys.stdout.flush()
+
+
+@command(
+    "mcp",
+    opt("--agent", "NAME", "agent of the client if a call names none (default: CLIA_AGENT, else the agent of the checkout)"),
+    opt("--forge", "URL", "forge for links to its inbox (default: CLIA_FORGE, else the local forge that serves the space)"),
+    CONFIG,
+    *IN_SPACE,
+)
+def mcp(settings: Settings, agent: str | None, forge: str | None, path: str) -> int:
+    """Serve this space over the Model Context Protocol on standard input and output."""
+    address = _checked_address(forge or os.environ.get("CLIA_FORGE") or None)
+    agent = agent or os.environ.get("CLIA_AGENT") or None
+    path = os.path.abspath(path)
+    if not os.path.isdir(path):
+        raise InvalidInput(f"{path} is not a directory", code="not-a-directory", fields={"path": path})
+    if agent is not None:
+        from clia.values.refs import check_name
+
+        check_name(agent)
+    from clia.facade.opening import open_space
+    from clia.mcp.calls import SpaceContext
+    from clia.mcp.server import serve as run_server  # loads the MCP package: 1 s
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    context = SpaceContext(
+        path, lambda: open_space(path, settings=settings), agent=agent, address=lambda space: site_address(address, space)
+    )
+    # A thread waits for the next line and would keep the process alive; everything here can be interrupted safely.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    run_server(context, __version__)
+    return 0
+
+
+def _checked_address(forge: str | None) -> str | None:
+    if forge is not None and not re.match(r"https?://[^/\s]+", forge):
+        raise InvalidInput(
+            f"--forge takes an address that starts with http:// or https://, not {forge!r}",
+            code="usage",
+            hints=[f"clia serve prints it: {_DEFAULT_ADDRESS}"],
+            fields={"field": "forge"},
+        )
+    return None if forge is None else forge.rstrip("/")
+
+
+def site_address(forge: str | None, space: Space) -> str | None:
+    """The address of the space in a forge, which is named after its directory; without a forge, the local one."""
+    if forge is None:
+        from clia.facade.forge_address import address_of
+
+        return address_of(space)
+    if "/s/" in forge:
+        return forge
+    common = os.path.dirname(space.home)
+    root = os.path.dirname(common) if os.path.basename(common) == ".git" else common
+    name = re.sub(r"[^a-z0-9]+", "-", os.path.basename(root).lower()).strip("-")[:60] or "space"
+    return f"{forge}/s/{name}"
+
+
+@command(
+    "user add",
+    arg("user", "NAME", "user name, such as ada-lovelace"),
+    opt("--role", None, "may read, also answer, or also manage (default: viewer)", choices=ROLES, default=VIEWER),
+    opt("--name", "DISPLAY", "display name, recorded in decisions", dest="display", default=""),
+    opt("--email", "ADDRESS", "e-mail address, recorded in decisions", default=""),
+)
+def user_add(space: Space, user: str, role: str, display: str, email: str) -> Answer:
+    """Add a user of the forge."""
+    added = users_of(space).add(user, role, display, email)
+    return Answer(added, f"added {added.name} as {added.role}; decisions are recorded as {added.by}")
+
+
+@command("user list")
+def user_list(space: Space) -> Answer:
+    """List users and their tokens."""
+    users = users_of(space).all()
+    if not users:
+        return Answer([], "no users yet; add one with: clia user add NAME")
+    value = [{**user._asdict(), "created_at": created, "tokens": tokens} for user, created, tokens in users]
+    return Answer(value, lambda: _show_users(users))
+
+
+def _show_users(users: Sequence[UserInfo]) -> None:
+    people = [(user.name, user.role, user.display, user.email, minute(created), len(tokens)) for user, created, tokens in users]
+    show_table(("user", "role", "name", "e-mail", "since (UTC)", "tokens"), people)
+    rows = [
+        (
+            user.name,
+            token.id,
+            token.label,
+            token.role,
+            minute(token.created_at),
+            minute(token.last_used_at) or "never",
+            minute(token.expires_at) or "never",
+        )
+        for user, _, tokens in users
+        for token in tokens
+    ]
+    if rows:
+        console().print()
+        show_table(("user", "token", "label", "role", "since (UTC)", "last used", "expires"), rows)
+
+
+@command(
+    "user change",
+    USER,
+    opt("--role", None, "may read, also answer, or also manage", choices=ROLES),
+    opt("--name", "DISPLAY", "display name, recorded in decisions", dest="display"),
+    opt("--email", "ADDRESS", "e-mail address, recorded in decisions"),
+)
+def user_change(space: Space, user: str, role: str | None, display: str | None, email: str | None) -> Answer:
+    """Change the role, name or address of a user.
+
+    The change applies at once to every token and login of the user.
+    """
+    if role is None and display is None and email is None:
+        raise InvalidInput("give --role, --name or --email", code="usage", hints=["clia user change --help"])
+    changed = users_of(space).update(user, role=role, display=display, email=email)
+    return Answer(changed, f"{changed.name} is now {changed.role}; decisions are recorded as {changed.by}")
+
+
+@command(
+    "user link",
+    USER,
+    opt("--minutes", "N", "minutes until the link expires (default: 15)", type=positive, default=_LINK_MINUTES),
+    opt("--address", "URL", f"address of the forge (default: as configured, else {_DEFAULT_ADDRESS})"),
+)
+def user_link(space: Space, user: str, minutes: int, address: str | None) -> Answer:
+    """Print a link that logs a user in, once.
+
+    Standard output carries only the link.
+    """
+    base = address or space.running.config.forge.address or _DEFAULT_ADDRESS
+    link = f"{base.rstrip('/')}/login?key={users_of(space).login_link(user, minutes)}"
+
+    def show() -> None:
+        write(f"{link}\n")
+        write(f"valid once, for {minutes} minutes\n", sys.stderr)
+
+    return Answer({"user": user, "link": link, "minutes": minutes}, show)
+
+
+@command(
+    "user token",
+    USER,
+    opt("--label", "TEXT", "purpose of the token", default=""),
+    opt("--role", None, "role of the token, at most the user's (default: the same)", choices=ROLES),
+    opt("--days", "N", "days until the token expires (default: never)", type=positive),
+    opt("--revoke", "ID", "revoke this token instead; clia user list shows the ids"),
+)
+def user_token(space: Space, user: str, label: str, role: str | None, days: int | None, revoke: str | None) -> Answer:
+    """Create an API token for a user, or revoke one.
+
+    Standard output carries only the secret, which is not shown again.
+    """
+    users = users_of(space)
+    if revoke is not None:
+        if label or role or days:
+            raise InvalidInput("--revoke excludes --label, --role and --days", code="invalid-option")
+        users.revoke_token(user, revoke)
+        return Answer({"user": user, "id": revoke, "revoked": True}, f"revoked token {revoke} of {user}")
+    secret, token = users.make_token(user, label, role, days)
+
+    def show() -> None:
+        write(f"{secret}\n")
+        until = f"until {token.expires_at}" if token.expires_at else "until it is revoked"
+        write(f"token {token.id} of {user}, {token.role}, valid {until}; it is not shown again\n", sys.stderr)
+
+    return Answer({"token": secret, "user": user, **token._asdict()}, show)
+
+
+@command("user remove", USER, flag("--force", "remove even the last administrator"))
+def user_remove(space: Space, user: str, force: bool) -> Answer:
+    """Remove a user with all tokens and logins.
+
+    The user's decisions stay.
+    """
+    users_of(space).remove(user, force=force)
+    return Answer({"user": user, "removed": True}, f"removed {user}, with all tokens and logins")

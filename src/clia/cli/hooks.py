@@ -1,0 +1,416 @@
+"""Recording what coding tools do: hook, ingest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from datetime import UTC, datetime
+
+from clia.capture.hook_tools import SCOPES, TOOLS
+from clia.cli.command import IN_SPACE, JSON, PATH, Answer, arg, command, flag, opt
+from clia.cli.inputs import positive, read_bytes
+from clia.cli.output import console, counted, emit_json, one_line, plain, show_error, write
+from clia.cli.rendering import progress_bar, show_line, show_table
+from clia.errors import FileError, InvalidDocument, InvalidInput, NotAllowed, NotFound
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from clia.capture.hook_settings import SettingsFile, SettingsPlan
+    from clia.capture.hook_tools import CliaProgram, HookTool
+    from clia.capture.recording import IngestCounts
+    from clia.capture.rehearsal import Setting
+    from clia.capture.rehearsal.script import ScriptStep
+    from clia.cli.command import Option
+    from clia.facade.settings import Settings
+
+_WRITTEN = {"create": "created", "edit": "changed", "remove": "removed"}
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+_COUNTS = (
+    ("events", "event", "events"),
+    ("entries", "trace entry", "trace entries"),
+    ("agents", "new agent", "new agents"),
+    ("sub_agents", "new sub-agent", "new sub-agents"),
+    ("commits", "commit", "commits"),
+    ("merges", "merge", "merges"),
+    ("rejected", "event rejected", "events rejected"),
+    ("left", "event waiting", "events waiting"),
+)
+_DEMO_DIRECTORY = "durations"
+_MAX_SEED = 2**31
+_TEXT_WIDTH = 60
+
+SETTINGS_OPTIONS = (
+    opt(
+        "--scope",
+        None,
+        "settings of this repository for everybody (default), of this repository for you, or of all your repositories",
+        choices=SCOPES,
+        default="project",
+    ),
+    PATH,
+    flag("--yes", "do not ask for confirmation"),
+    flag("--dry-run", "write nothing; show what would change"),
+    JSON,
+)
+
+
+def _tools_argument(default: str) -> Option:
+    # Without choices: argparse would check them against an empty list too.
+    return arg("tools", "TOOL", f"{', '.join(TOOLS)} (default: {default})", nargs="*")
+
+
+@command(
+    "hook install",
+    _tools_argument("the tools found here"),
+    *SETTINGS_OPTIONS,
+    flag("--mcp", "also add clia's MCP server to the tools"),
+)
+def hook_install(tools: list[str], scope: str, path: str, yes: bool, dry_run: bool, mcp: bool, json_output: bool) -> int:
+    """Make tools run clia for each of their events.
+
+    Shows the change to their settings and asks before it writes. Exit code 1 if that is not confirmed.
+    """
+    from clia.capture.hook_settings import install, target
+    from clia.capture.hook_tools import tool_named
+
+    where = target(scope, path, os.environ)
+    chosen = [tool_named(name) for name in dict.fromkeys(tools)] or _tools_found(where)
+    plan = install(chosen, where, this_program(), mcp=mcp)
+    unchanged = f"already installed: {', '.join(tool.title for tool in chosen)}"
+    return _apply_plan(plan, unchanged, yes=yes, dry_run=dry_run, json_output=json_output)
+
+
+@command("hook uninstall", _tools_argument("all"), *SETTINGS_OPTIONS)
+def hook_uninstall(tools: list[str], scope: str, path: str, yes: bool, dry_run: bool, json_output: bool) -> int:
+    """Remove clia from the settings of tools."""
+    from clia.capture.hook_settings import target, uninstall
+    from clia.capture.hook_tools import tool_named
+
+    where = target(scope, path, os.environ)
+    every = [tool for tool in TOOLS.values() if scope in tool.files]
+    chosen = [tool_named(name) for name in dict.fromkeys(tools)] or every
+    unchanged = f"the settings of scope {scope} do not contain clia"
+    return _apply_plan(uninstall(chosen, where), unchanged, yes=yes, dry_run=dry_run, json_output=json_output)
+
+
+def _tools_found(where: SettingsFile) -> list[HookTool]:
+    import shutil
+
+    from clia.capture.hook_settings import tools_here
+
+    tools = tools_here(where, [tool.program for tool in TOOLS.values() if shutil.which(tool.program)])
+    if not tools:
+        known = ", ".join(f"{tool.name} ({tool.title})" for tool in TOOLS.values() if where.scope in tool.files)
+        raise NotFound("no supported tool was found", code="no-tool-found", hints=[f"name one: {known}"])
+    return tools
+
+
+def this_program() -> CliaProgram:
+    """The running clia, and the one that the name ``clia`` finds."""
+    import shutil
+
+    from clia.capture.hook_tools import CliaProgram
+
+    on_path = shutil.which("clia")
+    started = os.path.abspath(sys.argv[0])
+    beside = os.path.join(os.path.dirname(sys.executable), "clia")  # for the program of an identity, and python -m clia
+    candidates = (started if os.path.basename(started) == "clia" else beside, beside, on_path or beside)
+    return CliaProgram(next((path for path in candidates if os.access(path, os.X_OK)), beside), on_path)
+
+
+def _apply_plan(plan: SettingsPlan, unchanged: str, *, yes: bool, dry_run: bool, json_output: bool) -> int:
+    """Show a change of settings, ask, and write it."""
+    from clia.capture.hook_settings import apply
+
+    confirmed = yes and not dry_run
+    if json_output:
+        if confirmed:
+            apply(plan)
+        emit_json({**plan.to_json(), "written": confirmed and not plan.is_empty})
+        return 0 if confirmed or dry_run or plan.is_empty else _refuse_unconfirmed()
+    _show_plan(plan)
+    if plan.is_empty:
+        write(f"{unchanged}\n")
+    elif not dry_run:
+        if not confirmed and not _ask_confirmation():
+            return _refuse_unconfirmed()
+        apply(plan)
+        for change in plan.changes:
+            if change.kind != "none":
+                write(f"{_WRITTEN[change.kind]}: {one_line(_relative(change.path))}\n")
+    for note in plan.notes:
+        write(f"note: {one_line(note)}\n")
+    return 0
+
+
+def _ask_confirmation() -> bool:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    write("Write these changes? [y/N] ", sys.stderr)
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+
+def _refuse_unconfirmed() -> int:
+    raise NotAllowed("nothing was changed", code="not-confirmed", hints=["answer y, or give --yes"])
+
+
+def _show_plan(plan: SettingsPlan) -> None:
+    from rich.text import Text
+
+    for change in plan.changes:
+        for line in change.diff(_relative(change.path)).splitlines() if change.kind != "none" else ():
+            show_line(Text(plain(line), style=_DIFF_STYLES.get(line[:1], "")))
+
+
+def _relative(path: str) -> str:
+    return path.removeprefix(os.getcwd().rstrip("/") + "/")
+
+
+HOOK_JSON = flag("--json", "accepted for uniformity: a hook prints nothing")
+
+
+# ``clia.cli.entry`` records events of tools before any parser is loaded; these commands exist for help and completion.
+@command("hook claude-code", HOOK_JSON)
+def hook_claude_code() -> int:
+    """Record an event of Claude Code; its hooks run this.
+
+    The event is the JSON on standard input. Always exits with code 0.
+    """
+    return _record_event("claude-code")
+
+
+@command("hook codex", HOOK_JSON)
+def hook_codex() -> int:
+    """Record an event of Codex; its hooks run this.
+
+    The event is the JSON on standard input. Always exits with code 0.
+    """
+    return _record_event("codex")
+
+
+@command("hook gemini", HOOK_JSON)
+def hook_gemini() -> int:
+    """Record an event of Gemini CLI; its hooks run this.
+
+    The event is the JSON on standard input. Always exits with code 0.
+    """
+    return _record_event("gemini")
+
+
+def _record_event(tool: str) -> int:
+    from clia.capture.hook import record
+
+    record(tool)
+    return 0
+
+
+@command("ingest", flag("--quiet", "print nothing, and exit if another process is already ingesting"), *IN_SPACE)
+def ingest(settings: Settings, quiet: bool, path: str, json_output: bool) -> Answer | int:
+    """Turn recorded events into agents, traces and commits.
+
+    Exit code 1 if some events could not be ingested.
+    """
+    from clia.capture.ingest import ingest as ingest_events  # loads git and the store: 0.1 s
+    from clia.facade.opening import open_space
+    from clia.space.model import as_json
+
+    with open_space(path, settings=settings) as space:
+        if quiet:
+            return 1 if ingest_events(space, settings, os.environ, wait=False).trouble else 0
+        with progress_bar("Reading events", hidden=json_output) as progress:
+            report = ingest_events(space, settings, os.environ, progress=progress)
+
+    def show() -> None:
+        write(f"{one_line(_ingest_summary(report.done))}\n")
+        for error in report.trouble:
+            show_error(error, as_json=False)
+        if report.done.rejected:
+            console(stderr=True).print("some events were rejected; see which, and why: clia doctor", style="yellow")
+
+    value = as_json(report.done) | {"trouble": [error.to_json() for error in report.trouble]}
+    return Answer(value, show, exit_code=1 if report.trouble else 0)
+
+
+def _ingest_summary(done: IngestCounts) -> str:
+    numbers = [(getattr(done, name), one, many) for name, one, many in _COUNTS]
+    return ", ".join(counted(number, one, many) for number, one, many in numbers if number) or "nothing to ingest"
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) >= _MAX_SEED:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 on, not {text!r}")
+    return int(text)
+
+
+@command(
+    "hook rehearse",
+    arg("tool", None, "tool to simulate (default: claude-code)", nargs="?", default="claude-code", choices=tuple(TOOLS)),
+    opt("--seed", "N", "seed of all ids (default: the first one not used here)", type=_seed),
+    opt("--script", "FILE", "script of the session, as JSON ('-': standard input; default: a short demo)"),
+    opt("--home", "DIR", "directory of the tool's transcripts (default: beside the space)"),
+    opt("--hook", "COMMAND", "command that the tool runs for each event (default: clia hook TOOL)"),
+    flag("--no-hooks", "write only transcripts, as if no hook were installed"),
+    opt("--start", "TIME", "time at which the session begins, such as 2026-05-01T09:00:00Z (default: now)"),
+    opt("--stop-after", "N", "stop after N events, as if the terminal were closed", type=positive),
+    opt("--path", "DIR", "directory that the tool works in (default: current directory)", default="."),
+    JSON,
+)
+def hook_rehearse(
+    tool: str,
+    seed: int | None,
+    script: str | None,
+    home: str | None,
+    hook: str | None,
+    no_hooks: bool,
+    start: str | None,
+    stop_after: int | None,
+    path: str,
+    json_output: bool,
+) -> Answer:
+    """Simulate a session of a tool, to try hooks out.
+
+    Exit code 1 if a hook failed.
+    """
+    from clia.capture.rehearsal import ScriptError, parse, play, story
+    from clia.capture.rehearsal.stage import free_directory
+
+    steps = None if script is None else _read_script(script)
+    setting = _rehearsal_setting(tool, path, home=home, hook=None if no_hooks else hook or "", start=start, stop_after=stop_after)
+    resumes = bool(steps) and steps is not None and steps[0].verb in ("resume", "fork")
+    setting = setting._replace(seed=_rehearsal_seed(setting, seed, resumes=resumes))
+    try:
+        demo = None if steps is not None else parse(story(free_directory(setting.directory, _DEMO_DIRECTORY)))
+        ended, report = play(setting, steps if steps is not None else demo or ())
+    except ScriptError as err:
+        raise _script_error(script, err) from None
+    failed = sum(1 for event in report["events"] if event.get("exit"))
+
+    def show() -> None:
+        _show_rehearsal(report, failed)
+
+    if ended == "crashed":
+        emit_json(report) if json_output else show()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return Answer(report, show, exit_code=1 if failed else 0)
+
+
+def _read_script(path: str) -> Sequence[ScriptStep]:
+    from clia.capture.rehearsal import ScriptError, parse
+
+    try:
+        return parse(json.loads(read_bytes(path)))
+    except ScriptError as err:
+        raise _script_error(path, err) from None
+    except (ValueError, RecursionError) as err:
+        raise InvalidDocument(f"{path} is not JSON: {err}", code="invalid-script", fields={"path": path}) from None
+
+
+def _script_error(script: str | None, err: Any) -> InvalidDocument:
+    path = script or "the demo"
+    return InvalidDocument(f"{path}: {err}", code="invalid-script", fields={"path": path, "step": err.where})
+
+
+def _rehearsal_setting(
+    tool: str, path: str, *, home: str | None, hook: str | None, start: str | None, stop_after: int | None
+) -> Setting:
+    """The setting of a rehearsal. ``hook``: the command to run; empty for ``clia hook TOOL``, None for no hooks."""
+    from clia.capture.rehearsal import Setting, stage
+
+    directory, environment = os.path.realpath(path), dict(os.environ)
+    if not os.path.isdir(directory):
+        raise FileError(f"{path} is not a directory", fields={"path": path, "reason": "not a directory"})
+    place = stage.place_of(directory, environment)
+    if place is None:
+        hints = ["git init; clia init"]
+        message = f"{directory} is not in a git repository"
+        raise InvalidInput(message, code="no-repository", hints=hints, fields={"path": directory})
+    command_words = stage.in_shell(hook) if hook else stage.own_hook(tool)
+    send = stage.sender(tool, command_words, directory, environment)
+    if environment.get("CLIA_HOOK_INGEST") != "off":
+        send = stage.thoughtful(send, place.common)
+    return Setting(
+        tool=tool,
+        directory=directory,
+        home=_transcript_home(tool, home, place.common),
+        start=_start_time(start),
+        branch=place.branch,
+        environment=environment,
+        send=None if hook is None else send,
+        stop_after=stop_after,
+        clock=(lambda: datetime.now(UTC)) if start is None else None,
+    )
+
+
+def _rehearsal_seed(setting: Setting, seed: int | None, *, resumes: bool) -> int:
+    """The seed: a script that resumes takes the last one used here, any other a new one."""
+    from clia.capture.rehearsal import rehearsed
+
+    if seed is not None:
+        if not resumes and rehearsed(setting._replace(seed=seed)):
+            hints = ["use another seed, another --home, or a script that begins with resume"]
+            message = f"a session with seed {seed} was already played here"
+            raise InvalidInput(message, code="already-rehearsed", hints=hints, fields={"seed": seed})
+        return seed
+    unused = 1
+    while rehearsed(setting._replace(seed=unused)):
+        unused += 1
+    return max(unused - 1, 1) if resumes else unused
+
+
+def _transcript_home(tool: str, home: str | None, common: str) -> str:
+    if home is not None:
+        return os.path.abspath(home)
+    beside = os.path.join(common, "clia")
+    if os.path.isdir(beside):
+        return os.path.join(beside, "rehearsal", tool)
+    from tempfile import mkdtemp
+
+    return mkdtemp(prefix="clia-rehearsal-")
+
+
+def _start_time(text: str | None) -> datetime:
+    if text is None:
+        return datetime.now(UTC)
+    try:
+        start = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"--start takes a time such as 2026-05-01T09:00:00Z, not {text!r}"
+        raise InvalidInput(message, code="invalid-time", fields={"start": text}) from None
+    return start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC)
+
+
+def _show_rehearsal(report: dict[str, Any], failed: int) -> None:
+    names = {agent["id"]: agent["type"] for agent in report["agents"]}
+    here = report["directory"] + "/"
+    rows = [
+        (event["n"], names.get(event["agent"], ""), event["kind"], _event_text(event, here), _hook_text(event))
+        for event in report["events"]
+    ]
+    show_table(("#", "sub-agent", "what", "text", "hook"), rows)
+    sent = sum(1 for event in report["events"] if "exit" in event)
+    session = one_line(f"{report['tool']} {report['version']}, session {report['session']}, {report['ended']}")
+    write(f"\n{session}\n{counted(sent, 'hook was run', 'hooks were run')}; transcript: {one_line(report['transcript'])}\n")
+    if failed:
+        write(f"warning: {counted(failed, 'hook', 'hooks')} failed\n", sys.stderr)
+
+
+def _event_text(event: dict[str, Any], here: str) -> str:
+    """The first line of an event; for a patch, the line with the file name."""
+    data = event.get("input") or {}
+    detail = str(data.get("command") or data.get("file_path") or data.get("description") or data.get("agent_name") or "")
+    detail = detail.removeprefix("*** Begin Patch\n*** ")
+    text = f"{event['text']}: {detail}" if detail else str(event["text"])
+    line = text.strip().replace(here, "").split("\n", 1)[0]
+    return line if len(line) <= _TEXT_WIDTH else f"{line[: _TEXT_WIDTH - 1]}…"
+
+
+def _hook_text(event: dict[str, Any]) -> str:
+    if event["hook"] is None:
+        return ""
+    return str(event["hook"]) if event["sent"] == "whole" else f"{event['hook']} ({event['sent']})"

@@ -1,1 +1,0 @@
-"""Commands about the tools that agents run in."""

@@ -1,0 +1,163 @@
+"""``clia agents``, reading: the merged documents of identities, and where their values come from.
+
+``clia agents profile --json`` runs in other programs' prompts, so this module imports little at the top.
+"""
+
+from __future__ import annotations
+
+from clia.cli.command import CEILING, JSON, LINEAGE, WORKING_PATH, Answer, arg, command, flag, opt
+from clia.cli.output import show_diagnostics
+from clia.identities.contexts import AGENT, KINDS
+from clia.identities.diagnostics import ERROR, has_errors
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.identities.lineage import Lineage
+    from clia.identities.roster import Roster
+
+MERGED_OPTIONS = (
+    *LINEAGE,
+    flag("--root-chain", "add the contexts it was merged from"),
+    flag("--show-origin", "add the origin of every value"),
+)
+
+
+@command("agents profile", *MERGED_OPTIONS)
+def agents_profile(lineage: Lineage, root_chain: bool, show_origin: bool, json_output: bool) -> Answer:
+    """Show the merged profile of an identity.
+
+    Exit code 2 if a document could not be used; the rest is still merged and printed.
+    """
+    return _merged(lineage, "agent", root_chain, show_origin, json_output)
+
+
+@command("agents plan", *MERGED_OPTIONS)
+def agents_plan(lineage: Lineage, root_chain: bool, show_origin: bool, json_output: bool) -> Answer:
+    """Show the merged agenda of an identity.
+
+    Exit code 2 if a document could not be used; the rest is still merged and printed.
+    """
+    return _merged(lineage, "agenda", root_chain, show_origin, json_output)
+
+
+@command("agents agency", *MERGED_OPTIONS)
+def agents_agency(lineage: Lineage, root_chain: bool, show_origin: bool, json_output: bool) -> Answer:
+    """Show the merged journal of an identity.
+
+    Exit code 2 if a document could not be used; the rest is still merged and printed.
+    """
+    return _merged(lineage, "agency", root_chain, show_origin, json_output)
+
+
+def _merged(lineage: Lineage, kind: str, root_chain: bool, show_origin: bool, json_output: bool) -> Answer:
+    merged = lineage.merged(kind)
+
+    def show() -> None:
+        from clia.cli.cards import show_merged
+
+        show_merged(merged, root_chain=root_chain, show_origin=show_origin)
+        show_diagnostics(merged.diagnostics, as_json=False)
+
+    value = merged.to_json(root_chain=root_chain, show_origin=show_origin) if json_output else None
+    if json_output:
+        show_diagnostics(merged.diagnostics, as_json=True)
+    return Answer(value, show, exit_code=2 if has_errors(merged.diagnostics) else 0)
+
+
+@command("agents context", *LINEAGE, flag("--explain", "say why each context is included or excluded"))
+def agents_context(lineage: Lineage, explain: bool) -> Answer:
+    """Show which directories an identity is merged from, and why.
+
+    Exit code 2 if a document could not be used.
+    """
+    report = lineage.context()
+
+    def show() -> None:
+        from clia.cli.cards import show_context
+
+        show_context(report, explain=explain)
+        show_diagnostics(report.diagnostics, as_json=False)
+
+    return Answer(report.to_json(), show, exit_code=2 if has_errors(report.diagnostics) else 0)
+
+
+@command(
+    "agents explain",
+    arg("pointer", None, "JSON pointer into the merged document: /title, /guardrails/0"),
+    opt("--document", None, "merged document (default: agent)", choices=KINDS, default=AGENT),
+    *LINEAGE,
+)
+def agents_explain(lineage: Lineage, pointer: str, document: str, json_output: bool) -> Answer:
+    """Show where a merged value comes from.
+
+    Exit code 2 if a document could not be used.
+    """
+    explanation = lineage.explain(pointer, document)
+    diagnostics = lineage.merged(document).diagnostics
+
+    def show() -> None:
+        from clia.cli.cards import show_explanation
+
+        show_explanation(explanation)
+        show_diagnostics(diagnostics, as_json=False)
+
+    if json_output:
+        show_diagnostics(diagnostics, as_json=True)
+    return Answer(explanation.to_json(), show, exit_code=2 if has_errors(diagnostics) else 0)
+
+
+@command(
+    "agents list",
+    WORKING_PATH,
+    CEILING,
+    flag("--all", "also list root, templates and names with a leading underscore", dest="everything"),
+    JSON,
+)
+def agents_list(path: str, ceiling: str | None, everything: bool) -> Answer:
+    """List the identities that are visible here.
+
+    Exit code 2 if a document could not be used; a directory that is not an identity is only mentioned.
+    """
+    from clia.identities.checks import roster
+
+    listed = roster(path, ceiling=ceiling, everything=everything)
+
+    def show() -> None:
+        _show_roster(listed)
+        show_diagnostics(listed.diagnostics, as_json=False)
+
+    failed = any(each.severity == ERROR and each.code != "invalid-slug" for each in listed.diagnostics)
+    return Answer(listed.to_json(), show, exit_code=2 if failed else 0)
+
+
+def _show_roster(roster: Roster) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from clia.cli.output import console, plain, write
+
+    if not roster.agents:
+        write(f"no identities at {plain(roster.path)} or above; create one with: clia agents init SLUG\n")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("", "agent", "title", "role", "status", "contexts", "directory"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "contexts" else "left")
+    for identity in roster.agents:
+        mark = " ".join(plain(part) for part in (identity.emoji, identity.badge) if part)
+        facts = [Text(plain(fact or "")) for fact in (identity.title, identity.role, identity.status)]
+        directory = Text(plain(identity.directory), style="cyan")
+        table.add_row(Text(mark), Text(plain(identity.slug), style="bold"), *facts, str(identity.contexts), directory)
+    console().print(table)
+
+
+@command(
+    "agents schema", arg("document", None, "kind of document (default: all three, in one object)", nargs="?", choices=KINDS), JSON
+)
+def agents_schema(document: str | None) -> Answer:
+    """Print the JSON Schemas of the documents."""
+    from clia.cli.output import emit_json
+    from clia.identities.checks import schemas
+
+    value = schemas()
+    chosen = value[document] if document else value
+    return Answer(chosen, lambda: emit_json(chosen))

@@ -1,0 +1,146 @@
+"""Reading what people give on the command line: files, standard input, numbers, JSON and ``KEY=VALUE`` pairs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from clia.errors import FileError, InvalidInput, NotAllowed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from clia.facade.space import Space
+    from clia.space.model import Content
+
+
+def read_bytes(path: str) -> bytes:
+    """The bytes of a file, or of standard input for ``-``."""
+    if path == "-":
+        return sys.stdin.buffer.read()
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as err:
+        raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or of standard input for ``-``; bytes that are not UTF-8 become ``\\xff``."""
+    return read_bytes(path).decode("utf-8", "backslashreplace")
+
+
+def read_source(path: str, field: str) -> str:
+    """The UTF-8 text of a file, or of standard input for ``-``, without a byte order mark."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InvalidInput(f"the {field} is not UTF-8", code="invalid-text", fields={"field": field, "path": path}) from None
+
+
+def given_text(word: str, field: str) -> str:
+    """A word of the command line, or standard input for ``-`` without its final newline."""
+    return read_source("-", field).removesuffix("\n").removesuffix("\r") if word == "-" else word
+
+
+def message_text(message: str) -> str:
+    """The value of ``--message``, or standard input for ``-``."""
+    if message != "-":
+        return message
+    try:
+        return read_bytes("-").decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidInput("the message is not UTF-8", code="invalid-text", fields={"field": "message"}) from None
+
+
+def meta_fields(words: Sequence[str]) -> dict[str, Any]:
+    """The ``KEY=VALUE`` words of ``--meta`` as an object; the last value of a key wins."""
+    fields: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise InvalidInput(f"--meta takes KEY=VALUE, not {word!r}", code="invalid-meta", fields={"meta": word})
+        try:
+            fields[key] = json.loads(value)
+        except ValueError:
+            fields[key] = value
+    return fields
+
+
+def path_pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """The ``PATH=FILE`` words of an option."""
+    pairs = []
+    for word in words:
+        path, equals, file = word.partition("=")
+        if not equals or not path or not file:
+            raise InvalidInput(f"{option} takes PATH=FILE, not {word!r}", code="invalid-option", fields={"value": word})
+        pairs.append((path, file))
+    return pairs
+
+
+def file_content(file: str) -> Content:
+    """A local file as content of a tree: a symbolic link stays a link, an executable stays executable."""
+    from clia.space.model import File, Link
+
+    if file != "-" and os.path.islink(file):
+        return Link(os.readlink(file))
+    data = read_bytes(file)
+    return File(data, executable=True) if file != "-" and os.stat(file).st_mode & 0o100 else data
+
+
+def json_or_text(text: str) -> Any:
+    """The value of a JSON text; any other text as it is."""
+    try:
+        return _load_json(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def json_value(text: str, option: str) -> Any:
+    """The value of a JSON option."""
+    try:
+        return _load_json(text)
+    except (ValueError, RecursionError) as err:
+        raise InvalidInput(
+            f"{option} is not JSON: {err}",
+            code="invalid-json",
+            hints=["put quotes around a text: '\"text\"'"],
+            fields={"field": option},
+        ) from None
+
+
+def _load_json(text: str) -> Any:
+    return json.loads(text, parse_constant=_refuse_constant)
+
+
+def _refuse_constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+def positive(text: str) -> int:
+    """The value of an option that takes a positive number."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive number, not {text!r}")
+    return int(text)
+
+
+def require_agent(space: Space, name: str) -> None:
+    """Raise ``NoSuchAgent`` unless the agent exists, active or archived."""
+    if name not in space.agents(archived=True):
+        space.head(name)
+
+
+def require_person(alternative: str) -> None:
+    """Raise ``NotAllowed`` if an agent runs this command; ``alternative`` is a hint for the agent."""
+    agent = os.environ.get("CLIA_AGENT")
+    if agent:
+        raise NotAllowed(
+            f"only a person may do this; CLIA_AGENT says that agent {agent!r} is running this command",
+            code="person-needed",
+            hints=[alternative, "a person runs it outside clia run, without CLIA_AGENT"],
+            fields={"agent": agent},
+        )

@@ -1,0 +1,84 @@
+"""Commands that check and maintain a space: verify, rebuild, relink, maintain."""
+
+from __future__ import annotations
+
+from clia.cli.command import Answer, command, flag, opt
+from clia.cli.output import counted, one_line, write
+from clia.cli.rendering import progress_bar, short, show_table, spinner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from clia.facade.space import Space
+    from clia.space.checks import Report
+
+
+@command("verify")
+def verify(space: Space, json_output: bool) -> Answer:
+    """Check that all recorded objects exist and are consistent.
+
+    Exit code 1 if something is wrong.
+    """
+    from clia.space.model import as_json
+
+    with spinner("Checking", hidden=json_output) as say:
+        report = space.verify(progress=say)
+    return Answer({"clean": report.clean, **as_json(report)}, lambda: _show_report(report), exit_code=0 if report.clean else 1)
+
+
+def _show_report(report: Report) -> None:
+    if report.findings:
+        show_table(("finding", "what", "ref"), [(each.code, each.message, each.ref or "") for each in report.findings])
+    if report.unseen:
+        write("not in this clone, so not checked:\n" + "".join(f"  {one_line(each)}\n" for each in report.unseen))
+    checked = ", ".join(
+        (
+            counted(report.agents, "agent", "agents"),
+            counted(report.commits, "commit", "commits"),
+            counted(report.traces, "trace", "traces"),
+            counted(report.edges, "relation", "relations"),
+        )
+    )
+    write(f"{checked}: {counted(len(report.findings), 'finding', 'findings') if report.findings else 'nothing found'}\n")
+
+
+@command("rebuild")
+def rebuild(space: Space, json_output: bool) -> Answer:
+    """Rebuild the index from git."""
+    with progress_bar("Reading git", hidden=json_output) as progress:
+        edges = space.rebuild(progress=progress)
+    behaviours = ", and the observations of behaviours" if not json_output and space.behaviours() else ""
+    return Answer({"edges": edges}, f"rebuilt the index: {counted(edges, 'relation', 'relations')}{behaviours}")
+
+
+@command("relink", opt("--onto", "BRANCH", "look only on this branch (default: all branches)"))
+def relink(space: Space, onto: str | None, json_output: bool) -> Answer:
+    """Attach traces to the commits that a squash or rebase made of theirs."""
+    with spinner("Comparing commits", hidden=json_output):
+        links = space.relink(onto=onto)
+    if not links:
+        return Answer([], "nothing to relink: no commit with a trace was squashed or rebased")
+    rows = [(short(each.commit), each.agent, " ".join(map(short, each.sources)), each.by) for each in links]
+    return Answer(links, lambda: show_table(("commit", "agent", "trace of", "same"), rows))
+
+
+@command(
+    "maintain",
+    opt("--archive-idle", "DAYS", "archive agents that were idle for this long and whose work was merged or landed", type=int),
+    flag("--dry-run", "change nothing; show what would be done"),
+)
+def maintain(space: Space, archive_idle: int | None, dry_run: bool, json_output: bool) -> Answer:
+    """Pack the repository and archive finished agents."""
+    with spinner("Packing", hidden=json_output):
+        report = space.maintain(archive_idle_days=archive_idle, dry_run=dry_run)
+
+    def show() -> None:
+        from rich.filesize import decimal
+
+        if archive_idle is not None:
+            write(f"{'would archive' if dry_run else 'archived'}: {', '.join(report.archived) or 'no agent'}\n")
+        if dry_run:
+            write(f"objects take {decimal(report.before)}; nothing was changed\n")
+        else:
+            write(f"objects took {decimal(report.before)}, now {decimal(report.after)}\n")
+
+    return Answer({**report._asdict(), "dry_run": dry_run}, show)

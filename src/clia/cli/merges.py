@@ -1,0 +1,261 @@
+"""Commands that bring work together: merge, resolve, land, publish."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from clia.cli.command import AGENT, MESSAGE, META, Answer, arg, command, flag, many, opt
+from clia.cli.inputs import file_content, message_text, meta_fields, path_pairs
+from clia.cli.output import counted, emit_json, one_line, write
+from clia.cli.rendering import short, show_line, show_table
+from clia.errors import FileError, InvalidInput
+from clia.space.model import Conflicts, Landed, UpToDate, as_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clia.facade.space import Space
+    from clia.git.records import Pushed
+    from clia.space.model import Content
+
+INTO = arg("into", "INTO", "agent that receives the work")
+FROM = arg("from_", "FROM", "agent whose work is merged; PEER/AGENT: an agent of a peer")
+_PUSH_STYLES = {"new": "green", "moved": "green", "same": "dim", "refused": "red"}
+
+
+@command("merge", INTO, FROM, MESSAGE, META)
+def merge(space: Space, into: str, from_: str, message: str, meta: list[str]) -> Answer:
+    """Merge an agent's work into another agent.
+
+    Exit code 1 on conflicts.
+    """
+    result = space.merge(into, from_, message=message_text(message), meta=meta_fields(meta))
+    if isinstance(result, Conflicts):
+
+        def show() -> None:
+            show_conflicts(result)
+            write(f"nothing was committed; resolve the conflicts with: {resolve_hint(result.into, result.from_)}\n")
+
+        return Answer({"result": "conflicts", **as_json(result)}, show, exit_code=1)
+    if isinstance(result, UpToDate):
+        return Answer(
+            {"result": "up-to-date", **as_json(result)}, f"{into} already has all work of {from_}, at {short(result.head)}"
+        )
+    return Answer({"result": "merged", **as_json(result)}, f"merged {from_} into {into}: {result.cid}")
+
+
+def resolve_hint(into: str, from_: str) -> str:
+    return f"clia resolve {one_line(into)} {one_line(from_)} --file PATH=FILE, --remove PATH, or --take ours|theirs for the rest"
+
+
+def show_conflicts(conflicts: Conflicts) -> None:
+    """Print the conflicting paths, and what each side did to them."""
+    count = counted(len(conflicts.paths), "conflict", "conflicts")
+    sides = f"{conflicts.into} at {short(conflicts.ours)}, {conflicts.from_} at {short(conflicts.theirs)}"
+    write(one_line(f"{count}: {sides}") + "\n")
+    rows = [(each.path, _change(each.base, each.ours), _change(each.base, each.theirs)) for each in conflicts.paths]
+    show_table(("path", conflicts.into, conflicts.from_), rows)
+
+
+def _change(base: Content | None, side: Content | None) -> str:
+    if side is None:
+        return "no such file" if base is None else "deleted"
+    return "added" if base is None else "unchanged" if side == base else "changed"
+
+
+@command(
+    "resolve",
+    INTO,
+    FROM,
+    many("--file", "PATH=FILE", "content of a path (repeatable)", dest="files"),
+    many("--remove", "PATH", "remove a path (repeatable)"),
+    opt("--take", None, "use INTO's (ours) or FROM's (theirs) version of all other conflicts", choices=("ours", "theirs")),
+    opt("--dir", "DIR", "take the whole result from a directory, including files that git ignores", dest="directory"),
+    opt("--ours", "COMMIT", "INTO's head (default: as of the last refused merge)"),
+    opt("--theirs", "COMMIT", "FROM's head (default: as of the last refused merge)"),
+    MESSAGE,
+    META,
+)
+def resolve(
+    space: Space,
+    into: str,
+    from_: str,
+    files: list[str],
+    remove: list[str],
+    take: str | None,
+    directory: str | None,
+    ours: str | None,
+    theirs: str | None,
+    message: str,
+    meta: list[str],
+    json_output: bool,
+) -> Answer:
+    """Finish a merge that had conflicts.
+
+    The resolution applies to the two heads of the refused merge; it is refused if one of them has moved.
+    """
+    by_path = bool(files or remove or take)
+    if directory is not None and by_path:
+        raise InvalidInput("--dir excludes --file, --remove and --take", code="invalid-option")
+    if directory is None and not by_path:
+        raise _unresolved(space, into, from_, json_output=json_output)
+    our_head, their_head = _merge_heads(space, into, from_, ours, theirs)
+    merged = space.resolve(
+        into,
+        from_,
+        None if directory is None else _directory_content(directory),
+        ours=our_head,
+        theirs=their_head,
+        changes=_resolutions(space, into, from_, files, remove, take) if by_path else None,
+        message=message_text(message),
+        meta=meta_fields(meta),
+    )
+    return Answer({"result": "merged", **as_json(merged)}, f"merged {from_} into {into}: {merged.cid}")
+
+
+def _unresolved(space: Space, into: str, from_: str, *, json_output: bool) -> InvalidInput:
+    """Print the conflicts; return the error that asks for resolutions."""
+    conflicts = space.conflicts(into, from_)
+    if conflicts is None:
+        return InvalidInput(f"{into} and {from_} have no conflict", code="no-conflict", hints=[f"clia merge {into} {from_}"])
+    if json_output:
+        emit_json({"result": "conflicts", **as_json(conflicts)})
+    else:
+        show_conflicts(conflicts)
+    return InvalidInput(
+        "every conflict needs a resolution",
+        code="unresolved",
+        hints=[resolve_hint(into, from_)],
+        fields={"paths": [each.path for each in conflicts.paths]},
+    )
+
+
+def _merge_heads(space: Space, into: str, from_: str, ours: str | None, theirs: str | None) -> tuple[str, str]:
+    """Both heads of the merge: the given ones, else those of the last refused merge."""
+    refused = space.last_refused(into, from_) or (None, None)
+    our_head = refused[0] if ours is None else space.find(ours)
+    their_head = refused[1] if theirs is None else space.find(theirs)
+    if our_head is None or their_head is None:
+        space.conflicts(into, from_)  # report an unknown agent first
+        raise InvalidInput(
+            f"no merge of {from_} into {into} was refused",
+            code="no-refused-merge",
+            hints=[f"try the merge first: clia merge {into} {from_}", "or name both heads: --ours COMMIT --theirs COMMIT"],
+        )
+    return our_head, their_head
+
+
+def _resolutions(
+    space: Space, into: str, from_: str, files: list[str], removed: list[str], take: str | None
+) -> dict[str, Content | None]:
+    contents = dict(path_pairs(files, "--file"))
+    both = sorted(contents.keys() & set(removed))
+    if both:
+        raise InvalidInput(f"path {both[0]!r} is given to both --file and --remove", code="invalid-option")
+    conflicts = space.conflicts(into, from_) if take else None
+    changes: dict[str, Content | None] = {each.path: getattr(each, str(take)) for each in conflicts.paths} if conflicts else {}
+    changes.update({path: file_content(file) for path, file in contents.items()})
+    changes.update(dict.fromkeys(removed))
+    return changes
+
+
+def _directory_content(top: str) -> dict[str, Content]:
+    """Every file below a directory."""
+    if not os.path.isdir(top):
+        raise InvalidInput(f"{top} is not a directory", code="not-a-directory", fields={"path": top})
+    contents: dict[str, Content] = {}
+    for folder, folders, names in os.walk(top, onerror=_raise_file_error):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        inner = folder != top and ".git" in (*folders, *names)
+        if inner or (folder == top and ".gitmodules" in names):  # a submodule would be lost silently
+            raise InvalidInput(
+                f"{folder} contains another repository",
+                code="submodules",
+                hints=["resolve the conflicts one by one instead: --file, --remove, --take"],
+                fields={"path": folder},
+            )
+        for name in (*links, *names):
+            if name != ".git":
+                path = os.path.join(folder, name)
+                contents[os.path.relpath(path, top)] = _regular_content(path)
+        folders[:] = sorted(name for name in folders if name != ".git")
+    return contents
+
+
+def _regular_content(path: str) -> Content:
+    mode = os.lstat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
+        raise InvalidInput(f"{path} is neither a file nor a link", code="invalid-content", fields={"path": path})
+    return file_content(path)
+
+
+def _raise_file_error(err: OSError) -> None:
+    raise FileError(f"{err.filename}: {err.strerror}", fields={"path": err.filename, "reason": err.strerror}) from None
+
+
+@command(
+    "land",
+    AGENT,
+    opt("--onto", "BRANCH", "branch that receives the work", required=True),
+    flag("--squash", "land everything as one commit"),
+    flag("--no-ff", "always create a merge commit"),
+    MESSAGE,
+)
+def land(space: Space, agent: str, onto: str, squash: bool, no_ff: bool, message: str) -> Answer:
+    """Land an agent's work on a branch.
+
+    Exit code 1 on conflicts.
+    """
+    result = space.land(agent, onto, squash, no_ff=no_ff, message=message_text(message))
+    word = "landed" if isinstance(result, Landed) else "up-to-date" if isinstance(result, UpToDate) else "conflicts"
+    value = {"result": word, **as_json(result)}
+    return Answer(value, lambda: _show_landing(agent, onto, result), exit_code=1 if isinstance(result, Conflicts) else 0)
+
+
+def _show_landing(agent: str, onto: str, result: Landed | UpToDate | Conflicts) -> None:
+    from rich.text import Text
+
+    agent, branch = one_line(agent), one_line(onto)
+    if isinstance(result, Landed):
+        commit = (short(result.cid), "yellow")
+        show_line(Text.assemble("landed ", (agent, "bold"), f" on {branch} as ", commit, f" ({result.how})"))
+        for warning in result.warnings:
+            show_line(Text(f"warning: {one_line(warning)}", style="yellow"), stderr=True)
+    elif isinstance(result, UpToDate):
+        show_line(f"{branch} already has all work of {agent}")
+    else:
+        show_line(Text(f"conflicts; {branch} is unchanged", style="red"))
+        for each in result.paths:
+            show_line(f"  {one_line(each.path)}")
+        show_line(Text(f"let the agent work on top of {branch}, or merge by hand: git merge agents/{agent}", style="dim"))
+
+
+@command(
+    "publish",
+    arg("agents", "AGENT", "agents to publish", nargs="*"),
+    flag("--all", "publish every agent, including archived ones", dest="everyone"),
+    opt("--remote", "NAME", "remote to push to (default: origin)", default="origin"),
+    flag("--federation", "also publish the space's public keys and the grants of peers"),
+    flag("--no-traces", "leave out traces"),
+)
+def publish(space: Space, agents: list[str], everyone: bool, remote: str, federation: bool, no_traces: bool) -> Answer:
+    """Push agents to a remote.
+
+    Exit code 1 if the remote refused something; then it accepted nothing.
+    """
+    if (agents and everyone) or not (agents or everyone or federation):
+        raise InvalidInput("name agents, or give --all", code="invalid-option", fields={"option": "--all"})
+    names = [*space.agents(), *space.agents(archived=True)] if everyone else agents
+    pushed = space.publish(names, remote, traces=not no_traces, federation=federation)
+    refused = any(each.state == "refused" for each in pushed)
+    return Answer(pushed, lambda: _show_pushed(pushed), exit_code=1 if refused else 0)
+
+
+def _show_pushed(pushed: Sequence[Pushed]) -> None:
+    from rich.text import Text
+
+    reason = "reason" if any(each.reason for each in pushed) else ""
+    rows = [(Text(each.state, style=_PUSH_STYLES.get(each.state, "")), each.ref, each.reason) for each in pushed]
+    show_table(("state", "ref", reason), rows)

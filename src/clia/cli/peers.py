@@ -1,0 +1,305 @@
+"""``clia key`` and ``clia peer``: this space's key, and the other spaces it knows."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from clia.cli.command import Answer, arg, command, flag, one_of, opt, several
+from clia.cli.federation import HEARD_HINT, follow_hints, reason, show_refusals, show_remotes
+from clia.cli.output import console, counted, one_line, write
+from clia.cli.rendering import MAX_ROWS, facts_table, is_wide, moment, short, show_hints, show_rows
+from clia.errors import InvalidInput
+from clia.federation.keys import fingerprint
+from clia.space.model import as_json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clia.facade.space import Space
+    from clia.federation.model import Key, Peer, Share, Untaken
+
+NAME = arg("peer", "NAME", "peer name")
+_NO_TRUST = "accept nothing from it, whatever is granted, and do not let it fetch from a forge here"
+_MAX_REFUSALS = 10
+
+
+@command("key show")
+def key_show(space: Space) -> Answer:
+    """Print the key that other spaces pin to identify this one.
+
+    Standard output carries only the key; the rest goes to standard error.
+    """
+    key = space.key()
+    return Answer(key, lambda: _show_key(key))
+
+
+@command("key rotate", flag("--lost", "the private key is lost: create a new identity, which every peer has to add again"))
+def key_rotate(space: Space, lost: bool) -> Answer:
+    """Replace the key of this space; the old key signs the new one."""
+    key = space.rotate_key(lost=lost)
+
+    def show() -> None:
+        _show_key(key)
+        if lost:
+            write("this is a new identity: every peer has to remove this space and add it again with the key above\n", sys.stderr)
+        elif len(key.chain) == 1:
+            write("this space had no key: its first key was created\n", sys.stderr)
+        else:
+            write(HEARD_HINT, sys.stderr)
+
+    return Answer(key, show)
+
+
+def _show_key(key: Key) -> None:
+    write(f"{key.text}\n")
+    number = "the first key of this space" if len(key.chain) == 1 else f"key {len(key.chain)} of this space"
+    lines = [f"fingerprint {key.fingerprint}; {number}"]
+    lines += [] if key.mine else ["this clone does not have the private key (another clone may have it, or it is lost)"]
+    lines += [f"served to peers at {key.url}"] if key.url else []
+    write("".join(f"{one_line(line)}\n" for line in lines), sys.stderr)
+
+
+@command(
+    "peer add",
+    arg("peer", "NAME", "name for the other space, such as platform-team"),
+    opt("--key", "KEY", "key that clia key show prints there: clia:SPACE:KEY", required=True),
+    opt("--url", "URL", "address: a directory, any git address, or its forge's https://forge.example.org/federation/SPACE"),
+    flag("--no-trust", _NO_TRUST),
+    example='clia peer add friends --key "$(clia key show --path ../friends)" --url ../friends',
+)
+def peer_add(space: Space, peer: str, key: str, url: str | None, no_trust: bool) -> Answer:
+    """Add another space as a peer, identified by its key."""
+    added = space.add_peer(peer, key, _absolute_address(url), trusted=not no_trust)
+
+    def show() -> None:
+        _note_missing_directory(added.url)
+        trust = "" if added.trusted else ", not trusted"
+        write(one_line(f"added {added.name}{trust}: space {added.space}, key {added.fingerprint}") + "\n")
+        write(f"next: clia cap grant {added.name} --follow accepts its agents; clia peer share {added.name} shares yours\n")
+
+    return Answer(added, show)
+
+
+@command("peer list")
+def peer_list(space: Space) -> Answer:
+    """List peers."""
+    peers = space.peers()
+    if not peers:
+        return Answer([], "no peers yet; add one with: clia peer add NAME --key KEY --url URL")
+    return Answer(peers, lambda: _show_peers(peers))
+
+
+def _show_peers(peers: Sequence[Peer]) -> None:
+    from rich.text import Text
+
+    shared = ("shared",) if is_wide() else ()
+    rows = []
+    for peer in peers:
+        trust = ("forked", "red") if peer.forked else ("trusted", "green") if peer.trusted else ("not trusted", "yellow")
+        rows.append(
+            (
+                Text(one_line(peer.name), style="bold"),
+                Text(trust[0], style=trust[1]),
+                str(peer.agents or ""),
+                Text(str(peer.waiting or ""), style="yellow"),
+                Text("never" if peer.heard is None else moment(peer.heard), style="dim"),
+                *((share_text(peer.share),) if shared else ()),
+                peer.url or "",
+            )
+        )
+    headings = ("peer", "trust", "agents", "waiting", "heard (UTC)", *shared, "url")
+    show_rows(headings, rows, cut=(*shared, "url"), right=("agents", "waiting"))
+
+
+@command("peer show", NAME)
+def peer_show(space: Space, peer: str) -> Answer:
+    """Show a peer: its keys, what is tracked, what waits and why."""
+    details = space.peer(peer)
+    agents, behaviours = space.remotes(peer), space.remote_behaviours(peer)
+    waiting, refusals = space.waiting(peer), space.refusals(peer)
+
+    def show() -> None:
+        _show_peer(details)
+        if agents or behaviours:
+            console().print()
+            show_remotes(agents, behaviours)
+        if waiting:
+            _show_waiting(details, waiting)
+        if refusals:
+            console().print()
+            show_refusals(refusals[:_MAX_REFUSALS], moment)
+            _show_rest(len(refusals) - _MAX_REFUSALS)
+
+    value = {
+        **as_json(details),
+        "fingerprints": [fingerprint(key) for key in details.keys],
+        "tracked": agents,
+        "behaviours": behaviours,
+        "claims": waiting,
+        "refusals": refusals,
+    }
+    return Answer(value, show)
+
+
+def _show_peer(peer: Peer) -> None:
+    from rich.text import Text
+
+    trust = ("trusted", "green") if peer.trusted else ("not trusted", "yellow")
+    console().print(Text.assemble((one_line(peer.name), "bold"), "  ", trust))
+    keys = [("replaced key" if key != peer.keys[-1] else "key", f"{key}\n{fingerprint(key)}") for key in peer.keys]
+    forked = "its chain has forked: nothing is accepted until it sends a snapshot" if peer.forked else ""
+    facts: list[tuple[str, object]] = [("space", peer.space), *keys, ("url", peer.url or "unknown")]
+    facts += [("shared", share_text(peer.share)), ("heard", "never" if peer.heard is None else f"{moment(peer.heard)} UTC")]
+    facts += [("forked", forked)]
+    facts += [("tracked", counted(peer.agents, "agent", "agents")), ("waiting", counted(peer.waiting, "claim", "claims"))]
+    console().print(facts_table(facts))
+
+
+def _show_waiting(peer: Peer, waiting: Sequence[Untaken]) -> None:
+    """Print waiting claims, grouped by reason."""
+    groups: dict[tuple[str, str, str], list[Untaken]] = {}
+    for claim in waiting[:MAX_ROWS]:
+        groups.setdefault((claim.code, reason(claim.why, claim.place), claim.hint), []).append(claim)
+    for (code, why, hint), claims in groups.items():
+        console().print()
+        write(one_line(f"{code}: {why}") + "\n")
+        rows = [(claim.place, short(claim.new) or "gone", claim.type, claim.trigger) for claim in claims]
+        show_rows(("waits", "at", "type", "trigger"), rows, indent=2)
+        show_hints([hint] if hint else [])
+    _show_rest(len(waiting) - MAX_ROWS)
+    hints = follow_hints(peer.name, waiting)
+    if hints:
+        console().print()
+        show_hints(hints)
+
+
+def _show_rest(number: int) -> None:
+    if number > 0:
+        write(f"and {number} more: --json shows all\n")
+
+
+@command(
+    "peer change",
+    NAME,
+    opt("--url", "URL", "new address"),
+    one_of(
+        flag("--trust", "trust the peer: its grants take effect", default=None),
+        flag("--no-trust", _NO_TRUST, dest="trust", action="store_false"),
+    ),
+)
+def peer_change(space: Space, peer: str, url: str | None, trust: bool | None) -> Answer:
+    """Change the address or the trust of a peer."""
+    if url is None and trust is None:
+        raise InvalidInput("give --url, --trust or --no-trust", code="usage", hints=["clia peer change --help"])
+    changed = space.change_peer(peer, url=_absolute_address(url), trusted=trust)
+
+    def show() -> None:
+        _note_missing_directory(_absolute_address(url))
+        address = f", address {changed.url}" if changed.url else ""
+        write(one_line(f"{changed.name} is {'trusted' if changed.trusted else 'not trusted'}{address}") + "\n")
+
+    return Answer(changed, show)
+
+
+@command(
+    "peer share",
+    arg("peer", "NAME", "peer name; without an option, show what is shared"),
+    several("--agent", "NAME", "agents to share; '*': all, including future ones", dest="agents"),
+    flag("--traces", "share the traces of these agents"),
+    flag("--sessions", "share the state of their sessions"),
+    several("--behaviour", "NAME", "behaviours to share; '*': all", dest="behaviours"),
+    flag("--nothing", "stop sharing; the peer keeps what it already has"),
+    example="clia peer share friends --agent scout planner --traces",
+)
+def peer_share(
+    space: Space, peer: str, agents: list[str], traces: bool, sessions: bool, behaviours: list[str], nothing: bool
+) -> Answer:
+    """Choose what a peer is told about. Nothing is shared by default.
+
+    The options replace what was shared before: what they do not name is no longer shared.
+    """
+    something = bool(agents or behaviours or traces or sessions)
+    _check_share_options(peer, agents, something, parts=traces or sessions, nothing=nothing)
+    unknown: list[str] = []
+    if something or nothing:
+        agents, behaviours = list(dict.fromkeys(agents)), list(dict.fromkeys(behaviours))
+        changed = space.share(peer, agents=agents, behaviours=behaviours, traces=traces, sessions=sessions)
+        unknown = _unknown_names(space, agents, behaviours)
+    else:
+        changed = space.peer(peer)
+
+    def show() -> None:
+        write(one_line(f"shared with {changed.name}: {share_text(changed.share)}") + "\n")
+        write("".join(f"note: {one_line(note)}\n" for note in unknown), sys.stderr)
+        if something or nothing:
+            write(f"next: clia announce {changed.name}\n")
+
+    return Answer(changed.share, show)
+
+
+def _check_share_options(peer: str, agents: list[str], something: bool, *, parts: bool, nothing: bool) -> None:
+    if nothing and something:
+        raise InvalidInput("--nothing excludes all other options", code="invalid-option", fields={"option": "--nothing"})
+    if parts and not agents:
+        raise InvalidInput(
+            "--traces and --sessions need --agent",
+            code="invalid-option",
+            hints=[f"clia peer share {peer} --agent '*' --traces", "what is not named is no longer shared"],
+            fields={"option": "--agent"},
+        )
+
+
+def _unknown_names(space: Space, agents: Sequence[str], behaviours: Sequence[str]) -> list[str]:
+    """Notes about names that do not exist yet: they may be for later, or misspelled."""
+    known_agents = {"*", *space.agents(), *space.agents(archived=True)}
+    known_behaviours = {"*", *(each.name for each in space.behaviours())} if behaviours else set()
+    notes = [f"no agent {name!r} exists yet" for name in agents if name not in known_agents]
+    return notes + [f"no behaviour {name!r} exists yet" for name in behaviours if name not in known_behaviours]
+
+
+@command("peer remove", NAME)
+def peer_remove(space: Space, peer: str) -> Answer:
+    """Remove a peer, its grants and everything tracked from it.
+
+    Merged work stays.
+    """
+    space.remove_peer(peer)
+    return Answer({"peer": peer, "removed": True}, f"removed {peer}, its grants and what was tracked from it; merged work stays")
+
+
+def share_text(share: Share) -> str:
+    """What is shared with a peer, in words."""
+    parts = [_name_list(share.agents, "agent", "agents")]
+    parts += ["traces"] if share.traces else []
+    parts += ["sessions"] if share.sessions else []
+    parts += [_name_list(share.behaviours, "behaviour", "behaviours")]
+    return "; ".join(part for part in parts if part) or "nothing"
+
+
+def _name_list(names: Sequence[str], one: str, many: str) -> str:
+    if not names:
+        return ""
+    return f"all {many}" if "*" in names else f"{one if len(names) == 1 else many} {', '.join(names)}"
+
+
+def _absolute_address(url: str | None) -> str | None:
+    """An address to store; a directory becomes absolute."""
+    if not url or not _is_directory_address(url):
+        return url
+    return os.path.abspath(os.path.expanduser(url))
+
+
+def _note_missing_directory(url: str | None) -> None:
+    if url and is_missing_directory(url):
+        write(f"note: directory {one_line(url)} does not exist yet\n", sys.stderr)
+
+
+def is_missing_directory(url: str) -> bool:
+    return _is_directory_address(url) and not os.path.isdir(url)
+
+
+def _is_directory_address(url: str) -> bool:
+    """Whether an address is a path, and not a URL, an ssh host or something invalid."""
+    return url == url.strip() and not url.startswith("-") and ":" not in url.partition("/")[0]

@@ -1,0 +1,253 @@
+"""Commands about the space itself: init, types; and shell completion."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from clia.cli.command import JSON, Answer, arg, command, flag, many, opt
+from clia.cli.hub import heads_option, hub_line, restart_hints, show_elsewhere, show_forks, standing
+from clia.cli.output import console, counted, one_line, write
+from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line
+from clia.errors import InvalidInput, NotFound, TransportError
+from clia.hub.records import ELSEWHERE, PUBLISHED, REMOVED
+from clia.space.adoption import AHEAD, NEW, UNITED, Adopted
+from clia.space.model import as_json
+from clia.values import refs as names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from clia.facade.joining import HubWish
+    from clia.facade.settings import Settings
+    from clia.facade.space import Space
+    from clia.facade.store_migration import Moved
+    from clia.hub.records import HubStatus, HubSynced
+
+_ADOPTED = (NEW, AHEAD, UNITED, REMOVED)
+_SHOWN_SEPARATELY = (PUBLISHED, ELSEWHERE)
+
+
+class RemoteRules(NamedTuple):
+    name: str
+    fetch: tuple[str, ...]  # clia's rules among its fetch rules
+
+
+class InitReport(NamedTuple):
+    """The output of ``clia init --json``."""
+
+    space: str
+    path: str
+    created: bool
+    adopted: tuple[Adopted, ...]
+    remotes: tuple[RemoteRules, ...]
+    hub: HubStatus | None
+    published: tuple[str, ...]  # refs that the hub did not have
+    moved: Moved | None  # state moved from the local store to a server
+
+
+@command(
+    "init",
+    arg("directory", "DIR", "repository, or an empty directory (default: current directory)", nargs="?", default="."),
+    flag("--no-adopt", "do not ask remotes other than --hub for an existing space or new work"),
+    opt("--store", "URL", "postgresql://… for a store on a server; saved in git's configuration"),
+    opt("--hub", "URL", "repository on any git server through which the machines of this space exchange work"),
+    heads_option("--hub-heads"),
+    many("--claim", "AGENT", "take over an agent of another clone (repeatable)"),
+    JSON,
+)
+def init(
+    settings: Settings,
+    directory: str,
+    no_adopt: bool,
+    store: str | None,
+    hub: str | None,
+    heads: str | None,
+    claim: list[str],
+    json_output: bool,
+) -> Answer:
+    """Create a space in this repository, or adopt the one of its remote.
+
+    Running it again only fetches what is new from remotes and the hub. A password is never written to a file.
+    """
+    from clia.facade.joining import HubWish
+
+    if store is not None:
+        _check_store(store)
+    if heads and hub is None:
+        raise InvalidInput(
+            "--hub-heads goes with --hub",
+            code="invalid-option",
+            hints=["to change an existing hub: clia hub set REMOTE --heads …"],
+            fields={"option": "--hub-heads"},
+        )
+    wish = None if hub is None else HubWish(hub, heads)
+    try:
+        report, hints = _init(settings, directory, wish, claim, adopt=not no_adopt, move=bool(store), json_output=json_output)
+    except TransportError as err:
+        if hub is None:
+            err.hints = (*err.hints, "ask no remote with: clia init --no-adopt")
+        raise
+
+    def show() -> None:
+        _show_report(report)
+        show_hints(hints)
+
+    return Answer(as_json(report), show)
+
+
+def _check_store(store: str) -> None:
+    """Check the address before anything is created: it is written to a file."""
+    from urllib.parse import parse_qs, urlsplit
+
+    try:
+        parts = urlsplit(store)
+        password = parts.password or any("password" in key for key in parse_qs(parts.query))
+    except ValueError:
+        parts, password = None, False
+    if parts is None or parts.scheme not in ("postgresql", "postgres"):
+        raise InvalidInput(
+            "the address of a store starts with postgresql://",
+            code="invalid-store",
+            hints=["leave it out to use a file beside the repository"],
+            fields={"field": "store"},
+        )
+    if password:
+        raise InvalidInput(
+            "the address of the store contains a password and would be saved in git's configuration",
+            code="password-in-store",
+            hints=["leave out --store and set CLIA_STORE, or keep the password in ~/.pgpass"],
+            fields={"field": "store"},
+        )
+
+
+def _init(
+    settings: Settings,
+    directory: str,
+    wish: HubWish | None,
+    claims: Sequence[str],
+    *,
+    adopt: bool,
+    move: bool,
+    json_output: bool,
+) -> tuple[InitReport, list[str]]:
+    """Create or adopt the space; return what was done, and hints for what to do next."""
+    from clia.facade.joining import check
+    from clia.facade.setup import move_store, set_up
+
+    if wish is not None:
+        check(wish)  # before anything is moved
+    moved = move_store(directory, settings) if move else None  # first: other processes are refused until it is complete
+    hints = None if wish is None else _set_hub(directory, settings, wish)
+    exists = hints is not None  # then hub_sync publishes everything, with a progress bar
+    news = adopt and not exists
+    done = set_up(directory, settings=settings, adopt=adopt, news=news, keep_store=move, hub=None if exists else wish)
+    with done.space as space:
+        synced = _sync(space, json_output=json_output) if exists else []
+        for name in claims:
+            space.claim(name)
+        fetched = (each for each in synced if each.what not in _SHOWN_SEPARATELY)
+        adopted = (*done.adopted, *(Adopted(each.ref, each.what, each.cid or "") for each in fetched))
+        published = [each.ref for each in synced if each.what == PUBLISHED]
+        published += [names.SPACE] if done.created and wish is not None else []
+        remotes = tuple(RemoteRules(name, rules) for name, rules in done.rules)
+        hub = space.hub_status() if space.has_hub else None
+        report = InitReport(space.id, done.path, done.created, adopted, remotes, hub, tuple(published), moved)
+    return report, hints or []
+
+
+def _set_hub(directory: str, settings: Settings, wish: HubWish) -> list[str] | None:
+    """Set the hub of an existing space; return hints, or None if there is no space yet."""
+    from clia.facade.setup import set_hub
+    from clia.workers.hub_inspection import address_at
+
+    before = address_at(directory, settings)
+    try:
+        with set_hub(directory, wish, settings=settings) as space:
+            return restart_hints(before, space.hub_status())
+    except NotFound as err:
+        if err.code in ("no-such-repository", "no-such-space"):
+            return None
+        raise
+
+
+def _sync(space: Space, *, json_output: bool) -> list[HubSynced]:
+    with progress_bar("Syncing", hidden=json_output) as progress:
+        return space.hub_sync(progress=progress)
+
+
+def _show_report(report: InitReport) -> None:
+    from rich.text import Text
+
+    adopted_space = any(each.ref == names.SPACE and each.what == "new" for each in report.adopted)
+    what = "new space" if report.created else "adopted the space" if adopted_space else "space"
+    show_line(Text.assemble(f"{what} ", (report.space, "bold"), f" in {one_line(report.path)}"))
+    for each in report.adopted:
+        style = "green" if each.what in _ADOPTED else "yellow"
+        show_line(Text.assemble("  ", (f"{each.what:<8}", style), f" {one_line(each.ref)}  {short(each.cid)}"))
+    for remote in report.remotes:
+        if remote.fetch:
+            show_line(f"git fetch {one_line(remote.name)} also fetches")
+            for rule in remote.fetch:
+                show_line(Text(f"  {one_line(rule)}", style="dim"))
+    if report.moved is not None:
+        _show_moved(report.moved)
+    if report.hub is not None:
+        if report.published:
+            write(f"published {counted(len(report.published), 'ref', 'refs')}\n")
+        write(f"{hub_line(report.hub)}\n{standing(report.hub)}\n")
+        show_forks(report.hub.forks)
+        show_elsewhere(report.hub.elsewhere)
+    if report.created:
+        show_line("next: clia spawn NAME --title TITLE")
+
+
+def _show_moved(moved: Moved) -> None:
+    live = counted(moved.sessions, "live session", "live sessions")
+    traces, users = counted(moved.traces, "pending trace entry", "pending trace entries"), counted(moved.users, "user", "users")
+    write(f"moved to PostgreSQL: {live}, {traces}, {users}\n")
+    show_hints(["restart the workers and forges that run here"])
+
+
+@command(
+    "types",
+    opt("--add", "NAME", "register a type; this cannot be undone"),
+    opt("--parent", "TYPE", "supertype of the new type; agent-commit for a kind of commit"),
+)
+def types(space: Space, add: str | None, parent: str | None) -> Answer:
+    """List the types of commits and objects, or register one."""
+    if (add is None) != (parent is None):
+        hints = ["clia types --add review --parent agent-commit"]
+        raise InvalidInput("--add and --parent go together", code="invalid-option", hints=hints)
+    if add is not None and parent is not None:
+        space.register_type(add, parent)
+        return Answer(space.types(), f"registered {add}, a subtype of {parent}")
+    registered = space.types()
+    return Answer(registered, lambda: _show_types(registered))
+
+
+def _show_types(parents: Mapping[str, str | None]) -> None:
+    from clia.cli.drawing import tree_lines
+
+    children: dict[str, list[str]] = {}
+    for name, parent in parents.items():
+        if parent is not None:
+            children.setdefault(parent, []).append(name)
+    out = console()
+    for line in tree_lines(parents, children, ascii=only_ascii()):
+        out.print(line, soft_wrap=True)
+
+
+@command(
+    "completion",
+    arg("shell", None, 'then run: eval "$(clia completion bash)"', choices=("bash", "zsh", "fish", "tcsh")),
+    flag("--json", "print the script as a JSON string"),
+)
+def completion(shell: str) -> Answer:
+    """Print a completion script for your shell."""
+    import shtab
+
+    from clia.cli.main import full_parser
+
+    script: str = shtab.complete(full_parser(), shell)
+    return Answer({"shell": shell, "script": script}, lambda: write(script))

@@ -1,0 +1,320 @@
+"""``clia trace``: the traces of agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from contextlib import closing
+
+from clia import __version__
+from clia.cli.command import AGENT, NO_REDACT, Answer, arg, command, flag, many, opt
+from clia.cli.inputs import positive, read_bytes, read_text, require_agent
+from clia.cli.output import counted, one_line, write
+from clia.cli.rendering import moment, progress_bar, short, show_entries, show_line, show_table, spinner
+from clia.errors import CliaError, InvalidInput, NotAllowed, TransportError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from clia.facade.space import Space
+    from clia.space.model import TraceHit
+    from clia.telemetry.export import ExportResult, ExportSelection
+    from clia.values.typed_objects import ConsoleTrace
+
+COMMIT = arg("commit", "COMMIT", "commit, or an agent for its newest commit")
+_HEADER_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_AGO = re.compile(r"(\d{1,6})([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+@command(
+    "trace add",
+    AGENT,
+    arg("text", "TEXT", "text of the entry (default, or '-': standard input)", nargs="?", default="-"),
+    opt("--kind", "KIND", "console (default), tool-call, or any other word", default="console"),
+    NO_REDACT,
+)
+def trace_add(space: Space, agent: str, text: str, kind: str) -> Answer:
+    """Append an entry to an agent's trace."""
+    space.head(agent)  # refuse an unknown agent before reading standard input
+    position = space.trace(agent, kind, read_text("-") if text == "-" else text)
+    return Answer({"agent": agent, "kind": kind, "position": position}, f"added entry {position} to the trace of {agent}")
+
+
+@command("trace pending", AGENT)
+def trace_pending(space: Space, agent: str) -> Answer:
+    """Show trace entries recorded since the agent's last commit with a trace."""
+    entries = space.trace_pending(agent)
+    if not entries:
+        return Answer(entries, f"no entries since the last commit of {agent} with a trace")
+    return Answer(entries, lambda: show_entries(entries))
+
+
+@command(
+    "trace show",
+    arg("name", "COMMIT|AGENT", "commit, or an agent for all its traces, newest first"),
+    opt("-n", "N", "maximum number of traces of an agent", dest="limit", type=positive),
+)
+def trace_show(space: Space, name: str, limit: int | None) -> Answer:
+    """Show the trace of a commit, or all traces of an agent."""
+    if _is_agent(space, name):
+        bound = space.session_traces(name)[:limit]
+        if not bound:
+            return Answer([], f"no commit of {name} has a trace")
+        return Answer(bound, lambda: _show_traces(space, [each.trace for each in bound]))
+    commit = space.find(name)
+    trace = space.trace_for(commit)
+    if trace is None:
+        return Answer(None, f"commit {commit} has no trace")
+    return Answer({"cid": space.trace_cid_for(commit), "trace": trace}, lambda: _show_traces(space, [trace]))
+
+
+def _is_agent(space: Space, name: str) -> bool:
+    try:
+        space.head(name)  # first, because listing all agents is slow in a large space
+    except CliaError:
+        return name in space.agents(archived=True)
+    return True
+
+
+def _show_traces(space: Space, traces: Sequence[ConsoleTrace]) -> None:
+    from rich.text import Text
+
+    for trace in traces:
+        subject = one_line(space.show(trace.commit).subject)
+        show_line(Text.assemble((short(trace.commit), "bold yellow"), f"  {one_line(trace.agent)}  ", subject))
+        show_entries(trace.entries)
+
+
+@command(
+    "trace attach",
+    COMMIT,
+    arg("file", "FILE", "text that becomes one entry (default, or '-': standard input)", nargs="?"),
+    opt("--entries", "FILE", "JSON list of entries, each with a text ('-': standard input)"),
+    opt("--agent", "AGENT", "agent the trace belongs to, if the commit has none"),
+    opt("--kind", "KIND", "kind of the entry (default: console)"),
+    NO_REDACT,
+)
+def trace_attach(space: Space, commit: str, file: str | None, entries: str | None, agent: str | None, kind: str | None) -> Answer:
+    """Attach a trace to an existing commit."""
+    if file is not None and entries is not None:
+        raise InvalidInput("FILE and --entries exclude each other", code="invalid-option")
+    if kind is not None and entries is not None:
+        raise InvalidInput("--kind goes with FILE; entries have their own kinds", code="invalid-option")
+    commit = space.find(commit)
+    if agent is not None:
+        require_agent(space, agent)  # a trace of an unknown agent would never be found again
+    text_entries = [{"kind": kind or "console", "text": read_text(file or "-")}] if entries is None else _read_entries(entries)
+    cid = space.attach_trace(commit, text_entries, agent=agent)
+    return Answer({"commit": commit, "cid": cid}, f"attached trace {short(cid)} to {commit}")
+
+
+def _read_entries(path: str) -> list[dict[str, Any]]:
+    try:
+        entries = json.loads(read_bytes(path))
+    except (ValueError, RecursionError) as err:
+        raise InvalidInput(f"{path}: not JSON: {err}", code="invalid-entry", fields={"path": path}) from None
+    if not isinstance(entries, list):
+        raise InvalidInput(f"{path}: not a list of entries", code="invalid-entry", fields={"path": path})
+    return entries
+
+
+@command("trace history", COMMIT)
+def trace_history(space: Space, commit: str) -> Answer:
+    """List every trace that was ever attached to a commit."""
+    commit = space.find(commit)
+    bindings = space.trace_history(commit)
+    if not bindings:
+        return Answer([], f"commit {commit} never had a trace")
+    rows = [
+        (short(each.notes_commit), short(each.trace) or "none", moment(each.by.at), each.by.name, each.message) for each in bindings
+    ]
+    return Answer(bindings, lambda: show_table(("notes commit", "trace", "when", "by", "why"), rows))
+
+
+@command(
+    "trace search",
+    arg("text", "TEXT", "text to search for, ignoring case"),
+    opt("--agent", "AGENT", "search only the traces of this agent"),
+    flag("--regex", "TEXT is a regular expression; case matters"),
+)
+def trace_search(space: Space, text: str, agent: str | None, regex: bool, json_output: bool) -> Answer:
+    """Search all traces for a text."""
+    with spinner("Searching traces", hidden=json_output):
+        if agent is not None:
+            require_agent(space, agent)
+        hits = space.trace_search(text, agent=agent, regex=regex)
+    if not hits:
+        return Answer([], "nothing found")
+    pattern = re.compile(text if regex else re.escape(text), 0 if regex else re.IGNORECASE)
+    rows = [(hit.agent, short(hit.commit) or "pending", hit.position, _matching_line(hit, pattern)) for hit in hits]
+    return Answer(hits, lambda: show_table(("agent", "commit", "entry", "line"), rows))
+
+
+def _matching_line(hit: TraceHit, pattern: re.Pattern[str]) -> str:
+    """The first line that matches, or the first line if the match spans lines or is in the data."""
+    lines = str(hit.entry.get("text", "")).splitlines() or [""]
+    return next((line for line in lines if pattern.search(line)), lines[0])
+
+
+@command(
+    "trace purge",
+    AGENT,
+    opt("--text", "TEXT", "leaked text (default: standard input, which keeps it out of the shell history)"),
+    flag("--yes", "do not ask for confirmation"),
+)
+def trace_purge(space: Space, agent: str, text: str | None, yes: bool, json_output: bool) -> Answer:
+    """Remove a leaked text from an agent's traces and their history."""
+    require_agent(space, agent)
+    leak = _leaked_text() if text is None else text
+    if sys.stdin.isatty() and not yes:
+        _confirm_purge(agent)
+    with spinner("Purging traces", hidden=json_output):
+        purged = space.trace_purge(agent, leak)
+
+    def show() -> None:
+        pending = counted(purged.pending, "pending entry", "pending entries")
+        write(f"removed from {counted(purged.traces, 'trace', 'traces')} and {pending} of {purged.agent}; copies may remain in:\n")
+        write("".join(f"  {one_line(place)}\n" for place in purged.remaining))
+
+    return Answer(purged, show)
+
+
+def _leaked_text() -> str:
+    if sys.stdin.isatty():
+        from getpass import getpass
+
+        return getpass("Text to remove (not shown): ", sys.stderr)
+    return read_text("-").removesuffix("\n").removesuffix("\r")  # echo and editors add these
+
+
+def _confirm_purge(agent: str) -> None:
+    write(f"Remove this text from the traces of {agent} and rewrite their history? [y/N] ", sys.stderr)
+    if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
+        raise NotAllowed("nothing was changed", code="not-confirmed", hints=["answer y, or give --yes"])
+
+
+@command(
+    "trace export",
+    arg("agents", "AGENT", "agents to export, with their sub-agents (default: all)", nargs="*"),
+    opt("--since", "WHEN", "only sessions active after a time (2026-05-01, 2026-05-01T10:00Z) or within 7d"),
+    opt("--otlp", "URL", "send spans to an OTLP/HTTP collector, such as http://127.0.0.1:4318"),
+    many("--header", "NAME=VALUE", "HTTP header for the collector (repeatable)"),
+    opt("--timeout", "SECONDS", "timeout of each request (default: 10)", type=positive, default=10),
+    flag("--content", "include texts: prompts, output, messages (default: only their lengths)"),
+)
+def trace_export(
+    space: Space,
+    agents: list[str],
+    since: str | None,
+    otlp: str | None,
+    header: list[str],
+    timeout: int,
+    content: bool,
+    json_output: bool,
+) -> int:
+    """Export sessions and traces as OpenTelemetry spans.
+
+    Exit code 1 if the collector rejected some of them.
+    """
+    from clia.telemetry.export import ExportSelection
+
+    if json_output == (otlp is not None):
+        raise InvalidInput(
+            "give --otlp URL to send the spans, or --json to print them", code="invalid-option", fields={"option": "--otlp"}
+        )
+    if header and otlp is None:
+        raise InvalidInput("--header goes with --otlp", code="invalid-option", fields={"option": "--header"})
+    selection = ExportSelection(agents, None if since is None else _nanoseconds(since), content)
+    headers = _http_headers(header)
+    return _print_spans(space, selection) if otlp is None else _send_spans(space, selection, otlp, headers, timeout)
+
+
+def _print_spans(space: Space, selection: ExportSelection) -> int:
+    from clia.telemetry.export import as_otlp_json, resource_of, trees_of
+
+    resource = resource_of(space, __version__)
+    for tree in trees_of(space, selection):
+        write(as_otlp_json(tree, resource) + "\n")
+    return 0
+
+
+def _send_spans(space: Space, selection: ExportSelection, url: str, headers: dict[str, str], timeout: int) -> int:
+    from clia.telemetry.export import resource_of, send, sender_of, trees_of
+
+    sender = sender_of(url, headers, resource_of(space, __version__), seconds=timeout)
+    with closing(sender), progress_bar("Sending spans", hidden=False) as progress:
+        try:
+            result = send(sender, trees_of(space, selection, progress))
+        except TransportError as err:
+            sent = err.fields.get("sent")
+            if sent:
+                err.hints = (
+                    *err.hints,
+                    f"{counted(sent, 'span was', 'spans were')} sent; sending them again does not duplicate them",
+                )
+            raise
+    return _report_export(result)
+
+
+def _report_export(result: ExportResult) -> int:
+    if not result.spans:
+        write("nothing to send\n")
+        return 0
+    write(f"sent {counted(result.spans, 'span', 'spans')} of {counted(result.trees, 'session', 'sessions')}\n")
+    if not result.rejected:
+        if result.reason:
+            write(one_line(f"warning: the collector says: {result.reason}") + "\n", sys.stderr)
+        return 0
+    reason = f": {result.reason}" if result.reason else ""
+    write(one_line(f"the collector rejected {result.rejected} of them{reason}") + "\n", sys.stderr)
+    return 1
+
+
+def _http_headers(words: Sequence[str]) -> dict[str, str]:
+    """Headers from OpenTelemetry's environment variables, then from the options. Errors never contain a value."""
+    from urllib.parse import unquote
+
+    name = next((each for each in _HEADER_VARIABLES if os.environ.get(each)), _HEADER_VARIABLES[-1])
+    pairs = [(name, unquote(word.strip())) for word in os.environ.get(name, "").split(",") if word.strip()]
+    headers: dict[str, str] = {}
+    for source, word in [*pairs, *(("--header", word) for word in words)]:
+        key, equals, value = (part.strip() for part in word.partition("="))
+        if not equals or not _HEADER_NAME.fullmatch(key) or not (value.isascii() and value.isprintable()):
+            raise InvalidInput(
+                f"{source} takes NAME=VALUE: a header name and a printable ASCII value",
+                code="invalid-header",
+                fields={"field": source},
+            )
+        headers[key.lower()] = value
+    return headers
+
+
+def _nanoseconds(text: str) -> int:
+    """The value of ``--since``: a date, a time, or how long ago."""
+    from clia.sessions.runs import nanoseconds
+
+    ago = _AGO.fullmatch(text)
+    since = nanoseconds(text) if ago is None else nanoseconds(_time_ago(int(ago[1]), _UNITS[ago[2]]))
+    if since is None:
+        raise InvalidInput(
+            f"--since takes a time, not {text!r}",
+            code="invalid-time",
+            hints=["2026-05-01, 2026-05-01T10:00:00Z, or how long ago: 90m, 12h, 7d"],
+            fields={"field": "since"},
+        )
+    return since
+
+
+def _time_ago(count: int, unit: str) -> str | None:
+    from datetime import UTC, datetime, timedelta
+
+    try:
+        return (datetime.now(UTC) - timedelta(**{unit: count})).isoformat()
+    except OverflowError:  # before year 1
+        return None
