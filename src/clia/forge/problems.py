@@ -20,6 +20,7 @@ _BY_CODE = {
     "payload-too-large": 413,
     "too-many-requests": 429,
     "stale-if-match": 412,
+    "not-a-human-request": 409,  # the role suffices; the request is of the wrong kind
     "method-not-allowed": 405,
     "unsupported-media-type": 415,
     "too-many-listeners": 503,

@@ -133,6 +133,14 @@ def test_who_answers_for_a_worker_is_recorded_as_the_tokens_user(opened: OpenFor
     assert post(opened, f"/smith/{verb}", {**body, "by": "Will Worker"}, **who).status_code == 200, "their own name is no forgery"
 
 
+def test_a_decision_on_a_request_for_workers_is_a_conflict(opened: OpenForge) -> None:
+    opened.space.define("approval", APPROVAL)
+    opened.space.start("scout", "approval", {"goal": "x"})
+    refused = post(opened, "/scout/decisions", {"value": "yes", "request_id": "1.1"}, **bearer(opened, "will"))
+    assert said(refused) == (409, "not-a-human-request")
+    assert (refused.json()["kind"], refused.json()["hints"]) == ("not-allowed", ["clia session resume scout VALUE --request 1.1"])
+
+
 # Webhooks
 
 

@@ -109,6 +109,20 @@ def test_what_workers_do_is_folded_away_with_what_they_tried(forge: OpenForge) -
     assert "/s/repo/inbox/scout/1.1" in page
 
 
+def test_a_request_for_workers_has_no_form_and_takes_no_decision(forge: OpenForge) -> None:
+    forge.space.start("scout", "question", {"kind": "llm", "payload": {"prompt": "a plan"}})
+    browser, address, head = forge.browser(), f"{forge.base}/inbox/scout/1.1", forge.space.head("scout")
+    page = browser.get(address).text
+    assert "Not a question to people" in page
+    assert f'action="{address}"' not in page
+    answer = browser.post(address, {"v": '"yes"'})
+    assert (answer.status_code, "not-a-human-request" in answer.text) == (409, True)
+    assert "clia session resume scout VALUE --request 1.1" in answer.text
+    several = browser.post(f"{forge.base}/inbox", {"pick": "scout/1.1", "v": '"yes"'})
+    assert several.status_code == 409
+    assert forge.space.head("scout") == head
+
+
 def test_whatever_an_agent_put_into_a_question_is_text(forge: OpenForge) -> None:
     ask(forge, {"question": ATTACK, ATTACK: {"deep": [ATTACK]}, "note": ATTACK, "choices": [ATTACK, "no"]})
     ask(

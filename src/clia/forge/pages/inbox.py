@@ -214,6 +214,8 @@ def _decide(visit: Visit, posted: Posted) -> Response:
 
 def _decided(visit: Visit, card: PendingCard, posted: Posted) -> Decision:
     space, request = visit.site.space, card.request
+    if not card.is_question:  # the library refuses it and says how to answer
+        return space.decide(request.agent, None, by=visit.user.by, request_id=request.id)
     if card.form is None:
         raise card.problem or InvalidInput("the request has no form")
     value = value_from(card.form, posted)

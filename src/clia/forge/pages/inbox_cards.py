@@ -63,6 +63,11 @@ class PendingCard(NamedTuple):
         return address_of(self.site, self.request.agent, self.request.id)
 
     @property
+    def is_question(self) -> bool:
+        """Whether a person's decision answers it."""
+        return is_for_people(self.request)
+
+    @property
     def headline(self) -> str:
         """The question, truncated for a heading."""
         return headline(question_of(self.request))
@@ -227,7 +232,9 @@ def shown(value: Any) -> tuple[Markup, bool]:
 
 
 def card_of(site: Site, request: Request, *, as_json: bool = False) -> PendingCard:
-    """The card of a request with its form."""
+    """The card of a request; only questions to people have a form."""
+    if not is_for_people(request):
+        return PendingCard(request, site.name, None)
     try:
         rule = site.space.rule(request)
         form = raw_form(rule) if as_json else form_of(rule)
