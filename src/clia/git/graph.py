@@ -1,4 +1,4 @@
-"""The graph of commits, and three-way merges in memory, through libgit2."""
+"""The commit graph, and three-way merges in memory, through libgit2."""
 
 from __future__ import annotations
 
@@ -22,117 +22,134 @@ if TYPE_CHECKING:
     from clia.git.records import Commit
 
 _AHEAD = 100
-"""So many commits more are read than asked for: clocks differ, and a child may be dated before its parent."""
+"""Extra commits to read: clocks differ, and a child may be dated before its parent."""
 
 
 class GitGraph:
-    """``Graph`` of one repository."""
+    """The commit graph of one repository."""
 
     def __init__(self, handle: GitHandle, objects: GitObjects) -> None:
         self._handle = handle
         self._objects = objects
-        self._seen = threading.local()  # what this thread's handle takes for the end of history
+        self._local = threading.local()  # the boundaries that this thread's handle knows
 
     def merge_base(self, one: str, other: str) -> str | None:
         with reading(f"{one} or {other}"):
-            found = self._handle.repo.merge_base(one, other)
-        return str(found) if found else None
+            base = self._handle.repo.merge_base(one, other)
+        return str(base) if base else None
 
     def descends(self, cid: str, ancestor: str) -> bool:
+        """Return whether a commit is another commit or has it as an ancestor."""
         if cid == ancestor:
             return True
         with reading(f"{cid} or {ancestor}"):
             return bool(self._handle.repo.descendant_of(cid, ancestor))
 
     def first_parents(self, cid: str) -> Iterator[Commit]:
-        found = self._objects.commit(cid)
+        """Yield a commit, its first parent, and so on to the root, or to where a shallow clone ends."""
+        commit = self._objects.commit(cid)
         while True:
-            yield found
-            if not found.parents:
+            yield commit
+            if not commit.parents:
                 return
             try:
-                found = self._objects.commit(found.parents[0])
+                commit = self._objects.commit(commit.parents[0])
             except NoSuchObject:
                 return  # a shallow clone ends here
 
     def cut_off(self) -> frozenset[str]:
+        """Return the commits where a shallow clone ends, whose parents it does not show.
+
+        After this call the thread sees history with these boundaries.
+        """
         try:
             with open(os.path.join(self._handle.common_dir, "shallow"), encoding="ascii") as file:
-                found = frozenset(file.read().split())
+                boundaries = frozenset(file.read().split())
         except FileNotFoundError:
-            found = frozenset()
-        if getattr(self._seen, "cut", None) != found:
-            self._handle.renew()  # libgit2 reads it once, and goes on to end where history ended then
-            self._seen.cut = found
-        return found
+            boundaries = frozenset()
+        if getattr(self._local, "boundaries", None) != boundaries:
+            self._handle.renew()  # libgit2 reads the file only once
+            self._local.boundaries = boundaries
+        return boundaries
 
     def ranges(self) -> Callable[[str, Sequence[str]], list[str]]:
+        """Return a function that lists the commits reachable from one commit and not from others.
+
+        It is for one thread. Objects read for one answer are reused for the next.
+        """
         from pygit2.enums import SortMode
 
         walker = self._handle.repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
 
         def between(head: str, hidden: Sequence[str]) -> list[str]:
-            with reading(f"{head} or what it is compared with"):
+            with reading(f"{head} or a commit to exclude"):
                 walker.reset()
                 walker.push(head)
-                for each in hidden:
-                    walker.hide(each)
-                return [str(each.id) for each in walker]
+                for cid in hidden:
+                    walker.hide(cid)
+                return [str(commit.id) for commit in walker]
 
         return between
 
     def walk(self, starts: Iterable[str], hidden: Iterable[str] = ()) -> Iterator[Commit]:
+        """Yield commits in topological order, newest first, without those reachable from ``hidden``."""
         from pygit2.enums import SortMode
 
         walker = self._handle.repo.walk(None, SortMode.TOPOLOGICAL | SortMode.TIME)
         for start in starts:
             with reading(start):
                 walker.push(start)
-        for each in hidden:
-            with reading(each):
-                walker.hide(each)
+        for cid in hidden:
+            with reading(cid):
+                walker.hide(cid)
         with reading("a commit of this history"):
-            for found in walker:
-                yield as_commit(found)
+            for commit in walker:
+                yield as_commit(commit)
 
     def newest(self, starts: Iterable[str], limit: int) -> list[Commit]:
+        """Return the first commits of such a walk, reading only about as many: by date, and no parent before its child.
+
+        If clocks were far apart, a commit may be missing that the whole walk would have here.
+        """
+
         import pygit2
 
-        # By hand: libgit2 sorts nothing before it has read all of the history.
+        # libgit2 would read all of the history before it sorts.
         repo = self._handle.repo
-        waiting: list[tuple[int, int, pygit2.Commit]] = []
-        met: set[str | pygit2.Oid] = set()
-        found: list[Commit] = []
+        queue: list[tuple[int, int, pygit2.Commit]] = []
+        queued: set[str | pygit2.Oid] = set()
+        commits: list[Commit] = []
 
-        def meet(cid: str | pygit2.Oid) -> None:
-            if cid not in met:
-                met.add(cid)
+        def add(cid: str | pygit2.Oid) -> None:
+            if cid not in queued:
+                queued.add(cid)
                 commit = repo[cid].peel(pygit2.Commit)
-                heapq.heappush(waiting, (-commit.commit_time, len(met), commit))
+                heapq.heappush(queue, (-commit.commit_time, len(queued), commit))
 
         for start in starts:
             with reading(start):
-                meet(repo[start].id)
+                add(repo[start].id)
         with reading("a commit of this history"):
-            while waiting and len(found) < limit + _AHEAD:
-                commit = heapq.heappop(waiting)[2]
-                found.append(as_commit(commit))
+            while queue and len(commits) < limit + _AHEAD:
+                commit = heapq.heappop(queue)[2]
+                commits.append(as_commit(commit))
                 for parent in commit.parent_ids:
-                    meet(parent)
-        return _children_first(found)[:limit]
+                    add(parent)
+        return _children_first(commits)[:limit]
 
     @tried_again
     def merge(self, ours: str, theirs: str, base: str | None = None) -> TreeMerge:
+        """Merge three ways, from the commits' own merge base or from another commit."""
         repo = self._handle.repo
         with reading(f"{ours} or {theirs}"):
             if base is None:
                 index = repo.merge_commits(ours, theirs)
             else:
-                start, mine, other = (self._objects.commit(each).tree for each in (base, ours, theirs))
-                index = repo.merge_trees(start, mine, other)
+                base_tree, our_tree, their_tree = (self._objects.commit(cid).tree for cid in (base, ours, theirs))
+                index = repo.merge_trees(base_tree, our_tree, their_tree)
         stages = list(index.conflicts or ())
-        conflicts = tuple(sorted(_conflict(*each) for each in stages))
-        for path in {str(side.path) for each in stages for side in each if side is not None}:
+        conflicts = tuple(sorted(_conflict(*sides) for sides in stages))
+        for path in {str(side.path) for sides in stages for side in sides if side is not None}:
             if index.conflicts is not None:
                 del index.conflicts[path]  # a rename leaves stages under several paths
         with writing("the merged tree"):
@@ -140,33 +157,30 @@ class GitGraph:
 
 
 def _children_first(commits: list[Commit]) -> list[Commit]:
-    """Commits that come by date, in an order in which no parent comes before its child; by date as far as that goes."""
-    place = {each.cid: number for number, each in enumerate(commits)}
-    if all(place.get(parent, number + 1) > number for number, each in enumerate(commits) for parent in each.parents):
-        return commits  # as good as always
-    children = dict.fromkeys(place, 0)
-    for each in commits:
-        for parent in set(each.parents) & place.keys():
+    """Reorder commits sorted by date so that no parent comes before its child; otherwise by date."""
+    position = {commit.cid: number for number, commit in enumerate(commits)}
+    if all(position.get(parent, number + 1) > number for number, commit in enumerate(commits) for parent in commit.parents):
+        return commits  # almost always
+    children = dict.fromkeys(position, 0)
+    for commit in commits:
+        for parent in set(commit.parents) & position.keys():
             children[parent] += 1
-    ready = [place[cid] for cid, count in children.items() if not count]
+    ready = [position[cid] for cid, count in children.items() if not count]
     heapq.heapify(ready)
-    made: list[Commit] = []
+    ordered: list[Commit] = []
     while ready:
-        made.append(commits[heapq.heappop(ready)])
-        for parent in set(made[-1].parents) & place.keys():
+        ordered.append(commits[heapq.heappop(ready)])
+        for parent in set(ordered[-1].parents) & position.keys():
             children[parent] -= 1
             if not children[parent]:
-                heapq.heappush(ready, place[parent])
-    return made
+                heapq.heappush(ready, position[parent])
+    return ordered
 
 
 def _conflict(base: pygit2.IndexEntry | None, ours: pygit2.IndexEntry | None, theirs: pygit2.IndexEntry | None) -> PathConflict:
-    return PathConflict(_path(base, ours, theirs), *(_entry(each) for each in (base, ours, theirs)))
-
-
-def _path(base: pygit2.IndexEntry | None, ours: pygit2.IndexEntry | None, theirs: pygit2.IndexEntry | None) -> str:
-    found = ours or theirs or base
-    return str(found.path) if found is not None else ""
+    named = ours or theirs or base
+    path = str(named.path) if named is not None else ""
+    return PathConflict(path, *(_entry(side) for side in (base, ours, theirs)))
 
 
 def _entry(side: pygit2.IndexEntry | None) -> TreeEntry | None:

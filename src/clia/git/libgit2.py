@@ -1,7 +1,7 @@
-"""One repository, opened.
+"""libgit2 repository handles and error translation.
 
-Invariant: no ``GIT_*`` variable of the caller and no search above the given directory decides which repository this is.
-libgit2's handles are not shared between threads or across a fork; each thread gets its own.
+Invariant: neither ``GIT_*`` variables nor a search in parent directories decide which repository is opened. Handles are not
+shared between threads or across a fork.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _durable_spaces = 0
 
 
 class GitHandle:
-    """Where a repository is, and a libgit2 handle on it for the calling thread."""
+    """A repository's directories, and a libgit2 handle for the calling thread."""
 
     def __init__(self, path: str, *, durable: bool = True) -> None:
         self.path = path
@@ -49,19 +49,19 @@ class GitHandle:
     @property
     def repo(self) -> pygit2.Repository:
         """This thread's handle."""
-        found: tuple[int, pygit2.Repository] | None = getattr(self._local, "repo", None)
-        if found is None or found[0] != os.getpid():
-            found = (os.getpid(), _open(self.path))
-            self._local.repo = found
-        return found[1]
+        opened: tuple[int, pygit2.Repository] | None = getattr(self._local, "repo", None)
+        if opened is None or opened[0] != os.getpid():
+            opened = (os.getpid(), _open(self.path))
+            self._local.repo = opened
+        return opened[1]
 
     def renew(self) -> None:
-        """Lets go of this thread's handle. libgit2 believes its packed refs changed, also where writing them failed."""
+        """Drop this thread's handle. libgit2 assumes that its packed refs changed even if writing them failed."""
         self._local.repo = None
 
 
 def find_repository(path: str) -> str | None:
-    """The nearest directory at or above ``path`` that is a repository's top, or a bare repository."""
+    """Return the nearest directory at or above ``path`` that is the top of a repository or a bare repository."""
     at = os.path.realpath(path)
     while True:
         if os.path.exists(os.path.join(at, ".git")) or _is_bare(at):
@@ -73,7 +73,7 @@ def find_repository(path: str) -> str | None:
 
 
 def repository_at(path: str) -> str | None:
-    """The directory that all worktrees share, of the repository that is right at a path, as git would take it for a remote."""
+    """Return the common git directory of the repository at a path, as git resolves a local remote."""
     for place in (path, f"{path}.git"):
         if os.path.isdir(place):
             try:
@@ -84,7 +84,7 @@ def repository_at(path: str) -> str | None:
 
 
 def create_repository(path: str) -> None:
-    """A new repository on branch ``main``."""
+    """Create a repository on branch ``main``."""
     import pygit2  # 95 ms, and only spaces need it
 
     try:
@@ -104,7 +104,7 @@ def _open(path: str) -> pygit2.Repository:
     from pygit2.enums import RepositoryOpenFlag
 
     try:
-        # Without searching: a broken repository must not make the one around it answer in its place.
+        # No search: a broken repository must not be mistaken for the one around it.
         return pygit2.Repository(path, RepositoryOpenFlag.NO_SEARCH)
     except (pygit2.GitError, KeyError, OSError, ValueError) as err:
         raise _refusal(path, message_of(err)) from None
@@ -114,14 +114,14 @@ def _refusal(path: str, reason: str) -> CliaError:
     fields = {"path": path, "reason": reason}
     if "object format" in reason:
         return UnsupportedFormat(
-            f"{path}: clia cannot work with repositories of SHA-256 objects yet (libgit2: {reason})",
+            f"{path}: SHA-256 repositories are not supported yet (libgit2: {reason})",
             code="unsupported-object-format",
-            hints=["use a repository with SHA-1 objects, git's default"],
+            hints=["use a repository with SHA-1 objects (git's default)"],
             fields=fields,
         )
     if "refstorage" in reason.lower():
         return UnsupportedFormat(
-            f"{path}: clia cannot work with the reftable format yet (libgit2: {reason})",
+            f"{path}: the reftable format is not supported yet (libgit2: {reason})",
             code="unsupported-ref-format",
             hints=["git refs migrate --ref-format=files"],
             fields=fields,
@@ -137,7 +137,7 @@ def _refusal(path: str, reason: str) -> CliaError:
 
 
 def _common_dir(git_dir: str) -> str:
-    """The directory that all worktrees of a repository share."""
+    """Return the directory that all worktrees of a repository share."""
     try:
         with open(os.path.join(git_dir, "commondir"), encoding="utf-8") as file:
             return os.path.realpath(os.path.join(git_dir, file.read().strip()))
@@ -146,7 +146,7 @@ def _common_dir(git_dir: str) -> str:
 
 
 def _set_durability(durable: bool) -> None:
-    """libgit2 has one setting for the whole process: one space that must be durable makes all of them so."""
+    """Set libgit2's fsync option, which is global to the process: one durable space makes all of them durable."""
     from pygit2 import option
     from pygit2.enums import Option
 
@@ -156,7 +156,7 @@ def _set_durability(durable: bool) -> None:
 
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-NOT_WRITTEN = "the disk took nothing; it may be full"
+NOT_WRITTEN = "nothing was written; the disk may be full"
 _SAME_DRAFT = "File exists"
 _VANISHED = "No such file or directory"
 _TRIES = 10
@@ -164,27 +164,27 @@ _LASTING = ("permission denied", "read-only file system", "no space left", "quot
 
 
 def message_of(err: BaseException) -> str:
-    """What an exception says, without the quotes that a KeyError puts around it."""
+    """Return an exception's message, without the quotes of a KeyError."""
     return str(err.args[0]) if err.args else type(err).__name__
 
 
 def is_lock_failure(err: BaseException) -> bool:
-    """Whether someone else holds the file right now: worth another try."""
+    """Return whether another process holds the lock, so that a retry may help."""
     text = message_of(err).lower()
     if any(reason in text for reason in _LASTING):
-        return False  # no lock can be taken there, whoever holds it
+        return False  # a retry cannot help
     return "lock" in text or (isinstance(err, OSError) and err.errno in (errno.EEXIST, errno.EAGAIN, errno.EBUSY))
 
 
 def git_error(doing: str, err: BaseException, **fields: str) -> GitError:
     text = message_of(err)
-    hints = ["free some space and try again; nothing was recorded"] if "no space left" in text.lower() else []
+    hints = ["free some disk space and try again; nothing was recorded"] if "no space left" in text.lower() else []
     return GitError(f"{doing}: {text}", hints=hints, fields={"reason": text, **fields})
 
 
 @contextmanager
 def reading(cid: str) -> Iterator[None]:
-    """Around every read of an object."""
+    """Translate the errors of reading an object."""
     import pygit2
 
     try:
@@ -192,22 +192,22 @@ def reading(cid: str) -> Iterator[None]:
     except CliaError:
         raise
     except KeyError:
-        raise NoSuchObject(f"there is no object {cid}", fields={"cid": cid}) from None
+        raise NoSuchObject(f"object {cid} not found", fields={"cid": cid}) from None
     except (pygit2.GitError, OSError, ValueError) as err:
         if isinstance(err, ValueError) and not _OBJECT_ID.fullmatch(cid):
             raise NoSuchObject(f"{cid!r} is not an object id", fields={"cid": cid}) from None
         reason = message_of(err)
         raise GitError(
-            f"the object {cid} cannot be read: {reason}",
+            f"cannot read object {cid}: {reason}",
             code="corrupt-object",
-            hints=["git fsck tells what is damaged; a clone or backup may have the object whole"],
+            hints=["run git fsck to list damage; restore the object from a clone or a backup"],
             fields={"cid": cid, "reason": reason},
         ) from None
 
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Around every write of an object. A KeyError here is a folder that vanished, never an object that is missing."""
+    """Translate the errors of writing an object. A KeyError here means that a folder vanished."""
     import pygit2
 
     try:
@@ -215,12 +215,13 @@ def writing(what: str) -> Iterator[None]:
     except CliaError:
         raise
     except (pygit2.GitError, OSError, KeyError, ValueError) as err:
-        raise git_error(f"writing {what} failed", err) from None
+        raise git_error(f"cannot write {what}", err) from None
 
 
 def tried_again(write: Callable[P, Made]) -> Callable[P, Made]:
-    """For what writes objects: ``git gc`` may remove a folder that is empty just before a file comes into it; and processes forked
-    from one that had libgit2 loaded make up the same names for their drafts."""
+    """Retry writes that fail because ``git gc`` removed an empty folder, or because a process forked from one with
+    libgit2 loaded picked the same temporary name.
+    """
 
     @wraps(write)
     def attempt(*words: P.args, **more: P.kwargs) -> Made:

@@ -1,8 +1,7 @@
 """Git notes, written without git's shared index.
 
-Invariant: stock git reads every note we write, and we read every spelling that git writes. A note stands under two hex
-digits, or four where a folder has become crowded, so that binding costs the same at the hundredth note and at the
-hundred-thousandth.
+Invariant: git reads every note we write, and we read every path that git uses. A note is in a folder named by two hex digits,
+or four if the folder is crowded, so that binding a note costs the same with a hundred notes and with a hundred thousand.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _DEEPEST, _DEEPEST_TREE = 3, 20
 
 
 class GitNotes:
-    """``Notes`` of one repository."""
+    """The notes of one repository: refs whose trees map commits to blobs."""
 
     def __init__(self, handle: GitHandle, objects: GitObjects, refs: Refs, graph: GitGraph) -> None:
         self._handle = handle
@@ -39,35 +38,40 @@ class GitNotes:
         self._graph = graph
 
     def get(self, ref: str, commit: str) -> str | None:
+        """Return the blob bound to a commit. If git has several spellings of the path, the first one counts."""
         tip = self._refs.get(ref)
         return None if tip is None else self._bound(self._objects.commit(tip).tree, commit)
 
     def all(self, ref: str) -> dict[str, str]:
+        """Return commit and blob of every note."""
         tip = self._refs.get(ref)
         return {} if tip is None else self._of_tree(self._objects.commit(tip).tree)
 
     def bind(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> bool:
+        """Bind a blob to a commit; return False if this blob is bound already."""
         while True:
-            made = self.prepared(ref, commit, blob, by, message)
-            if made is None:
+            tips = self.prepared(ref, commit, blob, by, message)
+            if tips is None:
                 return False
             try:
-                self._refs.move(ref, *made, "clia: bind a note")
+                self._refs.move(ref, *tips, "clia: bind a note")
             except StaleRef:
-                continue  # another writer's note; ours goes on top of it
+                continue  # another writer moved the ref
             return True
 
     def prepared(self, ref: str, commit: str, blob: str, by: Stamp, message: str) -> tuple[str | None, str] | None:
+        """Return the ref's tip and the new tip with the blob bound, or None if this blob is bound already."""
         tip = self._refs.get(ref)
         folders, present = self._found(None if tip is None else self._objects.commit(tip).tree, commit)
         if [cid for _, cid in present] == [blob]:
             return None
-        made = self._over(folders, commit, blob, present)
-        return tip, self._objects.write_commit(made, [tip] if tip else [], by, by, message)
+        tree = self._over(folders, commit, blob, present)
+        return tip, self._objects.write_commit(tree, [tip] if tip else [], by, by, message)
 
     def _found(self, tree: str | None, commit: str) -> tuple[list[pygit2.Tree], list[tuple[str, str]]]:
-        """The folders that a commit's note may stand in, the notes' own tree first, and (path, blob) of each spelling of it
-        that git may have used, the deepest first."""
+        """Return the folders that a commit's note may be in, the root first, and (path, blob) of each spelling of it
+        that git may have used, the deepest first.
+        """
         if tree is None:
             return [], []
         with reading(tree):
@@ -86,7 +90,7 @@ class GitNotes:
         return folders, present
 
     def _over(self, folders: list[pygit2.Tree], commit: str, blob: str, present: Sequence[tuple[str, str]]) -> str:
-        """The notes with one more; other spellings of it go."""
+        """Return the notes tree with one more note; other spellings of it are removed."""
         if present:
             changes: dict[str, TreeEntry | None] = {path: None for path, _ in present}
             changes[_place(folders, commit, present)] = TreeEntry(FILE, blob)
@@ -100,38 +104,41 @@ class GitNotes:
         return entry.cid
 
     def history(self, ref: str, commit: str) -> list[NoteChange]:
+        """Return every binding that the commit ever had, newest first."""
         tip = self._refs.get(ref)
         if tip is None:
             return []
         bound: dict[str, str | None] = {}
-        walked = list(self._graph.walk([tip]))
-        for each in walked:
-            if each.tree not in bound:
-                bound[each.tree] = self._bound(each.tree, commit)
-        blobs = {each.cid: bound[each.tree] for each in walked}
+        versions = list(self._graph.walk([tip]))
+        for version in versions:
+            if version.tree not in bound:
+                bound[version.tree] = self._bound(version.tree, commit)
+        blobs = {version.cid: bound[version.tree] for version in versions}
         return [
-            NoteChange(each.cid, blobs[each.cid], each.committer, each.message)
-            for each in walked
-            if all(blobs.get(parent) != blobs[each.cid] for parent in each.parents)
-            and (each.parents or blobs[each.cid] is not None)
+            NoteChange(version.cid, blobs[version.cid], version.committer, version.message)
+            for version in versions
+            if all(blobs.get(parent) != blobs[version.cid] for parent in version.parents)
+            and (version.parents or blobs[version.cid] is not None)
         ]
 
     def remade(self, ref: str, replaced: Mapping[str, str]) -> str | None:
+        """Rewrite the ref's history with blobs replaced; return the new tip. The ref is not moved."""
         tip = self._refs.get(ref)
         if tip is None:
             return None
-        made: dict[str, str] = {}
+        rewritten: dict[str, str] = {}
         trees: dict[str, str] = {}
-        for each in reversed(list(self._graph.walk([tip]))):
-            tree = self._replaced(each.tree, replaced, trees)
-            parents = [made.get(parent, parent) for parent in each.parents]
-            if tree == each.tree and parents == list(each.parents):
-                made[each.cid] = each.cid
+        for old in reversed(list(self._graph.walk([tip]))):
+            tree = self._replaced(old.tree, replaced, trees)
+            parents = [rewritten.get(parent, parent) for parent in old.parents]
+            if tree == old.tree and parents == list(old.parents):
+                rewritten[old.cid] = old.cid
             else:
-                made[each.cid] = self._objects.write_commit(tree, parents, each.author, each.committer, each.message)
-        return made[tip]
+                rewritten[old.cid] = self._objects.write_commit(tree, parents, old.author, old.committer, old.message)
+        return rewritten[tip]
 
     def unite(self, ref: str, theirs: str, by: Stamp) -> str:
+        """Merge a diverged notes history into the ref, ours where they disagree; return the new tip."""
         tip = self._refs.get(ref)
         if tip is None or self._graph.descends(theirs, tip):
             self._refs.move(ref, tip, theirs, "clia: adopt notes")
@@ -156,9 +163,9 @@ class GitNotes:
         return dict(_notes(self._objects.entries(tree).items()))
 
     def _replaced(self, tree: str, replaced: Mapping[str, str], known: dict[str, str], depth: int = 0) -> str:
-        """The tree with blobs replaced. Trees of one history share most of their folders; each is looked at once."""
+        """Return a tree with blobs replaced. Trees of one history share most folders; each is read once."""
         if depth > _DEEPEST_TREE:
-            return tree  # no note of git's stands there
+            return tree  # git puts no note there
         if tree not in known:
             changes: dict[str, TreeEntry] = {}
             for name, entry in self._objects.listing(tree):
@@ -171,12 +178,12 @@ class GitNotes:
 
 
 def _path(commit: str, depth: int) -> str:
-    """Where a note stands that many folders deep."""
+    """Return the path of a note that many folders deep."""
     return "/".join([*(commit[2 * each : 2 * each + 2] for each in range(depth)), commit[2 * depth :]])
 
 
 def _place(folders: Sequence[pygit2.Tree], commit: str, present: Sequence[tuple[str, str]]) -> str:
-    """Where a note goes: where it stands, as long as that is fanned out; else where there is room."""
+    """Return where to write a note: its present path if that is in a folder, else a folder with room."""
     for path, _ in present:
         if "/" in path:
             return path
@@ -184,7 +191,7 @@ def _place(folders: Sequence[pygit2.Tree], commit: str, present: Sequence[tuple[
 
 
 def _notes(entries: Iterable[tuple[str, TreeEntry]]) -> Iterable[tuple[str, str]]:
-    """Commit and blob of what is a note; anything else in a notes tree is none of ours."""
+    """Yield commit and blob of each note; other entries of a notes tree are skipped."""
     for path, entry in entries:
         commit = path.replace("/", "")
         if _COMMIT.fullmatch(commit):

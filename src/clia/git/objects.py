@@ -1,7 +1,7 @@
 """Blobs, trees and commits through libgit2.
 
-Invariant: an object that a call has returned the id of is in the repository, on disk where the space is durable. A tree
-never holds a file and a folder of one name, and holds no mode that git does not have.
+Invariant: when a call returns an object's id, the object is in the repository, and on disk if the space is durable. A tree
+never has a file and a folder with the same name, nor a mode that git does not have.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from clia.git.libgit2 import GitHandle
 
     Change = TreeEntry | None
-    # A folder's changes by name: something set, something removed (None), or changes further down.
+    # A folder's changes by name: an entry set, an entry removed (None), or changes in a subfolder.
     Changes = dict[str, "Change | Changes"]
 
 _KINDS = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 
 
 class GitObjects:
-    """``Objects`` of one repository."""
+    """The objects of one repository."""
 
     def __init__(self, handle: GitHandle, command: GitCommand) -> None:
         self._handle = handle
@@ -40,29 +40,36 @@ class GitObjects:
         self._folds_case = "core.ignorecase" in config and config.get_bool("core.ignorecase")
 
     def kind(self, cid: str) -> str | None:
+        """Return ``blob``, ``tree``, ``commit`` or ``tag``, or None if there is no such object."""
         try:
             with reading(cid):
-                found = self._handle.repo.get(cid)
+                obj = self._handle.repo.get(cid)
         except NoSuchObject:
-            return None  # not even the form of an id
-        return None if found is None else _KINDS[int(found.type)]
+            return None  # malformed id
+        return None if obj is None else _KINDS[int(obj.type)]
 
     def size(self, cid: str) -> int:
+        """Return an object's size in bytes. Only its header is read."""
         with reading(cid):
             return int(self._handle.repo.odb.read_header(cid)[1])
 
     def expand(self, text: str) -> str | None:
+        """Resolve an abbreviated id or a revision such as ``main~2`` to a full id.
+
+        Return None if it names nothing; raise ``Ambiguous`` if it names several objects.
+        """
+
         import pygit2
 
         try:
-            found = self._handle.repo.revparse_single(text)
-            return str(found.peel(pygit2.Commit).id if isinstance(found, pygit2.Tag) else found.id)
+            obj = self._handle.repo.revparse_single(text)
+            return str(obj.peel(pygit2.Commit).id if isinstance(obj, pygit2.Tag) else obj.id)
         except (KeyError, pygit2.InvalidSpecError):
             return None
         except ValueError as err:
             if "ambiguous" in message_of(err).lower():
-                hints = ["give more characters of the id"]
-                raise Ambiguous(f"{text!r} is the start of several ids", hints=hints, fields={"text": text}) from None
+                hints = ["use more characters of the id"]
+                raise Ambiguous(f"{text!r} matches several objects", hints=hints, fields={"text": text}) from None
             return None
         except pygit2.GitError:
             return None
@@ -71,7 +78,7 @@ class GitObjects:
         with reading(cid):
             kind, data = self._handle.repo.read(cid)
             if _KINDS[kind] != "blob":
-                raise NoSuchObject(f"the object {cid} is a {_KINDS[kind]}, not a blob", fields={"cid": cid})
+                raise NoSuchObject(f"object {cid} is a {_KINDS[kind]}, not a blob", fields={"cid": cid})
             return bytes(data)
 
     @tried_again
@@ -80,59 +87,62 @@ class GitObjects:
             return str(self._handle.repo.create_blob(data))
 
     def blob_id(self, data: bytes) -> str:
+        """Return the id that a blob with this data would have. Nothing is written."""
         return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
     def commit(self, cid: str) -> Commit:
         import pygit2
 
         with reading(cid):
-            found = self._handle.repo[cid]
-            if not isinstance(found, pygit2.Commit):
-                raise NoSuchObject(f"the object {cid} is no commit", fields={"cid": cid})
-            return as_commit(found)
+            obj = self._handle.repo[cid]
+            if not isinstance(obj, pygit2.Commit):
+                raise NoSuchObject(f"object {cid} is not a commit", fields={"cid": cid})
+            return as_commit(obj)
 
     @tried_again
     def write_commit(self, tree: str, parents: Sequence[str], author: Stamp, committer: Stamp, message: str) -> str:
+        """Write a commit, signed if the repository's owner signs commits."""
         if self._signs:
             return self._write_signed(tree, parents, author, committer, message)
         import pygit2
 
         with writing("a commit"):
-            made_by, committed_by = (pygit2.Signature(each.name, each.email, each.at, 0) for each in (author, committer))
-            ids = [pygit2.Oid(hex=each) for each in parents]
-            made = self._handle.repo.create_commit(None, made_by, committed_by, message, pygit2.Oid(hex=tree), ids)
-            if made not in self._handle.repo:  # libgit2 (1.9) keeps it to itself when it could not write a commit
+            by, committed_by = (pygit2.Signature(stamp.name, stamp.email, stamp.at, 0) for stamp in (author, committer))
+            parent_ids = [pygit2.Oid(hex=parent) for parent in parents]
+            oid = self._handle.repo.create_commit(None, by, committed_by, message, pygit2.Oid(hex=tree), parent_ids)
+            if oid not in self._handle.repo:  # libgit2 1.9 does not report that it could not write a commit
                 raise OSError(NOT_WRITTEN)
-            return str(made)
+            return str(oid)
 
     def _write_signed(self, tree: str, parents: Sequence[str], author: Stamp, committer: Stamp, message: str) -> str:
-        """Stock git signs, with whatever program and key its owner has configured."""
-        who: dict[str, str] = {}
+        """Let the git command sign, with the program and key that its owner configured."""
+        identity: dict[str, str] = {}
         for role, stamp in (("AUTHOR", author), ("COMMITTER", committer)):
-            who |= {f"GIT_{role}_NAME": stamp.name, f"GIT_{role}_EMAIL": stamp.email, f"GIT_{role}_DATE": f"{stamp.at} +0000"}
+            identity |= {f"GIT_{role}_NAME": stamp.name, f"GIT_{role}_EMAIL": stamp.email, f"GIT_{role}_DATE": f"{stamp.at} +0000"}
         words = [word for parent in parents for word in ("-p", parent)]
         settings = ("-c", "i18n.commitEncoding=UTF-8")
-        out = self._command.run(*settings, "commit-tree", "-S", *words, tree, data=message.encode("utf-8"), more=who)
+        out = self._command.run(*settings, "commit-tree", "-S", *words, tree, data=message.encode("utf-8"), more=identity)
         return out.decode("ascii").strip()
 
     def entries(self, tree: str) -> dict[str, TreeEntry]:
-        found: dict[str, TreeEntry] = {}
-        waiting = [("", tree)]  # not by recursion: a tree may be deeper than Python's stack
-        while waiting:
-            prefix, folder = waiting.pop()
+        """Return every path below a tree."""
+        entries: dict[str, TreeEntry] = {}
+        queue = [("", tree)]  # not recursive: a tree may be deeper than Python's stack
+        while queue:
+            prefix, folder = queue.pop()
             for name, entry in self.listing(folder):
                 if entry.mode == FOLDER:
-                    waiting.append((f"{prefix}{name}/", entry.cid))
+                    queue.append((f"{prefix}{name}/", entry.cid))
                 else:
-                    found[prefix + name] = TreeEntry(_known_mode(entry.mode), entry.cid)
-        return found
+                    entries[prefix + name] = TreeEntry(_known_mode(entry.mode), entry.cid)
+        return entries
 
     def listing(self, tree: str) -> Iterator[tuple[str, TreeEntry]]:
-        """What stands directly in a tree, by name."""
+        """Yield the name and entry of everything directly in a tree."""
         with reading(tree):
             kind, data = self._handle.repo.read(tree)
         if _KINDS[kind] != "tree":
-            raise NoSuchObject(f"the object {tree} is a {_KINDS[kind]}, not a tree", fields={"cid": tree})
+            raise NoSuchObject(f"object {tree} is a {_KINDS[kind]}, not a tree", fields={"cid": tree})
         at = 0
         while at < len(data):
             space, end = data.index(b" ", at), data.index(b"\0", at)
@@ -141,18 +151,19 @@ class GitObjects:
             at = end + 21
 
     def below(self, tree: str, known: Container[str] = ()) -> set[str]:
-        found, waiting = {tree}, [tree]
-        while waiting:
-            for _, entry in self.listing(waiting.pop()):
-                if entry.mode == FOLDER and entry.cid not in known and entry.cid not in found:
-                    waiting.append(entry.cid)
+        """Return the ids of a tree and of everything below it, without what ``known`` trees hold."""
+        ids, queue = {tree}, [tree]
+        while queue:
+            for _, entry in self.listing(queue.pop()):
+                if entry.mode == FOLDER and entry.cid not in known and entry.cid not in ids:
+                    queue.append(entry.cid)
                 if entry.mode != FOLDER or entry.cid not in known:
-                    found.add(entry.cid)
-        return found
+                    ids.add(entry.cid)
+        return ids
 
     @tried_again
     def with_entry(self, base: pygit2.Tree | None, name: str, entry: TreeEntry) -> str:
-        """A tree, or none, with one thing set directly in it."""
+        """Return the id of a tree, or of a new one, with one entry set directly in it."""
         with writing("a tree"):
             builder = self._handle.repo.TreeBuilder(base) if base is not None else self._handle.repo.TreeBuilder()
             builder.insert(name, entry.cid, entry.mode)
@@ -160,7 +171,7 @@ class GitObjects:
 
     @tried_again
     def replace_entries(self, tree: str, entries: Mapping[str, TreeEntry]) -> str:
-        """A tree with some of what stands directly in it replaced."""
+        """Return the id of a tree with some of its direct entries replaced."""
         with writing("a tree"):
             builder = self._handle.repo.TreeBuilder(tree)
             for name, entry in entries.items():
@@ -173,29 +184,34 @@ class GitObjects:
         with reading(tree):
             top = self._handle.repo[tree]
         if not isinstance(top, pygit2.Tree):
-            raise NoSuchObject(f"the object {tree} is no tree", fields={"cid": tree})
+            raise NoSuchObject(f"object {tree} is not a tree", fields={"cid": tree})
         try:
-            found = top[path]
+            obj = top[path]
         except KeyError:
             return None
-        return TreeEntry(int(found.filemode), str(found.id))
+        return TreeEntry(int(obj.filemode), str(obj.id))
 
     @tried_again
     def update_tree(self, tree: str | None, changes: Mapping[str, TreeEntry | None]) -> str:
+        """Return the id of a tree with paths set or, with None, removed. The cost depends on the changed folders only.
+
+        Raise ``UnsafePath`` if a file and a folder would share a name, ``NotFound`` if a path to remove does not exist.
+        """
+
         import pygit2
 
         with writing("a tree"):
             base = self._handle.repo[tree] if tree else None
             if base is not None and not isinstance(base, pygit2.Tree):
-                raise NoSuchObject(f"the object {tree} is no tree", fields={"cid": str(tree)})
+                raise NoSuchObject(f"object {tree} is not a tree", fields={"cid": str(tree)})
             try:
-                made = self._build(base, _nested(changes), "")
+                oid = self._build(base, _nested(changes), "")
             except RecursionError:
-                raise UnsafePath("a path is deeper than can be written") from None
-            return str(made or self._handle.repo.TreeBuilder().write())
+                raise UnsafePath("a path has too many folders") from None
+            return str(oid or self._handle.repo.TreeBuilder().write())
 
     def _build(self, base: pygit2.Tree | None, changes: Changes, prefix: str) -> pygit2.Oid | None:
-        """The folder with its changes; None where nothing is left in it."""
+        """Write a folder with its changes; return None if nothing is left in it."""
         repo = self._handle.repo
         builder = repo.TreeBuilder(base) if base is not None else repo.TreeBuilder()
         for name, change in changes.items():
@@ -210,16 +226,16 @@ class GitObjects:
                 raise _nothing_at(prefix + name)
             else:
                 builder.remove(name)
-        made = builder.write() if len(builder) else None
-        if self._folds_case and made is not None:
-            _check_case(repo[made], prefix)  # type: ignore[arg-type]  # it is the tree just written
-        return made
+        oid = builder.write() if len(builder) else None
+        if self._folds_case and oid is not None:
+            _check_case(repo[oid], prefix)  # type: ignore[arg-type]  # it is the tree just written
+        return oid
 
     def _descend(self, builder: pygit2.TreeBuilder, present: object, changes: Changes, path: str) -> None:
         import pygit2
 
         name = path.rpartition("/")[2]
-        # What becomes of a file of this name in the same change: it goes (None), or comes in the folder's place.
+        # The change to a file of the same name: removed (None), or put in the folder's place.
         itself = changes.pop("", ...)
         if itself is None and (present is None or isinstance(present, pygit2.Tree)):
             raise _nothing_at(path)
@@ -238,27 +254,22 @@ class GitObjects:
             builder.remove(name)
 
     def config_entries(self, data: bytes) -> list[tuple[str, str]] | None:
-        done = self._command.attempt("config", "--file", "-", "-z", "--list", data=data)
-        if done.code:
+        """Parse a file in git's configuration format; return None if git cannot read it."""
+        result = self._command.attempt("config", "--file", "-", "-z", "--list", data=data)
+        if result.code:
             return None
-        items = done.out.decode("utf-8", "replace").split("\0")[:-1]
+        items = result.out.decode("utf-8", "replace").split("\0")[:-1]
         return [(key, value) for key, _, value in (item.partition("\n") for item in items)]
 
 
-def as_commit(found: pygit2.Commit) -> Commit:
-    message = _decoded(found.raw_message, found.message_encoding)
-    return Commit(
-        str(found.id),
-        str(found.tree_id),
-        tuple(str(each) for each in found.parent_ids),
-        _stamp(found.author),
-        _stamp(found.committer),
-        message,
-    )
+def as_commit(commit: pygit2.Commit) -> Commit:
+    message = _decoded(commit.raw_message, commit.message_encoding)
+    parents = tuple(str(parent) for parent in commit.parent_ids)
+    return Commit(str(commit.id), str(commit.tree_id), parents, _stamp(commit.author), _stamp(commit.committer), message)
 
 
 def _decoded(raw: bytes, encoding: str | None) -> str:
-    """A commit may name any encoding, also one that nobody knows."""
+    """Decode a message. A commit may name any encoding, even an unknown one."""
     try:
         return raw.decode(encoding or "utf-8", "replace")
     except (LookupError, ValueError):
@@ -271,26 +282,26 @@ def _stamp(signature: pygit2.Signature) -> Stamp:
 
 
 def _known_mode(mode: int) -> int:
-    """The mode as git has it today; very old trees hold others for plain files."""
+    """Return the mode as git writes it today; very old trees have others for plain files."""
     if mode in (LINK, SUBMODULE):
         return mode
     return 0o100755 if mode & 0o100 else 0o100644
 
 
 def _nothing_at(path: str) -> NotFound:
-    return NotFound(f"there is no {path!r} to remove", code="no-such-path", fields={"path": path})
+    return NotFound(f"cannot remove {path!r}: no such path", code="no-such-path", fields={"path": path})
 
 
 def _nested(changes: Mapping[str, TreeEntry | None]) -> Changes:
-    """Changes by folder. What becomes of a file of the folder's own name stands in it under the empty name."""
+    """Group changes by folder. The change to a file with the folder's own name is stored under the empty name."""
     top: Changes = {}
     for path, change in changes.items():
         folder = top
         *folders, name = path.split("/")
-        for each in folders:
-            inner = folder.setdefault(each, {})
+        for part in folders:
+            inner = folder.setdefault(part, {})
             if not isinstance(inner, dict):
-                inner = folder[each] = {"": inner}
+                inner = folder[part] = {"": inner}
             folder = inner
         present = folder.get(name)
         if isinstance(present, dict):
@@ -301,10 +312,10 @@ def _nested(changes: Mapping[str, TreeEntry | None]) -> Changes:
 
 
 def _check_case(tree: pygit2.Tree, prefix: str) -> None:
-    """Where the disk does not tell ``A`` from ``a``, a tree must not hold both."""
-    seen: dict[str, str] = {}
-    for each in tree:
-        name = each.name or ""
-        other = seen.setdefault(name.casefold(), name)
+    """Raise if a tree holds ``A`` and ``a``, which a case-insensitive disk cannot tell apart."""
+    names: dict[str, str] = {}
+    for entry in tree:
+        name = entry.name or ""
+        other = names.setdefault(name.casefold(), name)
         if other != name:
             raise clash(prefix + name, prefix + other)

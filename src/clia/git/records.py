@@ -1,8 +1,8 @@
-"""A git repository as a space sees it: objects, refs, the graph of commits, notes.
+"""Records of the git package, and the interface of refs.
 
-Ids are full lower-case hex. Reading changes nothing. Objects may be written at any time; nothing shows until a ref moves,
-and a ref only moves from the value the caller expects. What a call has acknowledged survives a power cut, unless the space
-was opened otherwise. Failures are ``GitError``; what is not there is ``NoSuchObject`` or None, as each call says.
+Ids are full lower-case hex. Written objects are invisible until a ref moves, and a ref only moves from the value that the
+caller expects. What a call has acknowledged survives a power cut, unless the space was opened as not durable. Failures are
+``GitError``; a missing object is ``NoSuchObject`` or None, as each call says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE, EXECUTABLE, LINK, SUBMODULE, FOLDER = 0o100644, 0o100755, 0o120000, 0o1600
 
 
 class Stamp(NamedTuple):
-    """Who, and when: seconds since the epoch, UTC."""
+    """Name, email address and time of an author or committer, in seconds since the epoch."""
 
     name: str
     email: str
@@ -38,14 +38,14 @@ class Commit(NamedTuple):
 
 
 class TreeEntry(NamedTuple):
-    """What stands at a path: one of the modes above, and the object's id."""
+    """Mode (one of the above) and object id of a path."""
 
     mode: int
     cid: str
 
 
 class PathConflict(NamedTuple):
-    """A path that two sides changed differently; None where a side has no such file."""
+    """A path that two sides changed differently; None for a side without the file."""
 
     path: str
     base: TreeEntry | None
@@ -54,14 +54,14 @@ class PathConflict(NamedTuple):
 
 
 class TreeMerge(NamedTuple):
-    """The merged tree, or what stands in its way. ``tree`` holds everything but the conflicts where there are any."""
+    """A merged tree, without the conflicting paths."""
 
     tree: str
     conflicts: tuple[PathConflict, ...]
 
 
 class NoteChange(NamedTuple):
-    """One binding in a note's history; ``blob`` is None where the note was taken away."""
+    """One binding in a note's history; ``blob`` is None if the note was removed."""
 
     commit: str
     blob: str | None
@@ -70,54 +70,58 @@ class NoteChange(NamedTuple):
 
 
 class RefScan(NamedTuple):
-    """``seen`` is JSON, to be kept and given back next time; None where nothing can be told from it. ``moved`` names all that may
-    have another value now than then, also those that came or went; None where every ref may. What is read of a ref after the
-    look is as new as the look, or newer."""
+    """Which refs have moved since an earlier scan.
+
+    ``seen`` is JSON to pass to the next scan, or None if it cannot be relied on. ``moved`` names every ref that may have
+    changed, appeared or disappeared, or is None if any may have. Values read after the scan are at least as new as it.
+    """
 
     seen: Any
     moved: list[str] | None
 
 
 class Refs(Protocol):
+    """Refs of one clone (``GitRefs``), or of clones that share a hub (``HubRefs``)."""
+
     shared: bool
-    """Whether other machines move these refs, too."""
+    """Whether other machines also move these refs."""
 
     def get(self, name: str) -> str | None:
-        """The commit a ref points at."""
+        """Return the commit that a ref points at."""
 
     def under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
-        """Every ref below a prefix with its target, sorted by name. Refs that cannot be read are left out.
+        """Return every readable ref below a prefix with its target, sorted by name.
 
-        ``after`` a whole name, and at most ``limit``: costs what the answer costs, not what there is.
+        With ``after`` (a full name) and ``limit`` the cost depends on the result, not on the number of refs.
         """
 
     def look(self, prefixes: Sequence[str], since: Any = None) -> RefScan:
-        """Which refs below some prefixes have moved since an earlier look: to be asked often, where there are many."""
+        """Report which refs below some prefixes have moved since an earlier scan. Cheap, even with many refs."""
 
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
-        """Compare and swap: None for ``old`` creates, None for ``new`` deletes. ``StaleRef`` names the actual value."""
+        """Compare and swap: ``old`` None creates, ``new`` None deletes. ``StaleRef`` has the actual value."""
 
     def move_together(self, moves: Sequence[tuple[str, str | None, str | None]], why: str) -> bool:
-        """Moves that belong together: whoever shares these refs sees all of them or none. ``StaleRef`` where one is lost.
+        """Move refs together: those who share them see all moves or none. ``StaleRef`` if one has moved.
 
-        False where nobody shares them, or nobody can be told now: nothing has moved then, and each is to be moved by itself.
+        Return False, and move nothing, if the refs are not shared or the hub is unavailable: then move each by itself.
         """
 
     def told(self, name: str, cid: str) -> bool:
-        """Whether whoever shares these refs was told that one points at a commit, whatever it does here."""
+        """Return whether the hub has been told that a ref points at a commit."""
 
     def followed_by(self, name: str) -> str | None:
-        """The worktree of people that has this branch checked out, if any."""
+        """Return the user's worktree that has this branch checked out, if any."""
 
     def busy(self, name: str) -> str | None:
-        """Why a branch must not be moved now: someone is in the middle of something with it; None where nobody is."""
+        """Return why a branch must not be moved now (a rebase is in progress), or None."""
 
     def forget_past(self, name: str) -> None:
-        """Removes the ref's own log of where it was."""
+        """Remove the ref's reflog."""
 
 
 class LineOrigin(NamedTuple):
-    """A line of a file: the commit it comes from, and its number and path there."""
+    """A line of a file, with the commit that it comes from and its number and path there."""
 
     commit: str
     number: int
@@ -126,7 +130,7 @@ class LineOrigin(NamedTuple):
 
 
 class FileChange(NamedTuple):
-    status: str  # A, D, M, R, C, T as git says
+    status: str  # A, D, M, R, C or T, as in git
     path: str
     old_path: str | None
     added: Count | None  # None for binary files
@@ -134,12 +138,12 @@ class FileChange(NamedTuple):
 
 
 class Checkout(NamedTuple):
-    """A worktree that was made for an agent, and the commit it was made from."""
+    """An agent's worktree and the commit it was created from."""
 
     agent: str
     base: str
     directory: str
-    tree: str | None = None  # what was about to be committed on the base
+    tree: str | None = None  # the tree that is being committed on the base
 
 
 class Pushed(NamedTuple):
@@ -149,21 +153,21 @@ class Pushed(NamedTuple):
 
 
 class TransferLimits(NamedTuple):
-    """What one transfer may take."""
+    """Limits of one transfer."""
 
     bytes: int = 1024 * 1024 * 1024
     seconds: float = 600.0
 
 
 class FetchResult(NamedTuple):
-    """What became of the ids that were asked for; those ``refused`` with code and reason."""
+    """The requested ids that arrived, and those that were refused with code and reason."""
 
     arrived: tuple[str, ...]
     refused: Mapping[str, tuple[str, str]]
 
 
 class UploadCommand(NamedTuple):
-    """A program that answers whoever fetches, over its standard input and output; and all that it sees of the environment."""
+    """A command that serves a fetch over standard input and output, and its whole environment."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
