@@ -1,8 +1,8 @@
-"""The one tree of errors.
+"""The error classes.
 
-Invariant: every failure that leaves the library is a ``CliaError`` with a stable kebab-case ``code``, a
-message for a person, hints on what to do, and fields for a program; it goes to JSON and back unchanged.
-Control flow derives from ``BaseException`` so that ``except Exception`` never swallows it.
+Invariant: every error that the library raises is a ``CliaError`` with a stable kebab-case ``code``, a message for people, hints
+on what to do and fields for programs. It survives a round trip through JSON. Control flow derives from ``BaseException``, so
+that ``except Exception`` never swallows it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CliaError(Exception):
-    """Base of all errors; ``code`` is what users see and programs match on."""
+    """Base of all errors. Programs match on ``code``."""
 
     code = "error"
 
@@ -38,19 +38,19 @@ class CliaError(Exception):
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> CliaError:
-        """The error that ``to_json`` described; an unknown code gives the base class with that code."""
+        """Return the error that ``to_json`` described; an unknown code gives the base class with that code."""
         kind = _by_code().get(data["code"], CliaError)
         return kind(data["message"], hints=data["hints"], fields=data["fields"], code=data["code"])
 
 
 class InvalidInput(CliaError):
-    """What the caller gave cannot be used as it is."""
+    """The caller's input is invalid."""
 
     code = "invalid-input"
 
 
 class InvalidDocument(InvalidInput):
-    """A file's content is not what it must be; ``fields`` name path, line, column or pointer."""
+    """A file's content is invalid; ``fields`` has the path, line, column or pointer."""
 
     code = "invalid-document"
 
@@ -64,7 +64,7 @@ class InvalidAnswer(InvalidInput):
 
 
 class UnsafePath(InvalidInput):
-    """A path that would leave the place it must stay in."""
+    """A path would leave its directory."""
 
     code = "unsafe-path"
 
@@ -78,7 +78,7 @@ class UnsupportedFormat(InvalidInput):
 
 
 class NotFound(CliaError):
-    """Something named does not exist."""
+    """The named thing does not exist."""
 
     code = "not-found"
 
@@ -88,7 +88,7 @@ class NoSuchAgent(NotFound):
 
 
 class AgentNotFound(NoSuchAgent):
-    """No context of a working path holds the agent; ``fields['searched']`` lists the directories."""
+    """No context of a working path has the agent; ``fields['searched']`` lists the directories."""
 
     code = "agent-not-found"
 
@@ -98,19 +98,19 @@ class NoSuchObject(NotFound):
 
 
 class Ambiguous(NotFound):
-    """A short name matches more than one thing; ``fields['matches']`` lists them."""
+    """A short name matches several things; ``fields['matches']`` lists them."""
 
     code = "ambiguous"
 
 
 class Conflict(CliaError):
-    """The world moved, or the name is taken; nothing was written."""
+    """Something changed meanwhile, or the name is taken. Nothing was written."""
 
     code = "conflict"
 
 
 class AlreadyExists(Conflict):
-    """The name is taken; ``actual`` is what has it, where that is an object."""
+    """The name is taken; ``actual`` is the object that has it, if it is one."""
 
     code = "already-exists"
 
@@ -120,7 +120,7 @@ class AlreadyExists(Conflict):
 
 
 class StaleRef(Conflict):
-    """A ref is not where the caller thought: ``expected`` and ``actual``, None where there is nothing."""
+    """A ref has moved: ``expected`` and ``actual`` are its values, None if it does not exist."""
 
     code = "stale-ref"
 
@@ -134,7 +134,7 @@ class StaleRef(Conflict):
 
 
 class StaleRequest(Conflict):
-    """The question was answered already; ``answered_by`` says by whom."""
+    """The request was already answered, by ``answered_by``."""
 
     code = "stale-request"
 
@@ -144,7 +144,7 @@ class StaleRequest(Conflict):
 
 
 class Denied(CliaError):
-    """Allowed to ask, not allowed to do."""
+    """The caller is not allowed to do this."""
 
     code = "denied"
 
@@ -180,14 +180,14 @@ class CorruptJournal(ReplayError):
 
 
 class BackendError(CliaError):
-    """A part below the domain failed; ``retryable`` says whether trying again can help."""
+    """A backend failed; ``retryable`` says whether a retry may help."""
 
     code = "backend-error"
     retryable = False
 
 
 class FileError(BackendError):
-    """The file system refused; ``fields`` name the path and the reason."""
+    """A file operation failed; ``fields`` has the path and the reason."""
 
     code = "file-error"
 
@@ -210,18 +210,18 @@ class EngineError(BackendError):
 
 
 class Suspended(BaseException):
-    """A flow waits for an answer. Control flow, not a failure."""
+    """A flow waits for an answer. Control flow, not an error."""
 
 
 class Cancelled(BaseException):
-    """A flow was told to stop. Control flow, not a failure."""
+    """A flow was cancelled. Control flow, not an error."""
 
 
 def _by_code() -> dict[str, type[CliaError]]:
-    found: dict[str, type[CliaError]] = {}
-    open_list: list[type[CliaError]] = [CliaError]
-    while open_list:
-        kind = open_list.pop()
-        found[kind.code] = kind
-        open_list.extend(kind.__subclasses__())
-    return found
+    classes: dict[str, type[CliaError]] = {}
+    queue: list[type[CliaError]] = [CliaError]
+    while queue:
+        kind = queue.pop()
+        classes[kind.code] = kind
+        queue.extend(kind.__subclasses__())
+    return classes

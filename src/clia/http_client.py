@@ -1,7 +1,8 @@
-"""Asking a server over HTTP.
+"""HTTP client on the standard library.
 
-Invariant of every call: it ends within its time, holds no more than it was told of the answer, follows no redirect, and
-trusts no server whose certificate does not hold.
+Invariant: every call ends within its time, however slowly the server sends, reads at most ``limit`` bytes, follows no redirect
+and verifies certificates. Errors contain no request header. A connection is reused only if both sides have finished, so that
+a response is never taken for that of another request.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-TOO_SLOW = "it does not answer in time"
-"""The ``reason`` among a ``TransportError``'s fields where the time was up: the server may be at it still."""
+TOO_SLOW = "no answer in time"
+"""The ``reason`` field of a ``TransportError`` after a timeout: the server may still be working."""
 
 
 class HttpResponse(NamedTuple):
@@ -32,7 +33,7 @@ class HttpResponse(NamedTuple):
 
 
 class HttpStream(NamedTuple):
-    """An answer that goes on: its lines come as the server sends them, without their ends."""
+    """A response without an end: its lines, without line ends, as the server sends them."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,9 +44,10 @@ _LINE_MAX = 4 * 1024 * 1024
 
 
 class HttpClient:
-    """``Http`` without state, one connection a call: threads may share it."""
+    """Makes one connection per call. Threads may share it."""
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes, *, seconds: float, limit: int) -> HttpResponse:
+        """Return the response, whatever its status. ``TransportError`` after a timeout, or beyond ``limit`` bytes."""
         address, path = _address(url)
         connection = address.connection(seconds)
         with _translated(address.host):
@@ -57,57 +59,63 @@ class HttpClient:
 
 
 class HttpConnectionPool:
-    """``HttpChannel``: connections are kept from call to call, as many as were ever used at once; each call has one to itself."""
+    """Reuses connections to one server, one call at a time on each. Threads may share it.
+
+    A target is a path on the server, from its first slash on.
+    """
 
     def __init__(self, url: str) -> None:
         self._address, path = _address(url)
         self._prefix = path.rstrip("/")
-        self._idle: list[http.client.HTTPConnection] = []  # appended to and popped from: either is one step for all threads
+        self._idle: list[http.client.HTTPConnection] = []  # append and pop are atomic
         self._closed = False
 
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, *, seconds: float, limit: int
     ) -> HttpResponse:
+        """As ``HttpClient.post``, with any method, on a connection that may be reused."""
         keep = False
         with _translated(self._address.host):
             connection = self._connected(seconds)
             try:
-                answer, keep = _exchanged(connection, _Request(method, self._prefix + target, headers, body), seconds, limit)
+                response, keep = _exchanged(connection, _Request(method, self._prefix + target, headers, body), seconds, limit)
             finally:
                 if keep and not self._closed:
                     self._idle.append(connection)
                 else:
                     connection.close()
-        return answer
+        return response
 
     @contextmanager
     def stream(self, target: str, headers: Mapping[str, str], *, seconds: float) -> Iterator[HttpStream]:
+        """Yield a response without an end. ``TransportError`` if nothing arrives for ``seconds``, or the connection is lost."""
         host = self._address.host
-        connection = self._address.connection(seconds)  # never given back: it is not read to its end
+        connection = self._address.connection(seconds)  # not reused: it is not read to its end
         try:
             with _translated(host):
                 connection.connect()
                 _send(connection, _Request("GET", self._prefix + target, headers, None))
-                answer = connection.getresponse()
-            with answer:
-                yield HttpStream(answer.status, _headers(answer), _lines(host, answer))
+                response = connection.getresponse()
+            with response:
+                yield HttpStream(response.status, _headers(response), _lines(host, response))
         finally:
             connection.close()
 
     def close(self) -> None:
+        """Close every connection."""
         self._closed = True
         while self._idle:
-            with suppress(IndexError):  # another thread has just taken it
+            with suppress(IndexError):  # another thread took it
                 self._idle.pop().close()
 
     def _connected(self, seconds: float) -> http.client.HTTPConnection:
         with suppress(IndexError):
-            found = self._idle.pop()  # the one that was used last: the likeliest to be open still
-            found.sock.settimeout(seconds)
-            return found
-        made = self._address.connection(seconds)
-        made.connect()
-        return made
+            connection = self._idle.pop()  # the last used is the most likely to be open
+            connection.sock.settimeout(seconds)
+            return connection
+        connection = self._address.connection(seconds)
+        connection.connect()
+        return connection
 
 
 class _Request(NamedTuple):
@@ -144,55 +152,55 @@ def _no_address() -> InvalidInput:
     return InvalidInput("an address must be http:// or https:// with a host", code="invalid-url", fields={"field": "url"})
 
 
-def _exchanged(connection: http.client.HTTPConnection, asked: _Request, seconds: float, limit: int) -> tuple[HttpResponse, bool]:
-    """The answer, and whether the connection can be used for another request."""
+def _exchanged(connection: http.client.HTTPConnection, request: _Request, seconds: float, limit: int) -> tuple[HttpResponse, bool]:
+    """Return the response, and whether the connection can be reused."""
     with _bounded(connection, seconds) as out_of_time:
         try:
-            _send(connection, asked)
-            answer = connection.getresponse()
-            data = answer.read(limit + 1)
+            _send(connection, request)
+            response = connection.getresponse()
+            data = response.read(limit + 1)
         except (OSError, ValueError, http.client.HTTPException):
             if out_of_time.is_set():
                 raise TimeoutError from None
             raise
-        if out_of_time.is_set():  # the end of what was sent may be where we cut it
+        if out_of_time.is_set():  # the response may be cut off
             raise TimeoutError
     if len(data) > limit:
-        raise _failed(connection.host, f"it sends more than {limit} bytes", retryable=False)
-    return HttpResponse(answer.status, _headers(answer), data), answer.isclosed() and not answer.will_close
+        raise _failed(connection.host, f"response is larger than {limit} bytes", retryable=False)
+    return HttpResponse(response.status, _headers(response), data), response.isclosed() and not response.will_close
 
 
-def _headers(answer: http.client.HTTPResponse) -> dict[str, str]:
-    return {key.lower(): value for key, value in answer.getheaders()}
+def _headers(response: http.client.HTTPResponse) -> dict[str, str]:
+    return {key.lower(): value for key, value in response.getheaders()}
 
 
-def _send(connection: http.client.HTTPConnection, asked: _Request) -> None:
+def _send(connection: http.client.HTTPConnection, request: _Request) -> None:
     try:
-        connection.request(asked.method, asked.path, body=asked.body, headers=dict(asked.headers))
-    except ValueError:  # raised before anything is sent, and its words have the header in them
-        message = f"{connection.host}: the address or a header has characters that cannot be sent"
+        connection.request(request.method, request.path, body=request.body, headers=dict(request.headers))
+    except ValueError:  # raised before anything is sent; its message contains the header
+        message = f"{connection.host}: invalid characters in the address or in a header"
         raise InvalidInput(message, code="invalid-request", fields={"host": connection.host}) from None
     except (BrokenPipeError, ConnectionResetError):
-        # Whoever is sent too much may have answered before it stopped to listen.
-        if not asked.body or connection.sock is None:
+        # The server may have answered before it stopped reading a large body.
+        if not request.body or connection.sock is None:
             raise
 
 
-def _lines(host: str, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def _lines(host: str, response: http.client.HTTPResponse) -> Iterator[bytes]:
     with _translated(host):
         while True:
-            line = answer.readline(_LINE_MAX)
+            line = response.readline(_LINE_MAX)
             if line:
                 yield line.rstrip(b"\r\n")
             if not line.endswith(b"\n"):
-                raise http.client.RemoteDisconnected("it ended the answer")
+                raise http.client.RemoteDisconnected("the server closed the connection")
 
 
 @contextmanager
 def _bounded(connection: http.client.HTTPConnection, seconds: float) -> Iterator[threading.Event]:
-    """A socket's own timeout is for each piece: here the whole conversation is cut when its time is up."""
+    """Close the socket when the time is up: a socket's own timeout only limits each read."""
     out_of_time = threading.Event()
-    channel = connection.sock  # an answer without a length takes it over
+    channel = connection.sock  # a response without a length takes it over
 
     def cut() -> None:
         out_of_time.set()
@@ -215,7 +223,7 @@ def _translated(host: str) -> Iterator[None]:
     except TimeoutError:
         raise _failed(host, TOO_SLOW) from None
     except ssl.SSLCertVerificationError as err:
-        raise _failed(host, f"its certificate does not hold: {err.verify_message}", retryable=False) from None
+        raise _failed(host, f"invalid certificate: {err.verify_message}", retryable=False) from None
     except (OSError, ValueError, http.client.HTTPException) as err:
         raise _failed(host, getattr(err, "strerror", None) or str(err) or type(err).__name__) from None
 

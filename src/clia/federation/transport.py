@@ -31,7 +31,7 @@ _REFS_PER_PUSH = 1000  # limited by the length of a command line
 
 
 class GitTransport:
-    """``Transport`` over git and HTTP."""
+    """Reaches other spaces over git and HTTP."""
 
     def __init__(self, handle: GitHandle, command: GitCommand) -> None:
         self._handle = handle
@@ -42,6 +42,10 @@ class GitTransport:
 
     @contextmanager
     def open(self, url: str, pass_: str | None = None, told: str | None = None) -> Iterator[GitQuarantine]:
+        """Open a quarantine for what comes from an address.
+
+        ``pass_``: the token for a clia forge. ``told``: prefix of the refs that the other side may know we have.
+        """
         top = self._place("quarantine")
         with ExitStack() as held:
             with FileLocks(top).hold(_LOCK):  # a new quarantine must not look abandoned
@@ -53,6 +57,7 @@ class GitTransport:
             yield GitQuarantine(RemoteAddress(url, pass_ if FORGE in url else None, told), where, self._handle, self._command)
 
     def ring(self, url: str, knock: str) -> bool:
+        """Notify a clia forge that there is news; return whether it accepted. Never raises: the other side will poll later."""
         if FORGE not in url or not url.startswith(("http://", "https://")):
             return False
         from clia.http_client import HttpClient
@@ -65,6 +70,7 @@ class GitTransport:
         return answer.status in (200, 202, 204)
 
     def show(self, audience: str, refs: Mapping[str, str]) -> None:
+        """Publish exactly these names and targets for an audience, all at once; missing targets are left out."""
         where = self._made(audience)
         repo = self._handle.repo
         there = sorted((ref, cid) for ref, cid in refs.items() if kind_of(repo, cid) is not None)  # a purge removes objects
@@ -114,6 +120,7 @@ class GitTransport:
                 file.write(text)
 
     def upload(self, audience: str, *, advertise: bool) -> UploadCommand:
+        """Return the command that serves an audience's fetch over HTTP: the ref advertisement, or a request."""
         # The requested protocol version is not passed on. In version 0 git checks that refs reach each requested commit;
         # version 2 serves any object of the repository, which borrows all of ours.
         settings = ("-c", "uploadpack.allowReachableSHA1InWant=true", "-c", "safe.directory=*")
@@ -123,12 +130,14 @@ class GitTransport:
         return UploadCommand(("git", *settings, "upload-pack", "--strict", *mode, self.view(audience)), environment | ours)
 
     def check_remote(self, remote: str) -> None:
+        """Raise ``NotFound`` (no-such-remote) if git has no such remote."""
         known = self._command.run("remote").decode("utf-8", "replace").split()
         if remote not in known:
             hints = [f"remotes here: {', '.join(known) or 'none'}"]
             raise NotFound(f"no remote {remote!r}", code="no-such-remote", hints=hints, fields={"remote": remote})
 
     def push(self, audience: str, remote: str) -> None:
+        """Push what ``show`` published for an audience to a git remote. ``TransportError`` if it is refused."""
         self.check_remote(remote)
         listed = self._shown(audience)
         # Announced refs may be forced or removed. The chain is never forced and goes last, after the commits it names.

@@ -1,7 +1,8 @@
-"""Running stock git.
+"""Run the git command, with or without limits on time and output.
 
-Invariant: the caller's ``GIT_*`` variables, hooks, pager, prompts and file monitor take no part, whatever the repository's
-configuration says; only filters that a command needs for its work (``add`` of a directory) run.
+Invariant: the caller's ``GIT_*`` variables, hooks, pager, prompts and file monitor have no effect, whatever the repository
+configures; only filters that a command needs (``add`` of a directory) run. A limited run ends in time with everything that it
+started, even if this process is killed; no file that it writes exceeds the limit, and only the start of its output is kept.
 """
 
 from __future__ import annotations
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import IO
 
-    from clia.git.libgit2 import GitHandle
     from clia.git.records import TransferLimits
 
 
-# How a person reaches servers is theirs to say; which repository, index or objects are meant is not.
+# Users may configure how servers are reached, but not which repository, index or objects are used.
 _REACHING = ("GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_SSL_CAINFO", "GIT_PROXY_COMMAND")
 _QUIET = ("--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.quotePath=false")
 
@@ -38,13 +38,13 @@ class GitResult(NamedTuple):
     late: bool = False  # stopped because its time was up
 
     def failure(self, *words: str) -> GitError:
-        """What to raise for the git command of these words."""
+        """Return the error to raise for this git command."""
         verb = _verb(words)
         return GitError(f"git {verb} failed: {self.err or f'exit code {self.code}'}", fields={"command": verb, "reason": self.err})
 
 
 class GitCommand:
-    """Stock git on one repository."""
+    """The git command, run on one repository."""
 
     def __init__(self, git_dir: str, environment: Mapping[str, str], *, durable: bool = True) -> None:
         self._git_dir = git_dir
@@ -53,12 +53,12 @@ class GitCommand:
         self._settings = (*_QUIET, "-c", f"core.fsync={'all' if durable else 'none'}")
 
     def _environment(self) -> dict[str, str]:
-        """What git sees: nothing that would point it to another repository."""
-        kept = {key: value for key, value in self.given.items() if not key.startswith("GIT_")}
-        return kept | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+        """Return git's environment, without variables that point to another repository."""
+        environment = {key: value for key, value in self.given.items() if not key.startswith("GIT_")}
+        return environment | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
     def whole(self, *words: str) -> tuple[list[str], dict[str, str]]:
-        """A command in the repository itself, for whoever runs it in a way of its own; and what it sees of the environment."""
+        """Return a git command on the repository and its environment, for callers that run it themselves."""
         return ["git", f"--git-dir={self._git_dir}", "--no-optional-locks", *self._settings, *words], self._environment()
 
     def run(
@@ -69,11 +69,11 @@ class GitCommand:
         more: Mapping[str, str] | None = None,
         optional_locks: bool = False,
     ) -> bytes:
-        """What git prints; ``GitError`` with its complaint where it fails."""
-        done = self.attempt(*words, data=data, cwd=cwd, more=more, optional_locks=optional_locks)
-        if done.code:
-            raise done.failure(*words)
-        return done.out
+        """Run git and return its output; ``GitError`` has its message if it fails."""
+        result = self.attempt(*words, data=data, cwd=cwd, more=more, optional_locks=optional_locks)
+        if result.code:
+            raise result.failure(*words)
+        return result.out
 
     def attempt(
         self,
@@ -83,11 +83,11 @@ class GitCommand:
         more: Mapping[str, str] | None = None,
         optional_locks: bool = False,
     ) -> GitResult:
-        """In the repository itself, or with ``cwd`` in the worktree there."""
+        """Run git on the repository or, with ``cwd``, in the worktree there."""
         where = [] if cwd else [f"--git-dir={self._git_dir}"]
         locks = [] if optional_locks else ["--no-optional-locks"]
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 ["git", *where, *locks, *self._settings, *words],
                 input=data,
                 cwd=cwd or self._git_dir,
@@ -96,33 +96,29 @@ class GitCommand:
                 check=False,
             )
         except OSError as err:
-            raise GitError(f"git cannot be run: {err.strerror}", hints=["install git, and have it on PATH"]) from None
-        return GitResult(done.returncode, done.stdout, done.stderr.decode("utf-8", "replace").strip())
+            raise _no_git(f": {err.strerror}") from None
+        return GitResult(process.returncode, process.stdout, process.stderr.decode("utf-8", "replace").strip())
 
 
-class GitPart:
-    """What a part of the workbench works with."""
-
-    def __init__(self, handle: GitHandle, command: GitCommand) -> None:
-        self._handle = handle
-        self._command = command
+def _no_git(reason: str = "") -> GitError:
+    return GitError(f"cannot run git{reason}", hints=["install git and add it to PATH"])
 
 
 def _verb(words: tuple[str, ...]) -> str:
-    """The subcommand, behind whatever options of git itself stand before it."""
+    """Return the subcommand, skipping git's own options before it."""
     at = 0
     while words[at].startswith("-"):
         at += 2 if words[at] in ("-c", "-C") else 1
     return words[at]
 
 
-_BLOCK = 512  # bytes, of the shell's limit
+_BLOCK = 512  # bytes; the unit of ulimit -f
 _OUTPUT_MAX = 1024 * 1024
 _LAST_WORDS = 10.0
-_NOT_FOUND = 127  # what a shell answers where there is no such program
+_NOT_FOUND = 127  # exit code of a shell that does not find a program
 _HELD = "640m"
-"""The largest piece of memory that git may ask for. It makes no deltas of what is larger than 512m, and streams that."""
-# The end of our pipe is the end of all: a shell beside git waits for it. A line in it says that all is well.
+"""The largest allocation git may make. Git streams objects larger than 512m and makes no deltas of them."""
+# A second shell kills the process group when our pipe closes, unless a line was written to it.
 _SCRIPT = """
 exec 3<&0
 (read -r _ || kill -KILL 0) <&3 >/dev/null 2>&1 &
@@ -136,57 +132,57 @@ exec "$@" <"$given" 3<&-
 def run_limited(
     words: Sequence[str], environment: Mapping[str, str], cwd: str, limits: TransferLimits, given: str = os.devnull
 ) -> GitResult:
-    """Runs git with a file as its input."""
+    """Run git with limits, and with a file as its input."""
     whole = ["sh", "-c", _SCRIPT, "sh", str(cut_at(limits) // _BLOCK), given, *words]
     end = monotonic() + limits.seconds
     pipe = subprocess.PIPE
-    seen = {**environment, "GIT_ALLOC_LIMIT": _HELD}
+    variables = {**environment, "GIT_ALLOC_LIMIT": _HELD}
     try:
-        process = subprocess.Popen(whole, cwd=cwd, env=seen, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        process = subprocess.Popen(whole, cwd=cwd, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
     except OSError as err:
-        raise GitError(f"git cannot be run: {err.strerror}", hints=["install git, and have it on PATH"]) from None
+        raise _no_git(f": {err.strerror}") from None
     with process:
         out, complaints = _PipeReader(process.stdout), _PipeReader(process.stderr)
-        done = False
+        in_time = False
         try:
-            done = _ended(process, (out, complaints), end)
+            in_time = _ended(process, (out, complaints), end)
         finally:
-            if done and process.returncode == 0 and process.stdin is not None:
+            if in_time and process.returncode == 0 and process.stdin is not None:
                 with suppress(OSError):
                     process.stdin.write(b"\n")
                     process.stdin.flush()
             else:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-        # Before the pipes are closed: what was printed last says what went wrong. Nobody is left who could print more.
-        for each in (out, complaints):
-            each.join(_LAST_WORDS)
+        # Before the pipes are closed: the last output says what went wrong.
+        for reader in (out, complaints):
+            reader.join(_LAST_WORDS)
     if process.returncode == _NOT_FOUND:
-        raise GitError("git cannot be run", hints=["install git, and have it on PATH"])
-    return GitResult(process.returncode, bytes(out.kept), complaints.kept.decode("utf-8", "replace").strip(), late=not done)
+        raise _no_git()
+    return GitResult(process.returncode, bytes(out.kept), complaints.kept.decode("utf-8", "replace").strip(), late=not in_time)
 
 
 def cut_at(limits: TransferLimits) -> int:
-    """The size that no file gets beyond."""
+    """Return the largest size of a file, in whole blocks."""
     return max(1, limits.bytes // _BLOCK) * _BLOCK
 
 
 def _ended(process: subprocess.Popen[bytes], readers: Sequence[threading.Thread], end: float) -> bool:
-    """Whether it came to its end in time, and all that it printed has been read."""
+    """Return whether the process ended in time and all its output was read."""
     _notice_end(process, end)
     try:
         process.wait(max(0.0, end - monotonic()))
     except subprocess.TimeoutExpired:
         return False
     if process.returncode:
-        return True  # whatever it left running is ended, and prints no more
-    for each in readers:
-        each.join(max(0.0, end - monotonic()))
-    return not any(each.is_alive() for each in readers)
+        return True  # its process group is killed, so no more output can come
+    for reader in readers:
+        reader.join(max(0.0, end - monotonic()))
+    return not any(reader.is_alive() for reader in readers)
 
 
 def _notice_end(process: subprocess.Popen[bytes], end: float) -> None:
-    """Waits until a process has ended, where the system can tell at once; ``wait`` with a time looks only now and then."""
+    """Wait for a process with a pidfd if the system has them: ``wait`` with a timeout only polls."""
     try:
         handle = os.pidfd_open(process.pid)
     except (AttributeError, OSError):
@@ -200,7 +196,7 @@ def _notice_end(process: subprocess.Popen[bytes], end: float) -> None:
 
 
 class _PipeReader(threading.Thread):
-    """Reads a pipe to its end and keeps the beginning: what another side says can be endless."""
+    """Reads a pipe to its end and keeps the start: the other side can send without end."""
 
     def __init__(self, stream: IO[bytes] | None) -> None:
         super().__init__(daemon=True)

@@ -1,8 +1,9 @@
-"""What another space sends, in a repository of its own until it is let in.
+"""Fetch from another space into a quarantine repository.
 
-Invariant: a transfer writes into a repository that borrows our objects and has none of our refs. What stays in it has passed
-git's check, is complete, and is within the limits, also when unpacked; what does not is gone before the next attempt. No pack of
-ours is ever replaced. No program is run but git and what its owner set up to reach servers.
+Invariant: a transfer writes into a repository that borrows our objects and has none of our refs. What stays in it passed git's
+check, is complete and within the limits, also when unpacked; the rest is removed before the next attempt. Our packs are never
+replaced. The only programs run are git and what its owner configured to reach servers. Inspecting a pack reads object headers
+and trees only, in time proportional to the pack: a small pack can unpack to a huge file or to 10**10 paths.
 """
 
 from __future__ import annotations
@@ -30,26 +31,26 @@ if TYPE_CHECKING:
 
 PROTOCOLS = "file:git:http:https:ssh"
 _SETTINGS = {
-    "protocol.version": "2",  # others give ids only where they are set up to
+    "protocol.version": "2",  # others serve ids only if configured
     "transfer.fsckObjects": "true",
     "fetch.fsckObjects": "true",
     "fetch.fsck.badFilemode": "error",
-    "fetch.unpackLimit": "1",  # one pack, which can be limited and moved
-    "core.bigFileThreshold": "8m",  # larger ones are streamed, not held
-    "pack.threads": "2",  # each holds objects
+    "fetch.unpackLimit": "1",  # keep it as one pack, which can be limited and moved
+    "core.bigFileThreshold": "8m",  # stream larger objects
+    "pack.threads": "2",  # each thread holds objects in memory
     "http.followRedirects": "false",
     "gc.auto": "0",
     "maintenance.auto": "false",
 }
 FORGE = "/federation/"
-"""In the path of an address: it is one of a forge of ours, which takes a pass and has a bell."""
+"""Marks the address of a clia forge, which accepts a pass and notifications."""
 _SHUT_OUT = ("could not read Username", "Authentication failed", "returned error: 401", "returned error: 403")
 _NO_REFS = "refs/clia/none/"
 _FETCH = (
     *("fetch", "--no-tags", "--no-prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head"),
     *("--refmap=", "--quiet", "--stdin"),
-    # All there is. Said aloud, a history that ends too early is reported, and git refuses servers that only hand out files: what
-    # comes from those it does not check.
+    # The whole history. With a depth git reports a history that ends too early, and refuses dumb servers, whose objects it does
+    # not check.
     "--depth=2147483647",
 )
 _ID = "([0-9a-f]{40})"
@@ -63,26 +64,26 @@ _BAD = (
 )
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
 _SUFFIXES = (".pack", ".rev", ".idx")
-"""Of a pack's files, in the order in which they are moved: the index makes a pack count."""
+"""A pack's files, in the order in which they are moved: the index makes the pack visible."""
 
 
 class RemoteAddress(NamedTuple):
-    """How the other side is reached."""
+    """How to reach the other side."""
 
     url: str
     pass_: str | None
-    told: str | None = None  # the refs of ours that may be mentioned
+    told: str | None = None  # prefix of our refs that the other side may know
 
 
 class _Problem(NamedTuple):
     code: str
     reason: str
-    cid: str | None = None  # what it is about, where git names one
+    cid: str | None = None  # the object, if git names one
 
 
 def first_line(text: str) -> str:
-    """What git complains of first; what follows is its advice."""
-    return text.strip().partition("\n")[0] or "git does not say why"
+    """Return git's first line, which is the error; the rest is advice."""
+    return text.strip().partition("\n")[0] or "git gives no reason"
 
 
 def without_credentials(text: str) -> str:
@@ -90,7 +91,7 @@ def without_credentials(text: str) -> str:
 
 
 class GitQuarantine:
-    """``Quarantine`` in a directory that the caller removes."""
+    """A quarantine repository in a directory that the caller removes."""
 
     def __init__(self, way: RemoteAddress, where: str, ours: GitHandle, command: GitCommand) -> None:
         self._way = way
@@ -103,10 +104,14 @@ class GitQuarantine:
         self.graph = GitGraph(self._handle, self.objects)
 
     def tips(self, refs: Sequence[str], limits: TransferLimits) -> dict[str, str]:
+        """Fetch refs by name with everything they reach; return those that exist, with their targets.
+
+        Raise ``TransportError`` if the other side cannot be reached, ``Denied`` with the codes of ``fetch`` if its data is refused.
+        """
         end = monotonic() + limits.seconds
         done = self._git(limits, "ls-remote", "--refs", "--", self._way.url, *refs)
         if done.late:
-            raise self._unreachable(f"no answer in {limits.seconds:g} seconds")
+            raise self._unreachable(f"no answer within {limits.seconds:g} seconds")
         if done.code:
             raise self._unreachable(done.err)
         lines = (line.split("\t", 1) for line in done.out.decode("utf-8", "replace").splitlines())
@@ -114,10 +119,15 @@ class GitQuarantine:
         problem = self._attempt(list(found.values()), limits._replace(seconds=end - monotonic()))
         if problem is not None:
             shown = without_credentials(self._way.url)
-            raise Denied(f"what {shown} sends is refused: {problem.reason}", code=problem.code, fields={"url": shown})
+            raise Denied(f"refused data from {shown}: {problem.reason}", code=problem.code, fields={"url": shown})
         return found
 
     def fetch(self, cids: Sequence[str], limits: TransferLimits) -> FetchResult:
+        """Fetch commits by id with everything they reach. A refused id does not affect the others.
+
+        Codes: ``missing-object``, ``not-a-commit``, ``bad-objects`` (git's check), ``too-large`` (on its own, also unpacked),
+        ``too-much`` (no room beside the others: try again later), ``too-slow``. The limits apply to the whole call.
+        """
         arrived: list[str] = []
         refused: dict[str, tuple[str, str]] = {}
         end, before = monotonic() + limits.seconds, self._size()
@@ -128,9 +138,9 @@ class GitQuarantine:
             problem = self._attempt(batch, left)
             if problem is None:
                 arrived += batch
-            elif problem.code == "too-slow":  # there is no time for the others either
+            elif problem.code == "too-slow":  # no time is left for the others
                 late = [cid for each in (batch, *waiting) for cid in each]
-                refused |= dict.fromkeys(late, ("too-slow", f"it took longer than {limits.seconds:g} seconds"))
+                refused |= dict.fromkeys(late, ("too-slow", f"took longer than {limits.seconds:g} seconds"))
                 break
             elif problem.cid in batch:
                 refused[problem.cid] = (problem.code, problem.reason)
@@ -139,28 +149,29 @@ class GitQuarantine:
                 middle = len(batch) // 2
                 waiting += [batch[middle:], batch[:middle]]
             elif problem.code == "too-large" and left.bytes < limits.bytes:
-                refused[batch[0]] = ("too-much", f"with the others it is larger than {limits.bytes} bytes")
+                refused[batch[0]] = ("too-much", f"larger than {limits.bytes} bytes together with the others")
             else:
                 refused[batch[0]] = (problem.code, problem.reason)
         for cid in arrived:
             if not is_commit(self._handle.repo, cid):
-                refused[cid] = ("not-a-commit", "it is no commit")
+                refused[cid] = ("not-a-commit", "not a commit")
         return FetchResult(tuple(cid for cid in arrived if cid not in refused), refused)
 
     def admit(self) -> None:
+        """Move everything that arrived into the repository. No ref reaches it yet."""
         source, target = (os.path.join(each, "objects", "pack") for each in (self._where, self._ours.common_dir))
         os.makedirs(target, exist_ok=True)
         arrived = [each for each in self._packs() if each.endswith(_SUFFIXES)]
         for suffix in _SUFFIXES:
             for name in (each for each in arrived if each.endswith(suffix)):
-                # A pack's name says what is in it: one that is there already is the same.
+                # A pack's name is a hash of its content.
                 if not os.path.exists(os.path.join(target, name)):
                     os.rename(os.path.join(source, name), os.path.join(target, name))
             if self._ours.durable and arrived:
                 _sync(target)
 
     def _attempt(self, cids: Sequence[str], limits: TransferLimits) -> _Problem | None:
-        """Fetches ids with all they reach; why that is refused, and then nothing of it is kept; None where all are there."""
+        """Fetch ids with everything they reach. Return None, or the problem; then nothing of the transfer is kept."""
         if not cids or self._has(cids, limits):
             return None
         if limits.seconds <= 0:
@@ -180,38 +191,38 @@ class GitQuarantine:
         return problem
 
     def _has(self, cids: Sequence[str], limits: TransferLimits) -> bool:
-        """Whether ids are here with all they reach, so that there is nothing to fetch."""
+        """Return whether ids are complete here, so that there is nothing to fetch."""
         if any(kind_of(self._handle.repo, cid) is None for cid in cids):
             return False
         return self._git(limits, "rev-list", "--objects", "--quiet", "--stdin", "--not", "--alternate-refs", given=cids).code == 0
 
     def _complaint(self, done: GitResult, came: set[str], limits: TransferLimits) -> _Problem | None:
-        """What git says against a transfer."""
+        """Return the problem that git reports, if any."""
         if done.late:
-            return _Problem("too-slow", f"it took longer than {limits.seconds:g} seconds")
+            return _Problem("too-slow", f"took longer than {limits.seconds:g} seconds")
         if not done.code:
             return None
         reason = without_credentials(done.err)
         missing = _NOT_THERE.search(reason)
         if missing is not None:
-            return _Problem("missing-object", "the other side does not give it", missing.group(1))
-        # Git does not say what its helper died of; but the system cuts a file off just there.
+            return _Problem("missing-object", "the other side does not serve it", missing.group(1))
+        # Git does not say why its helper died, but a file that was cut off has exactly this size.
         if any(self._size({each}) >= cut_at(limits) for each in came) or any(each in reason for each in _TOO_LARGE):
-            return _Problem("too-large", f"it is larger than {limits.bytes} bytes")
+            return _Problem("too-large", f"larger than {limits.bytes} bytes")
         if any(each in reason for each in _NOT_WHOLE):
-            return _Problem("missing-object", "the other side does not have all of it")
+            return _Problem("missing-object", "the other side has only a part of it")
         if any(each in reason for each in _BAD) and not any(each in reason for each in _CUT_OFF):
-            return _Problem("bad-objects", f"git refuses it: {reason.splitlines()[0]}")
+            return _Problem("bad-objects", f"git refused it: {reason.splitlines()[0]}")
         raise self._unreachable(reason)
 
     def _objection(self, names: set[str], limits: TransferLimits) -> _Problem | None:
-        """What we say against one that git is content with."""
+        """Return our own objection to a transfer that git accepted, if any."""
         if os.path.exists(os.path.join(self._where, "shallow")):
-            return _Problem("missing-object", "the other side does not have all of its history")
+            return _Problem("missing-object", "the other side has a shallow history")
         if self._loose():
-            return _Problem("bad-objects", "it was not sent as a pack")
+            return _Problem("bad-objects", "not sent as a pack")
         if self._size(names) > limits.bytes:
-            return _Problem("too-large", f"it is larger than {limits.bytes} bytes")
+            return _Problem("too-large", f"larger than {limits.bytes} bytes")
         indexes = [os.path.join(self._where, "objects", "pack", each) for each in sorted(names) if each.endswith(".idx")]
         much = oversized(self._handle.repo, indexes, limits)
         return None if much is None else _Problem("too-large", much)
@@ -227,7 +238,7 @@ class GitQuarantine:
         return [each for each in os.listdir(os.path.join(self._where, "objects")) if each not in ("info", "pack")]
 
     def _remove(self, packs: set[str]) -> None:
-        """What a transfer that is refused has left behind."""
+        """Remove what a refused transfer left behind."""
         for each in packs:
             os.unlink(os.path.join(self._where, "objects", "pack", each))
         for each in self._loose():
@@ -235,10 +246,10 @@ class GitQuarantine:
         for each in ("shallow", "shallow.lock"):
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(self._where, each))
-        self._handle.renew()  # libgit2 would still see what it has open
+        self._handle.renew()  # libgit2 would still see open packs
 
     def _git(self, limits: TransferLimits, *words: str, given: Sequence[str] = ()) -> GitResult:
-        # Git would tell the other side where every ref of ours is, so that it need not send what these reach.
+        # Otherwise git tells the other side the targets of all our refs.
         settings = _SETTINGS | {"core.alternateRefsPrefixes": self._way.told or _NO_REFS}
         if self._way.pass_ is not None:
             settings["http.extraHeader"] = f"Authorization: Bearer {self._way.pass_}"
@@ -249,23 +260,23 @@ class GitQuarantine:
         listed = os.path.join(self._where, "given")
         with open(listed, "w", encoding="ascii") as file:
             file.writelines(f"{each}\n" for each in given)
-        # An address such as ../other.git is relative to the worktree's top.
+        # An address such as ../other.git is relative to the top of the worktree.
         return run_limited(command, environment | more, self._ours.work_dir or self._ours.git_dir, limits, listed)
 
     def _unreachable(self, reason: str) -> TransportError:
         said, url = without_credentials(reason), without_credentials(self._way.url)
         if FORGE in url and any(each in said for each in _SHUT_OUT):
             return TransportError(
-                f"the forge at {url} does not let this space in",
+                f"the forge at {url} denied access to this space",
                 code="pass-refused",
                 hints=[
-                    "it has to know and trust this space's key: there, clia peer add with what clia key show prints here",
-                    "the space at the end of the address has to be one that it serves",
-                    "the pass is signed: it takes the clone that has the private key",
+                    "the forge must trust this space's key: run clia peer add there with the output of clia key show here",
+                    "check that the forge serves the space at the end of the address",
+                    "use the clone that has the private key: the pass is signed with it",
                 ],
                 fields={"url": url, "reason": said},
             )
-        return TransportError(f"{url} cannot be reached: {first_line(said)}", fields={"url": url, "reason": said})
+        return TransportError(f"cannot reach {url}: {first_line(said)}", fields={"url": url, "reason": said})
 
 
 def _sync(folder: str) -> None:
@@ -277,27 +288,27 @@ def _sync(folder: str) -> None:
 
 
 SUM = 64
-"""All objects together may be so many times the limit: histories are stored as differences, and unpack to many times their size."""
+"""All objects together may unpack to this many times the limit, because packs store differences."""
 STRUCTURE_MAX = 64 * 1024 * 1024
-"""Commits, trees and tags are read whole, by git and by us."""
+"""Limit for commits, trees and tags, which are read into memory."""
 PATHS_MAX = 1_000_000
 DEPTH_MAX = 2048
-"""No longer path can be written to a disk."""
-_LARGE = 65536  # smaller files cannot make a tree large, with so few paths
+"""No file system can store deeper paths."""
+_LARGE = 65536  # smaller files cannot make a tree too large
 _TREE_ENTRY = re.compile(rb"([0-7]+) [^\0]+\0(.{20})", re.DOTALL)
 _COMMIT, _TREE, _BLOB = 1, 2, 3
 
 
 class _TreeSize(NamedTuple):
-    """What a tree becomes when it is written out."""
+    """The size of a tree when it is checked out."""
 
     paths: int
     depth: int
-    size: int  # of its large files that arrived
+    size: int  # of the large files that arrived
 
 
 def oversized(repo: pygit2.Repository, indexes: Iterable[str], limits: TransferLimits) -> str | None:
-    """What is too much in the packs of these indexes; None where nothing is."""
+    """Return what exceeds the limits in the packs of these indexes, or None."""
     import pygit2
 
     total = 0
@@ -307,9 +318,9 @@ def oversized(repo: pygit2.Repository, indexes: Iterable[str], limits: TransferL
         kind, size = (int(each) for each in repo.odb.read_header(pygit2.Oid(raw=raw)))
         total += size
         if size > (limits.bytes if kind == _BLOB else STRUCTURE_MAX):
-            return f"the object {raw.hex()} is of {size} bytes"
+            return f"object {raw.hex()} has {size} bytes"
         if total > SUM * limits.bytes:
-            return f"its objects are of more than {SUM * limits.bytes} bytes"
+            return f"its objects have more than {SUM * limits.bytes} bytes"
         if kind == _TREE:
             trees.append(raw)
         elif kind == _BLOB and size > _LARGE:
@@ -318,7 +329,7 @@ def oversized(repo: pygit2.Repository, indexes: Iterable[str], limits: TransferL
 
 
 def kind_of(repo: pygit2.Repository, cid: str) -> int | None:
-    """The kind of an object, without reading it: it may be large."""
+    """Return the kind of an object from its header; the object may be large."""
     import pygit2
 
     try:
@@ -332,7 +343,7 @@ def is_commit(repo: pygit2.Repository, cid: str) -> bool:
 
 
 def _names(indexes: Iterable[str]) -> Iterator[bytes]:
-    """The ids in indexes of packs, in git's second format: a heading, 256 counts, then the names."""
+    """Yield the ids in pack indexes of version 2: a header, 256 counts, then the ids."""
     for path in indexes:
         with open(path, "rb") as file:
             count = int.from_bytes(file.read(8 + 1024)[-4:], "big")
@@ -343,7 +354,7 @@ def _names(indexes: Iterable[str]) -> Iterator[bytes]:
 def _oversized_tree(repo: pygit2.Repository, trees: Iterable[bytes], large: dict[bytes, int], most: int) -> str | None:
     known: dict[bytes, _TreeSize] = {}
     for top in trees:
-        waiting = [top]  # not by recursion: it may be deep
+        waiting = [top]  # not recursive: it may be deep
         while waiting:
             raw = waiting[-1]
             below = None if raw in known else _below(repo, raw)
@@ -356,12 +367,12 @@ def _oversized_tree(repo: pygit2.Repository, trees: Iterable[bytes], large: dict
                 continue
             made = known[raw] = _whole(below, known, large)
             if made.paths > PATHS_MAX or made.depth > DEPTH_MAX or made.size > most:
-                return f"the tree {raw.hex()} is of {made.paths} paths, {made.depth} levels and {made.size} bytes"
+                return f"tree {raw.hex()} has {made.paths} paths, {made.depth} levels and {made.size} bytes"
     return None
 
 
 def _below(repo: pygit2.Repository, raw: bytes) -> list[tuple[bool, bytes]]:
-    """What stands in a tree: whether it is a folder, and its id. One that is not there is nothing: git has seen to what must be."""
+    """Return the entries of a tree as (is folder, id). A missing tree is empty: git has checked completeness."""
     try:
         kind, data = repo.read(raw.hex())
     except KeyError:

@@ -1,8 +1,9 @@
-"""Refs: read as files, moved by compare and swap through libgit2.
+"""Refs: read from git's files, moved by compare and swap through libgit2.
 
-Invariant: of several writers that expect the same old value, one wins and the others get ``StaleRef``; nothing is half
-moved. Callers hold the lock of whatever they move, so a lock file of git's own on a ref of ours that does not change for a
-second was left by a process that died. Branches of people are moved by others too: their locks are waited for, never broken.
+Invariant: of several writers that expect the same old value, one wins and the others get ``StaleRef``. Callers hold clia's lock
+on what they move, so a git lock file on one of clia's refs that does not change for a second was left by a dead process. Others
+also move users' branches: those locks are waited for, never broken. Reads cache nothing; a part of a large packed file is found
+by binary search, because git sorts the file. A loose ref overrides a packed one.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _PATIENCE, _STALE_AFTER = 0.0005, 0.05, 30.0, 1.0
 _OURS = ("refs/heads/agents/", "refs/clia/", "refs/notes/clia/", "refs/clia-tracking/")
-"""Refs that are moved under a lock of ours. A lock on any other may be held by someone who lives."""
+"""Refs that are moved under clia's locks. A lock on any other ref may be held by a live process."""
 _NOTHING = "0" * 40
 
 
 class GitRefs:
-    """``Refs`` of one repository. ``reached`` is told when a ref's own lock is held; tests kill the process there."""
+    """The refs of one repository. ``reached`` is called when a ref's lock is held: a crash point for tests."""
 
     shared = False
 
@@ -48,13 +49,13 @@ class GitRefs:
         import pygit2
 
         try:
-            found = self._handle.repo.references.get(name)
-            return None if found is None else str(found.resolve().target)
+            ref = self._handle.repo.references.get(name)
+            return None if ref is None else str(ref.resolve().target)
         except (pygit2.GitError, KeyError, OSError, ValueError) as err:
-            raise git_error(f"the ref {name} cannot be read", err, ref=name) from None
+            raise git_error(f"cannot read ref {name}", err, ref=name) from None
 
     def under(self, prefix: str, *, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
-        # Loose refs first: a ref that is packed meanwhile is in the packed file before its loose file goes.
+        # Loose refs first: git writes the packed file before it removes a loose one.
         loose = dict(islice(read_loose(self._handle.common_dir, prefix, after), limit))
         packed = read_packed(self._handle.common_dir, prefix, after, limit)
         return sorted((dict(packed) | loose).items())[:limit] if loose else packed
@@ -73,7 +74,7 @@ class GitRefs:
     def move(self, name: str, old: str | None, new: str | None, why: str) -> None:
         self.check(name, old, new)
         swap = self._swap if name.startswith(_OURS) else self._swap_by_git
-        # Pauses and their jitter shape no result; they keep writers from meeting again and again.
+        # Pauses with jitter keep writers from colliding again and again.
         started, pause = time.monotonic(), _FIRST_PAUSE
         lock = LockFile(os.path.join(self._handle.common_dir, f"{name}.lock"))
         while True:
@@ -81,7 +82,7 @@ class GitRefs:
                 swap(name, old, new, why)
             except (KeyError, OSError, ValueError, _pygit2_error()) as err:
                 if not (_folder_vanished(err) or is_lock_failure(err)):
-                    raise git_error(f"the ref {name} cannot be moved", err, ref=name) from None
+                    raise git_error(f"cannot move ref {name}", err, ref=name) from None
                 self._handle.renew()
                 if time.monotonic() - started > _PATIENCE:
                     raise _held(name, self._packed_lock if "packed-refs.lock" in message_of(err) else lock.path) from None
@@ -105,7 +106,7 @@ class GitRefs:
                 transaction.set_target(name, new, message=why)
 
     def _swap_by_git(self, name: str, old: str | None, new: str | None, why: str) -> None:
-        """For branches of people: should we be killed, git still finishes, and leaves no lock behind that nobody may break."""
+        """Move a user's branch with the git command: if we are killed, git still finishes and removes its lock."""
         words = ("-d", name, old or _NOTHING) if new is None else (name, new, old or _NOTHING)
         done = self._command.attempt("update-ref", "-m", why, *words)
         if done.code == 0:
@@ -124,19 +125,19 @@ class GitRefs:
         return False
 
     def check(self, name: str, old: str | None, new: str | None) -> None:
-        """What libgit2's transaction does not look at: whether a move can be made, apart from who is quicker."""
+        """Raise if a move is impossible for reasons that libgit2's transaction does not check."""
         import pygit2
 
         if not pygit2.reference_is_valid_name(name):
-            raise InvalidInput(f"{name!r} is no name for a ref", code="invalid-ref", fields={"ref": name})
+            raise InvalidInput(f"{name!r} is not a valid ref name", code="invalid-ref", fields={"ref": name})
         if new is not None and not isinstance(self._handle.repo.get(new), pygit2.Commit):
-            raise GitError(f"the ref {name} cannot point at {new}: there is no such commit", fields={"ref": name, "cid": new})
+            raise GitError(f"ref {name} cannot point at {new}: no such commit", fields={"ref": name, "cid": new})
         if old is not None:
             return
         parts = name.split("/")
-        for above in ("/".join(parts[:count]) for count in range(3, len(parts))):
-            if self.get(above) is not None:
-                raise _in_the_way(name, above)
+        for parent in ("/".join(parts[:count]) for count in range(3, len(parts))):
+            if self.get(parent) is not None:
+                raise _in_the_way(name, parent)
         below = self.under(f"{name}/")
         if below:
             raise _in_the_way(name, below[0][0])
@@ -158,7 +159,7 @@ class GitRefs:
         for git_dir in (common, *sorted(_entries(os.path.join(common, "worktrees")))):
             for doing in ("rebase-merge", "rebase-apply"):
                 if _first_line(os.path.join(git_dir, doing, "head-name")) == name:
-                    return "it is being rebased"
+                    return "a rebase is in progress"
         return None
 
     def forget_past(self, name: str) -> None:
@@ -167,11 +168,11 @@ class GitRefs:
         except FileNotFoundError:
             return
         except OSError as err:
-            raise git_error(f"the log of {name} cannot be removed", err, ref=name) from None
+            raise git_error(f"cannot remove the reflog of {name}", err, ref=name) from None
 
 
 class LockFile:
-    """A lock file of git's own, watched for life."""
+    """A lock file of git's, watched until it is stale."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -179,7 +180,7 @@ class LockFile:
         self._since = 0.0
 
     def break_if_stale(self) -> None:
-        """Removes the file once it has been the same for a second: whoever made it is dead."""
+        """Remove the file once it has not changed for a second: its owner is dead."""
         try:
             info = os.stat(self.path)
         except OSError:
@@ -196,7 +197,7 @@ class LockFile:
 
 
 def _folder_vanished(err: Exception) -> bool:
-    """Whether ``git pack-refs`` removed an empty folder under the writer. libgit2 says so in two ways."""
+    """Return whether ``git pack-refs`` removed an empty folder during the write, which libgit2 reports in two ways."""
     return isinstance(err, KeyError) or "no such file or directory" in message_of(err).lower()
 
 
@@ -208,9 +209,9 @@ def _pygit2_error() -> type[Exception]:
 
 def _held(name: str, lock: str) -> GitError:
     error = GitError(
-        f"the ref {name} is locked by another process",
+        f"ref {name} is locked by another process",
         code="ref-locked",
-        hints=[f"if no git process is at work, remove {lock}"],
+        hints=[f"if no git process is running, remove {lock}"],
         fields={"ref": name, "lock": lock},
     )
     error.retryable = True
@@ -220,16 +221,16 @@ def _held(name: str, lock: str) -> GitError:
 def stale(name: str, expected: str | None, actual: str | None) -> StaleRef:
     return StaleRef(
         f"{name} has moved: expected {expected or 'nothing'}, found {actual or 'nothing'}",
-        hints=["read the ref again, and decide anew"],
+        hints=["read the ref again and retry"],
         fields={"ref": name, "expected": expected, "actual": actual},
     )
 
 
 def _in_the_way(name: str, other: str) -> Conflict:
     return Conflict(
-        f"{name} cannot be made while {other} exists",
+        f"cannot create {name} while {other} exists",
         code="ref-clash",
-        hints=[f"git cannot hold both; rename or delete {other}"],
+        hints=[f"git cannot store both; rename or delete {other}"],
         fields={"ref": name, "other": other},
     )
 
@@ -256,17 +257,17 @@ def _entries(directory: str) -> list[str]:
 
 _ID = re.compile(r"[0-9a-f]{40}")
 _SETTLED = 2_000_000_000
-"""Nanoseconds. Two files written within one tick of the disk's clock may look alike; one that is older than this was not."""
+"""Nanoseconds. Two files written within one tick of the file system's clock may have the same times."""
 NO_FILE = "none"
 
 
 def read_loose(common_dir: str, prefix: str, after: str = "") -> Iterator[tuple[str, str]]:
-    """Name and target of every ref below a prefix that has a file of its own, sorted, those after a name."""
+    """Yield name and target of the loose refs below a prefix, sorted, after a name."""
     for name in sorted(each for each in _names(common_dir, prefix.rstrip("/")) if each > after):
         try:
             file = os.open(os.path.join(common_dir, *name.split("/")), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
-            continue  # it went away
+            continue  # removed meanwhile
         try:
             cid = os.read(file, 64).decode("ascii", "replace").strip()
         except OSError:
@@ -286,12 +287,12 @@ def _names(common_dir: str, below: str) -> Iterator[str]:
     for name, is_folder in entries:
         if is_folder:
             yield from _names(common_dir, f"{below}/{name}")
-        elif not name.endswith(".lock"):  # the next value of a ref, or what a dead writer left of it
+        elif not name.endswith(".lock"):
             yield f"{below}/{name}"
 
 
 def read_packed(common_dir: str, prefix: str, after: str = "", limit: int | None = None) -> list[tuple[str, str]]:
-    """Name and target of the packed refs below a prefix, sorted, those after a name; at most so many."""
+    """Return name and target of the packed refs below a prefix, sorted, after a name, at most ``limit``."""
     first, low, high = (_bytes(each) for each in (prefix, after, prefix))
     try:
         with open(_packed_refs_path(common_dir), "rb") as file:
@@ -307,17 +308,17 @@ def read_packed(common_dir: str, prefix: str, after: str = "", limit: int | None
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as err:
-        raise git_error("packed refs cannot be read", err) from None
+        raise git_error("cannot read packed-refs", err) from None
 
 
 def packed_state(common_dir: str) -> str | None:
-    """What tells this packed file from any other; None while that cannot be said: it was written a moment ago."""
+    """Return a fingerprint of the packed file, or None if it was written a moment ago."""
     try:
         info = os.stat(_packed_refs_path(common_dir))
     except FileNotFoundError:
         return NO_FILE
     except OSError as err:
-        raise git_error("packed refs cannot be read", err) from None
+        raise git_error("cannot read packed-refs", err) from None
     if abs(time.time_ns() - info.st_ctime_ns) < _SETTLED:
         return None
     return f"{info.st_dev} {info.st_ino} {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns}"
@@ -337,7 +338,7 @@ def _is_sorted(data: mmap.mmap) -> bool:
 
 
 def _at_or_after(data: mmap.mmap, name: bytes) -> int:
-    """Where the first line begins whose ref is not before a name."""
+    """Return where the first line starts whose ref is not before a name."""
     low, high = data.find(b"\n") + 1, len(data)  # the header sorts with nothing
     while low < high:
         start = _line_before(data, (low + high) // 2, low)
@@ -350,7 +351,7 @@ def _at_or_after(data: mmap.mmap, name: bytes) -> int:
 
 
 def _line_before(data: mmap.mmap, place: int, low: int) -> int:
-    """Where the ref's line begins that a place is in: a line after it may say what a tag points at."""
+    """Return where the line of the ref at a place starts; a ``^`` line belongs to the ref before it."""
     start = max(low, data.rfind(b"\n", low, place) + 1)
     while start > low and data[start] == ord("^"):
         start = max(low, data.rfind(b"\n", low, start - 1) + 1)

@@ -1,7 +1,8 @@
-"""The workbench: stock git's work on one repository, put together here, and the upkeep of its objects.
+"""Blame, diffs, remotes and maintenance through the git command.
 
-Invariant: no object is removed but those that ``drop_objects`` is told, and those that git's own grace period has run out
-for; checking and counting change nothing and fetch nothing.
+Invariant: results depend on the objects alone, not on the user's diff settings. A fetch writes only the refs that its rules
+name, all or none, and prunes nothing; a push forces nothing. Objects are removed only by ``drop_objects`` and when git's grace
+period is over; checks change and fetch nothing. Errors never contain the password of an address.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 
 
 _ID = re.compile(r"[0-9a-f]{40}")
-# With --strict, what is called a warning is a remark: a link where git wants a file, say.
+# With --strict, a "warning" is only a remark, such as a link in place of a file.
 _NOTICES = ("notice: ", "dangling ", "Checking ", "Verifying ", "warning in ")
-# In a partial clone git would fetch what is missing. The second is for versions that do not know the first.
+# In a partial clone git would fetch missing objects. The second variable is for older versions.
 _NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
 _PARTIAL = r"^(extensions\.partialclone|remote\..*\.(promisor|partialclonefilter))$"
 _GC = ("-c", "gc.autoDetach=false", "-c", "gc.worktreePruneExpire=never")
-# What must stay, or what repacking keeps whole.
+# Packs that repacking keeps.
 _KEPT = (".keep", ".promisor")
 _LARGE = 1_000_000
-"""Packed objects beyond which git gc is too much: it looks at all of them each time (half an hour at 3 millions, measured)."""
+"""Number of packed objects beyond which git gc takes too long: it reads all of them (half an hour for 3 million)."""
 _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _PLAIN = (
     "--literal-pathspecs",
@@ -61,25 +62,27 @@ _SUMMARY = re.compile(r"\[(?P<what>[^\]]*)\](?: \((?P<reason>.*)\))?")
 _REF = re.compile(r"refs/[^\s:*?\[\\^~]+")
 _FETCH = (
     *("fetch", "--no-tags", "--no-prune", "--no-auto-maintenance", "--no-recurse-submodules", "--no-write-fetch-head", "--atomic"),
-    "--refmap=",  # git would also move what the remote's own rules name
+    "--refmap=",  # otherwise git also applies the remote's own rules
 )
 _PUSH = ("push", "--atomic", "--porcelain", "--no-verify", "--no-follow-tags", "--no-recurse-submodules")
 
 
 class GitWorkbench(GitWorktrees):
-    """``Workbench`` of one repository."""
+    """What the git command does on one repository. The user's HEAD, index and files change only if a method says so."""
 
     def check(self, progress: Callable[[str], None] | None = None) -> list[str]:
+        """Return the complaints of ``git fsck --strict``."""
         if progress is not None:
             progress("git fsck: every object and ref")
-        done = self._command.attempt("fsck", "--strict", "--no-dangling", "--no-progress", more=_NO_FETCH)
-        lines = [*done.out.decode("utf-8", "replace").splitlines(), *done.err.splitlines()]
+        result = self._command.attempt("fsck", "--strict", "--no-dangling", "--no-progress", more=_NO_FETCH)
+        lines = [*result.out.decode("utf-8", "replace").splitlines(), *result.err.splitlines()]
         found = {line.strip() for line in lines if line.strip() and not line.startswith(_NOTICES)}
-        if done.code and not found:
-            found.add(f"git fsck ends with {done.code}")
+        if result.code and not found:
+            found.add(f"git fsck exited with {result.code}")
         return sorted(found)
 
     def is_partial(self) -> bool:
+        """Return whether objects may be missing on purpose."""
         out = self._command.attempt("config", "-z", "--get-regexp", _PARTIAL).out.decode("utf-8", "replace")
         return any(each.partition("\n")[2].lower() not in ("false", "no", "off", "0") for each in out.split("\0")[:-1])
 
@@ -90,18 +93,19 @@ class GitWorkbench(GitWorktrees):
             return False
 
     def pack(self) -> None:
+        """Pack objects and refs, with git's grace period for unreachable objects."""
         self._command.run("pack-refs", "--all")
         if self._packed() > _LARGE and not self.is_partial():
-            # Only what is new, and packs that are small beside it. What nothing reaches stays until somebody runs git gc.
+            # Only new objects and small packs. Unreachable objects stay until someone runs git gc.
             self._command.run("repack", "-d", "-l", "-q", "--geometric=2")
             return
         asked = self._command.attempt("config", "--get", "gc.pruneExpire").out.decode("utf-8", "replace").strip()
-        # A shorter time than git's own would take objects from under writers at work.
+        # A shorter period than git's could remove objects that are being written.
         grace = "never" if asked == "never" else "2.weeks.ago"
         self._command.run(*_GC, "-c", f"gc.pruneExpire={grace}", "gc", "--quiet")
 
     def _packed(self) -> int:
-        """About how many objects are in packs: each has 28 bytes in an index."""
+        """Estimate the number of packed objects: each has 28 bytes in an index."""
         sizes = []
         for path in self._pack_indexes():
             with suppress(FileNotFoundError):  # repacked meanwhile
@@ -109,14 +113,15 @@ class GitWorkbench(GitWorktrees):
         return sum(sizes) // 28
 
     def drop_objects(self, cids: Sequence[str]) -> list[str]:
+        """Remove those of the objects that nothing reaches; return the ids that still exist."""
         for cid in cids:
             if not _ID.fullmatch(cid):
-                raise InvalidInput(f"{cid!r} is not the id of an object", code="invalid-id", fields={"id": cid})
+                raise InvalidInput(f"{cid!r} is not an object id", code="invalid-id", fields={"id": cid})
         cids, asked = self._unreachable(cids), cids
         self._unlink(cids)
         packed = [bytes.fromhex(cid) for cid in self._present(cids)]
         if any(_mentions(index, packed) for index in self._pack_indexes()):
-            # -A makes whatever nothing reaches loose, with the age of its pack, so that the others keep their grace.
+            # -A makes unreachable objects loose, with the age of their pack, so that the others keep their grace period.
             self._command.run("repack", "-A", "-d", "-q", more=_NO_FETCH)
             self._unlink(cids)
         if any(_mentions(graph, [bytes.fromhex(cid) for cid in cids]) for graph in self._commit_graphs()):
@@ -124,12 +129,13 @@ class GitWorkbench(GitWorktrees):
         return self._present(asked)
 
     def _unreachable(self, cids: Sequence[str]) -> list[str]:
-        """Those that no ref, log or index reaches: removing another would break the repository."""
+        """Return the ids that no ref, reflog or index reaches: removing others would break the repository."""
         words = ("rev-list", "--objects", "--no-object-names", "--all", "--reflog", "--indexed-objects")
         reached = set(self._command.run(*words, more=_NO_FETCH).decode("ascii").split())
         return [cid for cid in cids if cid not in reached]
 
     def size(self) -> int:
+        """Return the size of the repository's objects on disk, in bytes."""
         total = 0
         for directory, _, files in os.walk(self._objects_folder()):
             for name in files:
@@ -148,17 +154,17 @@ class GitWorkbench(GitWorktrees):
             except FileNotFoundError:
                 continue
             except OSError as err:
-                raise GitError(f"the object {cid} cannot be removed: {err.strerror}", fields={"path": path}) from None
+                raise GitError(f"cannot remove object {cid}: {err.strerror}", fields={"path": path}) from None
 
     def _present(self, cids: Sequence[str]) -> list[str]:
-        """Those that are still there, alternates included. A new look: an open handle remembers packs that are gone."""
+        """Return the ids that still exist, also in alternates. A fresh handle, because an open one remembers removed packs."""
         import pygit2  # 95 ms, and only spaces need it
 
         odb = pygit2.Odb(self._objects_folder())
         return sorted(cid for cid in set(cids) if cid in odb)
 
     def _pack_indexes(self) -> Iterator[str]:
-        """The indexes of packs that git may rewrite."""
+        """Yield the indexes of packs that git may rewrite."""
         folder = self._objects_folder("pack")
         names = set(os.listdir(folder)) if os.path.isdir(folder) else set()
         for name in sorted(names):
@@ -173,17 +179,18 @@ class GitWorkbench(GitWorktrees):
             yield from (os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".graph"))
 
     def blame(self, commit: str, path: str) -> list[LineOrigin]:
-        # The option forgets the lists of the configuration; the setting, emptied, does not: git sorts it to the front.
+        # The option resets the configured lists; an empty setting would not, because git reads it first.
         words = (*_PLAIN, "blame", "--porcelain", "--no-textconv", "--ignore-revs-file=", commit, "--", path)
-        # At the worktree's top: a list of revisions to ignore may be named relative to it, and git must find it.
-        done = self._command.attempt(*words, cwd=self._handle.work_dir)
-        if done.code and "no such path" in done.err:
-            raise NotFound(f"there is no file {path!r} in {commit}", code="no-such-path", fields={"path": path, "commit": commit})
-        if done.code:
-            raise done.failure(*words)
-        return list(_origins(done.out))
+        # At the top of the worktree, because the file of revisions to ignore may be relative to it.
+        result = self._command.attempt(*words, cwd=self._handle.work_dir)
+        if result.code and "no such path" in result.err:
+            raise NotFound(f"no file {path!r} in {commit}", code="no-such-path", fields={"path": path, "commit": commit})
+        if result.code:
+            raise result.failure(*words)
+        return list(_origins(result.out))
 
     def patch(self, old: str | None, new: str, paths: Sequence[str] = ()) -> bytes:
+        """Return the diff between two commits or trees; None is the empty tree."""
         return self._command.run(*_DIFF, "-p", "-M", old or _EMPTY_TREE, new, "--", *paths)
 
     def changes(self, old: str | None, new: str, paths: Sequence[str] = ()) -> list[FileChange]:
@@ -191,10 +198,11 @@ class GitWorkbench(GitWorktrees):
         return _changes(iter([os.fsdecode(each) for each in out.split(b"\0")[:-1]]))
 
     def patch_ids(self, commits: Sequence[str]) -> dict[str, str]:
+        """Return the patch id of each commit that changes something."""
         found: dict[str, str] = {}
         for start in range(0, len(commits), _AT_ONCE):
             ids = "".join(f"{each}\n" for each in commits[start : start + _AT_ONCE]).encode("ascii")
-            # A merge has no patch of its own: without -m or -c git shows none.
+            # Without -m or -c git shows no patch for a merge.
             patches = self._command.run(*_DIFF, "--stdin", "--root", "-p", "--no-renames", data=ids)
             lines = self._command.run("patch-id", "--stable", data=patches).decode("ascii").splitlines()
             found |= {commit: patch for patch, commit in (line.split() for line in lines)}
@@ -208,8 +216,9 @@ class GitWorkbench(GitWorktrees):
         return found[0] if found else None
 
     def add_fetch_rules(self, remote: str, rules: Sequence[str]) -> list[str]:
+        """Add missing fetch rules to a remote; return those added."""
         if remote not in self.remotes():
-            raise NotFound(f"there is no remote {remote!r}", code="no-such-remote", fields={"remote": remote})
+            raise NotFound(f"no such remote: {remote!r}", code="no-such-remote", fields={"remote": remote})
         present = self._settings_of(remote, "fetch")
         missing = [rule for rule in dict.fromkeys(rules) if rule not in present]
         for rule in missing:
@@ -218,42 +227,43 @@ class GitWorkbench(GitWorktrees):
 
     def fetch(self, remote: str, rules: Sequence[str]) -> None:
         if not rules:
-            return  # git would take the remote's own rules
-        done = self._transfer(*_FETCH, "--", remote, *rules)
-        if not done.code:
+            return  # git would use the remote's own rules
+        result = self._transfer(*_FETCH, "--", remote, *rules)
+        if not result.code:
             return
-        reason = without_credentials(done.err)
+        reason = without_credentials(result.err)
         if "[rejected]" in reason:
             message = f"nothing was fetched from {remote}: {reason}"
             raise Conflict(message, code="fetch-refused", fields={"remote": without_credentials(remote), "reason": reason})
         raise _unreachable("fetch from", remote, reason)
 
     def push(self, remote: str, refs: Sequence[str]) -> list[Pushed]:
+        """Push all of the refs or none. Nothing is forced."""
         for ref in refs:
             if not _REF.fullmatch(ref):
-                raise InvalidInput(f"{ref!r} is not the full name of a ref", code="invalid-ref", fields={"ref": ref})
+                raise InvalidInput(f"{ref!r} is not a full ref name", code="invalid-ref", fields={"ref": ref})
         if not refs:
-            return []  # git would push what it is set up to push
-        done = self._transfer(*_PUSH, "--", remote, *(f"{ref}:{ref}" for ref in dict.fromkeys(refs)))
-        results = {each.ref: each for each in map(_pushed, done.out.decode("utf-8", "replace").splitlines()) if each}
+            return []  # git would push what is configured
+        result = self._transfer(*_PUSH, "--", remote, *(f"{ref}:{ref}" for ref in dict.fromkeys(refs)))
+        results = {each.ref: each for each in map(_pushed, result.out.decode("utf-8", "replace").splitlines()) if each}
         if results:
             return [results[ref] for ref in dict.fromkeys(refs) if ref in results]
-        reason = without_credentials(done.err)
+        reason = without_credentials(result.err)
         if "does not match any" in reason:
             raise NotFound(f"nothing was pushed: {reason}", code="no-such-ref", fields={"refs": list(refs), "reason": reason})
         raise _unreachable("push to", remote, reason)
 
     def _transfer(self, *words: str) -> GitResult:
-        # An address such as ../other.git is relative to the worktree's top.
+        # An address such as ../other.git is relative to the top of the worktree.
         return self._command.attempt(*words, cwd=self._handle.work_dir, more=self._command.reaching)
 
     def _settings_of(self, remote: str, name: str) -> list[str]:
-        done = self._command.attempt("config", "-z", "--get-all", f"remote.{remote}.{name}")
-        return done.out.decode("utf-8", "replace").split("\0")[:-1]
+        result = self._command.attempt("config", "-z", "--get-all", f"remote.{remote}.{name}")
+        return result.out.decode("utf-8", "replace").split("\0")[:-1]
 
 
 def _mentions(file: str, ids: Sequence[bytes]) -> bool:
-    """Whether an index file of git's holds one of the ids. A chance match costs a repack, and no more."""
+    """Return whether an index file contains one of the ids. A chance match only costs a repack."""
     if not ids:
         return False
     try:
@@ -265,7 +275,7 @@ def _mentions(file: str, ids: Sequence[bytes]) -> bool:
 
 
 def _origins(out: bytes) -> Iterator[LineOrigin]:
-    """Reads `git blame --porcelain`: facts on a commit stand where it first comes up, and its path again when that differs."""
+    """Parse `git blame --porcelain`, which describes a commit once, and gives its path again when that differs."""
     paths: dict[str, str] = {}
     commit, number = "", 0
     at_start = True
@@ -282,7 +292,7 @@ def _origins(out: bytes) -> Iterator[LineOrigin]:
 
 
 def _unquoted(name: bytes) -> bytes:
-    """A path as git writes it where it cannot end it with NUL: in quotes and with escapes where it has odd characters."""
+    """Unquote a path: git quotes and escapes unusual characters in output that does not end with NUL."""
     if not name.startswith(b'"'):
         return name
     return _ESCAPED.sub(_unescaped, name[1:-1])
@@ -294,7 +304,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 def _changes(parts: Iterator[str]) -> list[FileChange]:
-    """Reads `--raw --numstat -z`: first what happened to each path, then how many lines."""
+    """Parse `--raw --numstat -z`: first the status of each path, then its line counts."""
     happened: list[tuple[str, str, str | None]] = []
     counts: dict[str, tuple[int | None, int | None]] = {}
     for part in parts:
@@ -316,7 +326,7 @@ def _count(text: str) -> int | None:
 
 
 def _pushed(line: str) -> Pushed | None:
-    """One line of `git push --porcelain`; None for those that are not about a ref."""
+    """Parse a line of `git push --porcelain`; return None if it is not about a ref."""
     parts = line.split("\t", 2)
     if len(parts) != 3 or parts[0] not in _STATES:
         return None

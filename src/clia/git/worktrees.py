@@ -1,8 +1,7 @@
-"""Worktrees, through stock git and private indexes.
+"""Worktrees, through the git command and private indexes.
 
-Invariant: a worktree of ours carries a record of its agent and base in its own git directory, and the record never names
-a commit newer than the files. An index or file of people is changed by ``follow`` alone; what nobody has committed is
-never overwritten.
+Invariant: an agent's worktree has a record of its agent and base in its git directory, and the record never names a commit
+newer than the files. Only ``follow`` changes a user's index or files; uncommitted work is never overwritten.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import tempfile
 from contextlib import contextmanager, suppress
 
 from clia.errors import CliaError, Conflict, FileError, InvalidInput
-from clia.git.command import GitPart
 from clia.git.libgit2 import find_repository
 from clia.git.records import Checkout
 
@@ -22,27 +20,33 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from clia.git.command import GitResult
+    from clia.git.command import GitCommand, GitResult
+    from clia.git.libgit2 import GitHandle
 
 _RECORD = "clia.json"
 # A split index would leave shared files behind.
 _PRIVATE = ("-c", "core.splitIndex=false")
-# A nested repository is a gitlink, as git has it; a file outside the sparse cone is work like any other (`--sparse`).
+# Nested repositories become gitlinks, as in git; files outside the sparse cone are added too (`--sparse`).
 _ADD = ("-c", "advice.addEmbeddedRepo=false", "-c", "add.ignoreErrors=false", "add", "-A", "--sparse", "--", ".")
 
 
-class GitWorktrees(GitPart):
-    """The calls of ``Workbench`` that are about worktrees and directories."""
+class GitWorktrees:
+    """Worktrees of one repository."""
+
+    def __init__(self, handle: GitHandle, command: GitCommand) -> None:
+        self._handle = handle
+        self._command = command
 
     def add_worktree(self, directory: str, agent: str, commit: str) -> None:
+        """Create a linked worktree, detached at a commit, and record its base."""
         place = os.path.abspath(directory)
         words = ("worktree", "add", "--quiet", "--detach")
-        done = self._command.attempt(*words, "--", place, commit)
-        if done.code and "already registered worktree" in done.err:  # its directory is gone, so there is nothing to lose
-            done = self._command.attempt(*words, "--force", "--", place, commit)
-        if done.code:
-            taken = "already exists" in done.err or "locked worktree" in done.err
-            raise _in_use(place, done.err) if taken else done.failure(*words)
+        result = self._command.attempt(*words, "--", place, commit)
+        if result.code and "already registered worktree" in result.err:  # its directory is gone: nothing can be lost
+            result = self._command.attempt(*words, "--force", "--", place, commit)
+        if result.code:
+            taken = "already exists" in result.err or "locked worktree" in result.err
+            raise _in_use(place, result.err) if taken else result.failure(*words)
         try:
             self._record(place, agent, commit)
         except CliaError:
@@ -50,6 +54,7 @@ class GitWorktrees(GitPart):
             raise
 
     def checkout_of(self, directory: str) -> Checkout | None:
+        """Return the record of a directory; None if it is not an agent's worktree."""
         try:
             place = os.path.abspath(directory)
             admin = self._admin_of(place)
@@ -63,40 +68,46 @@ class GitWorktrees(GitPart):
             return None
 
     def head_of(self, directory: str) -> str | None:
+        """Return the commit that a worktree of this repository is at; None if it is not a worktree or has no commit."""
         place = os.path.abspath(directory)
         admin = self._admin_of(place) if os.path.isdir(place) else None
         if admin is None:
             return None
-        done = self._command.attempt(
+        result = self._command.attempt(
             "rev-parse", "--verify", "--quiet", "HEAD^{commit}", cwd=place, more=self._variables(place, admin)
         )
-        return done.out.decode("ascii").strip() or None
+        return result.out.decode("ascii").strip() or None
 
     def top_of(self, path: str) -> str | None:
+        """Return the top of the worktree of this repository that contains a path, or None."""
         found = find_repository(path)
         return found if found is not None and self._admin_of(found) is not None else None
 
     def claim_worktree(self, directory: str, agent: str) -> None:
+        """Record that a detached linked worktree belongs to an agent; ``Conflict`` if it is a user's."""
         place = os.path.abspath(directory)
         admin = self._admin_of(place)
         head = self.head_of(place)
         attached = self._command.attempt("symbolic-ref", "--quiet", "HEAD", cwd=place).code == 0
         if admin is None or admin == self._handle.common_dir or head is None or attached:
-            raise _in_use(place, "it is a worktree of yours")
+            raise _in_use(place, "it is not a detached linked worktree")
         self._record(place, agent, head)
 
     def prepare(self, checkout: Checkout, tree: str) -> None:
+        """Record that a checkout's tree is about to be committed on its base."""
         self._record(checkout.directory, checkout.agent, checkout.base, tree)
 
     def move_worktree(self, directory: str, agent: str, commit: str) -> None:
+        """Move an agent's worktree to another commit; ``Conflict`` if uncommitted work would be lost."""
         place = self._require_ours(directory)
         words = ("-c", "advice.detachedHead=false", "checkout", "--quiet", "--detach", "--no-overwrite-ignore", commit, "--")
-        done = self._command.attempt(*words, cwd=place)
-        if done.code:
-            raise _would_lose(place, done) if _is_about_work(done.err) else done.failure(*words)
+        result = self._command.attempt(*words, cwd=place)
+        if result.code:
+            raise _would_lose(place, result) if _is_about_work(result.err) else result.failure(*words)
         self._record(place, agent, commit)
 
     def snapshot(self, directory: str, tree: str) -> str:
+        """Return the tree of a directory's files as ``git add -A`` would stage them over ``tree``. No index is changed."""
         place = os.path.abspath(directory)
         if not os.path.isdir(place):
             raise FileError(f"{place} is not a directory", fields={"path": place, "reason": "not a directory"})
@@ -108,30 +119,33 @@ class GitWorktrees(GitPart):
             return self._command.run(*_PRIVATE, "write-tree", cwd=place, more=more).decode("ascii").strip()
 
     def settle(self, directory: str, agent: str, old: str, new: str) -> None:
+        """Tell an agent's worktree that its files were committed as ``new``."""
         place = self._require_ours(directory)
-        # The record goes first. A death behind it leaves an index that is old, and the next snapshot works from the files.
+        # The record first: if we die after it, the index is old, and the next snapshot works from the files.
         self._record(place, agent, new)
         self._command.run("update-ref", "--no-deref", "-m", f"clia: committed over {old}", "HEAD", new, cwd=place)
         self._command.run("reset", "--quiet", "--", ".", cwd=place)
         self._command.attempt("update-index", "-q", "--refresh", cwd=place)
 
     def can_follow(self, worktree: str, old: str, new: str) -> str | None:
+        """Return why a user's worktree cannot go from one commit to another without losing work, or None."""
         place = os.path.abspath(worktree)
         admin = self._admin_of(place)
         if admin is None:
-            return None  # it was deleted without telling git: nothing there can be lost
+            return None  # deleted without telling git: nothing can be lost
         if os.path.lexists(os.path.join(admin, "index.lock")):
-            return "its index is locked: a git process is at work there, or died"
+            return "its index is locked: a git process is running there, or died"
         with self._private_index(place, admin) as more:
             self._command.attempt(*_PRIVATE, "update-index", "-q", "--refresh", cwd=place, more=more)
             words = (*_PRIVATE, "read-tree", "-m", "-u", "--dry-run", old, new)
-            done = self._command.attempt(*words, cwd=place, more=more)
-            if done.code:
-                return done.err or f"git read-tree ends with {done.code}"
+            result = self._command.attempt(*words, cwd=place, more=more)
+            if result.code:
+                return result.err or f"git read-tree ends with {result.code}"
             hidden = self._ignored_in_the_way(place, old, new, more)
         return f"ignored files would be overwritten: {_listed(hidden)}" if hidden else None
 
     def follow(self, worktree: str, old: str, new: str) -> None:
+        """Update a user's worktree after its branch was moved, as a fast-forward merge would."""
         place = os.path.abspath(worktree)
         admin = self._admin_of(place)
         if admin is not None:
@@ -140,7 +154,7 @@ class GitWorktrees(GitPart):
             self._command.run("read-tree", "-m", "-u", old, new, cwd=place, more=more)
 
     def _ignored_in_the_way(self, place: str, old: str, new: str, more: dict[str, str]) -> list[str]:
-        """git overwrites ignored files without a word; to their owner they may be all there is."""
+        """Return ignored files that git would overwrite silently; they may be the only copy."""
         out = self._command.run("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--diff-filter=A", old, new)
         added = map(os.fsdecode, out.split(b"\0")[:-1])
         present = sorted({found for path in added if (found := _obstacle(place, path))})
@@ -153,23 +167,23 @@ class GitWorktrees(GitPart):
 
     @contextmanager
     def _private_index(self, place: str, admin: str | None) -> Iterator[dict[str, str]]:
-        """The variables that give git a copy of a worktree's index, or none yet; sparse bits and file times come along."""
+        """Yield the variables that give git a copy of a worktree's index, with its sparse bits and file times."""
         with tempfile.TemporaryDirectory(prefix="clia-") as folder:
             index = os.path.join(folder, "index")
             if admin is not None:
                 with suppress(FileNotFoundError):
-                    # With its time: git looks twice at files that are no older than the index.
+                    # With its time: git reads files again that are not older than the index.
                     shutil.copy2(os.path.join(admin, "index"), index)
             yield {**self._variables(place, admin), "GIT_INDEX_FILE": index}
 
     def _variables(self, place: str, admin: str | None) -> dict[str, str]:
-        """What git must be told in a directory where it would not find this repository by itself."""
+        """Return the variables git needs in a directory where it would not find this repository."""
         if admin is not None and os.path.lexists(os.path.join(place, ".git")):
             return {}
         return {"GIT_DIR": self._handle.common_dir, "GIT_WORK_TREE": place}
 
     def _admin_of(self, top: str) -> str | None:
-        """The git directory of a worktree of this repository; None for anything else, copies of worktrees included."""
+        """Return the git directory of a worktree of this repository; None for anything else, even a copied worktree."""
         common = self._handle.common_dir
         pointer = os.path.join(top, ".git")
         if not os.path.lexists(pointer):  # `core.worktree` may say where the worktree is
@@ -184,7 +198,7 @@ class GitWorktrees(GitPart):
         return admin if moved_by_hand or os.path.realpath(registered) == os.path.realpath(pointer) else None
 
     def _admin_if_top(self, place: str) -> str | None:
-        """As ``_admin_of``, for a directory that must not lie inside a worktree or be a git directory."""
+        """As ``_admin_of``, but refuse a directory inside a worktree, or a git directory."""
         admin = self._admin_of(place)
         above = find_repository(place)
         inside = admin is None and above is not None and above != os.path.realpath(place) and self._admin_of(above)
@@ -201,14 +215,14 @@ class GitWorktrees(GitPart):
         found = self.checkout_of(directory)
         if found is None:
             place = os.path.abspath(directory)
-            message = f"{place} is not the checkout of an agent"
+            message = f"{place} is not an agent's checkout"
             raise InvalidInput(message, code="not-a-checkout", hints=["clia checkout"], fields={"path": place})
         return found.directory
 
     def _record(self, place: str, agent: str, base: str, tree: str | None = None) -> None:
         admin = self._admin_of(place)
         if admin is None:
-            raise FileError(f"{place} is no worktree any more", fields={"path": place, "reason": "its .git is gone"})
+            raise FileError(f"{place} is no longer a worktree", fields={"path": place, "reason": "its .git is gone"})
         path = os.path.join(admin, _RECORD)
         facts = {"agent": agent, "base": base} | ({} if tree is None else {"tree": tree})
         text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
@@ -227,7 +241,7 @@ class GitWorktrees(GitPart):
 
 
 def _pointed_at(file: str, before: str) -> str | None:
-    """The path that a one-line file of git's holds, which may be relative to the file."""
+    """Return the path in a one-line file of git's; it may be relative to the file."""
     try:
         with open(file, "rb") as content:
             line = os.fsdecode(content.read(8192).rstrip(b"\n"))
@@ -237,7 +251,7 @@ def _pointed_at(file: str, before: str) -> str | None:
 
 
 def _obstacle(place: str, path: str) -> str | None:
-    """What stands where a path would be written: something of that name, or a file where a folder must be."""
+    """Return what is in the way of writing a path: something with its name, or a file in place of a folder."""
     reached = ""
     for part in path.split("/"):
         reached = os.path.join(reached, part)
@@ -253,13 +267,13 @@ def _is_about_work(err: str) -> bool:
     return "would be overwritten" in err or "would lose" in err or "would be removed" in err or "resolve your current index" in err
 
 
-def _would_lose(place: str, done: GitResult) -> Conflict:
-    files = sorted(line.strip() for line in done.err.splitlines() if line.startswith("\t"))
+def _would_lose(place: str, result: GitResult) -> Conflict:
+    files = sorted(line.strip() for line in result.err.splitlines() if line.startswith("\t"))
     return Conflict(
-        f"{place} has uncommitted work that would be lost: {_listed(files) or done.err}",
+        f"{place} has uncommitted work that would be lost: {_listed(files) or result.err}",
         code="uncommitted-work",
-        hints=["commit it with clia commit, or put it aside"],
-        fields={"directory": place, "files": files, "reason": done.err},
+        hints=["commit it with clia commit, or move it away"],
+        fields={"directory": place, "files": files, "reason": result.err},
     )
 
 

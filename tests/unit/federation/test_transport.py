@@ -247,7 +247,7 @@ def test_a_difference_that_makes_gigabytes_is_refused_before_they_are_held(ours:
     pack = servers.packed([("blob", base), (servers.id_of("blob", base), delta)])
     with servers.serving(servers.sending(lambda: [pack])) as url, ours.transport.open(url) as apart:
         code, reason = apart.fetch(["2" * 40], WIDE).refused["2" * 40]
-    assert (code, reason) == ("too-large", f"it is larger than {WIDE.bytes} bytes")  # git's word, not that of our look at it
+    assert (code, reason) == ("too-large", f"larger than {WIDE.bytes} bytes")  # git's word, not that of our look at it
 
 
 def _varint(number: int) -> bytes:
