@@ -9,6 +9,8 @@ import json
 import os
 from contextlib import suppress
 
+from clia.store import private_files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Protocol
@@ -29,7 +31,7 @@ def mark(space: Served, address: str, peers: str | None = None) -> None:
     path = _file(space)
     with suppress(OSError):
         draft = f"{path}.{os.getpid()}"
-        with open(draft, "w", encoding="utf-8") as file:
+        with open(draft, "w", encoding="utf-8", opener=private_files.open_file) as file:
             json.dump({"address": address, "peers": peers, "pid": os.getpid()}, file)
         os.replace(draft, path)
 

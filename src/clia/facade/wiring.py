@@ -12,6 +12,7 @@ from clia.facade.space import Space
 from clia.redaction import secrets
 from clia.space.core import Cleaner, Core
 from clia.space.traces import ENTRY_MAX
+from clia.store import private_files
 from clia.store.file_locks import FileLocks
 
 TYPE_CHECKING = False
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
+    private_files.tighten_tree(os.path.join(git.handle.common_dir, "clia"))
     state = _live_state(git, space_id, settings)
     core = Core(
         space_id=space_id,

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from clia.errors import AlreadyExists, FileError
 from clia.identities.files import WritableLocalFiles
+from clia.store import private_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +29,10 @@ def clone_id(common_dir: str) -> str:
     files = WritableLocalFiles()
     content = files.read(path, _MAX_BYTES)
     if content is None:
-        files.make_directory(os.path.dirname(path))
+        try:
+            private_files.make_directory(os.path.dirname(path))
+        except OSError as err:
+            raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": str(err.strerror)}) from None
         clone = str(uuid4())
         with suppress(AlreadyExists):  # created by another process
             files.create(path, clone.encode("ascii"))

@@ -22,6 +22,7 @@ from clia.git.quarantine import without_credentials
 from clia.git.records import TransferLimits
 from clia.git.refs import LockFile, stale
 from clia.hub.records import PUBLISHED_REFS, Outage
+from clia.store import private_files
 from clia.values import refs as names
 
 TYPE_CHECKING = False
@@ -124,7 +125,7 @@ class RemoteHub:
         note = {"since": before[0] if before else now, "tried": now, "reason": without_credentials(reason)[:500]}
         directory = os.path.dirname(self._outage_file)
         with suppress(OSError):  # then every process tries by itself
-            os.makedirs(directory, exist_ok=True)
+            private_files.make_directory(directory)
             handle, temporary = tempfile.mkstemp(dir=directory, prefix="hub-away.")
             with open(handle, "w", encoding="utf-8") as file:
                 json.dump(note, file)

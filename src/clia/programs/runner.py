@@ -23,6 +23,7 @@ from typing import NamedTuple
 from clia.errors import FileError
 from clia.programs import guard as program_guard
 from clia.programs.terminal import ProgramChannels
+from clia.store import private_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -203,8 +204,8 @@ def _check_program(order: ProgramCommand) -> None:
 
 def _open(place: str) -> int:
     try:
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        private_files.make_directory(os.path.dirname(place))
+        return private_files.open_file(place, os.O_RDWR | os.O_CREAT)
     except OSError as err:
         raise FileError(f"{place}: {err.strerror}", fields={"path": place, "reason": str(err.strerror)}) from None
 

@@ -1,6 +1,6 @@
 """Locks as files of a directory, held with ``flock``.
 
-Invariant: the kernel frees a lock at its holder's death, kill -9 included; the files themselves stay and mean nothing.
+Invariant: the kernel releases a lock when its holder dies, also by SIGKILL. The files stay and mean nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 from contextlib import contextmanager
 
 from clia.errors import FileError
+from clia.store import private_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FileLocks:
-    """``Locks`` of all processes of one machine."""
+    """``Locks`` for all processes of one machine."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -49,19 +50,18 @@ class FileLocks:
 
     def _open(self, name: str) -> int:
         path = os.path.join(self._directory, name)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
             try:
-                return os.open(path, flags, 0o666)
+                return private_files.open_file(path, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:
-                os.makedirs(self._directory, exist_ok=True)
-                return os.open(path, flags, 0o666)
+                private_files.make_directory(self._directory)
+                return private_files.open_file(path, os.O_RDWR | os.O_CREAT)
         except OSError as err:
             raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
 
 
 def _release(handle: int) -> None:
-    """Lets go even where a child of a fork still has the file open."""
+    """Release the lock, even if a forked child still has the file open."""
     import fcntl
 
     fcntl.flock(handle, fcntl.LOCK_UN)

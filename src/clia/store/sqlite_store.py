@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import quote
 
 from clia.errors import StoreError
-from clia.store import rules
+from clia.store import private_files, rules
 from clia.store import sql_schema as schema
 from clia.store import sqlite_export as moving
 from clia.store.sql_store import Connection, SqlStore
@@ -128,13 +128,13 @@ class SqliteStore(SqlStore):
 
     def _queue(self) -> int:
         """The queue of writers: a handle that holds the lock."""
-        path, flags = f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        path = f"{self._path}.lock"
         try:
             try:
-                handle = os.open(path, flags, 0o666)
+                handle = private_files.open_file(path, os.O_RDWR | os.O_CREAT)
             except FileNotFoundError:
-                os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-                handle = os.open(path, flags, 0o666)
+                private_files.make_directory(os.path.dirname(path))
+                handle = private_files.open_file(path, os.O_RDWR | os.O_CREAT)
         except (OSError, ValueError) as err:
             reason = getattr(err, "strerror", None) or str(err)
             hint = _REFUSALS[sqlite3.SQLITE_READONLY][1]
@@ -195,8 +195,11 @@ class SqliteStore(SqlStore):
             self._idle.pop()[0].close()
 
     def _connect(self, *, queued: bool) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
-        with suppress(OSError, ValueError):  # SQLite says what is wrong
-            os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+        with suppress(OSError, ValueError):  # SQLite reports the problem
+            private_files.make_directory(os.path.dirname(self._path))
+            private_files.make_file(self._path)  # SQLite gives -wal and -shm the same mode
+            for suffix in ("-wal", "-shm", ".lock"):
+                private_files.tighten(self._path + suffix)
         try:
             return self._open("mode=rwc", queued=queued), _file(self._path)
         except sqlite3.Error as err:

@@ -1,0 +1,63 @@
+"""Private files: what clia keeps beside a repository is for its owner only.
+
+Files are created with mode 0600 and directories with 0700, whatever the umask. What an earlier version created with more
+permissions is tightened when its owner opens the space. Permissions are never added.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+_OTHERS = 0o077
+_WORKTREES = "work"  # modes of checked-out files belong to git; their directory is private
+
+
+def make_directory(path: str) -> None:
+    """Create a private directory, and its missing parents; one that exists stays as it is."""
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        with suppress(FileExistsError):  # created by another process
+            os.mkdir(directory, DIRECTORY_MODE)
+
+
+def open_file(path: str, flags: int) -> int:
+    """Open a file, created private; usable as the ``opener`` of ``open``."""
+    return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+
+
+def make_file(path: str) -> None:
+    """Create an empty private file without opening it; one that exists is tightened.
+
+    Closing a handle on an SQLite file would drop the locks that this process holds on it.
+    """
+    try:
+        os.mknod(path, FILE_MODE | stat.S_IFREG)
+    except FileExistsError:
+        tighten(path)
+
+
+def tighten(path: str) -> None:
+    """Take the permissions of others off a file or directory of ours; no effect on anything else."""
+    with suppress(OSError):
+        status = os.lstat(path)
+        if status.st_uid == os.geteuid() and status.st_mode & _OTHERS and not stat.S_ISLNK(status.st_mode):
+            os.chmod(path, stat.S_IMODE(status.st_mode) & ~_OTHERS)
+
+
+def tighten_tree(directory: str) -> None:
+    """Tighten a directory and everything in it, if the directory is open to others. Otherwise one ``stat`` is all it costs."""
+    with suppress(OSError):
+        if not os.lstat(directory).st_mode & _OTHERS:
+            return
+    tighten(directory)
+    for parent, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            tighten(os.path.join(parent, name))
+        if parent == directory and _WORKTREES in directories:
+            directories.remove(_WORKTREES)

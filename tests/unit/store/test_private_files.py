@@ -1,0 +1,113 @@
+"""What clia keeps beside a repository is for its owner only, whatever the umask; what was open before is tightened."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from clia.facade.opening import init_space, open_space
+from clia.facade.settings import Settings
+from clia.store import private_files
+from clia.store.file_locks import FileLocks
+from clia.store.sqlite_store import SqliteStore
+from support.space_driver import BRIEFING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SIDE_FILES = {"space.db", "space.db-wal", "space.db-shm", "space.db.lock"}
+
+
+@pytest.fixture(autouse=True)
+def open_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def modes(directory: Path) -> dict[str, int]:
+    return {str(path.relative_to(directory)): mode(path) for path in (directory, *directory.rglob("*"))}
+
+
+def open_to_others(directory: Path) -> dict[str, int]:
+    return {name: bits for name, bits in modes(directory).items() if bits & 0o077}
+
+
+def put(store: SqliteStore) -> None:
+    with store.writing() as transaction:
+        transaction.values.put("k", "v")
+
+
+def test_the_files_of_an_sqlite_store_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "deep" / "space.db"
+    store = SqliteStore(str(path), "one")
+    put(store)
+    found = {each.name: mode(each) for each in path.parent.iterdir()}
+    assert found == dict.fromkeys(SIDE_FILES, 0o600)
+    assert {mode(path.parent), mode(path.parent.parent)} == {0o700}
+    store.close()
+
+
+def test_the_files_of_an_older_sqlite_store_are_tightened(tmp_path: Path) -> None:
+    path = tmp_path / "space.db"
+    keeper = SqliteStore(str(path), "one")
+    put(keeper)
+    for name in SIDE_FILES:
+        (tmp_path / name).chmod(0o664)
+    with SqliteStore(str(path), "one").reading() as view:
+        assert view.values.get("k") == ("v", 1)
+    assert {name: mode(tmp_path / name) for name in SIDE_FILES} == dict.fromkeys(SIDE_FILES, 0o600)
+    keeper.close()
+
+
+def test_locks_are_private(tmp_path: Path) -> None:
+    with FileLocks(str(tmp_path / "locks")).hold("scout"):
+        assert modes(tmp_path / "locks") == {".": 0o700, "scout": 0o600}
+
+
+def test_everything_beside_a_new_space_is_private(tmp_path: Path) -> None:
+    with init_space(tmp_path / "repo", settings=Settings()) as space:
+        space.spawn("scout", BRIEFING)
+        space.trace("scout", "note", "text")
+        assert open_to_others(tmp_path / "repo/.git/clia") == {}
+
+
+def test_a_space_that_was_open_to_others_is_tightened_when_its_owner_opens_it(tmp_path: Path) -> None:
+    home = tmp_path / "repo/.git/clia"
+    with init_space(tmp_path / "repo", settings=Settings()) as space:
+        space.spawn("scout", BRIEFING)
+    (home / "config.toml").write_text("")
+    (home / "work/scout").mkdir(parents=True)
+    (home / "work/scout/run").write_text("#!/bin/sh\n")
+    outside = tmp_path / "outside"
+    outside.write_text("")
+    (home / "link").symlink_to(outside)
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o755 if path.is_dir() or path.name == "run" else 0o644)
+    open_space(tmp_path / "repo", settings=Settings()).close()
+    assert open_to_others(home) == {"link": 0o644, "work/scout": 0o755, "work/scout/run": 0o755}, "a worktree's modes are git's"
+    assert mode(outside) == 0o644
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as somebody else")
+def test_what_belongs_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "theirs"
+    path.touch(0o644)
+    os.chown(path, 65534, 65534)
+    private_files.tighten(str(path))
+    assert mode(path) == 0o644
+
+
+def test_permissions_are_never_added(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch(0o444)
+    private_files.tighten(str(path))
+    assert mode(path) == 0o400
