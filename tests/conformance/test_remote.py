@@ -131,7 +131,7 @@ def test_a_forge_that_is_too_slow_is_not_asked_again(served: Served, space: Any)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            with RemoteSpace(f"http://127.0.0.1:{server.server_port}", "token", space="x", timeout=0.2) as slow:
+            with RemoteSpace(f"http://127.0.0.1:{server.server_port}", "token", space="x", timeout=2.0) as slow:
                 error = refused("transport-error", slow.agents)
         finally:
             going_on.set()

@@ -17,7 +17,7 @@ import pytest
 
 from clia.facade import wiring
 from clia.facade.config import Config
-from clia.store.interface import Task
+from clia.store.interface import Claim, Task
 from clia.store.postgres_server import lock_number
 from clia.users.service import users_of
 from clia.workers.fleet import WORKER
@@ -162,9 +162,10 @@ def test_a_worker_cut_off_while_it_holds_a_lease_is_told_that_another_has_answer
 
 NAP = 'def main(input):\n    return request("timer", {"seconds": input})\n'
 HOUR = 3600.0
-SHORT = Config(worker=QUICK._replace(lease_seconds=0.6))
-LOOKS = 40
-"""So many times a worker looks for work while another is at it: longer than three leases."""
+LEASES = (1.0, 6.0, 30.0)
+"""Seconds. A busy machine may be too slow to renew a short lease in time; then a longer one is tried."""
+LOOKS = 20
+"""How often a worker at least looks for work while another one holds a request."""
 
 
 def joined_with_clock(machines: Machines, machine: str, ahead: float, monkeypatch: pytest.MonkeyPatch) -> clia.Space:
@@ -174,10 +175,11 @@ def joined_with_clock(machines: Machines, machine: str, ahead: float, monkeypatc
         return machines.join(machine)
 
 
-def worker_on(space: clia.Space, root: Path, name: str, handlers: dict[str, Any], **more: Any) -> Worker:
+def worker_on(space: clia.Space, root: Path, name: str, handlers: dict[str, Any], lease: float = LEASES[-1], **more: Any) -> Worker:
     """A worker that goes by the clock of its space, as those that people start do."""
     tools = make_tools(space.running.clock, {}, space.running.workplace)
-    return worker_for(space, root, handlers, SHORT, queue=space.running.queue, tools=tools, name=name, **more)
+    config = Config(worker=QUICK._replace(lease_seconds=lease))
+    return worker_for(space, root, handlers, config, queue=space.running.queue, tools=tools, name=name, **more)
 
 
 def done_in_time(worker: Worker) -> None:
@@ -218,42 +220,84 @@ def test_machines_whose_clocks_are_two_hours_apart_go_by_one_clock(
 
 
 def check_leases(machines: Machines, ahead: clia.Space, behind: clia.Space) -> None:
-    """Each has a request while the other looks for work: nothing is taken. What is not kept up is taken when its lease is over."""
-    for holds, looks in ((ahead, behind), (behind, ahead)):
-        agents = [f"{'one' if holds is ahead else 'two'}-{which}" for which in ("kept", "left")]
-        holds.define(f"steps-{agents[0]}", STEPS)
-        for agent in agents:
-            holds.spawn(agent, BRIEFING)
-            holds.start(agent, f"steps-{agents[0]}", 1)
-        left = Task(agents[1], "1.1", "step")
-        assert holds.running.queue.claim([left], "gone", holds.running.clock().timestamp(), 0.6) is not None
-        seen = Looks()
-        tried: list[str] = []
+    """Each holds a request while the other looks for work: nothing is taken. What is not renewed is taken when its lease ends."""
+    for name, holds, looks in (("one", ahead, behind), ("two", behind, ahead)):
+        assert any(lease_is_respected(machines, holds, looks, f"{name}-{number}") for number in range(len(LEASES)))
 
-        def step(context: Context, payload: Any, seen: Looks = seen, tried: list[str] = tried) -> Any:
-            tried.append(context.agent)
-            assert context.agent != agents[0] or seen.enough.wait(PATIENCE)  # noqa: B023  # called before the next turn
-            return payload
 
-        first = worker_on(holds, machines.root("one"), "holds", {"step": step}, kinds=frozenset(["step"]))
+def lease_is_respected(machines: Machines, holds: clia.Space, looks: clia.Space, prefix: str) -> bool:
+    """False where the lease was not renewed in time, so that it rightly went to the other."""
+    lease = LEASES[int(prefix[-1])]
+    agents = [f"{prefix}-{which}" for which in ("kept", "left")]
+    holds.define(f"steps-{prefix}", STEPS)
+    for agent in agents:
+        holds.spawn(agent, BRIEFING)
+        holds.start(agent, f"steps-{prefix}", 1)
+    left = Task(agents[1], "1.1", "step")
+    assert holds.running.queue.claim([left], "gone", holds.running.clock().timestamp(), 0.6) is not None
+    seen, tried = Looks(), list[str]()
+
+    def step(context: Context, payload: Any) -> Any:
+        tried.append(context.agent)
+        assert context.agent != agents[0] or seen.enough.wait(PATIENCE)
+        return payload
+
+    with Renewals(holds.running.queue) as renewals:
+        first = worker_on(holds, machines.root("one"), "holds", {"step": step}, lease, kinds=frozenset(["step"]))
         thread = in_background(first, until_idle=True)
-        wait_for(lambda: agents[0] in tried)  # noqa: B023  # the same
+        wait_for(lambda: agents[0] in tried)
+        seen.until = monotonic() + 1.5 * lease
         done_in_time(worker_on(looks, machines.root("two"), "looks", {"step": step}, tell=seen))
         thread.join(PATIENCE)
-        assert sorted(tried) == agents
-        assert [looks.session(agent).status for agent in agents] == ["finished", "finished"]
+    assert [looks.session(agent).status for agent in agents] == ["finished", "finished"]
+    if renewals.longest_gap >= lease:
+        return False
+    assert sorted(tried) == agents
+    return True
+
+
+class Renewals:
+    """Measures the longest time for which a claim of a queue was not renewed: an upper bound of what the server saw."""
+
+    _names = ("claim", "keep", "done")
+
+    def __init__(self, queue: Any) -> None:
+        self.longest_gap = 0.0
+        self._queue, self._renewed = queue, dict[str, float]()
+
+    def __enter__(self) -> Renewals:
+        for name in self._names:
+            setattr(self._queue, name, self._timed(getattr(self._queue, name)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self._names:
+            delattr(self._queue, name)
+
+    def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(first: Any, *more: Any) -> Any:
+            began = monotonic()
+            result = call(first, *more)
+            claim = first if isinstance(first, Claim) else result
+            if claim is not None:
+                agent = claim.task.agent
+                self.longest_gap = max(self.longest_gap, monotonic() - self._renewed.get(agent, began))
+                self._renewed[agent] = began
+            return result
+
+        return timed
 
 
 class Looks:
-    """Counts how often a worker has looked for work."""
+    """Counts how often a worker has looked for work, and says when that was often and long enough."""
 
     def __init__(self) -> None:
-        self.left = LOOKS
+        self.left, self.until = LOOKS, 0.0
         self.enough = threading.Event()
 
     def __call__(self, _: object) -> None:
         self.left -= 1
-        if self.left <= 0:
+        if self.left <= 0 and monotonic() >= self.until:
             self.enough.set()
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarni
 PROCESSES = 4
 
 # Word for word what the release before wrote and ran: not to be changed with the code.
-FIRST_FORM = """
+FIRST_SCHEMA = """
 CREATE TABLE clia_streams (space {text} NOT NULL, stream {text} NOT NULL, last BIGINT NOT NULL,
    PRIMARY KEY (space, stream)){packed};
 CREATE TABLE clia_entries (space {text} NOT NULL, stream {text} NOT NULL, position BIGINT NOT NULL, body {text} NOT NULL,
@@ -98,7 +98,7 @@ class Old(NamedTuple):
                 if self.kind == "sqlite"
                 else {"text": 'TEXT COLLATE "C"', "packed": ""}
             )
-            for statement in FIRST_FORM.split(";"):
+            for statement in FIRST_SCHEMA.split(";"):
                 connection.execute(statement.format(**words))
             connection.execute("PRAGMA user_version = 1" if self.kind == "sqlite" else "INSERT INTO clia_schema VALUES (1)")
             self.run(connection, PUT, "one", "gone", 3, None)
@@ -175,14 +175,14 @@ def test_old_code_goes_on_beside_a_store_that_was_brought_forward(old: Old) -> N
 
 
 def stop_inside(old: Old, ready: Any) -> None:
-    taking = schema.taking
+    taking = schema.statements_of
 
-    def hanging(step: schema.Step) -> Iterator[str]:
+    def hanging(step: schema.MigrationStep) -> Iterator[str]:
         yield from taking(step)
         ready.set()
         signal.pause()
 
-    schema.taking = hanging  # type: ignore[assignment]  # in a process that was forked for it
+    schema.statements_of = hanging  # type: ignore[assignment]  # in a process that was forked for it
     write(old, 0, ready)
 
 
@@ -214,7 +214,7 @@ def test_whoever_is_killed_in_the_middle_of_a_step_leaves_the_store_as_it_was(ol
 
 
 def test_steps_of_newer_code_are_no_hindrance_unless_they_say_so(old: Old, monkeypatch: pytest.MonkeyPatch) -> None:
-    newer = [schema.Step(98, ("CREATE TABLE clia_more (x {text})",)), schema.Step(99, (), oldest=99)]
+    newer = [schema.MigrationStep(98, ("CREATE TABLE clia_more (x {text})",)), schema.MigrationStep(99, (), min_known=99)]
     for steps in (newer[:1], newer):
         with monkeypatch.context() as patch:
             patch.setattr(schema, "STEPS", (*schema.STEPS, *steps))
@@ -260,7 +260,7 @@ def test_a_step_waits_for_no_writer_for_long_and_is_taken_the_next_time(postgres
     old.make()
     with old.connected() as connection:
         old.run(connection, PUT_NEXT, "other", "k", "1")
-        with closing(old.open(timeout=0.1)) as store, store.writing() as change:
+        with closing(old.open(timeout=3.0)) as store, store.writing() as change:
             change.values.put("k1", "new")
     assert old.steps() is None
     with closing(old.open()) as store:

@@ -218,7 +218,9 @@ class RemoteHub:
         listed = self._git(self._seconds, "ls-remote", "--quiet", "--", self.remote, *probes)
         self._git(self._seconds, *_PUSH, "--", self.remote, *(f":{probe}" for probe in probes))
         if "hash algorithm" in result.err:
-            raise self._unfit("uses another object format than this repository", "git init --bare --object-format=sha1")
+            raise self._unfit(
+                "uses another object format than this repository, such as SHA-256", "git init --bare --object-format=sha1"
+            )
         if refusal is not None:
             raise self._refused(refusal)
         if result.code and _SERVER_FAILED.search(result.err):

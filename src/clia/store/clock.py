@@ -1,8 +1,7 @@
-"""One clock for everyone who shares a store.
+"""One clock for all machines that share a store.
 
-Invariant: all who share a store are told the same time, give or take the way to it: where machines share a PostgreSQL server it
-is the server's, whatever their own clocks say. A store that belongs to one machine has that machine's clock. While the server is
-away the machine's own clock goes on, as far off as it was.
+Invariant: on a PostgreSQL store the time is the server's, within the latency of a query; otherwise it is the machine's. While
+the server is unavailable, the last known difference applies.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ if TYPE_CHECKING:
     from clia.store.interface import Store
     from clia.values.clock import Clock
 
-_ASK_SECONDS = 60.0
-_AGAIN_SECONDS = 2.0  # where it was never told
+_REFRESH_SECONDS = 60.0
+_RETRY_SECONDS = 2.0  # until the first answer
 _NOW = "SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8"
 
 
 def time_of(store: Store, clock: Clock) -> float:
-    """The store's time in seconds since the epoch; ``clock``: this machine's."""
+    """Return the store's time in seconds since the epoch; ``clock`` is this machine's."""
     if not isinstance(store, PostgresStore):
         return clock().timestamp()
-    connection = store._begin(writes=False)  # noqa: SLF001  # the port speaks no SQL, and the server's time is nothing else
+    connection = store._begin(writes=False)  # noqa: SLF001  # the interface has no SQL
     try:
         return float(connection.fetch(_NOW, ())[0][0])
     finally:
@@ -39,36 +38,38 @@ def time_of(store: Store, clock: Clock) -> float:
 
 
 def own_clock(clock: Clock) -> Clock:
-    """The clock of the machine itself, whatever puts it right."""
+    """Return the machine's own clock behind a store clock."""
     return clock.own if isinstance(clock, StoreClock) else clock
 
 
 class StoreClock:
-    """``Clock`` of a store: the machine's own, put right by the store's, which is asked now and then."""
+    """The machine's clock, corrected by the store's, which is queried periodically."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self.own = clock
         self._store = store
-        self._off: timedelta | None = None  # not known yet: all threads wait for the first answer
-        self._asked: float | None = None
-        self._mutex, self._asking = threading.Lock(), threading.local()
+        self._offset: timedelta | None = None  # None: unknown, and threads wait for the first answer
+        self._queried_at: float | None = None
+        self._mutex, self._querying = threading.Lock(), threading.local()
 
     def __call__(self) -> datetime:
-        if self._is_due() and not getattr(self._asking, "now", False) and self._mutex.acquire(blocking=self._off is None):
+        if self._is_due() and not getattr(self._querying, "now", False) and self._mutex.acquire(blocking=self._offset is None):
             try:
                 if self._is_due():
-                    self._ask()
+                    self._query()
             finally:
                 self._mutex.release()
-        return self.own() + (self._off or timedelta(0))
+        return self.own() + (self._offset or timedelta(0))
 
     def _is_due(self) -> bool:
-        return self._asked is None or time.monotonic() - self._asked > (_AGAIN_SECONDS if self._off is None else _ASK_SECONDS)
+        return self._queried_at is None or time.monotonic() - self._queried_at > (
+            _RETRY_SECONDS if self._offset is None else _REFRESH_SECONDS
+        )
 
-    def _ask(self) -> None:
-        self._asking.now = True  # the store may ask for the time itself
+    def _query(self) -> None:
+        self._querying.now = True  # the store may call this clock
         try:
-            with suppress(StoreError):  # whoever waits for the store does so elsewhere
-                self._off = timedelta(seconds=time_of(self._store, self.own) - self.own().timestamp())
+            with suppress(StoreError):  # the caller's next use of the store reports it
+                self._offset = timedelta(seconds=time_of(self._store, self.own) - self.own().timestamp())
         finally:
-            self._asked, self._asking.now = time.monotonic(), False
+            self._queried_at, self._querying.now = time.monotonic(), False

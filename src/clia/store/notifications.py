@@ -1,8 +1,7 @@
-"""Bells: how whoever reads the feed learns that there is more of it.
+"""Notifications of new feed entries.
 
-Invariant: waiting ends when there is more, when its time is up, or when the bell is closed; never with an error of a store
-that comes back. PostgreSQL rings by itself; whatever becomes of the connection that listens, the feed is looked at in
-between, so that a ring that was lost delays what it told of and nothing worse.
+Invariant: waiting ends when there are more entries, at the timeout, or when the notifier is closed, and never with a retryable
+store error. PostgreSQL sends notifications; the feed is polled as well, so a lost notification only causes a delay.
 """
 
 from __future__ import annotations
@@ -23,27 +22,28 @@ if TYPE_CHECKING:
     from clia.store.interface import FeedNotifier, Store
     from clia.store.postgres_store import Listener
 
-LOOK_SECONDS = 0.1
-"""How often the feed is looked at where nothing rings."""
-DOUBT_SECONDS = 5.0
-"""How often it is looked at where something should ring."""
+POLL_SECONDS = 0.1
+"""Polling interval without notifications."""
+SAFETY_POLL_SECONDS = 5.0
+"""Polling interval with notifications."""
 
 
 def notifier_for(store: Store) -> FeedNotifier:
+    """Return the notifier of a store."""
     return PostgresNotifier(store) if isinstance(store, PostgresStore) else PollingNotifier()
 
 
 class PollingNotifier:
-    """``FeedNotifier`` where nobody rings: looks again and again."""
+    """``FeedNotifier`` that polls."""
 
-    def __init__(self, every: float = LOOK_SECONDS) -> None:
+    def __init__(self, every: float = POLL_SECONDS) -> None:
         self._every = every
         self._closed = threading.Event()
 
     def wait(self, has_more: Callable[[], bool], timeout: float) -> bool:
         until = time.monotonic() + timeout
         while not self._closed.is_set():
-            if _sees(has_more):
+            if _check(has_more):
                 return True
             left = until - time.monotonic()
             if left <= 0:
@@ -56,9 +56,9 @@ class PollingNotifier:
 
 
 class PostgresNotifier:
-    """``FeedNotifier`` of PostgreSQL: LISTEN on a connection of its own, made anew where it was lost.
+    """``FeedNotifier`` that uses LISTEN on its own connection, and reconnects.
 
-    ``polls``: whether the feed is looked at also where nothing has rung.
+    ``polls``: also poll the feed between notifications.
     """
 
     def __init__(self, store: PostgresStore, *, polls: bool = True) -> None:
@@ -67,7 +67,7 @@ class PostgresNotifier:
         self._listener: Listener | None = None
         self._closed = False
         self._woken, self._waker = socket.socketpair()
-        self._in_use = threading.Lock()  # only who waits may touch the connection
+        self._in_use = threading.Lock()  # the waiting thread owns the connection
 
     def wait(self, has_more: Callable[[], bool], timeout: float) -> bool:
         try:
@@ -75,68 +75,68 @@ class PostgresNotifier:
                 return self._wait(has_more, time.monotonic() + timeout)
         finally:
             if self._closed:
-                self._tidy()
+                self._release()
 
     def _wait(self, has_more: Callable[[], bool], until: float) -> bool:
         look = True
         while not self._closed:
-            # First listen, then look: what comes between the two rings.
-            look = self._listens_anew() or look
-            if look and _sees(has_more):
+            # Listen before checking, so that nothing is missed in between.
+            look = self._ensure_listening() or look
+            if look and _check(has_more):
                 return True
             left = until - time.monotonic()
             if left <= 0:
                 return False
-            look = self._rung(left)
+            look = self._wait_for_news(left)
         return False
 
-    def _listens_anew(self) -> bool:
-        """Makes the connection where there is none; whether it did: much may have been missed before."""
+    def _ensure_listening(self) -> bool:
+        """Connect if needed; True if it did, because notifications may have been missed."""
         if self._listener is not None:
             return False
         with suppress(StoreError):
             self._listener = self._store.listen()
         return self._listener is not None
 
-    def _rung(self, left: float) -> bool:
-        """Sleeps until the bell rings, or it is time to look all the same; whether to look."""
+    def _wait_for_news(self, left: float) -> bool:
+        """Sleep until a notification or the next poll; return whether to check the feed."""
         listener, waiting = self._listener, select.poll()
         waiting.register(self._woken, select.POLLIN)
         if listener is not None:
             waiting.register(listener, select.POLLIN)
-        pause = LOOK_SECONDS if listener is None else DOUBT_SECONDS
+        pause = POLL_SECONDS if listener is None else SAFETY_POLL_SECONDS
         if not waiting.poll(1000 * min(left, pause)):
             return self._polls
         try:
             return listener is not None and listener.heard()
         except StoreError:
-            self._lose()
+            self._disconnect()
             return False
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            with suppress(OSError):  # who waited has seen it already, and tidied up
+            with suppress(OSError):  # the waiting thread has already released it
                 self._waker.send(b"x")
-            self._tidy()
+            self._release()
 
-    def _tidy(self) -> None:
-        """Lets go of everything, unless somebody still waits: then it is they who do, when they have ended."""
+    def _release(self) -> None:
+        """Release everything, unless a thread still waits; it does so when it ends."""
         if self._in_use.acquire(blocking=False):
             try:
-                self._lose()
+                self._disconnect()
                 self._woken.close()
                 self._waker.close()
             finally:
                 self._in_use.release()
 
-    def _lose(self) -> None:
+    def _disconnect(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
 
 
-def _sees(has_more: Callable[[], bool]) -> bool:
+def _check(has_more: Callable[[], bool]) -> bool:
     try:
         return has_more()
     except StoreError as err:

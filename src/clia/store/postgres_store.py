@@ -43,7 +43,7 @@ _OWN = {REACHABLE: reachable(_STEP)}
 _HAS_TABLE = "SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_tables WHERE tablename = %s AND schemaname = ANY (current_schemas(false)))"
 _MARK = "SELECT version FROM clia_schema"
 _SET_MARK = "UPDATE clia_schema SET version = greatest(version, %s)"
-_FIRST_FORM = ("CREATE TABLE clia_schema (version INTEGER NOT NULL)", *schema.FIRST_FORM, "INSERT INTO clia_schema VALUES (1)")
+_FIRST_FORM = ("CREATE TABLE clia_schema (version INTEGER NOT NULL)", *schema.FIRST_SCHEMA, "INSERT INTO clia_schema VALUES (1)")
 _WORDS = {"text": 'TEXT COLLATE "C"', "packed": ""}
 _STEP_SECONDS = 5.0
 """So long a step waits for those who write, and they behind it. If that is too short, the next start tries again."""
@@ -228,7 +228,7 @@ class PostgresStore(SqlStore):
             if not self._take_step(connection, step):
                 break
 
-    def _take_step(self, connection: psycopg.Connection, step: schema.Step) -> bool:
+    def _take_step(self, connection: psycopg.Connection, step: schema.MigrationStep) -> bool:
         """Whether a step was taken, by whomever. One that is not needed may wait: for writers, or for rights."""
         errors = modules()[0].errors
         wait = max(1, int(min(self._timeout, _STEP_SECONDS) * 1000))
@@ -237,8 +237,8 @@ class PostgresStore(SqlStore):
                 connection.execute(f"SET LOCAL lock_timeout = {wait}")
                 connection.execute(_making())
                 if _last_step(connection) < step.number:
-                    _run(connection, schema.taking(step))
-                    connection.execute(_SET_MARK, [step.oldest])
+                    _run(connection, schema.statements_of(step))
+                    connection.execute(_SET_MARK, [step.min_known])
         except (errors.LockNotAvailable, errors.DeadlockDetected, errors.InsufficientPrivilege):
             if step.number <= schema.NEEDED:
                 raise

@@ -1,7 +1,7 @@
-"""What every store says of names and values, in one place, so that all of them accept and refuse alike.
+"""Validation of names and values, shared by all stores.
 
-Invariant: text that passed here can be kept by each database and comes back the same. Names are short and without NUL
-(PostgreSQL keeps no NUL in text, and no index entry above 2,700 bytes; an edge has six names), values are JSON.
+Invariant: what passes can be stored by each database and is read back unchanged. Names are short and without NUL (PostgreSQL
+allows no NUL in text and no index entry above 2,700 bytes; an edge has six names). Values are JSON.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 NAME_BYTES = 400
 _FAR = 2**62
-# No name sorts after a prefix followed by this: a name has room for no more of the last character there is.
+# The largest suffix a name can have: the last code point, repeated up to the limit.
 _LAST_NAME = "\U0010ffff" * (NAME_BYTES // 4)
 
 
 def check_name(text: str) -> str:
-    """A stream, a key, an end of an edge: the name itself, or ``InvalidInput``."""
+    """Return the name; ``InvalidInput`` if it cannot be stored."""
     _check_text(text, text)
     if "\0" in text:
-        raise InvalidInput(f"{text!r}: a name has no NUL character", code="invalid-text", fields={"text": text})
-    # No character takes more than four bytes, so that most names need no second encoding.
+        raise InvalidInput(f"{text!r}: a name cannot contain NUL", code="invalid-text", fields={"text": text})
+    # A character has at most four bytes, so most names need not be encoded.
     if len(text) > NAME_BYTES // 4 and len(text.encode()) > NAME_BYTES:
         message = f"{text[:40]!r}…: a name has at most {NAME_BYTES} bytes"
         raise InvalidInput(message, code="invalid-text", fields={"text": text})
@@ -34,7 +34,7 @@ def check_name(text: str) -> str:
 
 
 def prefix_range(prefix: str) -> tuple[str, str]:
-    """The first and the last name that a prefix allows, both included, in the order of code points."""
+    """Return the first and last possible name with a prefix, by code point."""
     return check_name(prefix), prefix + _LAST_NAME
 
 
@@ -43,17 +43,17 @@ def at_most(limit: int | None) -> int:
 
 
 def place(position: int) -> int:
-    """A position that every database can compare; no entry is beyond either end."""
+    """Clamp a position to what every database can compare."""
     return max(-1, min(position, _FAR))
 
 
 def moment(at: int) -> int:
-    """A moment that every database can compare. Those beyond either end are one: whatever ends there has ended."""
+    """Clamp a time to what every database can compare."""
     return max(-_FAR, min(at, _FAR))
 
 
 def encode(value: Any) -> str:
-    """JSON text without a NUL in it."""
+    """Return JSON text."""
     try:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError) as err:
@@ -67,13 +67,13 @@ _raw_decode = json.JSONDecoder().raw_decode
 
 
 def decode_all(rows: Sequence[tuple[str, str]]) -> list[tuple[str, Any]]:
-    """Names with what stands at them; read as one text, in which the same keys are made once, in half the time."""
+    """Decode many values at once, which takes half the time: keys are shared."""
     try:
         values, _ = _raw_decode(f"[{','.join([text for _, text in rows])}]")
     except (ValueError, RecursionError):
         values = []
     if len(values) != len(rows):
-        return [(where, decode(text, where)) for where, text in rows]  # says where
+        return [(where, decode(text, where)) for where, text in rows]  # reports which one
     return [(where, value) for (where, _), value in zip(rows, values, strict=True)]
 
 
@@ -81,7 +81,7 @@ def decode(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as err:
-        message = f"the store holds something at {where} that is no JSON: {err}"
+        message = f"the store holds invalid JSON at {where}: {err}"
         raise StoreError(message, code="store-corrupt", hints=[REBUILD], fields={"where": where}) from None
 
 
@@ -90,7 +90,7 @@ REBUILD = "move it aside and run 'clia rebuild'"
 
 def stale_position(stream: str, expected: int, actual: int) -> Conflict:
     return Conflict(
-        f"{stream} ends at {actual}, not at {expected}",
+        f"{stream} ends at {actual}, expected {expected}",
         code="stale-position",
         fields={"stream": stream, "expected": expected, "actual": actual},
     )
@@ -98,7 +98,7 @@ def stale_position(stream: str, expected: int, actual: int) -> Conflict:
 
 def stale_value(key: str, expected: int, actual: int) -> Conflict:
     return Conflict(
-        f"{key} has version {actual}, not {expected}" if actual else f"{key} is not there, version {expected} was expected",
+        f"{key} has version {actual}, expected {expected}" if actual else f"{key} does not exist, expected version {expected}",
         code="stale-value",
         fields={"key": key, "expected": expected, "actual": actual},
     )
@@ -109,7 +109,7 @@ def no_entry(stream: str, position: int) -> NotFound:
 
 
 def nested() -> StoreError:
-    return StoreError("a transaction in a transaction: a thread has one at a time", code="nested-transaction")
+    return StoreError("transactions cannot be nested", code="nested-transaction")
 
 
 def ended() -> StoreError:
@@ -117,7 +117,7 @@ def ended() -> StoreError:
 
 
 def only_reading() -> StoreError:
-    return StoreError("a change while only reading", code="only-reading")
+    return StoreError("write in a read-only transaction", code="only-reading")
 
 
 def closed() -> StoreError:
@@ -128,5 +128,5 @@ def _check_text(text: str, value: Any) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        message = "text with half of a character (a lone surrogate) cannot be kept"
+        message = "text with a lone surrogate cannot be stored"
         raise InvalidInput(message, code="invalid-text", fields={"text": ascii(value)[:200]}) from None

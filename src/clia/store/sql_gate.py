@@ -1,7 +1,7 @@
-"""The capability gate as tables of an SQL database: one query decides, the same in SQLite and PostgreSQL.
+"""The capability gate as SQL tables; one query decides, for SQLite and PostgreSQL alike.
 
-Invariant: without the facts the answer is no. The tables are made by the first ``load``, so that a store of an older version
-gets them like a new one, a store that knows no peers has none, and older code goes on with a store that has them.
+Invariant: without facts the answer is no. The first ``load`` creates the tables, so a store without peers has none and a store
+of an older version gets them as well.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from clia.store.interface import GateFacts, GateQuestion
     from clia.store.sql_store import GuardedConnection
 
-# {text} and {packed}: as in ``sql_store``. Made in one transaction: where there is one, there are all.
+# {text} and {packed}: see ``sql_schema``. Created in one transaction: either all tables exist or none.
 _TABLES = (
     """CREATE TABLE IF NOT EXISTS clia_grants (space {text} NOT NULL, cid {text} NOT NULL, peer {text} NOT NULL,
        type {text} NOT NULL, trigger {text} NOT NULL, execute INTEGER NOT NULL, expires BIGINT)""",
@@ -30,8 +30,8 @@ _CLEAR = (
 _GRANT = "INSERT INTO clia_grants VALUES (?, ?, ?, ?, ?, ?, ?)"
 _TRUST = "INSERT INTO clia_trusted VALUES (?, ?) ON CONFLICT DO NOTHING"
 _SUBTYPE = "INSERT INTO clia_subtypes VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
-# UNION, not UNION ALL: each type is gone on from once, so that a cycle ends. The type asked for is not in it: as a bare
-# value it would have another collation than the column in PostgreSQL.
+# UNION, not UNION ALL, so that a cycle ends. The type in question is not part of it: as a literal it would have another
+# collation than the column in PostgreSQL.
 _ALLOWING = """
 WITH RECURSIVE wider (type) AS (
     SELECT parent FROM clia_subtypes WHERE space = ? AND type = ?
@@ -46,25 +46,25 @@ ORDER BY g.cid
 
 
 class SqlGate:
-    """``Gate`` on tables, for one transaction."""
+    """``Gate`` of one transaction."""
 
     def __init__(self, connection: GuardedConnection, space: str) -> None:
         self._db = connection
         self._space = space
-        self._there = False
+        self._tables_exist = False
 
     def load(self, facts: GateFacts) -> None:
         self._db.changing()
         space, name = self._space, rules.check_name
         grants = [
-            (space, *map(name, each[:4]), int(each.execute), None if each.expires is None else rules.moment(each.expires))
-            for each in facts.grants
+            (space, *map(name, grant[:4]), int(grant.execute), None if grant.expires is None else rules.moment(grant.expires))
+            for grant in facts.grants
         ]
         trusted = [(space, name(peer)) for peer in facts.trusted]
         subtypes = [(space, name(type_), name(parent)) for type_, parent in facts.parents]
         if not self._has_tables():
             self._db.make_tables(_TABLES)
-            self._there = True
+            self._tables_exist = True
         for sql in _CLEAR:
             self._db.write(sql, space)
         self._db.write_many(_GRANT, grants)
@@ -77,9 +77,9 @@ class SqlGate:
             return []
         space, at = self._space, rules.moment(question.at)
         wider = (space, type_, space)
-        found = self._db.fetch(_ALLOWING, *wider, space, peer, trigger, type_, at, int(question.execute))
-        return [cid for (cid,) in found]
+        rows = self._db.fetch(_ALLOWING, *wider, space, peer, trigger, type_, at, int(question.execute))
+        return [cid for (cid,) in rows]
 
     def _has_tables(self) -> bool:
-        self._there = self._there or self._db.has_table("clia_grants")
-        return self._there
+        self._tables_exist = self._tables_exist or self._db.has_table("clia_grants")
+        return self._tables_exist

@@ -1,9 +1,8 @@
-"""The tables of the SQL stores: their first form, and the numbered steps that led on from it.
+"""The tables of the SQL stores: the first schema and the numbered migration steps since.
 
-Invariant: a step only adds, so that code from before it works on beside it, and code that knows it does with a store that
-has not taken it yet (``NEEDED``). Each step is taken once, whole or not at all, in order. The steps that a store has taken
-are in a table of their own. The mark that every release has looked at (``clia_schema.version``, SQLite's ``user_version``)
-says which code may work with the store at all: code that knows less than it refuses.
+Invariant: a step only adds, so older code works beside it, and newer code works with a store without it (``NEEDED``). Each step
+runs once, atomically and in order; a table lists the completed ones. The format mark that every release checks
+(``clia_schema.version``, SQLite's ``user_version``) says which code may use the store; code that knows less refuses.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# {text}: the database's type of text that sorts by code point. {packed}: kept in the order of the key, where that is offered.
-# A deleted value keeps its version: else one that was deleted and put again could pass for the one read before.
-FIRST_FORM = (
+# {text}: a text type that sorts by code point. {packed}: rows stored in key order, if supported.
+# A deleted value keeps its version, so that a value put again is not mistaken for the earlier one.
+FIRST_SCHEMA = (
     """CREATE TABLE clia_streams (space {text} NOT NULL, stream {text} NOT NULL, last BIGINT NOT NULL,
        PRIMARY KEY (space, stream)){packed}""",
     """CREATE TABLE clia_entries (space {text} NOT NULL, stream {text} NOT NULL, position BIGINT NOT NULL, body {text} NOT NULL,
@@ -35,43 +34,43 @@ FIRST_FORM = (
 )
 
 
-class Step(NamedTuple):
-    """Adds tables or indexes. Not columns: the first release names none when it writes a row, and SQLite refuses such a row."""
+class MigrationStep(NamedTuple):
+    """Adds tables or indexes. Not columns: the first release inserts rows without column names, which SQLite would refuse."""
 
     number: int
     statements: tuple[str, ...]
-    oldest: int = 1  # the least that code must know to work with a store that has taken it
+    min_known: int = 1  # the format that code must know to use the store after this step
 
 
 STEPS = (
-    # Each agent leaves the row of its last intent, deleted: looking for one that was not walked over all of them at each start
-    # (measured with 100,000 agents: 48 ms in SQLite, 31 ms in PostgreSQL; with it below 0.1 ms).
-    Step(2, ("CREATE INDEX clia_values_live ON clia_values (space, key) WHERE value IS NOT NULL",)),
+    # Each agent leaves the tombstone of its last intent. Without this index each start scans them all (with 100,000 agents:
+    # 48 ms in SQLite, 31 ms in PostgreSQL; with it below 0.1 ms).
+    MigrationStep(2, ("CREATE INDEX clia_values_live ON clia_values (space, key) WHERE value IS NOT NULL",)),
 )
 KNOWN = STEPS[-1].number
 NEEDED = 1
-"""The steps up to this one must have been taken for this code to work; the others only help it."""
+"""This code needs the steps up to this one; later ones only make it faster."""
 STEPS_TABLE = "clia_steps"
-MAKE_STEPS_TABLE = f"CREATE TABLE IF NOT EXISTS {STEPS_TABLE} (number INTEGER NOT NULL PRIMARY KEY)"
+CREATE_STEPS_TABLE = f"CREATE TABLE IF NOT EXISTS {STEPS_TABLE} (number INTEGER NOT NULL PRIMARY KEY)"
 LAST_STEP = f"SELECT max(number) FROM {STEPS_TABLE}"  # noqa: S608 (a constant)
 
 
-def missing(taken: int) -> list[Step]:
-    """What a store still has to take, given the last step that it took."""
+def missing(taken: int) -> list[MigrationStep]:
+    """Return the steps after the last completed one."""
     return [step for step in STEPS if step.number > taken]
 
 
-def taking(step: Step) -> Sequence[str]:
-    """The statements that take a step, in one transaction, but for raising the mark."""
-    return (MAKE_STEPS_TABLE, *step.statements, f"INSERT INTO {STEPS_TABLE} VALUES ({step.number})")  # noqa: S608 (a constant)
+def statements_of(step: MigrationStep) -> Sequence[str]:
+    """Return the statements of a step, to be run in one transaction; the caller raises the mark."""
+    return (CREATE_STEPS_TABLE, *step.statements, f"INSERT INTO {STEPS_TABLE} VALUES ({step.number})")  # noqa: S608 (a constant)
 
 
 def check_mark(mark: int, **store: str) -> None:
-    """``UnsupportedFormat`` where only newer code may work with a store; ``store`` names it in the error's fields."""
+    """``UnsupportedFormat`` if the store needs newer code; ``store`` names it in the error's fields."""
     if mark > KNOWN:
         (where,) = store.values()
         raise UnsupportedFormat(
-            f"{where}: the store has format {mark}, this clia knows {KNOWN}",
-            hints=["use the newer clia that wrote it"],
+            f"{where}: store format {mark} is newer than this clia supports ({KNOWN})",
+            hints=["upgrade clia"],
             fields={**store, "version": mark, "known": KNOWN},
         )

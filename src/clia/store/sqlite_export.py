@@ -1,7 +1,7 @@
-"""SqliteExport an SQLite store for a store on a server.
+"""Export of an SQLite store that is moved to a server.
 
-Invariant: in one transaction of SQLite the tables get other names and the file a mark. So nobody works on with what was left,
-not even a process that has the file open: whoever comes is told where the state went. Every row stays in the file.
+Invariant: one SQLite transaction renames the tables and marks the file, so that no process, not even one that has it open, goes
+on working with it; each is told where the state is now. All rows stay in the file.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from clia.store.sql_store import GuardedConnection
 
 MOVED = 2**31 - 1
-"""The ``user_version`` of a file whose state has moved: also code that knows nothing of moving refuses it."""
+"""The ``user_version`` of a moved store: older code refuses it as well."""
 _BATCH = 500
-# Deleted values leave nothing behind: their versions begin anew.
+# Tombstones are not exported: versions start again.
 _VALUES = """SELECT key, version, value FROM clia_values WHERE space = ? AND key > ? AND value IS NOT NULL ORDER BY key LIMIT ?"""
 _FIRST_VALUE = "SELECT key, version, value FROM clia_values WHERE space = ? AND key = '' AND value IS NOT NULL"
 _STREAMS = "SELECT stream, last FROM clia_streams WHERE space = ? ORDER BY stream"
@@ -33,29 +33,29 @@ _TABLES = r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'c
 
 
 class SqliteExport(NamedTuple):
-    """What an SQLite store holds of a space, as rows, but the names that begin with one of ``without``."""
+    """The rows of a space, except names that start with one of ``without``."""
 
     connection: GuardedConnection
     space: str
     without: tuple[str, ...]
 
     def values(self) -> Iterator[list[tuple[Any, ...]]]:
-        """Key, version, text: in batches, as all there is."""
+        """Yield batches of (key, version, text)."""
         rows = self.connection.fetch(_FIRST_VALUE, self.space)
         while True:
-            kept = [row for row in rows if not row[0].startswith(self.without)]
-            if kept:
-                yield kept
+            exported = [row for row in rows if not row[0].startswith(self.without)]
+            if exported:
+                yield exported
             rows = self.connection.fetch(_VALUES, self.space, rows[-1][0] if rows else "", _BATCH)
             if not rows:
                 return
 
     def streams(self) -> list[tuple[Any, ...]]:
-        """Each stream with its last position, also those that hold nothing any more."""
+        """Return (stream, last position), also of empty streams."""
         return [row for row in self.connection.fetch(_STREAMS, self.space) if not row[0].startswith(self.without)]
 
     def entries(self) -> Iterator[list[tuple[Any, ...]]]:
-        """Stream, position, text: in batches."""
+        """Yield batches of (stream, position, text)."""
         for stream, _ in self.streams():
             after = 0
             while rows := self.connection.fetch(_ENTRIES, self.space, stream, after, _BATCH):
@@ -63,15 +63,15 @@ class SqliteExport(NamedTuple):
                 after = rows[-1][0]
 
 
-def shut(connection: GuardedConnection) -> None:
-    """Nobody works with the store any more, once the transaction has ended."""
+def retire(connection: GuardedConnection) -> None:
+    """Make the store unusable when the transaction commits."""
     for (name,) in connection.fetch(_TABLES):
         connection.fetch(f"ALTER TABLE {name} RENAME TO moved_{name}")  # our own names
     connection.fetch(f"PRAGMA user_version = {MOVED}")
 
 
 def is_moved(path: str) -> bool:
-    """Whether the file has the mark. One that is not there, or cannot be read, has none."""
+    """Whether the file is marked as moved; False if it is missing or unreadable."""
     with suppress(sqlite3.Error, ValueError):
         connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True, isolation_level=None)
         try:
@@ -83,12 +83,12 @@ def is_moved(path: str) -> bool:
 
 def moved(path: str) -> StoreError:
     return StoreError(
-        f"{path}: what was live here has moved to PostgreSQL",
+        f"{path}: the live state has moved to PostgreSQL",
         code="store-moved",
         hints=[
-            "a program that was at work before must be started again",
-            "git config clia.store says where it is; if not: clia init --store postgresql://… once more",
-            f"to begin with an empty store instead: move {path} aside and run 'clia rebuild'",
+            "restart programs that were running before the move",
+            "git config clia.store shows its address; if unset, run clia init --store postgresql://… again",
+            f"to start with an empty store instead: move {path} aside and run 'clia rebuild'",
         ],
         fields={"path": path},
     )

@@ -78,7 +78,7 @@ class SqliteStore(SqlStore):
         """
         with self._connection(writes=True) as guarded:
             yield moving.SqliteExport(guarded, self._space, without)
-            moving.shut(guarded)
+            moving.retire(guarded)
 
     def _begin(self, *, writes: bool) -> Connection:
         lock = self._queue() if writes else None
@@ -244,7 +244,7 @@ class SqliteStore(SqlStore):
                 raise StoreError(message, code="not-a-store", hints=[rules.REBUILD], fields={"path": self._path})
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
-            for statement in schema.FIRST_FORM:
+            for statement in schema.FIRST_SCHEMA:
                 connection.execute(statement.format(**_WORDS))
             connection.execute("PRAGMA user_version = 1")
             for step in schema.STEPS:
@@ -330,11 +330,11 @@ def _last_step(connection: sqlite3.Connection) -> int:
     return int(number or 1)
 
 
-def _take_step(connection: sqlite3.Connection, step: schema.Step) -> None:
-    for statement in schema.taking(step):
+def _take_step(connection: sqlite3.Connection, step: schema.MigrationStep) -> None:
+    for statement in schema.statements_of(step):
         connection.execute(statement.format(**_WORDS))
     (mark,) = connection.execute("PRAGMA user_version").fetchone()
-    connection.execute(f"PRAGMA user_version = {max(mark, step.oldest)}")
+    connection.execute(f"PRAGMA user_version = {max(mark, step.min_known)}")
 
 
 def _file(path: str) -> tuple[int, int] | None:

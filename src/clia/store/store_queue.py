@@ -1,8 +1,7 @@
-"""The queue of all processes that share a store: claims as values of the store.
+"""A work queue in the store: claims are stored values.
 
-Invariant: each operation is one transaction, so that of any number of processes one has a task at a time. What is kept is
-what is being tried or was, not what waits: a look reads as much as is in flight, however much waits and however much was
-ever done. Tasks share a fixed number of values, because a deleted value leaves a row behind for ever.
+Invariant: each operation is one transaction, so one process at a time has a task. Only attempted tasks are stored, not waiting
+ones: the cost depends on what is in flight. Tasks share a fixed number of keys, because a deleted key leaves a tombstone.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
     from clia.store.interface import Store, Transaction
 
 _PREFIX = "claim/"
-_VALUES = 64
+_KEYS = 64
 _ERROR_MAX = 2000
 
 
-class _Tried(NamedTuple):
-    """What is known of one task, as it is kept."""
+class _Attempted(NamedTuple):
+    """The stored state of a task."""
 
     kind: str
     not_before: float
@@ -46,29 +45,29 @@ class StoreQueue:
         if not tasks:
             return None
         with self._store.writing() as transaction:
-            known = _all(transaction)
-            due, _, task = min((_due(task, known.get(_name(task))), number, task) for number, task in enumerate(tasks))
+            states = _attempted(transaction)
+            due, _, task = min((_due(task, states.get(_name(task))), number, task) for number, task in enumerate(tasks))
             if due > now:
                 return None
-            before = known.get(_name(task), _Tried(task.kind, task.not_before, 0))
-            lost = f"the worker {before.worker} was not heard of any more" if before.worker else before.error
-            made = before._replace(attempts=before.attempts + 1, worker=worker, until=now + lease, error=lost)
-            _put(transaction, _name(task), made)
-        return Claim(task, worker, made.attempts, now + lease)
+            before = states.get(_name(task), _Attempted(task.kind, task.not_before, 0))
+            error = f"worker {before.worker} stopped responding" if before.worker else before.error
+            state = before._replace(attempts=before.attempts + 1, worker=worker, until=now + lease, error=error)
+            _put(transaction, _name(task), state)
+        return Claim(task, worker, state.attempts, now + lease)
 
     def keep(self, claim: Claim, now: float, lease: float) -> Claim | None:
-        kept = self._change(claim, lambda held: held._replace(until=now + lease))
+        kept = self._change(claim, lambda state: state._replace(until=now + lease))
         return claim._replace(until=now + lease) if kept else None
 
     def retry(self, claim: Claim, at: float, error: str, *, counts: bool = True) -> None:
-        said = error[:_ERROR_MAX]
+        text = error[:_ERROR_MAX]
         self._change(
             claim,
-            lambda held: held._replace(attempts=held.attempts - (not counts), worker=None, until=None, next_at=at, error=said),
+            lambda state: state._replace(attempts=state.attempts - (not counts), worker=None, until=None, next_at=at, error=text),
         )
 
     def release(self, claim: Claim) -> None:
-        self._change(claim, lambda held: held._replace(attempts=held.attempts - 1, worker=None, until=None))
+        self._change(claim, lambda state: state._replace(attempts=state.attempts - 1, worker=None, until=None))
 
     def done(self, claim: Claim) -> None:
         with self._store.writing() as transaction:
@@ -76,40 +75,40 @@ class StoreQueue:
 
     def next_time(self, tasks: Sequence[Task], now: float) -> float | None:
         with self._store.reading() as view:
-            known = _all(view)
-        return max(now, min(_due(task, known.get(_name(task))) for task in tasks)) if tasks else None
+            states = _attempted(view)
+        return max(now, min(_due(task, states.get(_name(task))) for task in tasks)) if tasks else None
 
     def waiting(self) -> list[Waiting]:
         with self._store.reading() as view:
-            known = _all(view)
-        return [_waiting(name, known[name]) for name in sorted(known, key=lambda each: each.partition("/")[::2])]
+            states = _attempted(view)
+        return [_waiting(name, states[name]) for name in sorted(states, key=lambda name: name.partition("/")[::2])]
 
     def forget(self, live: Sequence[tuple[str, str]]) -> int:
         kept = {f"{agent}/{request}" for agent, request in live}
         with self._store.reading() as view:
-            if not _all(view).keys() - kept:
-                return 0  # most often: and no writer is kept waiting for it
+            if not _attempted(view).keys() - kept:
+                return 0  # the usual case, without a write transaction
         with self._store.writing() as transaction:
-            gone = _all(transaction).keys() - kept
+            gone = _attempted(transaction).keys() - kept
             for name in sorted(gone):
                 _put(transaction, name, None)
         return len(gone)
 
     def watch(self, wake: Callable[[], None]) -> None:
-        """What waits is not put in: nobody knows of it before they look."""
+        """Never calls ``wake``: waiting tasks are not stored."""
 
     def close(self) -> None:
-        """The store is its owner's to close, and claims run out."""
+        """Nothing to release: the store has another owner, and claims expire."""
 
-    def _change(self, claim: Claim, change: Callable[[_Tried], _Tried]) -> bool:
-        """Changes what is known of a task that is still the claim's; whether it was."""
+    def _change(self, claim: Claim, change: Callable[[_Attempted], _Attempted]) -> bool:
+        """Change the state of a task; False if the claim was lost."""
         with self._store.writing() as transaction:
             name = _name(claim.task)
-            held = _tried(transaction, name)
-            if held is None or (held.worker, held.attempts) != (claim.worker, claim.attempt):
+            state = _get(transaction, name)
+            if state is None or (state.worker, state.attempts) != (claim.worker, claim.attempt):
                 return False
-            made = change(held)
-            _put(transaction, name, made if made.attempts or made.worker or made.error else None)
+            state = change(state)
+            _put(transaction, name, state if state.attempts or state.worker or state.error else None)
         return True
 
 
@@ -117,55 +116,55 @@ def _name(task: Task) -> str:
     return f"{task.agent}/{task.request}"
 
 
-def _due(task: Task, known: _Tried | None) -> float:
-    """When a task may be tried next. One that somebody has is free when the claim runs out."""
-    if known is None:
+def _due(task: Task, state: _Attempted | None) -> float:
+    """Return when a task may be attempted next: a claimed one when the claim expires."""
+    if state is None:
         return task.not_before
-    if known.until is not None:
-        return known.until
-    return max(task.not_before, known.next_at or 0.0)
+    if state.until is not None:
+        return state.until
+    return max(task.not_before, state.next_at or 0.0)
 
 
 def _key(name: str) -> str:
-    return f"{_PREFIX}{zlib.crc32(name.encode()) % _VALUES:02d}"
+    return f"{_PREFIX}{zlib.crc32(name.encode()) % _KEYS:02d}"
 
 
-def _all(view: Transaction) -> dict[str, _Tried]:
+def _attempted(view: Transaction) -> dict[str, _Attempted]:
     values = (value for _, value in view.values.scan(_PREFIX) if isinstance(value, dict))
-    made = {name: _as_tried(each) for value in values for name, each in value.items()}
-    return {name: each for name, each in made.items() if each is not None}
+    states = {name: _parse(fields) for value in values for name, fields in value.items()}
+    return {name: state for name, state in states.items() if state is not None}
 
 
-def _tried(view: Transaction, name: str) -> _Tried | None:
-    found = view.values.get(_key(name))
-    return _as_tried(found.value.get(name)) if found is not None and isinstance(found.value, dict) else None
+def _get(view: Transaction, name: str) -> _Attempted | None:
+    row = view.values.get(_key(name))
+    return _parse(row.value.get(name)) if row is not None and isinstance(row.value, dict) else None
 
 
-def _as_tried(made: Any) -> _Tried | None:
-    """What is kept of a task. What is damaged is as if nobody had tried: at most, work is done once more."""
-    if not isinstance(made, list) or not 3 <= len(made) <= len(_Tried._fields):
+def _parse(fields: Any) -> _Attempted | None:
+    """Parse a stored state; None if it is damaged, which at most repeats an attempt."""
+    if not isinstance(fields, list) or not 3 <= len(fields) <= len(_Attempted._fields):
         return None
-    found = _Tried(*made)
-    numbers = (found.not_before, found.attempts, found.until or 0, found.next_at or 0)
-    texts = (found.kind, found.worker or "", found.error or "")
-    sound = all(isinstance(each, (int, float)) for each in numbers) and all(isinstance(each, str) for each in texts)
-    return found if sound else None
+    state = _Attempted(*fields)
+    numbers = (state.not_before, state.attempts, state.until or 0, state.next_at or 0)
+    texts = (state.kind, state.worker or "", state.error or "")
+    valid = all(isinstance(number, (int, float)) for number in numbers) and all(isinstance(text, str) for text in texts)
+    return state if valid else None
 
 
-def _put(transaction: Transaction, name: str, made: _Tried | None) -> None:
-    """Sets what is known of a task; None: nothing any more."""
-    found = transaction.values.get(_key(name))
-    value = dict(found.value) if found is not None and isinstance(found.value, dict) else {}
-    if made is None and name not in value:
+def _put(transaction: Transaction, name: str, state: _Attempted | None) -> None:
+    """Set the state of a task; None deletes it."""
+    row = transaction.values.get(_key(name))
+    value = dict(row.value) if row is not None and isinstance(row.value, dict) else {}
+    if state is None and name not in value:
         return
-    if made is None:
+    if state is None:
         del value[name]
     else:
-        value[name] = list(made)
+        value[name] = list(state)
     transaction.values.put(_key(name), value)
 
 
-def _waiting(name: str, known: _Tried) -> Waiting:
+def _waiting(name: str, state: _Attempted) -> Waiting:
     agent, _, request = name.partition("/")
-    task = Task(agent, request, known.kind, known.not_before)
-    return Waiting(task, known.attempts, known.worker, known.until, known.next_at, known.error)
+    task = Task(agent, request, state.kind, state.not_before)
+    return Waiting(task, state.attempts, state.worker, state.until, state.next_at, state.error)
