@@ -115,7 +115,7 @@ def test_the_work_of_a_killed_worker_goes_to_another_when_it_was_silent_for_its_
     assert found is not None
     assert found.attempt == 2
     (known,) = queue.waiting()
-    assert (known.worker, known.error) == ("heir", "the worker victim was not heard of any more")
+    assert (known.worker, known.error) == ("heir", "worker victim stopped responding")
 
 
 def _claim_and_hang(address: str, space: str, pipe: Any) -> None:

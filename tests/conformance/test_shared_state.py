@@ -247,7 +247,7 @@ def test_a_key_that_holds_nothing_is_left_behind_all_the_same(opening: Opening) 
 
 def test_a_store_that_was_opened_before_and_not_used_yet_is_refused_too(opening: Opening, postgres_address: str) -> None:
     hub: list[str] = []
-    with closing(PostgresStore(postgres_address, "space/one", stays=lambda: not hub)) as old:
+    with closing(PostgresStore(postgres_address, "space/one", is_current=lambda: not hub)) as old:
         hub.append("set")
         opening("space", "space/one").merge_clone_state("space/one")
         refused("store-moved", lambda: put(old, intent__a=1))

@@ -89,7 +89,7 @@ def test_who_may_not_make_tables_is_told_which_right_is_missing_and_who_can_go_f
     with closing(PostgresStore(role.address, "one")) as store, closing(Jobs(role.address, "task")) as jobs:
         for call in (lambda: store.scan(""), jobs.live):
             error = refused("store-denied", call)
-            assert error.fields["reason"] == f"the role {role.name} may not make clia's tables in the schema {role.schema}"
+            assert error.fields["reason"] == f"the role {role.name} may not create clia's tables in the schema {role.schema}"
             assert error.hints[0] == f'GRANT USAGE, CREATE ON SCHEMA "{role.schema}" TO "{role.name}"'
             assert "a role that may run the same command first" in error.hints[1]
         with closing(PostgresStore(role.owner, "one")) as first:

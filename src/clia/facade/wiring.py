@@ -82,7 +82,7 @@ def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
     if git.setting(HUB) is None:
         # Live state belongs to one clone: its intents are about refs that no other clone has.
         clone = clone_id(git.handle.common_dir)
-        store = PostgresStore(where, f"{space_id}/{clone}", stays=lambda: git.setting(HUB) is None)
+        store = PostgresStore(where, f"{space_id}/{clone}", is_current=lambda: git.setting(HUB) is None)
         return LiveState(store, locks)
     state = _shared_state(where, space_id, unique_clone_id(git.handle.common_dir, locks), locks)
     return state if settings.clock is not None else state._replace(clock=StoreClock(state.store, clock_of(settings)))

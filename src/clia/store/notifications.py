@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clia.store.interface import FeedNotifier, Store
-    from clia.store.postgres_store import Listener
+    from clia.store.postgres_store import FeedListener
 
 POLL_SECONDS = 0.1
 """Polling interval without notifications."""
@@ -64,7 +64,7 @@ class PostgresNotifier:
     def __init__(self, store: PostgresStore, *, polls: bool = True) -> None:
         self._store = store
         self._polls = polls
-        self._listener: Listener | None = None
+        self._listener: FeedListener | None = None
         self._closed = False
         self._woken, self._waker = socket.socketpair()
         self._in_use = threading.Lock()  # the waiting thread owns the connection

@@ -1,8 +1,8 @@
-"""procrastinate's jobs in a PostgreSQL database, for callers that are ordinary threads.
+"""procrastinate's jobs in PostgreSQL, for ordinary threads.
 
-Invariant: its tables are made, read and changed by procrastinate itself; what it has no call for is only read. Its calls are
-asynchronous: they run in one event loop, in a thread of its own, which is there from the first call until the end. Nothing is
-loaded and nobody connects before that call. Jobs of one space carry its name, and no call touches any other's.
+Invariant: procrastinate creates, reads and changes its tables; where it has no call, we only read. Its calls are asynchronous
+and run in one event loop in its own thread, from the first call until close. Nothing is imported or connected before that call.
+Jobs carry the name of their space; no call touches another space's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from clia.errors import StoreError
-from clia.store.postgres_server import ALIVE, PostgresAddress, lock_number, modules
+from clia.store.postgres_server import KEEPALIVE, PostgresAddress, lock_number, modules
 from clia.store.rules import closed
 
 TYPE_CHECKING = False
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _CONNECTIONS = 4
 _RECONNECT_SECONDS = 15.0
-_LISTEN_AGAIN, _GOODBYE = 1.0, 3.0
+_LISTEN_RETRY_SECONDS, _CLOSE_SECONDS = 1.0, 3.0
 TODO, DOING = "todo", "doing"
-_TURN: LiteralString = "SELECT pg_advisory_xact_lock(%s)"
-# Not to_regclass: it may answer from what the session remembers, although another has made the table since.
+_SCHEMA_LOCK: LiteralString = "SELECT pg_advisory_xact_lock(%s)"
+# Not to_regclass: it may answer from a cache although another session has created the table.
 _HAS_TABLES: LiteralString = (
     "SELECT 1 FROM pg_catalog.pg_tables WHERE tablename = 'procrastinate_jobs' AND schemaname = ANY (current_schemas(false))"
 )
@@ -50,22 +50,22 @@ SELECT name FROM unnest(%s::text[]) AS name
  ORDER BY name
 """
 _CLOCK: LiteralString = "SELECT extract(epoch FROM clock_timestamp())::float8 AS now"
-_SILENT: LiteralString = """
+_SILENCE: LiteralString = """
 SELECT id, extract(epoch FROM clock_timestamp() - last_heartbeat)::float8 AS seconds
   FROM procrastinate_workers WHERE id = ANY (%(slots)s)
 """
 
 
 class NewJob(NamedTuple):
-    """A job to put in."""
+    """A job to enqueue."""
 
-    name: str  # of its queue and its locks: nothing else has it
+    name: str  # of its queue and locks; unique
     priority: int
     words: dict[str, Any]
 
 
-class _Link(NamedTuple):
-    """One process's way to the database."""
+class _ProcessLink(NamedTuple):
+    """The connection of one process: event loop, thread and connector."""
 
     process: int
     loop: asyncio.AbstractEventLoop
@@ -76,22 +76,22 @@ class _Link(NamedTuple):
 
 
 class Jobs:
-    """The jobs whose task has the name ``task``. Threads may share it.
+    """The jobs of the task ``task``. Threads may share it.
 
-    A *slot* is what procrastinate calls a worker: it has a job, and gives signs of life.
+    A *slot* is what procrastinate calls a worker: it has a job and sends heartbeats.
     """
 
     def __init__(self, dsn: str, task: str, *, timeout: float = 30.0) -> None:
         self._dsn, self._task, self._timeout = dsn, task, timeout
         self._mutex = threading.Lock()
-        self._links: list[_Link] = []  # after a fork the child leaves its parent's alone, also from being collected
-        self._own: set[int] = set()  # the jobs that we put in last
+        self._links: list[_ProcessLink] = []  # a forked child neither uses nor frees its parent's
+        self._own: set[int] = set()  # ids of the jobs that we enqueued last
         self._closed = False
 
-    # Looks
+    # Queries
 
-    def are_there(self) -> bool:
-        """Whether anyone has ever made the tables; they are not made for this."""
+    def tables_exist(self) -> bool:
+        """Whether the tables exist; does not create them."""
         with self._mutex:
             if self._links and self._links[-1].process == os.getpid():
                 return True
@@ -99,41 +99,41 @@ class Jobs:
             return connection.execute(_HAS_TABLES).fetchone() is not None
 
     def live(self) -> list[Job]:
-        """Every job that waits or is being done."""
+        """Return every waiting or running job."""
         found = self._run(lambda link: link.manager.list_jobs_async(task=self._task))
         return [job for job in found if job.status in (TODO, DOING)]
 
-    def named(self, name: str) -> list[int]:
+    def ids_named(self, name: str) -> list[int]:
         found = self._run(lambda link: link.manager.list_jobs_async(task=self._task, queueing_lock=name))
         return [job.id for job in found if job.id is not None and job.status in (TODO, DOING)]
 
     def is_held(self, job: int, slot: int) -> bool:
-        """Whether a job is being done by a slot."""
+        """Whether a slot runs a job."""
         found = self._run(lambda link: link.manager.list_jobs_async(id=job))
         return any((each.status, each.worker_id) == (DOING, slot) for each in found)
 
     def stalled(self, seconds: float) -> list[Job]:
-        """Jobs being done by a slot that has given no sign of life for so long, or is not there any more."""
+        """Return jobs whose slot is silent for this long, or gone."""
         return list(self._run(lambda link: link.manager.get_stalled_jobs(task_name=self._task, seconds_since_heartbeat=seconds)))
 
     def silent(self, slots: Iterable[int]) -> dict[int, float]:
-        """For how many seconds each slot has given no sign of life; without those that are not there any more."""
+        """Return the seconds since each slot's last heartbeat, without slots that are gone."""
         wanted = sorted(set(slots))
         if not wanted:
             return {}
-        rows = self._run(lambda link: link.connector.execute_query_all_async(_SILENT, slots=wanted))
+        rows = self._run(lambda link: link.connector.execute_query_all_async(_SILENCE, slots=wanted))
         return {row["id"]: row["seconds"] for row in rows}
 
     def clock(self) -> float:
-        """The server's time."""
+        """Return the server's time."""
         return float(self._run(lambda link: link.connector.execute_query_one_async(_CLOCK))["now"])
 
     # Changes
 
     def put(self, jobs: Sequence[NewJob]) -> None:
-        """Puts jobs in, in this order; none of them where one of the names waits already."""
+        """Enqueue jobs in this order; none if one of the names is already waiting."""
 
-        async def put(link: _Link) -> None:
+        async def put(link: _ProcessLink) -> None:
             from procrastinate import exceptions
             from procrastinate.jobs import Job
 
@@ -155,15 +155,15 @@ class Jobs:
         self._run(put)
 
     def fetch(self, names: Sequence[str], slot: int) -> Job | None:
-        """The first of these jobs that waits and whose time has come, for a slot; ``NoSlot`` where there is no such slot."""
+        """Fetch the first of these jobs that is due, for a slot; ``NoSlot`` if the slot is gone."""
 
-        async def fetch(link: _Link) -> Job | None:
+        async def fetch(link: _ProcessLink) -> Job | None:
             from procrastinate import exceptions
 
             await link.manager.update_heartbeat(slot)
             try:
                 return await link.manager.fetch_job(list(names), slot)
-            except exceptions.UniqueViolation:  # its twin is being done
+            except exceptions.UniqueViolation:  # its duplicate is running
                 return None
             except exceptions.ConnectorException as err:
                 if isinstance(err.__cause__, modules()[0].errors.ForeignKeyViolation):
@@ -176,24 +176,24 @@ class Jobs:
         self._run(lambda link: link.manager.update_heartbeat(slot))
 
     def retry(self, job: int, at: datetime, priority: int | None = None) -> None:
-        """Lets a job wait again, until a time by the server's clock; nothing where it is not being done."""
+        """Return a running job to the queue until a time by the server's clock; no effect if it is not running."""
 
-        async def retry(link: _Link) -> None:
+        async def retry(link: _ProcessLink) -> None:
             from procrastinate import exceptions
 
             try:
-                await _unless_gone(link.manager.retry_job_by_id_async(job, at, priority))
-            except exceptions.UniqueViolation:  # its twin waits already
-                await _unless_gone(_finished(link.manager, job))
+                await _ignore_missing(link.manager.retry_job_by_id_async(job, at, priority))
+            except exceptions.UniqueViolation:  # its duplicate is waiting
+                await _ignore_missing(_delete(link.manager, job))
 
         self._run(retry)
 
     def finish(self, jobs: Iterable[int]) -> None:
-        """Takes jobs out; those that are not there any more are as wanted."""
+        """Delete jobs. Missing ones are ignored."""
 
-        async def finish(link: _Link) -> None:
+        async def finish(link: _ProcessLink) -> None:
             for job in jobs:
-                await _unless_gone(_finished(link.manager, job))
+                await _ignore_missing(_delete(link.manager, job))
 
         self._run(finish)
 
@@ -201,44 +201,44 @@ class Jobs:
         return self._run(lambda link: link.manager.register_worker())
 
     def drop_slots(self, slots: Iterable[int]) -> None:
-        """What they still have is free for others at once. ``TimeoutError`` where the server is away: nobody waits for it now."""
+        """Remove slots, which frees their jobs at once. ``TimeoutError`` if the server does not answer soon."""
 
-        async def drop(link: _Link) -> None:
+        async def drop(link: _ProcessLink) -> None:
             for slot in slots:
                 await link.manager.unregister_worker(slot)
 
-        self._run(drop, within=_GOODBYE)
+        self._run(drop, within=_CLOSE_SECONDS)
 
     def prune_slots(self, seconds: float) -> None:
-        """Drops the slots of everyone, in all spaces, that have been silent for so long."""
+        """Remove the slots of all spaces that are silent for this long."""
         self._run(lambda link: link.manager.prune_stalled_workers(seconds))
 
-    def listen(self, heard: Callable[[], None]) -> None:
-        """From now on calls ``heard`` in another thread whenever someone else puts a job in."""
+    def listen(self, notify: Callable[[], None]) -> None:
+        """Call ``notify`` in another thread whenever another process enqueues a job."""
 
         async def on_notification(*, channel: str, notification: Notification) -> None:
             del channel
             job = notification["job_id"]
             if notification["type"] != "job_inserted" or job in self._own:
                 return
-            # Who listens hears of all spaces in the database, and is told no more than a number.
+            # Notifications cover all spaces and carry only a job id.
             found = await link.manager.list_jobs_async(id=job, task=self._task)
-            if list(found) and job not in self._own:  # we may be told before we know our own job's number
-                heard()
+            if list(found) and job not in self._own:  # it may arrive before our own insert returns
+                notify()
 
         async def listen() -> None:
             from procrastinate import exceptions
 
             while True:
-                with suppress(exceptions.ConnectorException):  # the server is away: whoever works hears of it elsewhere
+                with suppress(exceptions.ConnectorException):  # the server is unavailable; other calls report it
                     await link.manager.listen_for_jobs(on_notification=on_notification)
-                await asyncio.sleep(_LISTEN_AGAIN)
+                await asyncio.sleep(_LISTEN_RETRY_SECONDS)
 
         link = self._linked()
         asyncio.run_coroutine_threadsafe(listen(), link.loop)
 
     def is_open(self) -> bool:
-        """Whether this process has ever called."""
+        """Whether this process is connected."""
         with self._mutex:
             return not self._closed and any(link.process == os.getpid() for link in self._links)
 
@@ -248,15 +248,15 @@ class Jobs:
             mine = [link for link in self._links if link.process == os.getpid()]
             self._links = []
         for link in mine:
-            with suppress(Exception):  # nothing is left to be told
-                asyncio.run_coroutine_threadsafe(_wound_up(link), link.loop).result(self._timeout)
+            with suppress(Exception):  # nobody is left to report it to
+                asyncio.run_coroutine_threadsafe(_shut_down(link), link.loop).result(self._timeout)
             link.loop.call_soon_threadsafe(link.loop.stop)
             link.thread.join()
             link.loop.close()
 
-    # The way there
+    # Connection
 
-    def _run(self, make: Callable[[_Link], Coroutine[Any, Any, T]], within: float | None = None) -> T:
+    def _run(self, make: Callable[[_ProcessLink], Coroutine[Any, Any, T]], within: float | None = None) -> T:
         link = self._linked()
         with self._mutex:
             if self._closed:
@@ -265,7 +265,7 @@ class Jobs:
         with _translated(link.address):
             return future.result(within)
 
-    def _linked(self) -> _Link:
+    def _linked(self) -> _ProcessLink:
         with self._mutex:
             if self._closed:
                 raise closed()
@@ -273,17 +273,17 @@ class Jobs:
                 self._links.append(self._connect())
             return self._links[-1]
 
-    def _connect(self) -> _Link:
+    def _connect(self) -> _ProcessLink:
         _, pools = modules()
         psycopg_connector, manager = _procrastinate()
         with self._connected() as first:
-            self._make_tables(first)
-        # The pool reports lost connections to the log; whoever asks next hears of it as an error.
+            self._create_tables(first)
+        # The pool logs lost connections; the next caller gets an error anyway.
         logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
         connector = psycopg_connector.PsycopgConnector(
             pool_factory=pools.AsyncConnectionPool,
             conninfo=self._dsn,
-            kwargs={"connect_timeout": self._seconds(), **ALIVE},
+            kwargs={"connect_timeout": self._seconds(), **KEEPALIVE},
             configure=_each_statement_alone,
             min_size=0,
             max_size=_CONNECTIONS,
@@ -295,11 +295,11 @@ class Jobs:
         thread = threading.Thread(target=loop.run_forever, name="clia-queue", daemon=True)
         thread.start()
         asyncio.run_coroutine_threadsafe(connector.open_async(), loop).result()
-        return _Link(os.getpid(), loop, thread, connector, manager.JobManager(connector), PostgresAddress(self._dsn))
+        return _ProcessLink(os.getpid(), loop, thread, connector, manager.JobManager(connector), PostgresAddress(self._dsn))
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection]:
-        """A connection for a moment: a pool would try one that is refused again until its time is up."""
+        """Connect outside the pool, which would retry a refused connection until its timeout."""
         postgres, _ = modules()
         with (
             PostgresAddress(self._dsn).translated(),
@@ -308,15 +308,15 @@ class Jobs:
             connection.isolation_level = postgres.IsolationLevel.READ_COMMITTED
             yield connection
 
-    def _make_tables(self, connection: psycopg.Connection) -> None:
-        """Where nobody has made them; made by an older procrastinate they are not touched: others may be using them."""
+    def _create_tables(self, connection: psycopg.Connection) -> None:
+        """Create missing tables. Those of an older procrastinate are left alone: others may use them."""
         from procrastinate.schema import SchemaManager
         from procrastinate.sql import queries
 
         with connection.transaction():
-            connection.execute(_TURN, [lock_number("procrastinate schema")])
+            connection.execute(_SCHEMA_LOCK, [lock_number("procrastinate schema")])
             if connection.execute(_HAS_TABLES).fetchone() is None:
-                PostgresAddress(self._dsn).check_may_make(connection)
+                PostgresAddress(self._dsn).check_may_create(connection)
                 connection.execute(SchemaManager.get_schema())
         names = sorted({name for text in queries.values() for name in re.findall(r"\bprocrastinate_[a-z0-9_]+", text)})
         missing = [row[0] for row in connection.execute(_MISSING, [names]).fetchall()]
@@ -330,22 +330,22 @@ class Jobs:
         files = [each for each in sorted(migrations.glob("*.sql")) if wanted.search(each.read_text(encoding="utf-8"))]
         hints = [f"apply: psql -f {each}" for each in files]
         return PostgresAddress(self._dsn).error(
-            f"its tables of procrastinate do not fit procrastinate {version('procrastinate')}: without {', '.join(missing)}",
+            f"the tables do not match procrastinate {version('procrastinate')}: missing {', '.join(missing)}",
             code="queue-schema-unfit",
-            hints=[*hints, "made by a newer procrastinate: upgrade the package"],
+            hints=[*hints, "if a newer procrastinate created them: upgrade the package"],
         )
 
     def _seconds(self) -> int:
-        return max(2, round(self._timeout))  # libpq takes no less
+        return max(2, round(self._timeout))  # the minimum of libpq
 
 
 class NoSlot(Exception):
-    """A slot is gone: someone cleaned up. For the queue, which makes another."""
+    """The slot was removed; the queue creates another."""
 
 
 @contextmanager
 def _translated(address: PostgresAddress) -> Iterator[None]:
-    """Errors of procrastinate and of the driver as those of a store."""
+    """Translate errors of procrastinate and the driver to store errors."""
     from procrastinate import exceptions
 
     with address.translated():
@@ -355,7 +355,7 @@ def _translated(address: PostgresAddress) -> Iterator[None]:
             raise closed() from None
         except exceptions.ConnectorException as err:
             if err.__cause__ is not None:
-                raise err.__cause__ from None  # what the driver said
+                raise err.__cause__ from None  # the driver's error
             raise address.error(f"procrastinate: {err}") from None
 
 
@@ -363,8 +363,8 @@ async def _each_statement_alone(connection: psycopg.AsyncConnection) -> None:
     await connection.set_autocommit(True)
 
 
-async def _unless_gone(call: Coroutine[Any, Any, None]) -> None:
-    """A call about a job that may be gone, or in another state: procrastinate's functions raise then."""
+async def _ignore_missing(call: Coroutine[Any, Any, None]) -> None:
+    """Ignore the error of procrastinate's functions for a job that is gone or in another state."""
     from procrastinate import exceptions
 
     try:
@@ -374,14 +374,14 @@ async def _unless_gone(call: Coroutine[Any, Any, None]) -> None:
             raise
 
 
-def _finished(manager: JobManager, job: int) -> Coroutine[Any, Any, None]:
+def _delete(manager: JobManager, job: int) -> Coroutine[Any, Any, None]:
     from procrastinate.jobs import Status
 
     return manager.finish_job_by_id_async(job, Status.SUCCEEDED, delete_job=True)
 
 
-async def _wound_up(link: _Link) -> None:
-    """Whoever still waits for an answer is told that there is none."""
+async def _shut_down(link: _ProcessLink) -> None:
+    """Cancel open calls and close the pool."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for each in others:
         each.cancel()
@@ -394,5 +394,5 @@ def _procrastinate() -> tuple[Any, Any]:
         from procrastinate import manager, psycopg_connector  # an extra, and 100 ms at start-up
     except ImportError:
         hints = ["pip install 'clia[postgres]'"]
-        raise StoreError("workers on several machines need procrastinate", code="store-extra-missing", hints=hints) from None
+        raise StoreError("workers on several machines require procrastinate", code="store-extra-missing", hints=hints) from None
     return psycopg_connector, manager

@@ -54,7 +54,7 @@ class SqlGate:
         self._tables_exist = False
 
     def load(self, facts: GateFacts) -> None:
-        self._db.changing()
+        self._db.check_writable()
         space, name = self._space, rules.check_name
         grants = [
             (space, *map(name, grant[:4]), int(grant.execute), None if grant.expires is None else rules.moment(grant.expires))

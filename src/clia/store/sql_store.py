@@ -1,9 +1,8 @@
-"""Streams, values and edges as tables of an SQL database; what SQLite and PostgreSQL share. The gate's are in ``sql_gate``.
+"""Streams, values and edges as SQL tables, shared by SQLite and PostgreSQL. The gate is in ``sql_gate``.
 
-Invariant: every statement names the space, so that one database holds many; every check comes before the first change
-of a call, so that a refusal changes nothing. A transaction in which the database refused anything is never committed.
-Where clones share live state, what is a cache of one clone's refs is under a key of that clone's own, in the same
-transaction. Text sorts by code point in both databases.
+Invariant: every statement names the space, so one database can hold many. Every check comes before the first change of a call,
+so a refusal changes nothing. A transaction with a database error is never committed. If clones share live state, caches of one
+clone's refs are under that clone's own key, in the same transaction. Text sorts by code point in both databases.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
 
 
 def standing(columns: str, where: str, tables: str = "clia_edges e") -> str:
-    """A query of the edges that stand."""
-    # The offset makes it a look-up for each edge, where PostgreSQL without statistics would read all retractions.
+    """Return a query of the live edges."""
+    # OFFSET forces a look-up per edge; without statistics PostgreSQL would read all retractions.
     kept = "NOT EXISTS (SELECT 1 FROM clia_retractions r WHERE r.space = e.space AND r.origin = e.origin LIMIT 1 OFFSET 0)"
-    return f"SELECT {columns} FROM {tables} WHERE e.space = ? AND {where} AND {kept}"  # noqa: S608 (made of the constants below)
+    return f"SELECT {columns} FROM {tables} WHERE e.space = ? AND {where} AND {kept}"  # noqa: S608 (constants)
 
 
 def reachable(step: str) -> str:
-    """A query of all nodes on the way, given how to go on from those ``reached``: for space, start, kind, space, kind."""
+    """Return a query of all reachable nodes, with arguments space, start, kind, space, kind; ``step`` extends ``reached``."""
     first = standing("dst", "src = ? AND kind = ?")
     return f"WITH RECURSIVE reached (node) AS ({first} UNION {step}) SELECT node FROM reached ORDER BY node"  # noqa: S608 (constants)
 
@@ -72,38 +71,38 @@ REACHABLE = reachable(standing("e.dst", "e.kind = ?", "reached JOIN clia_edges e
 _ORIGINS = standing("DISTINCT origin", "src = ? AND kind = ? AND dst = ?") + " ORDER BY origin"
 _EDGE = "src, kind, dst, origin, source"
 _EDGES = standing(_EDGE, "1 = 1")
-# Not sorted here: SQLite would read the whole table in order rather than look up both ends.
+# Not sorted: SQLite would read the whole table in order instead of looking up both ends.
 _TOUCHING = f"{standing(_EDGE, 'src = ?')} UNION {standing(_EDGE, 'dst = ?')}"
 
 
 class Connection(ABC):
-    """One connection with a transaction begun in it. A failure comes out as a ``StoreError``."""
+    """A connection with an open transaction. Failures are raised as ``StoreError``."""
 
     @abstractmethod
-    def fetch(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]: ...
+    def fetch(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]: ...
 
     @abstractmethod
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Runs a change once for each row; how many rows of the table it met."""
+        """Run a statement once per row of arguments; return the number of affected rows."""
 
     @abstractmethod
     def has_table(self, name: str) -> bool: ...
 
     @abstractmethod
     def make_tables(self, statements: Sequence[str]) -> None:
-        """Runs statements that make what is missing, as part of the transaction; others who do the same are waited for."""
+        """Create missing tables as part of the transaction; concurrent creators wait for each other."""
 
     def appended(self, stream: str) -> None:
-        """Something was appended to a stream: for a database that can tell others."""
+        """Called after an append, for databases with notifications."""
         del stream
 
     @abstractmethod
     def finish(self, *, commit: bool) -> None:
-        """Ends the transaction and gives the connection back; it is given back also where this raises."""
+        """End the transaction and return the connection, even if this raises."""
 
 
 class SpaceKeys(NamedTuple):
-    """Under which keys names are kept: the space's, and one for what a clone keeps for itself. Mostly they are one."""
+    """The database keys of a space: one for shared names and one for a clone's own. Usually they are the same."""
 
     shared: str
     own: str
@@ -112,78 +111,78 @@ class SpaceKeys(NamedTuple):
         return self.own if name.startswith(CLONE_KEYS) else self.shared
 
     def under(self, prefix: str) -> str | None:
-        """Where all names with a prefix are; None where some are here and some there."""
+        """Return the key of all names with a prefix; None if both keys hold some."""
         if self.own == self.shared or prefix.startswith(CLONE_KEYS):
             return self.own
-        return None if any(each.startswith(prefix) for each in CLONE_KEYS) else self.shared
+        return None if any(key.startswith(prefix) for key in CLONE_KEYS) else self.shared
 
 
 class SqlStore(ABC):
     """The live state of one space in an SQL database. Threads may share it; each has one transaction at a time.
 
-    ``own``: the key of what is a cache of one clone's refs, where the rest is shared with other clones.
+    ``own``: the key for caches of one clone's refs, if the rest is shared with other clones.
     """
 
     def __init__(self, space: str, own: str | None = None) -> None:
         self._space = rules.check_name(space)
-        self._spaces = SpaceKeys(space, space if own is None else rules.check_name(own))
+        self._keys = SpaceKeys(space, space if own is None else rules.check_name(own))
         self._thread = threading.local()
 
     @abstractmethod
     def close(self) -> None: ...
 
     @abstractmethod
-    def _rewrite(self) -> str | None:
-        """Writes the files anew, without what was deleted in them; what it may not, as ``scrub`` says it."""
+    def _rewrite_files(self) -> str | None:
+        """Rewrite the files without deleted data; returns what ``scrub`` returns."""
 
     def scrub(self) -> str | None:
         with self._one_at_a_time():
-            return self._rewrite()
+            return self._rewrite_files()
 
     @abstractmethod
     def _begin(self, *, writes: bool) -> Connection: ...
 
     @contextmanager
     def writing(self) -> Iterator[SqlTransaction]:
-        with self._connection(writes=True) as guarded:
-            yield SqlTransaction(guarded, self._spaces)
+        with self._connection(writes=True) as connection:
+            yield SqlTransaction(connection, self._keys)
 
     @contextmanager
     def reading(self) -> Iterator[SqlTransaction]:
-        with self._connection(writes=False) as guarded:
-            yield SqlTransaction(guarded, self._spaces)
+        with self._connection(writes=False) as connection:
+            yield SqlTransaction(connection, self._keys)
 
     @contextmanager
     def _connection(self, *, writes: bool) -> Iterator[GuardedConnection]:
         with self._one_at_a_time():
-            guarded = GuardedConnection(self._begin(writes=writes), writes=writes)
+            connection = GuardedConnection(self._begin(writes=writes), writes=writes)
             try:
-                yield guarded
+                yield connection
             except BaseException:
-                with suppress(StoreError):  # what ended the block says more than how its undoing went
-                    guarded.finish(commit=False)
+                with suppress(StoreError):  # the first error matters more
+                    connection.finish(commit=False)
                 raise
-            guarded.finish(commit=True)
+            connection.finish(commit=True)
 
     def get(self, key: str) -> Versioned | None:
-        return _versioned(key, *_last(self._once(_GET, [self._spaces.of(key), rules.check_name(key)])))
+        return _versioned(key, *_version_and_text(self._once(_GET, [self._keys.of(key), rules.check_name(key)])))
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        where = self._spaces.under(prefix)
+        where = self._keys.under(prefix)
         if where is None:
             with self.reading() as view:
                 return view.values.scan(prefix)
         return rules.decode_all(self._once(_SCAN, [where, *rules.prefix_range(prefix)]))
 
-    def _once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """What one statement finds by itself; never inside a transaction of this thread, which it would not see."""
+    def _once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of a single statement outside of any transaction of this thread."""
         if getattr(self._thread, "inside", False):
             raise rules.nested()
-        return self._fetch_once(sql, words)
+        return self._fetch_once(sql, arguments)
 
-    def _fetch_once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
-        with self._connection(writes=False) as guarded:
-            return guarded.fetch(sql, *words)
+    def _fetch_once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        with self._connection(writes=False) as connection:
+            return connection.fetch(sql, *arguments)
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
@@ -197,17 +196,17 @@ class SqlStore(ABC):
 
 
 class SqlTransaction:
-    """``Transaction`` on tables."""
+    """``Transaction`` on SQL tables."""
 
-    def __init__(self, connection: GuardedConnection, spaces: SpaceKeys) -> None:
-        self.streams = _Streams(connection, spaces)
-        self.values = _Values(connection, spaces)
-        self.edges = _Edges(connection, spaces.own)
-        self.gate = SqlGate(connection, spaces.own)
+    def __init__(self, connection: GuardedConnection, keys: SpaceKeys) -> None:
+        self.streams = _Streams(connection, keys)
+        self.values = _Values(connection, keys)
+        self.edges = _Edges(connection, keys.own)
+        self.gate = SqlGate(connection, keys.own)
 
 
 class GuardedConnection:
-    """A connection that refuses what a transaction may not do, and remembers that something failed in it."""
+    """A connection that enforces the rules of a transaction and remembers failures."""
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
         self._connection = connection
@@ -216,21 +215,21 @@ class GuardedConnection:
         self._ended = False
         self._failure: StoreError | None = None
 
-    def changing(self) -> None:
-        """First in every call that changes something: a change in the wrong place is a bug, whatever else is wrong."""
+    def check_writable(self) -> None:
+        """Refuse a write in a read-only transaction. The first check of every write."""
         self._check()
         if not self._writes:
             raise rules.only_reading()
 
-    def fetch(self, sql: str, *words: Any) -> list[tuple[Any, ...]]:
+    def fetch(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
         self._check()
         try:
-            return self._connection.fetch(sql, words)
+            return self._connection.fetch(sql, arguments)
         except StoreError as err:
             raise self._failed(err) from None
 
-    def write(self, sql: str, *words: Any) -> int:
-        return self.write_many(sql, [words])
+    def write(self, sql: str, *arguments: Any) -> int:
+        return self.write_many(sql, [arguments])
 
     def write_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         try:
@@ -262,41 +261,41 @@ class GuardedConnection:
             raise self._failure
 
     def _failed(self, err: StoreError) -> StoreError:
-        """Remembers what failed."""
+        """Remember a failure."""
         self._failure = err
         return err
 
     def _check(self) -> None:
         self._check_alive()
         if self._failure is not None:
-            # The database may have undone the transaction already: what came now would be kept by itself.
+            # The database may have rolled back already; a later statement would be committed by itself.
             raise self._failure
 
     def _check_alive(self) -> None:
         if self._ended:
             raise rules.ended()
         if self._process != os.getpid():
-            raise StoreError("a transaction stays in the process that began it", code="store-forked")
+            raise StoreError("a transaction cannot be used in a forked process", code="store-forked")
 
 
 class _Streams:
-    def __init__(self, connection: GuardedConnection, spaces: SpaceKeys) -> None:
+    def __init__(self, connection: GuardedConnection, keys: SpaceKeys) -> None:
         self._db = connection
-        self._spaces = spaces
+        self._keys = keys
 
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
-        self._db.changing()
+        self._db.check_writable()
         texts = [rules.encode(body) for body in bodies]
-        last = self._moved_end(stream, len(texts), expected)
+        last = self._advance_end(stream, len(texts), expected)
         if texts:
-            space, first = self._spaces.of(stream), last - len(texts) + 1
+            space, first = self._keys.of(stream), last - len(texts) + 1
             self._db.write_many(_APPEND, [(space, stream, position, text) for position, text in enumerate(texts, first)])
             self._db.appended(stream)
         return last
 
-    def _moved_end(self, stream: str, count: int, expected: int | None) -> int:
-        """The end, so many entries further; from where it is expected, if that is said."""
-        space = self._spaces.of(stream)
+    def _advance_end(self, stream: str, count: int, expected: int | None) -> int:
+        """Advance the end of a stream and return it; check it first if ``expected`` is given."""
+        space = self._keys.of(stream)
         if expected and count:
             moved = self._db.fetch(_MOVE_END_FROM, count, space, rules.check_name(stream), rules.place(expected))
             if moved:
@@ -310,57 +309,57 @@ class _Streams:
         return int(self._db.fetch(_MOVE_END, space, rules.check_name(stream), count)[0][0])
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
-        rows = self._db.fetch(_READ, self._spaces.of(stream), rules.check_name(stream), rules.place(after), rules.at_most(limit))
+        rows = self._db.fetch(_READ, self._keys.of(stream), rules.check_name(stream), rules.place(after), rules.at_most(limit))
         bodies = rules.decode_all([(f"{stream}:{position}", body) for position, body in rows])
         return [StreamEntry(position, body) for (position, _), (_, body) in zip(rows, bodies, strict=True)]
 
     def end(self, stream: str) -> int:
-        rows = self._db.fetch(_END, self._spaces.of(stream), rules.check_name(stream))
+        rows = self._db.fetch(_END, self._keys.of(stream), rules.check_name(stream))
         return int(rows[0][0]) if rows else 0
 
     def replace(self, stream: str, position: int, body: Any) -> None:
-        self._db.changing()
-        where = self._spaces.of(stream), rules.check_name(stream), rules.place(position)
+        self._db.check_writable()
+        where = self._keys.of(stream), rules.check_name(stream), rules.place(position)
         if not self._db.write(_REPLACE, rules.encode(body), *where):
             raise rules.no_entry(stream, position)
 
     def forget(self, stream: str, upto: int) -> None:
-        self._db.changing()
-        self._db.write(_FORGET, self._spaces.of(stream), rules.check_name(stream), rules.place(upto))
+        self._db.check_writable()
+        self._db.write(_FORGET, self._keys.of(stream), rules.check_name(stream), rules.place(upto))
 
     def names(self, prefix: str) -> list[str]:
-        return [name for (name,) in _under(self._db, _NAMES, self._spaces, prefix)]
+        return [name for (name,) in _under(self._db, _NAMES, self._keys, prefix)]
 
 
 class _Values:
-    def __init__(self, connection: GuardedConnection, spaces: SpaceKeys) -> None:
+    def __init__(self, connection: GuardedConnection, keys: SpaceKeys) -> None:
         self._db = connection
-        self._spaces = spaces
+        self._keys = keys
 
     def get(self, key: str) -> Versioned | None:
         return _versioned(key, *self._row(key))
 
     def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
-        self._db.changing()
+        self._db.check_writable()
         text = rules.encode(value)
         if expected == ANY_VERSION:
-            return int(self._db.fetch(_PUT_NEXT, self._spaces.of(key), rules.check_name(key), text)[0][0])
+            return int(self._db.fetch(_PUT_NEXT, self._keys.of(key), rules.check_name(key), text)[0][0])
         version, _ = self._expect(key, expected)
-        self._db.write(_PUT, self._spaces.of(key), key, version + 1, text)
+        self._db.write(_PUT, self._keys.of(key), key, version + 1, text)
         return version + 1
 
     def delete(self, key: str, expected: int = ANY_VERSION) -> bool:
-        self._db.changing()
+        self._db.check_writable()
         version, text = self._expect(key, expected)
-        self._db.write_many(_PUT, [] if text is None else [(self._spaces.of(key), key, version, None)])
+        self._db.write_many(_PUT, [] if text is None else [(self._keys.of(key), key, version, None)])
         return text is not None
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        return rules.decode_all(_under(self._db, _SCAN, self._spaces, prefix))
+        return rules.decode_all(_under(self._db, _SCAN, self._keys, prefix))
 
     def _row(self, key: str) -> tuple[int, str | None]:
-        """The last version, and the text where it was not deleted."""
-        return _last(self._db.fetch(_GET, self._spaces.of(key), rules.check_name(key)))
+        """Return the last version, and the text unless deleted."""
+        return _version_and_text(self._db.fetch(_GET, self._keys.of(key), rules.check_name(key)))
 
     def _expect(self, key: str, expected: int) -> tuple[int, str | None]:
         version, text = self._row(key)
@@ -370,16 +369,16 @@ class _Values:
         return version, text
 
 
-def _under(connection: GuardedConnection, sql: str, spaces: SpaceKeys, prefix: str) -> list[Any]:
-    """The rows of all names with a prefix, sorted by name, which comes first in each."""
-    where, ends = spaces.under(prefix), rules.prefix_range(prefix)
-    if where is not None:
-        return connection.fetch(sql, where, *ends)
-    both = [(space, row) for space in spaces for row in connection.fetch(sql, space, *ends)]
-    return sorted((row for space, row in both if spaces.of(row[0]) == space), key=lambda row: str(row[0]))
+def _under(connection: GuardedConnection, sql: str, keys: SpaceKeys, prefix: str) -> list[Any]:
+    """Return the rows of all names with a prefix, sorted by name, the first column."""
+    key, bounds = keys.under(prefix), rules.prefix_range(prefix)
+    if key is not None:
+        return connection.fetch(sql, key, *bounds)
+    both = [(space, row) for space in keys for row in connection.fetch(sql, space, *bounds)]
+    return sorted((row for space, row in both if keys.of(row[0]) == space), key=lambda row: str(row[0]))
 
 
-def _last(rows: Sequence[tuple[Any, ...]]) -> tuple[int, str | None]:
+def _version_and_text(rows: Sequence[tuple[Any, ...]]) -> tuple[int, str | None]:
     return (int(rows[0][0]), rows[0][1]) if rows else (0, None)
 
 
@@ -393,21 +392,21 @@ class _Edges:
         self._space = space
 
     def add(self, edges: Iterable[Edge]) -> None:
-        self._db.changing()
+        self._db.check_writable()
         self._db.write_many(_ADD, [(self._space, *map(rules.check_name, edge)) for edge in edges])
 
     def retract(self, source: str, origins: Iterable[str]) -> None:
-        self._db.changing()
+        self._db.check_writable()
         rules.check_name(source)
         self._db.write_many(_RETRACT, [(self._space, rules.check_name(origin), source) for origin in origins])
 
     def drop(self, source: str) -> None:
-        self._db.changing()
+        self._db.check_writable()
         for sql in _DROP:
             self._db.write(sql, self._space, rules.check_name(source))
 
     def clear(self) -> None:
-        self._db.changing()
+        self._db.check_writable()
         for sql in _CLEAR:
             self._db.write(sql, self._space)
 

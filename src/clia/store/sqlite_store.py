@@ -1,10 +1,9 @@
 """The store of one machine: an SQLite file beside the git directory.
 
-Invariant: writers queue at ``<path>.lock`` before SQLite sees them (its own waiting starves under many), the kernel frees
-that lock at death, and readers never wait for it. No connection is carried over a fork: SQLite would believe in locks
-that only the parent holds, and the child's commits could vanish with a journal that someone else removed (measured).
-A file of an older form is brought forward by the first who writes to it; whoever only reads does with it as it is.
-Nothing here opens the database file but SQLite: closing any other handle on it would drop SQLite's locks.
+Invariant: writers queue at ``<path>.lock`` before SQLite sees them, because SQLite's own waiting starves under load; the kernel
+releases that lock at death, and readers never take it. No connection survives a fork: SQLite would rely on locks that only the
+parent holds, and the child's commits could be lost (measured). The first writer migrates an older file; readers use it as it is.
+Only SQLite opens the database file: closing any other handle on it would drop SQLite's locks.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-_WORDS = {"text": "TEXT", "packed": " WITHOUT ROWID"}
-# By SQLite's primary result code: our code, what to do. Everything else is a plain ``store-error``.
-_REFUSALS = {
-    sqlite3.SQLITE_ERROR: ("store-corrupt", rules.REBUILD),  # our statements are right: the tables are not what they were
+_DIALECT = {"text": "TEXT", "packed": " WITHOUT ROWID"}
+# SQLite result code: our code and hint. Everything else is a ``store-error``.
+_ERRORS = {
+    sqlite3.SQLITE_ERROR: ("store-corrupt", rules.REBUILD),  # our statements are valid, so the tables are damaged
     sqlite3.SQLITE_CORRUPT: ("store-corrupt", rules.REBUILD),
     sqlite3.SQLITE_NOTADB: ("store-corrupt", rules.REBUILD),
     sqlite3.SQLITE_CANTOPEN: ("store-unreadable", f"make the file and its directory readable and writable, or {rules.REBUILD}"),
@@ -47,9 +46,9 @@ _REFUSALS = {
 
 
 class SqliteStore(SqlStore):
-    """``Store`` in an SQLite file, which is made where it is missing.
+    """``Store`` in an SQLite file, created if missing.
 
-    ``durable``: a transaction that has ended outlives a power failure; without it, only the death of the process.
+    ``durable``: committed transactions survive a power failure; otherwise only the death of the process.
     """
 
     def __init__(self, path: str, space: str, *, durable: bool = True, timeout: float = 30.0) -> None:
@@ -61,8 +60,8 @@ class SqliteStore(SqlStore):
         self._idle: list[tuple[sqlite3.Connection, tuple[int, int]]] = []
         self._busy = 0
         self._closed = False
-        self._torn = False
-        self._newest: tuple[int, int] | None = None  # the file that has taken every step
+        self._forked_busy = False
+        self._migrated: tuple[int, int] | None = None  # the file that is known to be migrated
         _STORES.add(self)
 
     def close(self) -> None:
@@ -72,62 +71,62 @@ class SqliteStore(SqlStore):
 
     @contextmanager
     def exporting(self, without: tuple[str, ...]) -> Iterator[moving.SqliteExport]:
-        """Everything with a name that begins with none of ``without``, for a store elsewhere; writers wait meanwhile.
+        """Export everything except names that start with one of ``without``; writers wait.
 
-        If the block ends well, nobody works with this store any more; else nothing is changed.
+        If the block succeeds, this store is retired; otherwise nothing is changed.
         """
         with self._connection(writes=True) as guarded:
             yield moving.SqliteExport(guarded, self._space, without)
             moving.retire(guarded)
 
     def _begin(self, *, writes: bool) -> Connection:
-        lock = self._queue() if writes else None
+        lock = self._lock_writers() if writes else None
         try:
-            connection, file = self._take(queued=writes)
+            connection, file = self._acquire(queued=writes)
             try:
-                if writes and file is not None and file != self._newest:
-                    _bring_forward(connection)
-                    self._newest = file
+                if writes and file is not None and file != self._migrated:
+                    _migrate(connection)
+                    self._migrated = file
                 connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             except sqlite3.Error as err:
-                self.give_back(connection, None)
+                self.release_connection(connection, None)
                 raise _error(self._path, err) from None
         except BaseException:
             _release(lock)
             raise
         return _SqliteConnection(self, connection, file, lock, self._path)
 
-    def _fetch_once(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
-        connection, file = self._take(queued=False)
+    def _fetch_once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        connection, file = self._acquire(queued=False)
         usable = None
         try:
-            found = connection.execute(sql, words).fetchall()
+            rows = connection.execute(sql, arguments).fetchall()
             usable = file
         except sqlite3.Error as err:
             raise _error(self._path, err) from None
         finally:
-            self.give_back(connection, usable)
-        return found
+            self.release_connection(connection, usable)
+        return rows
 
-    def _rewrite(self) -> None:
-        lock = self._queue()
+    def _rewrite_files(self) -> None:
+        lock = self._lock_writers()
         try:
-            connection, file = self._take(queued=True)
+            connection, file = self._acquire(queued=True)
             try:
                 connection.execute("VACUUM")
-                # The journal holds what was there before; a reader who still looks at it is waited for.
+                # The journal holds the old pages; wait for readers that still use it.
                 (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             except sqlite3.Error as err:
                 raise _error(self._path, err) from None
             finally:
-                self.give_back(connection, file)
+                self.release_connection(connection, file)
             if busy:
-                raise _locked(self._path, f"others were reading what is to be removed for {self._timeout:g} s")
+                raise _locked(self._path, f"other processes kept reading for {self._timeout:g} s")
         finally:
             _release(lock)
 
-    def _queue(self) -> int:
-        """The queue of writers: a handle that holds the lock."""
+    def _lock_writers(self) -> int:
+        """Wait for the writers' lock and return its handle."""
         path = f"{self._path}.lock"
         try:
             try:
@@ -137,8 +136,8 @@ class SqliteStore(SqlStore):
                 handle = private_files.open_file(path, os.O_RDWR | os.O_CREAT)
         except (OSError, ValueError) as err:
             reason = getattr(err, "strerror", None) or str(err)
-            hint = _REFUSALS[sqlite3.SQLITE_READONLY][1]
-            message = f"{self._path}: the store cannot be changed: {reason}"
+            hint = _ERRORS[sqlite3.SQLITE_READONLY][1]
+            message = f"{self._path}: the store is not writable: {reason}"
             fields = {"path": self._path, "reason": reason}
             raise StoreError(message, code="store-read-only", hints=[hint], fields=fields) from None
         try:
@@ -155,24 +154,26 @@ class SqliteStore(SqlStore):
                 return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if waited >= self._timeout:
-                    raise _locked(self._path, f"others were writing for {self._timeout:g} s") from None
+                    raise _locked(self._path, f"other processes kept writing for {self._timeout:g} s") from None
             time.sleep(pause)
             waited += pause
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    def _take(self, *, queued: bool) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
-        """A connection, and the file it is of; no file for one that must not be used again."""
+    def _acquire(self, *, queued: bool) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
+        """Return a connection and the id of its file; no id if it must not be reused."""
         with self._mutex:
             if self._closed:
                 raise rules.closed()
-            if self._torn:
-                message = "the process was forked while a transaction was open; its SQLite state cannot be trusted"
-                raise StoreError(message, code="store-forked", hints=["start the process by exec"], fields={"path": self._path})
+            if self._forked_busy:
+                message = "the process was forked while a transaction was open"
+                raise StoreError(
+                    message, code="store-forked", hints=["start processes with exec instead of fork"], fields={"path": self._path}
+                )
             self._busy += 1
             while self._idle:
                 connection, file = self._idle.pop()
-                # Who moves a damaged store aside must not find others writing to it there.
-                if file == _file(self._path):
+                # A damaged store may have been moved aside: do not write to it there.
+                if file == _file_id(self._path):
                     return connection, file
                 connection.close()
         try:
@@ -182,7 +183,7 @@ class SqliteStore(SqlStore):
                 self._busy -= 1
             raise
 
-    def give_back(self, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
+    def release_connection(self, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
         with self._mutex:
             self._busy -= 1
             if file is None or self._closed:
@@ -201,10 +202,10 @@ class SqliteStore(SqlStore):
             for suffix in ("-wal", "-shm", ".lock"):
                 private_files.tighten(self._path + suffix)
         try:
-            return self._open("mode=rwc", queued=queued), _file(self._path)
+            return self._open("mode=rwc", queued=queued), _file_id(self._path)
         except sqlite3.Error as err:
-            # A database at rest in a directory that nobody here may write to: SQLite reads it when told that it rests.
-            if _primary(err) not in _NOT_WRITABLE or _file(self._path) is None or _file(f"{self._path}-wal") is not None:
+            # An unused database in a read-only directory: SQLite can read it as immutable.
+            if _primary(err) not in _NOT_WRITABLE or _file_id(self._path) is None or _file_id(f"{self._path}-wal") is not None:
                 raise _error(self._path, err) from None
         try:
             return self._open("mode=ro&immutable=1", queued=queued), None
@@ -234,21 +235,21 @@ class SqliteStore(SqlStore):
         return int(version)
 
     def _create(self, connection: sqlite3.Connection, *, queued: bool) -> None:
-        lock = None if queued else self._queue()
+        lock = None if queued else self._lock_writers()
         try:
             if self._version(connection):
                 return
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if tables:
-                message = f"{self._path} is an SQLite database of something else"
+                message = f"{self._path} is an SQLite database of another application"
                 raise StoreError(message, code="not-a-store", hints=[rules.REBUILD], fields={"path": self._path})
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
             for statement in schema.FIRST_SCHEMA:
-                connection.execute(statement.format(**_WORDS))
+                connection.execute(statement.format(**_DIALECT))
             connection.execute("PRAGMA user_version = 1")
             for step in schema.STEPS:
-                _take_step(connection, step)
+                _run_step(connection, step)
             connection.execute("COMMIT")
         finally:
             _release(lock)
@@ -258,7 +259,7 @@ class SqliteStore(SqlStore):
         self._drop_idle()
 
     def after_fork(self, *, child: bool) -> None:
-        self._torn = self._torn or (child and self._busy > 0)
+        self._forked_busy = self._forked_busy or (child and self._busy > 0)
         self._mutex.release()
 
 
@@ -272,9 +273,9 @@ class _SqliteConnection(Connection):
         self._lock = lock
         self._path = path
 
-    def fetch(self, sql: str, words: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def fetch(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:
-            return self._connection.execute(sql, words).fetchall()
+            return self._connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as err:
             raise _error(self._path, err) from None
 
@@ -288,31 +289,31 @@ class _SqliteConnection(Connection):
         return bool(self.fetch(_HAS_TABLE, [name]))
 
     def make_tables(self, statements: Sequence[str]) -> None:
-        for statement in statements:  # there is one writer at a time
-            self.fetch(statement.format(**_WORDS), [])
+        for statement in statements:  # the only writer
+            self.fetch(statement.format(**_DIALECT), [])
 
     def finish(self, *, commit: bool) -> None:
         file = None
         try:
-            if commit or self._connection.in_transaction:  # SQLite itself undoes some that failed
+            if commit or self._connection.in_transaction:  # SQLite rolls back some failures itself
                 self._connection.execute("COMMIT" if commit else "ROLLBACK")
             file = self._file
         except sqlite3.Error as err:
             raise _error(self._path, err) from None
         finally:
-            self._store.give_back(self._connection, file)
+            self._store.release_connection(self._connection, file)
             _release(self._lock)
 
 
-def _bring_forward(connection: sqlite3.Connection) -> None:
-    """Takes the steps that are missing; for whoever is first in the queue of writers."""
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Run the missing migration steps. Requires the writers' lock."""
     steps = schema.missing(_last_step(connection))
     if not steps:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         for step in steps:
-            _take_step(connection, step)
+            _run_step(connection, step)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -326,29 +327,29 @@ def _last_step(connection: sqlite3.Connection) -> int:
     except sqlite3.OperationalError:
         if connection.execute(_HAS_TABLE, [schema.STEPS_TABLE]).fetchone() is not None:
             raise
-        return 1  # the first form, which kept no list of them
+        return 1  # the first schema has no table of steps
     return int(number or 1)
 
 
-def _take_step(connection: sqlite3.Connection, step: schema.MigrationStep) -> None:
+def _run_step(connection: sqlite3.Connection, step: schema.MigrationStep) -> None:
     for statement in schema.statements_of(step):
-        connection.execute(statement.format(**_WORDS))
+        connection.execute(statement.format(**_DIALECT))
     (mark,) = connection.execute("PRAGMA user_version").fetchone()
     connection.execute(f"PRAGMA user_version = {max(mark, step.min_known)}")
 
 
-def _file(path: str) -> tuple[int, int] | None:
-    """What tells a file from another one that takes its name."""
+def _file_id(path: str) -> tuple[int, int] | None:
+    """Return what distinguishes a file from another one with the same name."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _release(lock: int | None) -> None:
     if lock is not None:
-        # Not by closing alone: a child that was forked meanwhile has the handle too.
+        # Closing is not enough: a forked child may have the handle too.
         fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
 
@@ -360,18 +361,18 @@ def _primary(err: Exception) -> int:
 def _error(path: str, err: Exception) -> StoreError:
     if _primary(err) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _locked(path, str(err))
-    if _primary(err) == sqlite3.SQLITE_ERROR and moving.is_moved(path):  # it was open here when the tables got other names
+    if _primary(err) == sqlite3.SQLITE_ERROR and moving.is_moved(path):  # it was moved while open here
         return moving.moved(path)
-    code, hint = _REFUSALS.get(_primary(err), (None, None))
+    code, hint = _ERRORS.get(_primary(err), (None, None))
     hints = [hint] if hint else []
-    return StoreError(f"{path}: the store failed: {err}", code=code, hints=hints, fields={"path": path, "reason": str(err)})
+    return StoreError(f"{path}: store error: {err}", code=code, hints=hints, fields={"path": path, "reason": str(err)})
 
 
 def _locked(path: str, reason: str) -> StoreError:
     error = StoreError(
         f"{path}: the store is locked: {reason}",
         code="store-locked",
-        hints=["another program holds it; try again"],
+        hints=["another program is using it; try again"],
         fields={"path": path, "reason": reason},
     )
     error.retryable = True
