@@ -268,7 +268,7 @@ def test_nonsense_is_told_to_the_flow(place: Place, value: Any) -> None:
 def test_a_program_that_is_not_listed_is_told_to_the_flow(place: Place) -> None:
     place.ask("command", {"program": "rm"})
     place.work()
-    assert "not among those that the operator lists" in place.result()["failed"]
+    assert "not in the operator's list" in place.result()["failed"]
 
 
 def test_a_handler_that_hangs_is_given_up_and_its_late_answer_is_not_used(place: Place) -> None:
@@ -296,7 +296,7 @@ def test_a_handler_that_never_returns_ends_as_a_failure_in_the_flow(place: Place
     over = threading.Event()
     options = QUICK._replace(attempts=2, timeout_seconds=0.1, concurrency=1)
     seen = place.work({"stuck": lambda context, payload: over.wait(60)}, config=Config(worker=options))
-    assert place.result() == {"failed": "given up after 2 attempts: stuck: no answer within 0.1 s"}
+    assert place.result() == {"failed": "given up after 2 attempts: stuck: timed out after 0.1 s"}
     assert seen.hanging == 2
     over.set()
 
@@ -321,7 +321,7 @@ def test_too_many_handlers_that_hang_stop_the_worker_from_starting_more(place: P
     worker = place.worker({"echo": hang}, config=Config(worker=options), tell=stop_when_full)
     worker.run()
     assert worker.status().hanging == len(begun) == 4
-    assert said[0] == "4 handlers hang: nothing more is started"
+    assert said[0] == "4 handlers hang; no more attempts are started"
     over.set()
 
 
@@ -334,7 +334,7 @@ def test_a_broken_effect_is_named_and_its_requests_wait_while_others_work(place:
         EntryPoint("good", "support.effects:as_it_is", "clia.effects"),
     ]
     worker = place.worker()
-    worker._parts = worker._parts._replace(effects=Effects(Config(worker=QUICK), {}, entry_points=points))
+    worker._deps = worker._deps._replace(effects=Effects(Config(worker=QUICK), {}, entry_points=points))
     seen = worker.run(until_idle=True)
     assert place.result("other") == 5
     assert place.space.session("scout").status == "suspended"

@@ -193,7 +193,7 @@ def test_what_cannot_be_a_key_is_said_without_it_and_nothing_is_tried(place: Pla
     seen = place.work(config=config, tools=tools)
     assert (seen.retried, seen.given_up) == (0, 0)
     said = dict(seen.problems)["llm"]
-    assert "KEY holds what cannot be a key" in said
+    assert "KEY does not hold a valid key" in said
     assert key not in said
     assert "KEY is not set" in str(llm.problem(config, {"KEY": " \n"}))
 
@@ -388,7 +388,7 @@ def test_a_clock_that_is_set_back_does_not_lengthen_an_attempts_time(place: Plac
 
     config = Config(worker=QUICK._replace(attempts=1, timeout_seconds=0.05))
     place.work({"stuck": stuck}, config=config, tools=tools_for(place.root)._replace(clock=clock))
-    assert place.result() == {"failed": "stuck: no answer within 0.05 s"}
+    assert place.result() == {"failed": "stuck: timed out after 0.05 s"}
     over.set()
 
 

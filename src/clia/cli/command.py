@@ -227,9 +227,9 @@ def _as_json(value: Any) -> Any:
 
 def _note_unpublished(space: Space) -> None:
     from clia.cli.output import console
-    from clia.workers.hub_inspection import left_owing
+    from clia.workers.hub_inspection import has_unpublished
 
-    if left_owing(space):
+    if has_unpublished(space):
         console(stderr=True).print(_UNPUBLISHED, style="dim", soft_wrap=True)
 
 

@@ -164,7 +164,7 @@ def _peer_rows(peers: list[Peer] | CliaError) -> list[HealthRow]:
 
 
 def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[HealthRow]:
-    from clia.workers.hub_inspection import LEAST_GIT, is_old_git
+    from clia.workers.hub_inspection import MIN_GIT_VERSION, is_old_git
 
     if hub is None:
         return []
@@ -176,7 +176,7 @@ def _hub_rows(hub: HubStatus | CliaError | None, git: str | None) -> list[Health
     parts += ["see the forks with: clia hub status"] if hub.forks else []
     parts += [f"{counted(len(hub.elsewhere), 'agent is', 'agents are')} elsewhere"] if hub.elsewhere else []
     old = is_old_git(git)
-    parts += [f"git {git} is too old for a hub, which needs {'.'.join(map(str, LEAST_GIT))}"] if old else []
+    parts += [f"git {git} is too old for a hub, which needs {'.'.join(map(str, MIN_GIT_VERSION))}"] if old else []
     return [("hub", one_line("; ".join(parts)), is_in_sync(hub) and not old)]
 
 

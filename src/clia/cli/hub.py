@@ -81,10 +81,10 @@ def hub_set(settings: Settings, hub: str, heads: str | None, new_store: bool, ne
 def hub_status(space: Space, settings: Settings, fetch: bool, path: str, json_output: bool) -> Answer:
     """Show whether this clone is in sync with the hub, and what is unpublished, forked or on another machine."""
     if fetch and space.has_hub:
-        from clia.workers.hub_inspection import ask_hub
+        from clia.workers.hub_inspection import fetch_hub
 
         with spinner("Asking the hub", hidden=json_output):
-            ask_hub(path, settings)
+            fetch_hub(path, settings)
     status = space.hub_status()
     return Answer(status, lambda: _show_status(status))
 

@@ -1,7 +1,6 @@
-"""Looking at the hub, for those who show how things stand with it.
+"""Read-only access to the hub for commands and pages that show its status.
 
-Invariant: nothing here moves but what is known of the hub; what is to be taken over or published is left to a sync. Only
-``ask_hub`` asks it, and nothing here looks at every ref.
+Invariant: only tracking refs move here; adopting and publishing is left to a sync. Only ``fetch_hub`` contacts the hub.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ if TYPE_CHECKING:
     from clia.hub.sync import HubSync
     from clia.workers.fleet import Fleet, HubStanding
 
-LEAST_GIT = (2, 31)
-"""The first git that fetches several refs all at once or not at all (``--atomic``); pushing so is older."""
+MIN_GIT_VERSION = (2, 31)
+"""The first git with ``fetch --atomic``."""
 
 
-def ask_hub(path: str | os.PathLike[str], settings: Settings) -> None:
-    """Reads all that the hub of the space at or above a path has; one that cannot be reached is noted as away."""
+def fetch_hub(path: str | os.PathLike[str], settings: Settings) -> None:
+    """Fetch everything from the hub of the space at or above a path; records an outage if it is unreachable."""
     hub = _hub_at(path, settings)
     if hub is not None:
         hub.fetch(retry_now=True)
 
 
 def address_at(path: str | os.PathLike[str], settings: Settings) -> str | None:
-    """Where the hub of the repository at or above a path is; None where it has none. No store is looked at."""
+    """Return the hub address of the repository at or above a path; None without a hub. Does not open the store."""
     try:
         hub = _hub_at(path, settings)
-    except NotFound:  # the setting names a remote that was removed
+    except NotFound:  # the remote was removed
         return None
     return None if hub is None else hub.address()
 
@@ -48,47 +47,48 @@ def _hub_at(path: str | os.PathLike[str], settings: Settings) -> RemoteHub | Non
 
 
 def hub_sync_of(space: Space) -> HubSync | None:
-    """What keeps a space and its hub in step; its verbs tell of every ref, and looking at that many takes long."""
+    """Return the hub sync of a space; the verbs of the space check every ref, which takes long."""
     return space.hub.exchange
 
 
 def address_of(space: Space) -> str | None:
-    """Where the hub of a space is, without any password; None where there is none."""
+    """Return the hub address of a space, without credentials; None without a hub."""
     hub_sync = hub_sync_of(space)
     return None if hub_sync is None else hub_sync.address()
 
 
 def is_away(space: Space) -> bool:
-    """Whether the hub could not be reached when somebody tried last."""
+    """Whether the last contact with the hub failed."""
     hub_sync = hub_sync_of(space)
     return hub_sync is not None and hub_sync.outage() is not None
 
 
-def left_owing(space: Space) -> bool:
-    """Whether what was done through this object is not at the hub, because that is away."""
+def has_unpublished(space: Space) -> bool:
+    """Whether this object made changes that are unpublished because the hub is unreachable."""
     hub_sync = hub_sync_of(space)
     return hub_sync is not None and hub_sync.unpublished.recorded_any and hub_sync.outage() is not None
 
 
 def worktree_of(space: Space, ref: str) -> str | None:
-    """The worktree of people that has a branch checked out."""
+    """Return the user's worktree that has a branch checked out."""
     return space.core.refs.followed_by(ref)
 
 
 def standing_of(space: Space, fleet: Fleet) -> HubStanding | None:
-    """How this clone stands with its hub; what has forked is as its forge or worker said last."""
+    """Return the hub status of this clone; forks as of the last heartbeat."""
     from clia.workers.fleet import HubStanding, unpublished_by_clone
 
     hub_sync = hub_sync_of(space)
     if hub_sync is None:
         return None
     clone, away = hub_sync.unpublished.clone, hub_sync.outage()
-    owed = unpublished_by_clone(space.core.store).get(clone, ())
-    forks = {name for each in fleet.machines if each.clone == clone and each.hub is not None for name in each.hub.forks}
-    return HubStanding(owed, None if away is None else away.since, tuple(sorted(forks)))
+    unpublished = unpublished_by_clone(space.core.store).get(clone, ())
+    hubs = [machine.hub for machine in fleet.machines if machine.clone == clone and machine.hub is not None]
+    forks = {name for hub in hubs for name in hub.forks}
+    return HubStanding(unpublished, None if away is None else away.since, tuple(sorted(forks)))
 
 
 def is_old_git(version: str | None) -> bool:
-    """Whether a version of git is known to be too old for a hub."""
+    """Whether a git version is too old for a hub."""
     parts = [part for part in (version or "").split(".")[:2] if part.isascii() and part.isdigit()]
-    return len(parts) == 2 and tuple(map(int, parts)) < LEAST_GIT
+    return len(parts) == 2 and tuple(map(int, parts)) < MIN_GIT_VERSION

@@ -1,10 +1,10 @@
-"""``llm``: one answer of a language model, from the endpoint that the operator configured.
+"""``llm``: one chat completion from the operator's endpoint.
 
-``{"prompt": …}`` or ``{"messages": […]}``, with ``model`` and whatever else the endpoint takes (``temperature``,
+``{"prompt": …}`` or ``{"messages": […]}``, with ``model`` and other parameters of the endpoint (``temperature``,
 ``max_tokens``, ``response_format``). The value is ``{"text", "model", "finish_reason", "usage"}``.
 
-Invariant: a flow chooses what is asked, never where: address and key are the operator's. The key is in no error, trace or
-answer. What may pass is tried again, what the endpoint refuses is not.
+Invariant: a flow chooses the prompt, never the endpoint: address and key are the operator's. The key appears in no error, trace
+or response. Transient failures are retried, refusals are not.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from clia.http_client import HttpResponse
     from clia.workers.effects.context import Context
 
-ANSWER_MAX = 10 * 1024 * 1024
-_OURS = ("stream", "stream_options")  # they would change what comes back
-_SHOWN = 300
-_LARGEST, _NAME_MAX, _COUNTS_MAX = 2**53 - 1, 64, 32
-_KEY_LEAST = 16  # shorter ones (``none``, ``local``) are no secrets, but words that an answer may have
+MAX_RESPONSE = 10 * 1024 * 1024
+_RESERVED = ("stream", "stream_options")  # they would change the response
+_MAX_SHOWN = 300
+_MAX_COUNT, _MAX_NAME, _MAX_COUNTS = 2**53 - 1, 64, 32
+_MIN_SECRET = 16  # shorter keys (``none``, ``local``) are placeholders
 
 
 def problem(config: Config, environment: Mapping[str, str]) -> str | None:
-    """Why no request of this kind can be answered here."""
+    """Return why LLM requests cannot be handled; None if they can."""
     if config.llm is None:
-        return "no endpoint is configured: [effects.llm] with a url"
+        return "no endpoint is configured: set url in [effects.llm]"
     name, key = config.llm.api_key_env, key_of(config, environment)
     if name is not None and not key:
-        return f"the variable {name} is not set: [effects.llm] api_key_env names it"
-    if not all("!" <= each <= "~" for each in key):
-        return f"the variable {name} holds what cannot be a key: blanks in it, or characters beyond ASCII"
+        return f"the variable {name} is not set (api_key_env in [effects.llm])"
+    if not all("!" <= char <= "~" for char in key):
+        return f"the variable {name} does not hold a valid key: it has blanks or non-ASCII characters"
     return None
 
 
@@ -53,12 +53,12 @@ def key_of(config: Config, environment: Mapping[str, str]) -> str:
 
 
 def hide(text: str, key: str) -> str:
-    """A text without the key."""
+    """Remove the key from a text."""
     return text.replace(key, "***") if key else text
 
 
 def seconds(config: Config, payload: Any) -> float | None:
-    """How long an attempt may take."""
+    """Return the time limit of an attempt."""
     del payload
     return None if config.llm is None else config.llm.timeout_seconds + 10.0
 
@@ -71,89 +71,93 @@ def handle(context: Context, payload: Any) -> dict[str, Any]:
         headers["Authorization"] = f"Bearer {key}"
     context.progress(f"{body['model']} at {urlsplit(llm.url).hostname}")
     data = json.dumps(body).encode("ascii")
-    answer = context.tools.http.post(f"{llm.url}/chat/completions", headers, data, seconds=llm.timeout_seconds, limit=ANSWER_MAX)
-    if answer.status != 200:
-        raise _refused(answer, key, context.tools.clock())
-    value = _value(answer, str(body["model"]), key if len(key) >= _KEY_LEAST else "")
+    response = context.tools.http.post(
+        f"{llm.url}/chat/completions", headers, data, seconds=llm.timeout_seconds, limit=MAX_RESPONSE
+    )
+    if response.status != 200:
+        raise _error(response, key, context.tools.clock())
+    value = _value(response, str(body["model"]), key if len(key) >= _MIN_SECRET else "")
     usage = value["usage"]
-    told = f"{value['model']} answered ({value['finish_reason']}); usage: {json.dumps(usage, sort_keys=True)}"
-    context.trace(told, "llm", {"model": value["model"][:_SHOWN], "usage": _counts(usage)})
+    summary = f"{value['model']} answered ({value['finish_reason']}); usage: {json.dumps(usage, sort_keys=True)}"
+    context.trace(summary, "llm", {"model": value["model"][:_MAX_SHOWN], "usage": _counts(usage)})
     return value
 
 
 def _endpoint(context: Context) -> tuple[Llm, str]:
     llm, environment = context.config.llm, context.tools.environment
-    why = problem(context.config, environment)
-    if llm is None or why is not None:
-        raise NotAllowed(f"llm: {why}", code="llm-not-configured", hints=["see the operator's configuration"])
+    reason = problem(context.config, environment)
+    if llm is None or reason is not None:
+        raise NotAllowed(f"llm: {reason}", code="llm-not-configured", hints=["check the operator's configuration"])
     return llm, key_of(context.config, environment)
 
 
 def _body(llm: Llm, payload: Any) -> dict[str, Any]:
-    said = Payload("llm", payload)
-    made = {key: value for key, value in payload.items() if key != "prompt"}
-    for field in _OURS:
-        if field in made:
-            raise said.refusal(field, "cannot be asked for")
-    if said.has("prompt") == said.has("messages"):
-        raise said.refusal("prompt", "or messages: one of the two is needed")
-    if said.has("prompt"):
-        made["messages"] = [{"role": "user", "content": said.text("prompt")}]
-    elif not isinstance(made["messages"], list) or not made["messages"]:
-        raise said.refusal("messages", "is a list, and not empty")
-    made["model"] = said.text("model", llm.model or "")
-    if not made["model"]:
-        raise said.refusal("model", "is needed: neither the request nor the configuration names one")
-    return made
+    request = Payload("llm", payload)
+    body = {key: value for key, value in payload.items() if key != "prompt"}
+    for field in _RESERVED:
+        if field in body:
+            raise request.refusal(field, "is not allowed")
+    if request.has("prompt") == request.has("messages"):
+        raise request.refusal("prompt", "or messages is required, and not both")
+    if request.has("prompt"):
+        body["messages"] = [{"role": "user", "content": request.text("prompt")}]
+    elif not isinstance(body["messages"], list) or not body["messages"]:
+        raise request.refusal("messages", "must be a non-empty list")
+    body["model"] = request.text("model", llm.model or "")
+    if not body["model"]:
+        raise request.refusal("model", "is required: neither the request nor the configuration names one")
+    return body
 
 
-def _value(answer: HttpResponse, asked: str, key: str) -> dict[str, Any]:
+def _value(response: HttpResponse, model: str, key: str) -> dict[str, Any]:
     try:
-        said = json.loads(hide(answer.body.decode("utf-8"), key))
-        choice = said["choices"][0]
+        completion = json.loads(hide(response.body.decode("utf-8"), key))
+        choice = completion["choices"][0]
         message = choice["message"]
         text = message.get("content")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise TransportError("llm: the endpoint's answer is no chat completion", code="llm-bad-answer") from None
+        raise TransportError("llm: the endpoint's response is not a chat completion", code="llm-bad-response") from None
     if text is not None and not isinstance(text, str):
-        raise TransportError("llm: the endpoint's answer holds no text", code="llm-bad-answer")
-    made = {
+        raise TransportError("llm: the endpoint's response contains no text", code="llm-bad-response")
+    value = {
         "text": text or "",
-        "model": str(said.get("model") or asked),
+        "model": str(completion.get("model") or model),
         "finish_reason": choice.get("finish_reason"),
-        "usage": said.get("usage"),
+        "usage": completion.get("usage"),
     }
-    return {**made, "tool_calls": message["tool_calls"]} if message.get("tool_calls") else made
+    return {**value, "tool_calls": message["tool_calls"]} if message.get("tool_calls") else value
 
 
 def _counts(usage: Any) -> dict[str, int]:
-    """What an endpoint says it used, as far as it is counts that a record can hold: an answer is not lost over the rest."""
-    found = usage.items() if isinstance(usage, dict) else ()
-    named = [(key, each) for key, each in found if key.isascii() and key.isprintable() and len(key) <= _NAME_MAX]
-    return dict([(key, each) for key, each in named if type(each) is int and 0 <= each <= _LARGEST][:_COUNTS_MAX])
+    """Return the token counts that a record can hold; anything else is dropped."""
+    items = usage.items() if isinstance(usage, dict) else ()
+    named = [(key, count) for key, count in items if key.isascii() and key.isprintable() and len(key) <= _MAX_NAME]
+    return dict([(key, count) for key, count in named if type(count) is int and 0 <= count <= _MAX_COUNT][:_MAX_COUNTS])
 
 
-def _refused(answer: HttpResponse, key: str, now: datetime) -> InvalidInput | NotAllowed | TransportError:
-    """The error for a status that is no success: whether trying again can help is what its type says."""
-    words = " ".join(hide(answer.body.decode("utf-8", "replace"), key).split())  # whole: half a key would not be known
-    message = f"llm: the endpoint answers {answer.status}: {words[:_SHOWN]}"
-    status = answer.status
+def _error(response: HttpResponse, key: str, now: datetime) -> InvalidInput | NotAllowed | TransportError:
+    """Return the error for an HTTP status; its type says whether a retry can help."""
+    words = " ".join(
+        hide(response.body.decode("utf-8", "replace"), key).split()
+    )  # before truncating, so that no part of the key remains
+    message = f"llm: HTTP {response.status} from the endpoint: {words[:_MAX_SHOWN]}"
+    status = response.status
     if status in (408, 429) or status >= 500:
-        return TransportError(message, code="llm-unavailable", fields={"status": status, **_pause(answer, now)})
+        return TransportError(message, code="llm-unavailable", fields={"status": status, **_retry_after(response, now)})
     if 300 <= status < 400:
-        return NotAllowed(f"llm: the endpoint answers {status}: redirects are not followed", code="llm-redirected")
+        return NotAllowed(f"llm: HTTP {status} from the endpoint: redirects are not followed", code="llm-redirected")
     if status in (401, 403):
         return NotAllowed(message, code="llm-denied", fields={"status": status})
     return InvalidInput(message, code="llm-refused", fields={"status": status})
 
 
-def _pause(answer: HttpResponse, now: datetime) -> dict[str, float]:
-    """How long the server asks to be left alone: in seconds, or until a time."""
-    said = answer.headers.get("retry-after", "").strip()
-    if said.isascii() and said.isdigit():
-        return {"retry_after": float(said[:9])}
+def _retry_after(response: HttpResponse, now: datetime) -> dict[str, float]:
+    """Return the pause that the server requests by Retry-After."""
+    header = response.headers.get("retry-after", "").strip()
+    if header.isascii() and header.isdigit():
+        return {"retry_after": float(header[:9])}
     try:
-        until = parsedate_to_datetime(said)
+        until = parsedate_to_datetime(header)
     except (TypeError, ValueError, IndexError):
         return {}
     until = until if until.tzinfo else until.replace(tzinfo=UTC)
