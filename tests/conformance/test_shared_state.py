@@ -225,7 +225,7 @@ def test_who_works_on_under_the_old_key_is_refused_and_nothing_is_written(openin
         lambda: old.scan(""),
     ]
     for call in calls:
-        assert refused("store-moved", call).hints == ("a program that was at work before must be started again",)
+        assert refused("store-moved", call).hints == ("restart programs that were running before",)
     assert shared.merge_clone_state("space/one") == 0  # nothing has come that could be in the way
     append(other, "trace/other", "its own")  # of another clone, which has no hub yet
     shared.merge_clone_state("space/two")  # also where there was nothing, somebody may be at work

@@ -835,7 +835,7 @@ def test_nothing_of_what_was_replaced_or_forgotten_is_left_in_the_files_after_sc
     with store.writing() as change:
         assert change.streams.read("s") == [(2, "removed"), (3, "kept")]
         assert change.values.scan("") == [("l", "removed")]
-        with pytest.raises(StoreError, match="in a transaction"):
+        with pytest.raises(StoreError, match="cannot be nested"):
             store.scrub()
 
 

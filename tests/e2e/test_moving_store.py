@@ -115,7 +115,7 @@ def test_what_is_live_comes_along_and_nobody_works_on_with_the_file(scene: Scene
         # A process that had the file open is told, whether it reads or writes.
         calls: list[Callable[[], object]] = [before.pending, lambda: before.trace("scribe", "console", "lost")]
         for call in calls:
-            assert "started again" in refused("store-moved", call).hints[0]
+            assert "restart programs" in refused("store-moved", call).hints[0]
     assert scene.kept() == scene.url
     with scene.open() as space:
         assert [space.core.store.get(key) is None for key in ("foreign/theirs", "sweep/scout")] == [False, False]
@@ -214,7 +214,7 @@ def test_a_hub_takes_the_state_over_and_a_program_of_before_is_refused(scene: Sc
         assert scene.run("init", "--hub", hub, str(scene.root)).code == 0
         for space in (before, unused):
             for call in (space.pending, partial(space.trace, "scribe", "console", "lost")):
-                assert "started again" in refused("store-moved", call).hints[0]
+                assert "restart programs" in refused("store-moved", call).hints[0]
         assert scene.run("init", "--hub", hub, str(scene.root)).code == 0  # nothing is in the way
         with scene.open() as space:
             scene.check(space)

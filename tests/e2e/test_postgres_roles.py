@@ -79,7 +79,7 @@ def test_who_does_not_own_the_tables_is_told_that_pages_may_still_hold_what_was_
     purge = ("trace", "purge", "scout", "--text", "hunter2", "--yes", "--store")
     said = here(*purge, role.url)
     assert said.startswith("removed from 0 traces and 1 pending entry of scout; copies may remain in:\n  PostgreSQL (")
-    assert "until who owns the tables runs VACUUM FULL clia_entries, clia_values, or the same purge\n" in said
+    assert "until the owner of the tables runs VACUUM FULL clia_entries, clia_values, or the same purge\n" in said
     assert files_with(role, "hunter2")
     assert "VACUUM" not in here(*purge, postgres_url(role.owner))
     assert not files_with(role, "hunter2")
@@ -91,7 +91,7 @@ def test_who_may_not_make_tables_is_told_which_right_is_missing_and_who_can_go_f
             error = refused("store-denied", call)
             assert error.fields["reason"] == f"the role {role.name} may not create clia's tables in the schema {role.schema}"
             assert error.hints[0] == f'GRANT USAGE, CREATE ON SCHEMA "{role.schema}" TO "{role.name}"'
-            assert "a role that may run the same command first" in error.hints[1]
+            assert "run the same command once with a role that may" in error.hints[1]
         with closing(PostgresStore(role.owner, "one")) as first:
             assert first.scan("") == []
         error = refused("store-denied", lambda: store.scan(""))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.facade.opening import init_space, open_space
+from clia.facade.opening import open_space
 from clia.facade.settings import Settings
+from clia.facade.setup import init_space
 from clia.store import private_files
 from clia.store.file_locks import FileLocks
 from clia.store.sqlite_store import SqliteStore
