@@ -759,7 +759,7 @@ def test_a_kind_has_one_handler_and_people_and_built_in_kinds_are_not_taken() ->
 
 def test_a_table_for_which_there_is_no_effect_is_named() -> None:
     made = Effects(Config(effects={"tmier": {}}), {})
-    assert "nothing handles that kind" in made.problems["tmier"]
+    assert "no package handles that kind" in made.problems["tmier"]
 
 
 def test_how_long_an_attempt_may_take_is_the_operators_to_say() -> None:

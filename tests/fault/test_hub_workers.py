@@ -224,7 +224,7 @@ def test_what_has_not_come_here_fails_no_session_while_the_hub_is_away(tmp_path:
         with away(hub):
             found = run(two, tmp_path / "two")
             assert (found.given_up, found.retried >= 1) == (0, True)
-            assert "what others have defined" in str(found.last)
+            assert "the latest definitions" in str(found.last)
             refused("news-elsewhere", lambda: two.start("scout", "unheard-of"))
         two.hub_sync()
         assert run(two, tmp_path / "two", to_the_end=True).answered == 1

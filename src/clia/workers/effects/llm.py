@@ -116,9 +116,9 @@ def _value(response: HttpResponse, model: str, key: str) -> dict[str, Any]:
         message = choice["message"]
         text = message.get("content")
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise TransportError("llm: the endpoint's response is not a chat completion", code="llm-bad-response") from None
+        raise TransportError("llm: the endpoint's response is not a chat completion", code="llm-bad-answer") from None
     if text is not None and not isinstance(text, str):
-        raise TransportError("llm: the endpoint's response contains no text", code="llm-bad-response")
+        raise TransportError("llm: the endpoint's response contains no text", code="llm-bad-answer")
     value = {
         "text": text or "",
         "model": str(completion.get("model") or model),
