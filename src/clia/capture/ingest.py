@@ -56,19 +56,19 @@ def ingest(
     progress: Progress | None = None,
 ) -> Ingested:
     """Record all waiting events. If another process is ingesting, wait for it or return."""
-    places = _spools(space, environment)
-    done, left = IngestCounts(), set[str]()
-    made = Ingested(done, busy=True)
+    spools = _spools(space, environment)
+    done, untried = IngestCounts(), set[str]()
+    result = Ingested(done, busy=True)
     for _ in range(_ROUNDS):
-        with _alone(places[0], wait=wait) as ours:
+        with _alone(spools[0], wait=wait) as ours:
             if not ours:
                 break
-            work = _Ingest(space, settings, places, progress, left)  # a new one: another process may have ingested in between
-            made = work.run()
-            done = IngestCounts(*(before + now for before, now in zip(done, made.done, strict=True)))
+            work = _Ingest(space, settings, spools, progress, untried)  # a new one: another process may have ingested in between
+            result = work.run()
+            done = IngestCounts(*(before + now for before, now in zip(done, result.done, strict=True)))
         if not work.fresh():  # an event that arrived just before the lock was released started no ingest
             break
-    return made._replace(done=done._replace(left=len(left)))
+    return result._replace(done=done._replace(left=len(untried)))
 
 
 def has_events(space: Space, environment: Mapping[str, str]) -> bool:
@@ -163,19 +163,19 @@ class _Ingest:
 
     def _calls_since(self, hook: IncomingEvent) -> list[_Call]:
         """The waiting calls of the same session after an event."""
-        found = (self._call(place, name) for name, place in self.fresh() if name > hook.record.id)
-        return [each for each in found if each is not None and each.whose == _whose(hook)]
+        calls = (self._call(place, name) for name, place in self.fresh() if name > hook.record.id)
+        return [call for call in calls if call is not None and call.whose == _whose(hook)]
 
     def _call(self, place: str, name: str) -> _Call | None:
         """The tool call in an event, if it is one."""
         if name not in self._called:
-            found = None
+            call = None
             with suppress(CliaError):
                 hook = _understood(place, name)
                 calls = [each for each in hook.told.events if each.what == CALL] if hook is not None else []
                 if hook is not None and calls:
-                    found = _Call(_whose(hook), tuple(path for each in calls for path in each.paths))
-            self._called[name] = found
+                    call = _Call(_whose(hook), tuple(path for each in calls for path in each.paths))
+            self._called[name] = call
         return self._called[name]
 
     def _read(self, place: str, name: str) -> IncomingEvent | None:
@@ -230,8 +230,8 @@ def _understood(place: str, name: str) -> IncomingEvent | None:
     if record is None:
         return None
     tool = tool_of(record.tool)
-    told = tool.from_hook(_json(record.payload))
-    return IncomingEvent(tool, told, record._replace(payload=b""))  # the parsed events are shorter
+    report = tool.from_hook(_json(record.payload))
+    return IncomingEvent(tool, report, record._replace(payload=b""))  # the parsed events are shorter
 
 
 def _json(payload: bytes) -> object:

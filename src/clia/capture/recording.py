@@ -184,24 +184,24 @@ class Recorder:
         """Commit and offer a sub-agent's work. If others worked in the same directory, only the files it named."""
         words = CommitText(_subject(live.known.prompt, f"{live.agent}: work done"), self._meta(hook))
         # Files that the session wrote and has not committed contain its lines, too.
-        own = [each for each in live.known.paths if each not in session.known.paths]
-        self._commit(hook, live, words, named=own)
+        named = [path for path in live.known.paths if path not in session.known.paths]
+        self._commit(hook, live, words, named=named)
         offered = self._captures.offers(live.agent)
         if offered:
             self._space.relate(live.agent, OFFERS, session.agent)
         live.known = live.known._replace(open=False, offered=offered, paths=())
 
     def _turn_ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
-        said = self._said(hook, live, event)
+        message = self._said(hook, live, event)
         self._accept(live)
         text = _subject(live.known.prompt, "a turn")
-        body = self._captures.clean(said).strip()[:_BODY]
+        body = self._captures.clean(message).strip()[:_BODY]
         self._commit(hook, live, CommitText(f"{text}\n\n{body}" if body else text, self._meta(hook)))
 
     def _ended(self, hook: IncomingEvent, live: SessionState, event: ToolEvent) -> None:
         self._discover(live, hook.record.at)
-        for each in self._lives.subs(live.known):
-            sub = self._lives.known(hook.tool, each.session, each.sub) if each.open else None
+        for captured in self._lives.subs(live.known):
+            sub = self._lives.known(hook.tool, captured.session, captured.sub) if captured.open else None
             if sub is not None:
                 self.flush(sub, hook.record.at)
                 self._finish_sub(hook, live, sub)
@@ -219,9 +219,9 @@ class Recorder:
 
     def _accept(self, live: SessionState) -> None:
         """Merge the work that sub-agents offer, if it merges: the directory already has it."""
-        for each in self._lives.subs(live.known):
-            ready = each.offered and not each.open and each.agent in self._space.agents()
-            sub = self._lives.known(live.tool, each.session, each.sub) if ready else None
+        for captured in self._lives.subs(live.known):
+            ready = captured.offered and not captured.open and captured.agent in self._space.agents()
+            sub = self._lives.known(live.tool, captured.session, captured.sub) if ready else None
             if sub is not None and self._merge(live.agent, sub.agent):
                 with suppress(NotFound):
                     self._space.unrelate(sub.agent, OFFERS, live.agent)
@@ -233,9 +233,9 @@ class Recorder:
         refused = self._space.last_refused(into, from_) is not None
         if refused and self._space.conflicts(into, from_) is not None:
             return False
-        made = self._space.merge(into, from_, message=f"merge the work of {from_}")
-        self._counts["merges"] += isinstance(made, Merged)
-        return not isinstance(made, Conflicts)
+        result = self._space.merge(into, from_, message=f"merge the work of {from_}")
+        self._counts["merges"] += isinstance(result, Merged)
+        return not isinstance(result, Conflicts)
 
     def _commit(
         self,
@@ -254,18 +254,18 @@ class Recorder:
         if self._captures.has_recorded(live.agent, hook.record.id):
             return True
         known = live.known
-        seen = self._seen(hook, live, named)
+        change = self._seen(hook, live, named)
         try:
-            made = self._captures.record(known, words, seen, trace_alone=trace_alone)
+            commit = self._captures.record(known, words, change, trace_alone=trace_alone)
         except InvalidInput as err:
             self._queue(live, ToolEvent(NOTE, f"the files were not taken: {err}", f"not-taken:{hook.record.id}"), hook.record)
             self.flush(live, hook.record.at)
-            made = self._captures.record(known, words, DirectoryChange(None))
+            commit = self._captures.record(known, words, DirectoryChange(None))
         self._captures.reached("turn-recorded")
-        self._counts["commits"] += made is not None
-        if seen.now is None or seen.only is not None:
+        self._counts["commits"] += commit is not None
+        if change.now is None or change.only is not None:
             return False
-        live.known = live.known._replace(tree=seen.now, paths=())
+        live.known = live.known._replace(tree=change.now, paths=())
         return True
 
     def _seen(self, hook: IncomingEvent, live: SessionState, named: Sequence[str] | None) -> DirectoryChange:
@@ -287,7 +287,7 @@ class Recorder:
         known, cursor = live.known, cursor_of(live.known)
         data = read_bytes(known.transcript, cursor.offset, _PIECE) if known.transcript else None
         ahead = read_events(data or b"", cursor, live.tool.from_line, None, known.since).events
-        return any(each.what == CALL and (each.at or "") > at for each in ahead)
+        return any(event.what == CALL and (event.at or "") > at for event in ahead)
 
     def _look(self, hook: IncomingEvent, live: SessionState) -> str | None:
         if self._captures.top_of(live.known.place) is None:
@@ -350,20 +350,20 @@ class Recorder:
         known = live.known
         if known.transcript and os.path.isfile(known.transcript):
             counts = cursor_of(known).counts
-            keyed = ((each, hook_key(each, counts, record)) for each, record in live.queue)
-            return [(each, _key_of(live, each, key)) for each, key in keyed if key is not None]
+            keyed = ((event, hook_key(event, counts, record)) for event, record in live.queue)
+            return [(event, _key_of(live, event, key)) for event, key in keyed if key is not None]
         heard = {text: list(records) for text, records in known.heard.items()}
-        found: list[tuple[ToolEvent, str]] = []
-        for each, record in live.queue:
-            key = hook_key(each, {each.counted or "": _nth(heard, each.counted, record)}, record)
-            found += [] if key is None else [(each, _key_of(live, each, key))]
+        keyed_events: list[tuple[ToolEvent, str]] = []
+        for event, record in live.queue:
+            key = hook_key(event, {event.counted or "": _nth(heard, event.counted, record)}, record)
+            keyed_events += [] if key is None else [(event, _key_of(live, event, key))]
         live.known = known._replace(heard=heard)
-        return found
+        return keyed_events
 
-    def _learn(self, live: SessionState, read: Sequence[ToolEvent], told: Sequence[ToolEvent]) -> None:
+    def _learn(self, live: SessionState, read: Sequence[ToolEvent], reported: Sequence[ToolEvent]) -> None:
         """Update the current prompt and written files. Hook events are newer than transcript lines."""
-        prompts = [event.text for events in (read, told) for event in events if event.what == PROMPT]
-        paths = [path for event in (*read, *told) if event.what == CALL for path in self._inside(live.known.place, event.paths)]
+        prompts = [event.text for events in (read, reported) for event in events if event.what == PROMPT]
+        paths = [path for event in (*read, *reported) if event.what == CALL for path in self._inside(live.known.place, event.paths)]
         known = live.known
         live.known = known._replace(
             prompt=self._captures.clean(prompts[-1])[:_BODY] if prompts else known.prompt,
@@ -372,8 +372,8 @@ class Recorder:
 
     def _inside(self, place: str, paths: Sequence[str]) -> list[str]:
         """Paths relative to the worktree; those outside of it are dropped."""
-        found = (os.path.relpath(os.path.realpath(os.path.join(place, each)), place) for each in paths if "\0" not in each)
-        return [each for each in found if each.partition("/")[0] not in ("..", ".")]
+        relative = (os.path.relpath(os.path.realpath(os.path.join(place, path)), place) for path in paths if "\0" not in path)
+        return [path for path in relative if path.partition("/")[0] not in ("..", ".")]
 
     def _transcribed(self, live: SessionState, upto: str | None) -> tuple[list[ToolEvent], list[SessionState]]:
         """The agent's new events in its transcript, and the sub-agents that have new events in it too."""
@@ -423,15 +423,15 @@ class Recorder:
     def unread(self) -> list[SessionState]:
         """Open sessions, and those whose transcripts have grown."""
         agents = set(self._space.agents())
-        found = []
-        for known in self._captures.sessions():
-            tool = TOOLS.get(known.tool)
-            if tool is None or known.agent not in agents:
+        states = []
+        for captured in self._captures.sessions():
+            tool = TOOLS.get(captured.tool)
+            if tool is None or captured.agent not in agents:
                 continue
-            if known.open or has_grown(known.transcript, cursor_of(known).offset):
-                live = self._lives.known(tool, known.session, known.sub)
-                found += [] if live is None else [live]
-        return found
+            if captured.open or has_grown(captured.transcript, cursor_of(captured).offset):
+                state = self._lives.known(tool, captured.session, captured.sub)
+                states += [] if state is None else [state]
+        return states
 
     def catch_up(self, live: SessionState) -> None:
         """Read a transcript to its end, and find sub-agents that no hook reported."""
@@ -442,8 +442,10 @@ class Recorder:
             self._discover(live, None)
             return
         mark = {MARK: {"tool": live.tool.name, "session": live.known.session}}
-        made = self._captures.record(live.known, CommitText("what the transcript told after the end", mark), DirectoryChange(None))
-        self._counts["commits"] += made is not None
+        commit = self._captures.record(
+            live.known, CommitText("what the transcript told after the end", mark), DirectoryChange(None)
+        )
+        self._counts["commits"] += commit is not None
 
     def _discover(self, live: SessionState, upto: str | None) -> None:
         """Find sub-agents that only have a transcript; those that started after ``upto`` are left for later."""
@@ -464,27 +466,27 @@ def _key_of(live: SessionState, event: ToolEvent, key: str | None) -> str:
 
 def _nth(heard: dict[str, list[str]], text: str | None, record: str) -> int:
     """The number of times a text was reported up to an event; repeating the event does not count."""
-    told = heard.setdefault(text, []) if text is not None else []
-    if record not in told:
-        told.append(record)
-    return told.index(record) + 1
+    records = heard.setdefault(text, []) if text is not None else []
+    if record not in records:
+        records.append(record)
+    return records.index(record) + 1
 
 
 def _entry(event: ToolEvent, key: str) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": event.what, "text": event.text, "key": key}
+    entry: dict[str, Any] = {"kind": event.what, "text": event.text, "key": key}
     if event.at:
-        made["at"] = event.at
+        entry["at"] = event.at
     if event.data:
-        made["data"] = dict(event.data)
-    return made
+        entry["data"] = dict(event.data)
+    return entry
 
 
 def _hooks_first(entries: list[dict[str, Any]], keyed: Sequence[tuple[ToolEvent, str]]) -> list[dict[str, Any]]:
     """Each key once, at its first position, with the hook's version if there is one."""
-    told = {key: _entry(event, key) for event, key in reversed(keyed)}
-    return [told.get(each["key"], each) for each in entries]
+    by_key = {key: _entry(event, key) for event, key in reversed(keyed)}
+    return [by_key.get(entry["key"], entry) for entry in entries]
 
 
 def _subject(prompt: str, otherwise: str) -> str:
-    line = next((each.strip() for each in prompt.splitlines() if each.strip()), otherwise)
+    line = next((text_line.strip() for text_line in prompt.splitlines() if text_line.strip()), otherwise)
     return line if len(line) <= _SUBJECT else f"{line[: _SUBJECT - 1]}…"

@@ -92,8 +92,8 @@ class Checkpoints:
             if live is None:
                 return CheckpointWrites()
             session, row = live
-            before = view.values.get(CHECKPOINT + name)
-            last = None if before is None else _last(before.value, session)
+            stored = view.values.get(CHECKPOINT + name)
+            last = None if stored is None else _last(stored.value, session)
             blob = None if last is None else core.notes.get(names.sessions(name), last.commit)
             if last is not None and blob is not None and last.done == row["done"]:
                 text = core.objects.blob(blob).decode("utf-8")
@@ -101,8 +101,8 @@ class Checkpoints:
             if last is None or blob is None or last.depth >= CHAIN:
                 return checkpoint_writes(name, session, commit, self._whole(view, name, session, row))
             tail = _tail(view, name, session, row, row["done"] - last.done)
-        made = {"base": last.commit, "resumes": [resumed_json(each) for each in tail], "depth": last.depth + 1}
-        return checkpoint_writes(name, session, commit, made | {"done": row["done"]})
+        delta = {"base": last.commit, "resumes": [resumed_json(resume) for resume in tail], "depth": last.depth + 1}
+        return checkpoint_writes(name, session, commit, delta | {"done": row["done"]})
 
     def _whole(self, view: Transaction, name: str, session: str, row: Mapping[str, Any]) -> dict[str, Any]:
         journal = records.read_journal(view, name, session)
@@ -110,10 +110,11 @@ class Checkpoints:
 
     def find(self, name: str, commit: str) -> CheckpointedSession:
         """The session as of a commit of the agent: from its checkpoint, or because it started there."""
-        made = next((each.cid for each in self._core.own_commits(name, commit)), commit)  # below commits that plain git added
-        found = self.at(name, made) or self._begun_on(name, made)
-        if found is not None:
-            return found
+        # below commits that plain git added
+        own_commit = next((own.cid for own in self._core.own_commits(name, commit)), commit)
+        session = self.at(name, own_commit) or self._begun_on(name, own_commit)
+        if session is not None:
+            return session
         raise NotFound(
             f"no checkpoint of a session of {name!r} is bound to {commit[:12]}",
             code="no-checkpoint",
@@ -126,15 +127,15 @@ class Checkpoints:
 
     def at(self, name: str, commit: str) -> CheckpointedSession | None:
         """The state in the commit's own checkpoint, if it has one."""
-        made = self._note(name, commit)
-        if made is None:
+        checkpoint = self._note(name, commit)
+        if checkpoint is None:
             return None
-        session, last = made["session"], made
-        parts: list[list[Any]] = []
+        session, last = checkpoint["session"], checkpoint
+        deltas: list[list[Any]] = []
         for _ in range(CHAIN + 2):
-            parts.append(last["resumes"])
+            deltas.append(last["resumes"])
             if "base" not in last:
-                return CheckpointedSession(session, self._joined(name, commit, last, parts))
+                return CheckpointedSession(session, self._joined(name, commit, last, deltas))
             base = self._note(name, last["base"])
             if base is None:
                 break
@@ -143,7 +144,7 @@ class Checkpoints:
 
     def _joined(self, name: str, commit: str, first: Mapping[str, Any], parts: Sequence[Sequence[Any]]) -> Journal:
         try:
-            resumes = [resumed_from(each) for part in reversed(parts) for each in part]
+            resumes = [resumed_from(resume) for part in reversed(parts) for resume in part]
             return Journal(origin_from(first["origin"]), resumes)
         except (KeyError, TypeError):
             raise _broken(name, commit, "cannot be read") from None
@@ -152,8 +153,8 @@ class Checkpoints:
         """The checkpoint of a commit; None if it has none or a foreign note."""
         core = self._core
         blob = core.notes.get(names.sessions(name), commit)
-        made = None if blob is None else parse(core.objects.blob(blob))
-        return made if made is not None and _is_sound(made) else None
+        note = None if blob is None else parse(core.objects.blob(blob))
+        return note if note is not None and _is_sound(note) else None
 
     def _begun_on(self, name: str, commit: str) -> CheckpointedSession | None:
         """The session that started when this commit was the head, at its start; a later checkpoint also names that commit."""
@@ -165,20 +166,20 @@ class Checkpoints:
                     if row.get("on") == commit and not session.startswith(ASK) and _waited(row) and not row.get("forked"):
                         return CheckpointedSession(session, Journal(records.read_origin(view, name, session), []))
         for other in core.notes.all(names.sessions(name)):
-            made = self._note(name, other)
-            if made is not None and made.get("on") == commit and "origin" in made:
-                return CheckpointedSession(made["session"], self._joined(name, other, made, []))
+            checkpoint = self._note(name, other)
+            if checkpoint is not None and checkpoint.get("on") == commit and "origin" in checkpoint:
+                return CheckpointedSession(checkpoint["session"], self._joined(name, other, checkpoint, []))
         return None
 
 
-def _last(made: Any, session: str) -> LastCheckpoint | None:
+def _last(saved: Any, session: str) -> LastCheckpoint | None:
     """The saved newest checkpoint of a session."""
     try:
-        found = LastCheckpoint(*made)
+        last = LastCheckpoint(*saved)
     except TypeError:
         return None
-    sound = names.is_id(found.commit) and type(found.done) is type(found.depth) is int
-    return found if sound and found.session == session else None
+    sound = names.is_id(last.commit) and type(last.done) is type(last.depth) is int
+    return last if sound and last.session == session else None
 
 
 def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
@@ -191,9 +192,9 @@ def live_row(view: Transaction, name: str) -> tuple[str, dict[str, Any]] | None:
     return found
 
 
-def counts_of(made: Any) -> dict[str, int]:
+def counts_of(stored: Any) -> dict[str, int]:
     """The session numbers in use, as far as they can be read."""
-    return {key: each for key, each in made.items() if type(each) is int} if isinstance(made, dict) else {}
+    return {key: count for key, count in stored.items() if type(count) is int} if isinstance(stored, dict) else {}
 
 
 def damaged_row(name: str, session: str) -> CorruptJournal:
@@ -207,23 +208,23 @@ def damaged_row(name: str, session: str) -> CorruptJournal:
 
 def full_checkpoint(origin: Origin, resumes: Sequence[Resumed], on: str | None) -> dict[str, Any]:
     """The content of a checkpoint that needs no other."""
-    made: dict[str, Any] = {"origin": origin._asdict(), "resumes": [resumed_json(each) for each in resumes], "depth": 0}
-    made["done"] = len(resumes)
-    return made | ({"on": on} if on is not None else {})
+    checkpoint: dict[str, Any] = {"origin": origin._asdict(), "resumes": [resumed_json(resume) for resume in resumes], "depth": 0}
+    checkpoint["done"] = len(resumes)
+    return checkpoint | ({"on": on} if on is not None else {})
 
 
-def checkpoint_writes(name: str, session: str, commit: str, made: Mapping[str, Any]) -> CheckpointWrites:
+def checkpoint_writes(name: str, session: str, commit: str, checkpoint: Mapping[str, Any]) -> CheckpointWrites:
     """The writes that bind a checkpoint to a commit and remember it."""
-    text = as_bytes({"type": "session", "agent": name, "session": session, **made}).decode("utf-8")
-    last = LastCheckpoint(session, commit, made["done"], made["depth"])
+    text = as_bytes({"type": "session", "agent": name, "session": session, **checkpoint}).decode("utf-8")
+    last = LastCheckpoint(session, commit, checkpoint["done"], checkpoint["depth"])
     return CheckpointWrites((Binding(names.sessions(name), commit, text),), ((CHECKPOINT + name, list(last)),))
 
 
 def _tail(view: Transaction, name: str, session: str, row: Mapping[str, Any], wanted: int) -> list[Resumed]:
     stream = records.stream(name, session)
-    found = records.resumes_in(view.streams.read(stream, after=row["end"] - wanted), stream)
+    resumes = records.resumes_in(view.streams.read(stream, after=row["end"] - wanted), stream)
     # Other events lie in between if the session was reopened.
-    return found if len(found) == wanted else records.read_journal(view, name, session).resumes[row["done"] - wanted :]
+    return resumes if len(resumes) == wanted else records.read_journal(view, name, session).resumes[row["done"] - wanted :]
 
 
 def _waited(row: Mapping[str, Any]) -> bool:
@@ -231,9 +232,13 @@ def _waited(row: Mapping[str, Any]) -> bool:
     return row["done"] > 0 or row["status"] not in (FINISHED, FAILED)
 
 
-def _is_sound(made: Mapping[str, Any]) -> bool:
-    kinds = made.get("type") == "session" and _number(made.get("session")) > 0 and isinstance(made.get("resumes"), list)
-    return kinds and (names.is_id(made.get("base")) or isinstance(made.get("origin"), dict))
+def _is_sound(checkpoint: Mapping[str, Any]) -> bool:
+    well_formed = (
+        checkpoint.get("type") == "session"
+        and _number(checkpoint.get("session")) > 0
+        and isinstance(checkpoint.get("resumes"), list)
+    )
+    return well_formed and (names.is_id(checkpoint.get("base")) or isinstance(checkpoint.get("origin"), dict))
 
 
 def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
@@ -246,21 +251,21 @@ def _broken(name: str, commit: str, problem: str) -> CorruptJournal:
 
 def last_number(core: Core, name: str) -> int:
     """The highest session number that git knows of: after losing the store, no number is reused."""
-    found = [0]
+    numbers = [0]
     tip = core.refs.get(names.events(name))
     for event in read_events(core, tip) if tip is not None else ():
         if event.body.get("event") == "session-ended":
-            found.append(_number(event.body.get("session")))
+            numbers.append(_number(event.body.get("session")))
     if core.refs.get(names.sessions(name)) is not None:
         notes = (parse(core.objects.blob(blob)) for blob in set(core.notes.all(names.sessions(name)).values()))
-        found += [_number(made.get("session")) for made in notes if made is not None and made["type"] == "session"]
-    return max(found)
+        numbers += [_number(note.get("session")) for note in notes if note is not None and note["type"] == "session"]
+    return max(numbers)
 
 
 def last_ask(core: Core, name: str) -> int:
     """The highest question number, from the decisions in git."""
-    said = (commit.request or "" for commit in core.own_commits(name, core.require_head(name)) if commit.kind == DECISION)
-    return max((_number(each.partition(".")[0].removeprefix(ASK)) for each in said if each.startswith(ASK)), default=0)
+    requests = (commit.request or "" for commit in core.own_commits(name, core.require_head(name)) if commit.kind == DECISION)
+    return max((_number(request.partition(".")[0].removeprefix(ASK)) for request in requests if request.startswith(ASK)), default=0)
 
 
 def _number(session: Any) -> int:

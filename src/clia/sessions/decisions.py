@@ -56,7 +56,7 @@ class Decisions:
         core = self._core
         names.check_name(agent)
         who = self._lifecycle.by(by)
-        text = core.clean.text(rationale, "rationale")
+        rationale_text = core.clean.text(rationale, "rationale")
         answer = self._lifecycle.crossed(value, "value")
         core.own_head(agent)
         request = self._lifecycle.find(agent, request_id, for_people=True)
@@ -64,42 +64,42 @@ class Decisions:
         self._check(request.id, request.call.kind, request.call.payload, answer)
         with self._envelope.at_work(agent):
             head = core.own_head(agent)
-            found = self._lifecycle.find(agent, request.id, for_people=True)
-            commit = self._write(agent, head, found, answer, (text, who))
-            with self._step(found, answer, who, commit) as step:
+            pending = self._lifecycle.find(agent, request.id, for_people=True)
+            commit = self._write(agent, head, pending, answer, (rationale_text, who))
+            with self._step(pending, answer, who, commit) as step:
                 self._carry_out(agent, head, commit, step)
-        session = self._lifecycle.made(agent, found.live.session, dict(step.row))
-        return Decision(commit, agent, found.id, answer, who, session)
+        session = self._lifecycle.made(agent, pending.live.session, dict(step.row))
+        return Decision(commit, agent, pending.id, answer, who, session)
 
-    def _write(self, agent: str, head: str, found: PendingCall, value: Any, said: tuple[str, str]) -> str:
+    def _write(self, agent: str, head: str, pending: PendingCall, value: Any, wording: tuple[str, str]) -> str:
         """The commit has its parent's tree: a decision does not change files."""
         core = self._core
-        text, who = said
-        trailers = [*self._commits.identity(agent, DECISION, head), (REQUEST, found.id)]
-        kind, tag = core.clean.text(found.call.kind, "kind"), core.clean.text(_line(found.call.tag or ""), "tag")
+        text, who = wording
+        trailers = [*self._commits.identity(agent, DECISION, head), (REQUEST, pending.id)]
+        kind, tag = core.clean.text(pending.call.kind, "kind"), core.clean.text(_line(pending.call.tag or ""), "tag")
         trailers += [(TAG, tag)] if tag else []
         trailers += [(VALUE, canonical_bytes(value).decode("utf-8")), (BY, who)]
-        meta = self._asked(found)
+        meta = self._asked(pending)
         trailers += [(META, meta)] if meta else []
-        default = f"decision: {brief(value)} ({kind} {found.id})"
+        default = f"decision: {brief(value)} ({kind} {pending.id})"
         tree = core.objects.commit(head).tree
         return core.write_commit(agent, tree, [head], text, trailers, default, person_named(who))
 
-    def _asked(self, found: PendingCall) -> str:
+    def _asked(self, pending: PendingCall) -> str:
         """The question, for readers of the decision: the journal has only answers. A long payload is cut to the question."""
-        payload = self._core.clean.value(found.call.payload)
-        for made in ({"asked": payload}, {"asked": {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, "cut": True}):
+        payload = self._core.clean.value(pending.call.payload)
+        for meta in ({"asked": payload}, {"asked": {"question": (question_in(payload) or "")[:_QUESTION_MAX]}, "cut": True}):
             with suppress(InvalidInput):  # numbers that canonical JSON cannot represent
-                text = canonical_bytes(made).decode("utf-8")
+                text = canonical_bytes(meta).decode("utf-8")
                 if len(text) <= _ASKED_MAX:
                     return text
         return ""
 
-    def _step(self, found: PendingCall, value: Any, who: str, commit: str) -> AbstractContextManager[Transition]:
+    def _step(self, pending: PendingCall, value: Any, who: str, commit: str) -> AbstractContextManager[Transition]:
         now = self._transitions.now()
-        resumed = Resumed(found.call.number, request_hash(found.call), value, None, commit, who, now)
-        text = f"session {found.live.session} resumed: {who} decided {brief(value)} on {found.call.kind} ({found.id})"
-        return self._lifecycle.answered(found, resumed, text, {"request": found.id, "decision": commit})
+        resumed = Resumed(pending.call.number, request_hash(pending.call), value, None, commit, who, now)
+        text = f"session {pending.live.session} resumed: {who} decided {brief(value)} on {pending.call.kind} ({pending.id})"
+        return self._lifecycle.answered(pending, resumed, text, {"request": pending.id, "decision": commit})
 
     def _carry_out(self, agent: str, head: str, commit: str, step: Transition) -> None:
         intent = self._commits.intent(agent, DECISION, head, commit, with_trace=True)
@@ -116,9 +116,9 @@ class Decisions:
 
 def person_named(who: str) -> Person:
     """The person who decides is the committer; git requires an address."""
-    found = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", who)
-    if found is not None:
-        return Person(found[1], found[2])
+    match = re.fullmatch(r"\s*([^<>]*[^<>\s])\s*<([^<>\s]+)>\s*", who)
+    if match is not None:
+        return Person(match[1], match[2])
     name = re.sub(r"[<>]", "", who).strip() or "somebody"
     return Person(name, _ADDRESS.format(re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "somebody"))
 

@@ -80,10 +80,10 @@ class Lifecycle:
         self._core.require_known(agent)
         with self._core.store.reading() as view:
             chosen = self._last(view, agent) if session is None else check_text(session, "session")
-            found = None if chosen is None else _any_row(view, agent, chosen)
-        if chosen is None or found is None:
+            row = None if chosen is None else _any_row(view, agent, chosen)
+        if chosen is None or row is None:
             raise no_session(agent, session)
-        return self.made(agent, chosen, found)
+        return self.made(agent, chosen, row)
 
     def made(self, agent: str, session: str, row: dict[str, Any]) -> Session:
         loaded: list[tuple[Any, list[Resumed]]] = []
@@ -113,24 +113,24 @@ class Lifecycle:
         below = "" if agent is None else f"{agent}/"
         with self._core.store.reading() as view:
             prefixes = (LIVE,) if live else (LIVE, ENDED)
-            found = [(prefix, *each) for prefix in prefixes for each in sound_rows(view.values.scan(prefix + below))]
-        made = [self.made(*records.split(key.removeprefix(prefix)), row) for prefix, key, row in found]
-        return sorted((each for each in made if not each.id.startswith(ASK)), key=_in_order)
+            rows = [(prefix, *session) for prefix in prefixes for session in sound_rows(view.values.scan(prefix + below))]
+        sessions_found = [self.made(*records.split(key.removeprefix(prefix)), row) for prefix, key, row in rows]
+        return sorted((session for session in sessions_found if not session.id.startswith(ASK)), key=_in_order)
 
     def pending(self, agent: str | None = None) -> list[Request]:
         """Every pending request, oldest first."""
         if agent is not None:
             self._core.require_known(agent)
         below = LIVE if agent is None else f"{LIVE}{agent}/"
-        found = all_requests(self._core.store.scan(below), len(LIVE))
-        found.sort(key=_AGE)
-        return found
+        requests = all_requests(self._core.store.scan(below), len(LIVE))
+        requests.sort(key=_AGE)
+        return requests
 
     def journal(self, agent: str, session: str | None = None) -> list[dict[str, Any]]:
         """The recorded events of a session, in order."""
         chosen = self.session(agent, session).id
         with self._core.store.reading() as view:
-            return [each.body for each in view.streams.read(records.stream(agent, chosen))]
+            return [entry.body for entry in view.streams.read(records.stream(agent, chosen))]
 
     def recorded(self, agent: str, session: str) -> records.Journal:
         """The origin of a session and its resumes."""
@@ -143,14 +143,14 @@ class Lifecycle:
         """Run a flow; ``called`` overrides the flow's name in the session."""
         core = self._core
         names.check_name(agent)
-        given = self.crossed(value, "input")
+        flow_input = self.crossed(value, "input")
         check_text(timezone, "timezone")
         cid, name = self._flows.resolve(check_text(flow, "flow"))
         only_asks = cid == self._flows.ask()
         with self._envelope.at_work(agent):
             head = core.own_head(agent)
             session, counts = self._next(agent, only_asks=only_asks)
-            origin = Origin(cid, called or name, given, self._seed(), self._transitions.now(), timezone, self._replay.version)
+            origin = Origin(cid, called or name, flow_input, self._seed(), self._transitions.now(), timezone, self._replay.version)
             extra = {"on": head, "by": self.by(None)}
             with self._replay.beginning(agent, session, origin) as result:
                 step = self._transitions.opened(agent, session, origin, result.turn, extra, [(COUNTS + agent, counts)])
@@ -186,31 +186,31 @@ class Lifecycle:
         """Resume with an answer that is not a person's decision."""
         names.check_name(agent)
         who = self.by(by)
-        clean = answer._replace(value=self.crossed(answer.value, "value"))
+        redacted = answer._replace(value=self.crossed(answer.value, "value"))
         with self._envelope.at_work(agent):
             self._core.own_head(agent)
-            found = self.find(agent, request_id, for_people=False)
-            text = f"session {found.live.session} resumed: {found.call.kind} ({found.id}) answered by {who}"
-            if clean.error is not None:
-                text = f"session {found.live.session} resumed: {found.call.kind} ({found.id}) given up: {clean.error}"
+            pending = self.find(agent, request_id, for_people=False)
+            text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) answered by {who}"
+            if redacted.error is not None:
+                text = f"session {pending.live.session} resumed: {pending.call.kind} ({pending.id}) given up: {redacted.error}"
             resumed = Resumed(
-                found.call.number, request_hash(found.call), clean.value, clean.error, None, who, self._transitions.now()
+                pending.call.number, request_hash(pending.call), redacted.value, redacted.error, None, who, self._transitions.now()
             )
-            with self.answered(found, resumed, text, {"request": found.id}) as step:
-                self._transitions.write(step, found.live.row.end)
-        return self.made(agent, found.live.session, dict(step.row))
+            with self.answered(pending, resumed, text, {"request": pending.id}) as step:
+                self._transitions.write(step, pending.live.row.end)
+        return self.made(agent, pending.live.session, dict(step.row))
 
     @contextmanager
-    def answered(self, found: PendingCall, resumed: Resumed, text: str, data: dict[str, Any]) -> Iterator[Transition]:
+    def answered(self, pending: PendingCall, resumed: Resumed, text: str, data: dict[str, Any]) -> Iterator[Transition]:
         """The transition after an answer; the block writes it. A replay that diverges ends the session."""
         with ExitStack() as stack:
             try:
-                going_on = self._replay.going_on(found.live, resumed.call, resumed.answer())
+                going_on = self._replay.going_on(pending.live, resumed.call, resumed.answer())
                 result = stack.enter_context(going_on)
             except Nondeterminism as err:
-                self._diverged(found.live, err)
+                self._diverged(pending.live, err)
                 raise
-            step = self._transitions.moved(found.live, resumed, result.turn, result.snapshot, (text, data))
+            step = self._transitions.moved(pending.live, resumed, result.turn, result.snapshot, (text, data))
             yield step
             result.written(step.row)
 
@@ -223,8 +223,8 @@ class Lifecycle:
         """The pending call that an answer is for."""
         wanted = None if request_id is None else check_text(request_id, "request")
         below = len(LIVE) + len(agent) + 1
-        found = self._core.store.scan(f"{LIVE}{agent}/")
-        rows = {key[below:]: _sound(agent, key[below:], row) for key, row in found}
+        stored = self._core.store.scan(f"{LIVE}{agent}/")
+        rows = {key[below:]: _sound(agent, key[below:], row) for key, row in stored}
         if wanted is None:
             wanted = _only(agent, rows, for_people=for_people)
         session, _, number = wanted.rpartition(".")
@@ -243,12 +243,12 @@ class Lifecycle:
         with self._core.store.reading() as view:
             row = _any_row(view, agent, session) if session else None
             resumes = records.read_journal(view, agent, session).resumes if row is not None else []
-        for each in resumes:
-            if str(each.call) == number:
-                fields |= {"answered_by": each.by, "value": each.value, "decision": each.decision, "at": each.at}
-                by = f" by {each.by}" if each.by else ""
-                said = f"given up: {each.error}" if each.error is not None else brief(each.value)
-                return StaleRequest(f"the request {request_id} of {agent!r} was answered{by} already: {said}", fields=fields)
+        for resumed in resumes:
+            if str(resumed.call) == number:
+                fields |= {"answered_by": resumed.by, "value": resumed.value, "decision": resumed.decision, "at": resumed.at}
+                by = f" by {resumed.by}" if resumed.by else ""
+                outcome = f"given up: {resumed.error}" if resumed.error is not None else brief(resumed.value)
+                return StaleRequest(f"the request {request_id} of {agent!r} was answered{by} already: {outcome}", fields=fields)
         if row is not None and row["status"] != SUSPENDED:
             fields |= {"status": row["status"]}
             return StaleRequest(f"session {session} of {agent!r} is {row['status']}: nothing of it waits any more", fields=fields)
@@ -260,7 +260,7 @@ class Lifecycle:
 
     def cancel(self, agent: str, reason: str, session: str | None) -> Session:
         names.check_name(agent)
-        why = self._core.clean.text(reason, "reason")
+        reason_text = self._core.clean.text(reason, "reason")
         with self._envelope.at_work(agent):
             self._core.own_head(agent)
             with self._core.store.reading() as view:
@@ -271,19 +271,19 @@ class Lifecycle:
             )
             if live is None:
                 raise self._not_live(agent, chosen)
-            said = {"reason": CANCELLED, "message": why, "by": self.by(None)}
-            step = self._transitions.stopped(live, CANCELLED, said, f"session {live.session} cancelled by {said['by']}")
+            failure = {"reason": CANCELLED, "message": reason_text, "by": self.by(None)}
+            step = self._transitions.stopped(live, CANCELLED, failure, f"session {live.session} cancelled by {failure['by']}")
             self._transitions.write(step, live.row.end)
         return self.made(agent, live.session, dict(step.row))
 
     def _not_live(self, agent: str, session: str | None) -> NotFound | Conflict:
         if session is None:
             return no_session(agent, None)
-        found = self.session(agent, session)  # raises if there is none
+        session_found = self.session(agent, session)  # raises if there is none
         return Conflict(
-            f"session {found.id} of {agent!r} is {found.status} already",
+            f"session {session_found.id} of {agent!r} is {session_found.status} already",
             code="session-over",
-            fields={"agent": agent, "session": found.id, "status": found.status},
+            fields={"agent": agent, "session": session_found.id, "status": session_found.status},
         )
 
     # Values
@@ -374,9 +374,9 @@ def _sound(agent: str, session: str, row: Any) -> dict[str, Any]:
 
 def _any_row(view: Transaction, agent: str, session: str) -> dict[str, Any] | None:
     for prefix in (LIVE, ENDED):
-        found = view.values.get(records.key(prefix, agent, session))
-        if found is not None:
-            return _sound(agent, session, found.value)
+        stored = view.values.get(records.key(prefix, agent, session))
+        if stored is not None:
+            return _sound(agent, session, stored.value)
     return None
 
 

@@ -111,9 +111,9 @@ class Adoption:
     def carry_notes(self, ref: str, notes: Mapping[str, str]) -> None:
         """Bind the notes of another history that ours lacks."""
         core = self._core
-        here = core.notes.all(ref)
+        ours = core.notes.all(ref)
         for commit, blob in sorted(notes.items()):
-            if commit not in here:
+            if commit not in ours:
                 core.notes.bind(ref, commit, blob, core.person_stamp(), f"carry over: note of {commit}\n")
 
     def was_purged(self, ref: str, theirs: str) -> bool:
@@ -122,8 +122,8 @@ class Adoption:
         tip = core.refs.get(names.events(ref.removeprefix(names.TRACES)))
         for event in read_events(core, tip) if tip else ():
             if event.body.get("event") == PURGED and event.body.get("ref") == ref:
-                said = event.body.get("gone")
-                gone = [cid for cid in said if names.is_id(cid)] if isinstance(said, list) else []
+                recorded = event.body.get("gone")
+                gone = [cid for cid in recorded if names.is_id(cid)] if isinstance(recorded, list) else []
                 if any(self._holds(theirs, cid) for cid in gone):
                     return True
         return False
@@ -140,8 +140,12 @@ class Adoption:
         """Unite two trees of objects. They are content-addressed, so they never conflict."""
         core = self._core
         tree = core.objects.commit(ours).tree
-        here = core.objects.entries(tree)
-        new = {path: each for path, each in core.objects.entries(core.objects.commit(theirs).tree).items() if path not in here}
+        ours_by_path = core.objects.entries(tree)
+        new = {
+            path: entry
+            for path, entry in core.objects.entries(core.objects.commit(theirs).tree).items()
+            if path not in ours_by_path
+        }
         by = core.person_stamp()
         both = core.objects.write_commit(
             core.objects.update_tree(tree, new), [ours, theirs], by, by, "Objects of two clones united by clia\n"
@@ -184,7 +188,7 @@ class RemoteExchange:
 
     def adopt(self, remote: str, continues: Callable[[str], bool]) -> list[Adopted]:
         """Adopt what was fetched from a remote. ``continues`` tells whether a chain of keys extends ours."""
-        found = []
+        adopted = []
         top = f"{names.TRACKING}{remote}/"
         for kind, target in names.KINDS:
             for tracked, cid in self._core.refs.under(top + kind):
@@ -192,10 +196,10 @@ class RemoteExchange:
                 if not names.is_shared(ref) or self._holds(ref, cid) or not self._taking.is_sound(ref, cid):
                     continue
                 # Only a chain that extends our keys may replace them.
-                done = self._take(ref, cid) if ref != names.KEYS or continues(cid) else DIVERGED
-                if done is not None:
-                    found.append(Adopted(ref, done, cid))
-        return found
+                outcome = self._take(ref, cid) if ref != names.KEYS or continues(cid) else DIVERGED
+                if outcome is not None:
+                    adopted.append(Adopted(ref, outcome, cid))
+        return adopted
 
     def _holds(self, ref: str, theirs: str) -> bool:
         ours = self._core.refs.get(ref)

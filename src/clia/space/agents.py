@@ -37,13 +37,13 @@ class Agents:
         prefix = names.ARCHIVE if archived else names.HEADS
         last = prefix + check_text(after, "after") if after else ""
         left = None if limit is None else check_count(limit, "limit")
-        found: list[str] = []
+        found_names: list[str] = []
         while True:
             refs = self._core.refs.under(prefix, after=last, limit=left)
-            found += [name for name in (ref.removeprefix(prefix) for ref, _ in refs) if names.is_name(name)]
-            if limit is None or not refs or len(found) >= limit:
-                return found
-            last, left = refs[-1][0], limit - len(found)  # some refs were not valid agent names
+            found_names += [name for name in (ref.removeprefix(prefix) for ref, _ in refs) if names.is_name(name)]
+            if limit is None or not refs or len(found_names) >= limit:
+                return found_names
+            last, left = refs[-1][0], limit - len(found_names)  # some refs were not valid agent names
 
     def spawn(
         self,
@@ -62,20 +62,20 @@ class Agents:
         """
         core = self._core
         names.check_name(name)
-        made = self._briefing(briefing)
+        briefing_object = self._briefing(briefing)
         if parent is not None:
             core.require_head(parent)
         tree = core.empty_tree() if at is None else core.objects.commit(at).tree
         with self._envelope.at_work(name):
             self._check_free(name)
-            record, files = self._write_record(name, made, profile)
-            said = [(AGENT, name), (TYPE, SPAWN), (BRIEFING, files["briefing.json"].cid)]
+            record, files = self._write_record(name, briefing_object, profile)
+            all_trailers = [(AGENT, name), (TYPE, SPAWN), (BRIEFING, files["briefing.json"].cid)]
             profile_cid = files["profile.json"].cid if "profile.json" in files else None
-            said += [(PROFILE, profile_cid)] if profile_cid else []
-            said += [(BEHAVIOUR, made["behaviour"])] if "behaviour" in made else []
-            said += [(PARENT, parent)] if parent else []
-            said += trailers
-            genesis = core.write_commit(name, tree, [at] if at else [], f"spawn: {made['title']}", said, "spawn")
+            all_trailers += [(PROFILE, profile_cid)] if profile_cid else []
+            all_trailers += [(BEHAVIOUR, briefing_object["behaviour"])] if "behaviour" in briefing_object else []
+            all_trailers += [(PARENT, parent)] if parent else []
+            all_trailers += trailers
+            genesis = core.write_commit(name, tree, [at] if at else [], f"spawn: {briefing_object['title']}", all_trailers, "spawn")
             branch = RefMove(names.head(name), None, genesis)
             intent = Intent(name, SPAWN, branch) if along is None else along(genesis)
             self._envelope.carry_out(intent._replace(verb=SPAWN, point=branch, before=(RefMove(names.record(name), None, record),)))
@@ -84,13 +84,13 @@ class Agents:
     def _briefing(self, briefing: Briefing) -> dict[str, Any]:
         if not isinstance(briefing, Briefing):
             raise invalid("briefing", "spawn takes a clia.Briefing(title=…, text=…)")
-        made: dict[str, Any] = self._core.clean.value(as_object(briefing))
-        if "\n" in made["title"].strip("\n"):
+        briefing_object: dict[str, Any] = self._core.clean.value(as_object(briefing))
+        if "\n" in briefing_object["title"].strip("\n"):
             raise invalid("title", "the title of a briefing is one line")
-        behaviour = made.get("behaviour")
+        behaviour = briefing_object.get("behaviour")
         if behaviour is not None and self._core.objects.kind(behaviour) != "blob":
             raise NoSuchObject(f"the briefing's behaviour {behaviour} does not exist here", fields={"cid": behaviour})
-        return made
+        return briefing_object
 
     def _check_free(self, name: str) -> None:
         core = self._core
@@ -132,8 +132,8 @@ class Agents:
     def any_head(self, name: str) -> str:
         """The head of an agent, at work or archived."""
         core = self._core
-        found = core.head(name)
-        return found or core.refs.get(names.archived(name)) or core.require_head(name)
+        head = core.head(name)
+        return head or core.refs.get(names.archived(name)) or core.require_head(name)
 
     def genesis(self, name: str) -> str:
         for commit in self._core.own_commits(name, self.any_head(name)):
@@ -144,16 +144,16 @@ class Agents:
     def briefing_of(self, name: str) -> Briefing:
         core = self._core
         if names.remote_agent(check_text(name, "agent")) is not None:
-            told = self.record(name).get("briefing.json")
-            if isinstance(told, Briefing):
-                return told
+            tracked = self.record(name).get("briefing.json")
+            if isinstance(tracked, Briefing):
+                return tracked
             raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields={"agent": name})
-        said = core.last_own(name, self.any_head(name)).briefing
-        made = parse(core.objects.blob(said)) if said else None
-        found = as_typed(made) if made else None
-        if not isinstance(found, Briefing):
-            raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields={"agent": name, "cid": said})
-        return found
+        cid = core.last_own(name, self.any_head(name)).briefing
+        briefing_object = parse(core.objects.blob(cid)) if cid else None
+        parsed = as_typed(briefing_object) if briefing_object else None
+        if not isinstance(parsed, Briefing):
+            raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields={"agent": name, "cid": cid})
+        return parsed
 
     def archive(self, name: str) -> None:
         """Move an agent out of the branch list; its head stays under another ref."""
@@ -176,19 +176,19 @@ class Agents:
             if head is None:  # only when restoring
                 at_work = [f"it is at work: clia show {name}"] if core.refs.get(target) else []
                 raise NoSuchAgent(f"there is no archived agent {name!r}", hints=at_work, fields={"agent": name})
-            there = core.refs.get(target)
-            if there is not None and not core.graph.descends(head, there) and not core.graph.descends(there, head):
+            existing = core.refs.get(target)
+            if existing is not None and not core.graph.descends(head, existing) and not core.graph.descends(existing, head):
                 raise Conflict(
-                    f"{target} holds other work of {name!r}: {there[:12]} beside {head[:12]}",
+                    f"{target} holds other work of {name!r}: {existing[:12]} beside {head[:12]}",
                     code="diverged",
                     hints=["spawn an agent at one of the two, so that both are kept"],
-                    fields={"agent": name, "ref": target, "actual": there, "head": head},
+                    fields={"agent": name, "ref": target, "actual": existing, "head": head},
                 )
-            kept = there if there is not None and core.graph.descends(there, head) else head
-            moves = [(target, there, kept), (source, head, None)]  # the other ref keeps its head
+            kept = existing if existing is not None and core.graph.descends(existing, head) else head
+            moves = [(target, existing, kept), (source, head, None)]  # the other ref keeps its head
             if core.refs.move_together([each for each in moves if each[1] != each[2]], f"clia: {verb}"):
                 return
-            if kept != there:
+            if kept != existing:
                 core.refs.move(*moves[0], f"clia: {verb}")
             core.reached("secondary-refs")
             core.refs.move(*moves[1], f"clia: {verb}")

@@ -41,8 +41,8 @@ class Commits:
 
     def worktree(self, name: str, files: Mapping[str, Content] | None, changes: Mapping[str, Content | None] | None) -> Worktree:
         """A function from the head's tree to the new tree, given all files or only the changes."""
-        for given in (files, changes):
-            if given is not None and not isinstance(given, Mapping):
+        for contents in (files, changes):
+            if contents is not None and not isinstance(contents, Mapping):
                 raise InvalidInput("files and changes map paths to contents", code="invalid-content", fields={"field": "files"})
         if files is not None and changes is None:
             return lambda head: self._snapshots.full(name, head, files)
@@ -62,8 +62,8 @@ class Commits:
             if base is not None and base != head:
                 raise stale(name, base, head)
             tree = worktree(core.objects.commit(head).tree)
-            said = [*self.identity(name, kind, head), *open_fields]
-            new = core.write_commit(name, tree, [head], text, said, f"{kind} by {name}")
+            trailers = [*self.identity(name, kind, head), *open_fields]
+            new = core.write_commit(name, tree, [head], text, trailers, f"{kind} by {name}")
             self.advance(name, kind, head, new, with_trace)
         return new
 
@@ -74,11 +74,11 @@ class Commits:
     def identity(self, name: str, kind: str, head: str) -> list[tuple[str, str]]:
         """The trailers taken over from the agent's last commit, and the behaviour of its session or briefing."""
         last = self._core.last_own(name, head)
-        said = [(AGENT, name), (TYPE, kind)]
-        said += [(BRIEFING, last.briefing)] if last.briefing else []
-        said += [(PROFILE, last.profile)] if last.profile else []
+        trailers = [(AGENT, name), (TYPE, kind)]
+        trailers += [(BRIEFING, last.briefing)] if last.briefing else []
+        trailers += [(PROFILE, last.profile)] if last.profile else []
         behaviour = self._checkpoints.live_flow(name) or self._prompt(last)
-        return said + ([(BEHAVIOUR, behaviour)] if behaviour else [])
+        return trailers + ([(BEHAVIOUR, behaviour)] if behaviour else [])
 
     def advance(self, name: str, verb: str, head: str, new: str, with_trace: bool) -> None:
         """Move the agent's branch to a new commit; ``with_trace`` also binds its pending trace."""
@@ -108,8 +108,8 @@ class Commits:
         if last.briefing is None:
             return None
         if last.briefing not in self._prompts:
-            made = parse(self._core.objects.blob(last.briefing))
-            briefing = as_typed(made) if made else None
+            briefing_object = parse(self._core.objects.blob(last.briefing))
+            briefing = as_typed(briefing_object) if briefing_object else None
             self._prompts[last.briefing] = briefing.behaviour if isinstance(briefing, Briefing) else None
         return self._prompts[last.briefing]
 

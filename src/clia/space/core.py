@@ -79,12 +79,12 @@ class Core(NamedTuple):
         return self.refs.get(names.head(name))
 
     def require_head(self, name: str) -> str:
-        found = self.head(name)
-        if found is None:
+        head = self.head(name)
+        if head is None:
             self.seek(name)
-            found = self.head(name)
-        if found is not None:
-            return found
+            head = self.head(name)
+        if head is not None:
+            return head
         hints = ["clia list shows the agents of this space"]
         if self.refs.get(names.archived(name)) is not None:
             hints = [f"it is archived; bring it back: clia archive --restore {name}"]
@@ -149,8 +149,8 @@ class Core(NamedTuple):
 
     def own_commits(self, name: str, head: str) -> Iterator[AgentCommit]:
         """The agent's own commits from a head down to its genesis: first parents that carry its name."""
-        for found in self.graph.first_parents(head):
-            commit = agent_commit(found)
+        for commit_found in self.graph.first_parents(head):
+            commit = agent_commit(commit_found)
             if commit.agent == name and commit.kind is not None:
                 yield commit
                 if commit.kind == "spawn":
@@ -184,9 +184,9 @@ class Core(NamedTuple):
     ) -> str:
         """Write a commit authored by the agent and committed by a person, by default the accountable one."""
         at = self.now()
-        whole = compose(text, trailers, default)
+        full_message = compose(text, trailers, default)
         person = self.person_stamp(at) if by is None else Stamp(by.name, by.email, at)
-        return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), person, whole)
+        return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), person, full_message)
 
     def content(self, entry: TreeEntry) -> Content:
         """The content of a path, as ``commit`` accepts it."""

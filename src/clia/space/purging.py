@@ -70,12 +70,12 @@ class Purging:
             return
         # First record what to sweep and what must not come back: after a crash the next purge continues with it.
         with core.store.writing() as transaction:
-            known = transaction.values.get(_SWEEP + agent)
-            waiting = {*(known.value if known else ()), *(self._objects(tip) - self._objects(new))}
-            transaction.values.put(_SWEEP + agent, sorted(waiting))
-        kept = {each.cid for each in core.graph.walk([new])}
-        old = [each for each in core.graph.walk([tip]) if each.cid not in kept]
-        first = [each.cid for each in old if all(parent in kept for parent in each.parents)]
+            stored = transaction.values.get(_SWEEP + agent)
+            to_sweep = {*(stored.value if stored else ()), *(self._objects(tip) - self._objects(new))}
+            transaction.values.put(_SWEEP + agent, sorted(to_sweep))
+        kept = {commit.cid for commit in core.graph.walk([new])}
+        old = [commit for commit in core.graph.walk([tip]) if commit.cid not in kept]
+        first = [commit.cid for commit in old if all(parent in kept for parent in commit.parents)]
         body = {"event": PURGED, "ref": ref, "gone": first}
         append_event(core, names.events(agent), core.person_stamp(), body, f"purge of {ref}")
         core.refs.move(ref, tip, new, "clia: purge")
@@ -84,71 +84,77 @@ class Purging:
         """Remove the objects of the old notes history; returns those that could not be removed."""
         core = self._core
         with core.store.reading() as view:
-            waiting = view.values.get(_SWEEP + agent)
-        if waiting is None:
+            to_sweep = view.values.get(_SWEEP + agent)
+        if to_sweep is None:
             return []
         core.refs.forget_past(ref)
         for tracked, cid in core.refs.under(names.TRACKING):
             if tracked.endswith(f"/notes/trace/{agent}") and cid != core.refs.get(ref):
                 core.refs.move(tracked, cid, None, "clia: purge")
                 core.refs.forget_past(tracked)
-        left = self._workbench.drop_objects(waiting.value)
+        unremoved = self._workbench.drop_objects(to_sweep.value)
         with core.store.writing() as transaction:
             transaction.values.delete(_SWEEP + agent)
-        return [f"object {cid}: it could not be removed" for cid in left]
+        return [f"object {cid}: it could not be removed" for cid in unremoved]
 
     def _objects(self, tip: str | None) -> set[str]:
         """Every commit, tree and blob in a notes history."""
         core = self._core
-        found: set[str] = set()
+        cids: set[str] = set()
         for commit in core.graph.walk([tip]) if tip else ():
-            found.add(commit.cid)
-            if commit.tree not in found:
-                found.update(core.objects.below(commit.tree, found))
-        return found
+            cids.add(commit.cid)
+            if commit.tree not in cids:
+                cids.update(core.objects.below(commit.tree, cids))
+        return cids
 
     def _replacements(self, cids: Iterable[str], text: str) -> dict[str, str]:
         """The old and new blob of every note that holds the text."""
         core = self._core
-        found = {}
+        replaced = {}
         for cid in sorted(cids):
             if core.objects.kind(cid) == "blob":
                 data = core.objects.blob(cid)
-                clean = _without_note(data, text)
-                if clean != data:
-                    found[cid] = core.objects.write_blob(clean)
-        return found
+                cleaned = _without_note(data, text)
+                if cleaned != data:
+                    replaced[cid] = core.objects.write_blob(cleaned)
+        return replaced
 
     def _clean_buffer(self, agent: str, text: str) -> tuple[int, list[str]]:
         """Replace the text in pending entries; returns their number and what of the store may still hold it."""
         count = 0
         with self._core.store.writing() as transaction:
             for entry in transaction.streams.read(stream(agent)):
-                clean = without(entry.body, text)
-                if clean != entry.body:
-                    transaction.streams.replace(stream(agent), entry.position, clean)
+                cleaned = without(entry.body, text)
+                if cleaned != entry.body:
+                    transaction.streams.replace(stream(agent), entry.position, cleaned)
                     count += 1
             for key, _ in transaction.values.scan(redaction(agent)):
                 transaction.values.delete(key)  # the saved end of the last entries, kept to find tokens that were cut in two
-        left = self._core.store.scrub()
-        return count, [] if left is None else [left]
+        remaining = self._core.store.scrub()
+        return count, [] if remaining is None else [remaining]
 
     def _elsewhere(self, agent: str, ref: str, text: str) -> list[str]:
         core = self._core
         head = core.head(agent) or core.refs.get(names.archived(agent))
-        said = [each.cid for each in core.own_commits(agent, head) if text in core.objects.commit(each.cid).message] if head else []
-        found = [f"commit {cid}: its message holds the text, and is part of its id" for cid in said]
-        found += [
+        commits = (
+            [commit.cid for commit in core.own_commits(agent, head) if text in core.objects.commit(commit.cid).message]
+            if head
+            else []
+        )
+        remaining = [f"commit {cid}: its message holds the text, and is part of its id" for cid in commits]
+        remaining += [
             f"session {session}: its journal holds the text, and a replay needs it" for session in self._journals(agent, text)
         ]
         if core.refs.shared:
-            found.append("other machines: they keep the text until they are in step with the hub, and the hub until its next gc")
-        others = [each for each in self._workbench.remotes() if not core.refs.shared or not self._is_at(each, ref)]
-        found += [f"remote {each}: if {ref} was published, ask its owner to purge it too" for each in others]
+            remaining.append(
+                "other machines: they keep the text until they are in step with the hub, and the hub until its next gc"
+            )
+        others = [commit for commit in self._workbench.remotes() if not core.refs.shared or not self._is_at(commit, ref)]
+        remaining += [f"remote {commit}: if {ref} was published, ask its owner to purge it too" for commit in others]
         if core.refs.under(names.ANNOUNCE):
-            found.append(f"peers: each one that knows {ref} keeps its copy; tell them about the rewrite: clia announce")
-        found.append("files of commits: purge looks at traces only")
-        return [*found, "clones, backups and disk snapshots made before now", "terminals and logs where the text was shown"]
+            remaining.append(f"peers: each one that knows {ref} keeps its copy; tell them about the rewrite: clia announce")
+        remaining.append("files of commits: purge looks at traces only")
+        return [*remaining, "clones, backups and disk snapshots made before now", "terminals and logs where the text was shown"]
 
     def _journals(self, agent: str, text: str) -> list[str]:
         """The agent's sessions whose recorded events or rows hold the text."""
@@ -167,10 +173,10 @@ class Purging:
 
 def _without_note(data: bytes, text: str) -> bytes:
     """A note without the text; a note of another program is treated as plain bytes."""
-    made = parse(data)
-    if made is None or made["type"] != "console-trace":
+    note = parse(data)
+    if note is None or note["type"] != "console-trace":
         return without_bytes(data, text)
-    return as_bytes({**made, "entries": [without(each, text) for each in made["entries"]]})
+    return as_bytes({**note, "entries": [without(entry, text) for entry in note["entries"]]})
 
 
 def without_bytes(data: bytes, text: str) -> bytes:
@@ -192,13 +198,13 @@ def _cleaned(value: Any, text: str) -> Any:
     if isinstance(value, str):
         return value.replace(text, MARK)
     if isinstance(value, dict):
-        made: dict[str, Any] = {}
-        for key, each in value.items():
+        cleaned: dict[str, Any] = {}
+        for key, inner in value.items():
             name = _cleaned(key, text)
-            while name != key and (name in made or name in value):
+            while name != key and (name in cleaned or name in value):
                 name += "'"  # keep the names distinct
-            made[name] = _cleaned(each, text)
-        return made
+            cleaned[name] = _cleaned(inner, text)
+        return cleaned
     if isinstance(value, list):
-        return [_cleaned(each, text) for each in value]
+        return [_cleaned(inner, text) for inner in value]
     return value
