@@ -820,10 +820,10 @@ print(at_once(waits))
 
 def test_threads_that_ask_at_once_get_one_engine_for_the_process() -> None:
     code = """
-from clia.facade import wiring
+from clia.facade import backends
 from clia.facade.config import FlowLimits
 
-got = at_once(lambda: wiring._engine(FlowLimits()))
+got = at_once(lambda: backends._engine(FlowLimits()))
 print(len(got), len({id(each) for each in got}))
 """
     assert in_a_process(AT_ONCE + code, before="") == "8 1\n"

@@ -259,7 +259,7 @@ def test_what_needs_the_spaces_own_machine_says_so(space: Any, tmp_path: Path) -
         "behaviours.observations": lambda: space.behaviours.observations,
         "behaviours.policy": lambda: space.behaviours.policy("step"),
         "hub.elsewhere": space.elsewhere,
-        "hub.exists": lambda: space.has_hub,
+        "has_hub": lambda: space.has_hub,
         "hub.meet": lambda: space.meet("scout"),
         "hub.exchange": lambda: space.hub.exchange,
         "peers.tokens": lambda: space.peer_tokens,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from clia.facade import wiring
+from clia.facade import opening
 from clia.facade.config import Config
 from clia.store.interface import Claim, Task
 from clia.store.postgres_server import lock_number
@@ -171,7 +171,7 @@ LOOKS = 20
 def joined_with_clock(machines: Machines, machine: str, ahead: float, monkeypatch: pytest.MonkeyPatch) -> clia.Space:
     """A machine whose own clock is so many seconds ahead."""
     with monkeypatch.context() as patch:
-        patch.setattr(wiring, "clock_of", lambda _: lambda: datetime.now(UTC) + timedelta(seconds=ahead))
+        patch.setattr(opening, "clock_of", lambda _: lambda: datetime.now(UTC) + timedelta(seconds=ahead))
         return machines.join(machine)
 
 

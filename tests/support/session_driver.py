@@ -19,7 +19,7 @@ import pytest
 
 import clia
 import clia.engine.monty
-import clia.facade.wiring
+import clia.facade.opening
 import clia.store.sqlite_store
 from clia.sessions import records
 from clia.sessions.checkpoints import Checkpoints

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 LOADED = (
     "clia.facade.opening",
-    "clia.facade.wiring",
+    "clia.facade.setup",
     "clia.store.sqlite_store",
     "pydantic_monty",
     "rich.table",

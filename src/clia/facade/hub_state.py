@@ -20,8 +20,8 @@ from clia.facade.joining import (
     other_hub,
     recognize,
 )
+from clia.facade.opening import positive_number, store_address
 from clia.facade.settings import HUB, HUB_HEADS, HUB_SECONDS, clock_of, person_of
-from clia.facade.wiring import positive_number, store_address
 from clia.git.notes import GitNotes
 from clia.git.records import Stamp
 from clia.hub.clone_ids import clone_id

@@ -1,4 +1,4 @@
-"""Opening a space.
+"""Opening a space: which store, hub and settings its parts use.
 
 Invariant: opening settles what a dead process left behind, and changes nothing else.
 """
@@ -9,14 +9,25 @@ import json
 import os
 
 from clia.errors import InvalidInput, NotFound, UnsupportedFormat
-from clia.facade.settings import Settings
+from clia.facade.backends import LiveState, Options, connect, unwatched
+from clia.facade.components import Components
+from clia.facade.settings import HUB, Settings, check_address, clock_of, person_of
+from clia.facade.space import Space
+from clia.git.libgit2 import find_repository
+from clia.redaction import secrets
+from clia.space.core import Cleaner, Core
+from clia.space.traces import ENTRY_MAX
+from clia.store import private_files
+from clia.store.file_locks import FileLocks
 from clia.values import refs as names
 from clia.values.commit_messages import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from clia.facade.backends import Git
-    from clia.facade.space import Space
+    from clia.store.interface import Locks, Store
 
 FORMAT = 1
 SPACE = "Clia-Space"
@@ -25,7 +36,7 @@ SPACE = "Clia-Space"
 def open_space(path: str | os.PathLike[str] = ".", *, settings: Settings | None = None) -> Space:
     """The space of the repository at or above ``path``."""
     chosen = settings or Settings()
-    git = connected(repository_at(path), chosen)
+    git = connect(repository_at(path), chosen)
     tip = git.refs.get(names.SPACE)
     if tip is None:
         raise NotFound(
@@ -34,12 +45,10 @@ def open_space(path: str | os.PathLike[str] = ".", *, settings: Settings | None 
             hints=["clia init makes one here, or adopts the one of the clone's origin"],
             fields={"path": git.handle.path},
         )
-    return assembled(git, space_id_of(git, tip), chosen, path)
+    return assemble(git, space_id_of(git, tip), chosen, os.path.abspath(path))
 
 
 def repository_at(path: str | os.PathLike[str]) -> str:
-    from clia.git.libgit2 import find_repository
-
     where = os.path.abspath(path)
     found = find_repository(where)
     if found is None:
@@ -50,12 +59,6 @@ def repository_at(path: str | os.PathLike[str]) -> str:
             fields={"path": where},
         )
     return found
-
-
-def connected(root: str, settings: Settings) -> Git:
-    from clia.facade.backends import connect
-
-    return connect(root, settings)
 
 
 def space_id_of(git: Git, tip: str) -> str:
@@ -84,7 +87,116 @@ def _space_text(git: Git, tip: str) -> bytes | str:
     return git.objects.blob(entry.cid) if entry else "{}"
 
 
-def assembled(git: Git, space_id: str, settings: Settings, path: str | os.PathLike[str]) -> Space:
-    from clia.facade.wiring import assemble
+def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
+    private_files.tighten_tree(os.path.join(git.handle.common_dir, "clia"))
+    state = _live_state(git, space_id, settings)
+    core = Core(
+        space_id=space_id,
+        objects=git.objects,
+        refs=git.refs,
+        graph=git.graph,
+        notes=git.notes,
+        store=state.store,
+        locks=state.locks,
+        clock=state.clock or clock_of(settings),
+        person=person_of(settings, git.setting),
+        clean=_cleaner(settings.redact),
+        reached=settings.reached or unwatched,
+        clone=state.clone,
+    )
+    hub_sync = None
+    if git.setting(HUB) is not None:
+        from clia.facade.hub_state import meet
 
-    return assemble(git, space_id, settings, os.path.abspath(path))
+        core, hub_sync = meet(git, core)
+    chunks = _redact_chunk if settings.redact else _keep_chunk
+    entry_max = settings.entry_max or positive_number(git, "clia.traceEntryMax") or ENTRY_MAX
+    options = Options(place, chunks, entry_max, store_address(git, settings))
+    components = Components(git, core, state, options, hub_sync)
+    path = _config_path(git, settings)
+    if path is not None:  # an error in the file is reported when the space is opened
+        from clia.facade.config import read_config
+
+        components.__dict__["config"] = read_config(path, required=settings.config is not None)
+    return Space(components)
+
+
+def _config_path(git: Git, settings: Settings) -> str | None:
+    """The operator's own file: beside the store, where no agent's commit can reach."""
+    if settings.config is not None:
+        return settings.config
+    path = os.path.join(git.handle.common_dir, "clia", "config.toml")
+    return path if os.path.exists(path) else None
+
+
+def _live_state(git: Git, space_id: str, settings: Settings) -> LiveState:
+    home = os.path.join(git.handle.common_dir, "clia")
+    where, locks = store_address(git, settings), FileLocks(os.path.join(home, "locks"))
+    store: Store
+    if where is None:
+        from clia.store.sqlite_store import SqliteStore
+
+        store = SqliteStore(os.path.join(home, "space.db"), space_id, durable=git.handle.durable)
+        return LiveState(store, locks)
+    from clia.hub.clone_ids import clone_id, unique_clone_id
+    from clia.store.clock import StoreClock
+    from clia.store.postgres_store import PostgresStore
+
+    if git.setting(HUB) is None:
+        # Live state belongs to one clone: its intents are about refs that no other clone has.
+        clone = clone_id(git.handle.common_dir)
+        store = PostgresStore(where, f"{space_id}/{clone}", is_current=lambda: git.setting(HUB) is None)
+        return LiveState(store, locks)
+    state = _shared_state(where, space_id, unique_clone_id(git.handle.common_dir, locks), locks)
+    return state if settings.clock is not None else state._replace(clock=StoreClock(state.store, clock_of(settings)))
+
+
+def store_address(git: Git, settings: Settings) -> str | None:
+    """Where the store on a server is; None: it is beside the repository."""
+    where = git.setting("clia.store") if settings.store is None else settings.store
+    check_address(where)
+    return where
+
+
+def _shared_state(where: str, space_id: str, clone: str, files: Locks) -> LiveState:
+    """With a hub every machine can work on every agent: what is live is the space's, and a lock keeps all machines out."""
+    from clia.store.postgres_locks import PostgresLocks
+    from clia.store.postgres_store import PostgresStore
+    from clia.store.procrastinate_queue import ProcrastinateQueue
+
+    store = PostgresStore(where, space_id, own=f"{space_id}/{clone}")
+    locks, queue = PostgresLocks(where, space_id, files), ProcrastinateQueue(store, where, space_id)
+
+    def close() -> None:
+        queue.close()
+        locks.close()
+
+    return LiveState(store, locks, queue, clone, close)
+
+
+def positive_number(git: Git, key: str) -> int | None:
+    text = git.setting(key)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise InvalidInput(f"the setting {key} must be a positive number, not {text!r}", code="invalid-setting")
+    return int(text)
+
+
+def _cleaner(redact: bool) -> Cleaner:
+    if redact:
+        return Cleaner(secrets.redact, secrets.redact_value)
+    return Cleaner(lambda text: (text, 0), lambda value: (value, 0))
+
+
+def _redact_chunk(text: str, state: Sequence[str] | None) -> tuple[str, int, Sequence[str]]:
+    before = secrets.RedactionState(*state) if state else secrets.START
+    clean, after = secrets.redact_chunk(text, before)
+    if secrets.swallowed(text, before):  # each entry is read alone: what it lost shows in it
+        return secrets.mark(before) + clean.text, clean.count + 1, after
+    return clean.text, clean.count, after
+
+
+def _keep_chunk(text: str, state: Sequence[str] | None) -> tuple[str, int, Sequence[str]]:
+    del state
+    return text, 0, secrets.START

@@ -11,8 +11,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import NamedTuple
 
 from clia.errors import InvalidInput, StaleRef
+from clia.facade.backends import connect
 from clia.facade.joining import HubWish, kept_on_failure, reach, settle
-from clia.facade.opening import FORMAT, SPACE, assembled, connected, open_space, repository_at, space_id_of
+from clia.facade.opening import FORMAT, SPACE, assemble, open_space, repository_at, space_id_of
 from clia.facade.settings import HUB, Settings, check_address, clock_of, person_of
 from clia.git.records import FILE, Stamp, TreeEntry
 from clia.space.adoption import AHEAD, NEW, UNITED, Adopted, fetch_rules
@@ -75,7 +76,7 @@ def set_up(
 def _set_up(
     path: str | os.PathLike[str], chosen: Settings, hub: HubWish | None, *, adopt: bool, news: bool, keep_store: bool
 ) -> SetUp:
-    git = connected(_root_or_new(path), chosen)
+    git = connect(_root_or_new(path), chosen)
     check_address(chosen.store or git.setting("clia.store"))
     known = git.refs.get(names.SPACE)
     if keep_store and known is not None:
@@ -94,11 +95,11 @@ def _set_up(
             _bring_state(git, space_id_of(git, tip), chosen, hub)
     if keep_store and chosen.store:
         git.handle.repo.config["clia.store"] = chosen.store
-    space = assembled(git, space_id_of(git, tip), chosen, path)
+    space = assemble(git, space_id_of(git, tip), chosen, os.path.abspath(path))
     others = [remote for remote in remotes if remote != git.setting(HUB)]
     for remote in others:
         taken += space.adopt(remote, fetch=news and known is not None)
-    if space.hub.exists and (hub is not None or news):
+    if space.has_hub and (hub is not None or news):
         taken += [Adopted(each.ref, each.what, each.cid or "") for each in space.hub.sync() if each.what in _TAKEN]
     rules = tuple((remote, tuple(fetch_rules(remote))) for remote in others)
     return SetUp(space, git.handle.path, known is None and not _is_adopted(taken), tuple(taken), rules)
@@ -163,7 +164,7 @@ def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None
     from clia.git.libgit2 import find_repository
 
     root = find_repository(os.path.abspath(path))
-    git = None if root is None else connected(root, settings)
+    git = None if root is None else connect(root, settings)
     tip = None if git is None else git.refs.get(names.SPACE)
     return None if git is None or tip is None else _move_store(git, tip, settings)
 
@@ -177,7 +178,7 @@ def _move_store(git: Git, tip: str, settings: Settings) -> Moved | None:
 def set_hub(path: str | os.PathLike[str], wish: HubWish, *, settings: Settings | None = None) -> Space:
     """Gives the space at or above a path a hub, or another one. Nothing is exchanged yet but which space it is."""
     chosen = settings or Settings()
-    git = connected(repository_at(path), chosen)
+    git = connect(repository_at(path), chosen)
     tip = git.refs.get(names.SPACE)
     if tip is None:
         return open_space(path, settings=chosen)  # says that there is none

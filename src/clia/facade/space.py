@@ -84,6 +84,11 @@ class Space:
         return self._components.core.space_id
 
     @property
+    def has_hub(self) -> bool:
+        """Whether this clone shares its refs with other machines."""
+        return self._components.hub_sync is not None
+
+    @property
     def core(self) -> Core:
         """The store, refs, locks and clock: for parts of clia that keep rows of their own in the store."""
         return self._components.core
@@ -456,7 +461,6 @@ class Space:
     remotes = alias(lambda space: space.peers.remotes)
     remote_behaviours = alias(lambda space: space.peers.behaviours)
     peer_tokens = alias(lambda space: space.peers.tokens)
-    has_hub = alias(lambda space: space.hub.exists)
     hub_status = alias(lambda space: space.hub.status)
     hub_sync = alias(lambda space: space.hub.sync)
     meet = alias(lambda space: space.hub.meet)

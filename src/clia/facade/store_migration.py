@@ -54,7 +54,7 @@ def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:
     path = os.path.join(git.handle.common_dir, "clia", _FILE)
     if settings.store is None or git.setting(STORE) is not None or not _is_open(path):
         return None
-    from clia.facade import hub_state, wiring
+    from clia.facade import hub_state, opening
     from clia.store.postgres_store import PostgresStore
     from clia.store.sqlite_store import SqliteStore
 
@@ -64,7 +64,7 @@ def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:
         hub_state.bring_state(git, space_id, settings)  # also: the machines that share it have this hub
     without = (*_OF_PROCESSES, *_MADE_ANEW, *((FOREIGN,) if shared else ()))  # where all is shared, so are agents
     with (
-        wiring.assemble(git, space_id, settings._replace(store=None), git.handle.path) as space,
+        opening.assemble(git, space_id, settings._replace(store=None), git.handle.path) as space,
         space.alone(),
         closing(SqliteStore(path, space_id, durable=git.handle.durable)) as old,
         closing(PostgresStore(settings.store, space_id if shared else own, own=own)) as new,

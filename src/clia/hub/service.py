@@ -29,11 +29,6 @@ class HubService:
         self._components = components
 
     @property
-    def exists(self) -> bool:
-        """Whether this clone shares its refs with other machines."""
-        return self._components.hub_sync is not None
-
-    @property
     def exchange(self) -> HubSync | None:
         """The exchange with the hub: for the fleet and the checks of a clone."""
         return self._components.hub_sync

@@ -127,7 +127,7 @@ def test_every_name_of_a_space_is_a_verb_or_a_service_or_local() -> None:
     members = {name: each for name, each in inspect.getmembers(clia.Space) if not name.startswith("_")}
     services = {name for name, each in vars(clia.Space).items() if isinstance(each, service)}
     properties = {name for name, each in members.items() if isinstance(each, property)}
-    local = {name.rpartition(".")[2] for name in local_members()} | {"close", "doctor", "has_hub", "id", "peer_tokens"}
+    local = {name.rpartition(".")[2] for name in local_members()} | {"close", "doctor", "id", "peer_tokens"}
     assert set(members) - set(VERBS) <= local | services
     assert properties <= local
     assert all(local_members().values())
@@ -137,7 +137,7 @@ def test_an_alias_has_the_name_of_the_operation() -> None:
     names = [name for name, each in vars(clia.Space).items() if isinstance(each, alias)]
     functions = {name: getattr(clia.Space, name) for name in names}
     routes = {name: route_of(each) for name, each in functions.items()}
-    assert {name for name, route in routes.items() if route is None} == {"elsewhere", "has_hub", "meet", "peer_tokens"}
+    assert {name for name, route in routes.items() if route is None} == {"elsewhere", "meet", "peer_tokens"}
     assert {name: route.name for name, route in routes.items() if route} == {name: name for name, route in routes.items() if route}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clia.facade.wiring import _redact_chunk
+from clia.facade.opening import _redact_chunk
 from clia.redaction.patterns import ROWS
 from clia.redaction.private_keys import PEM
 from clia.redaction.secrets import START, RedactionState, redact, redact_chunk, redact_value, swallowed
