@@ -185,8 +185,8 @@ class _Run:
         if mode in (b"100755", b"120000"):
             return
         code = "program-not-executable" if mode else "program-not-found"
-        reason = "it is not executable" if mode else "there is no such program"
-        raise self._hinted(FileError(f"{name} cannot be run: {reason}", code=code, fields={"path": name, "reason": reason}))
+        reason = "not executable" if mode else "not found"
+        raise self._hinted(FileError(f"cannot run {name}: {reason}", code=code, fields={"path": name, "reason": reason}))
 
     def _hinted(self, error: FileError) -> FileError:
         name = self._wishes.words[0]

@@ -1,8 +1,7 @@
-"""What a forked process must not do with an engine that it inherited.
+"""Protect a forked process from the engine objects that it inherited.
 
-Invariant: in a process that was forked off, nothing of the engine that the parent had in use is ever spoken to or taken
-apart. The engine's threads exist in the parent only, so that a call would wait for ever; and taking its parts apart would stop
-the parent's own calls, for the two processes share what the system watches for them.
+Invariant: a forked process never calls or destroys engine objects of its parent. The engine's threads exist in the parent only,
+so a call would wait forever; and destroying the objects would break the parent's calls, because both share file descriptors.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class ForkSensitive(Protocol):
-    """Something of ours that holds parts of the engine."""
+    """An object that holds engine objects."""
 
     def abandon(self) -> list[Any]:
-        """Forgets all of them, and says which they were."""
+        """Forget the engine objects and return them."""
 
 
 _holders: weakref.WeakSet[ForkSensitive] = weakref.WeakSet()
-_in_use: list[int] = []  # the process that the engine's threads belong to
+_in_use: list[int] = []  # id of the process that has the engine's threads
 
 
 def register(holder: ForkSensitive) -> None:
@@ -34,15 +33,15 @@ def register(holder: ForkSensitive) -> None:
 
 
 def claim() -> None:
-    """Before the first worker: from here on the engine's threads belong to this process."""
+    """Claim the engine's threads for this process, before the first worker starts."""
     if not _in_use:
         _in_use.append(os.getpid())
         os.register_at_fork(after_in_child=_abandon_all)
     if _in_use[0] != os.getpid():
         raise EngineError(
-            "a process that was forked off after its parent ran a flow cannot run one",
+            "a process forked after its parent ran a flow cannot run flows",
             code="engine-forked",
-            hints=["start the process anew (multiprocessing: spawn), or fork before the first flow runs"],
+            hints=["start a new process (multiprocessing: spawn), or fork before the first flow runs"],
         )
 
 
@@ -51,5 +50,5 @@ def _abandon_all() -> None:
 
     for holder in list(_holders):
         for part in holder.abandon():
-            # One reference that nobody gives back: not even the end of the interpreter takes the part apart.
+            # An extra reference, so that not even interpreter shutdown destroys the object.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))

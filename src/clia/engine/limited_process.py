@@ -1,8 +1,7 @@
-"""Work that may take for ever, done in a process of its own.
+"""Run a function in a subprocess with limits on time and memory.
 
-Invariant: it ends within its time and its memory, whatever it is given, and holds up nobody else meanwhile: a pattern that
-backtracks for ever keeps a whole interpreter from doing anything else. Only the time that answers take counts, not the time
-in which nothing is asked.
+For work that may never end, such as a regular expression that backtracks: it would block the whole interpreter. Only the time
+spent on answers counts.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _MEMORY = 1024 * 1024 * 1024
 
 
 class SubprocessFailed(Exception):
-    """Why there is no answer."""
+    """The subprocess exceeded a limit or died."""
 
 
 @contextmanager
 def limited_subprocess(module: str, seconds: float) -> Iterator[Ask]:
-    """Asks a module that calls ``serve`` when it is run; all answers together take at most ``seconds``."""
+    """Start a module that calls ``serve``, and yield a function that asks it; all answers take at most ``seconds``."""
     process = subprocess.Popen(
-        # Not from where we stand: that is a repository, and agents write files there.
+        # Not from the current directory: it is a repository, and agents write files there.
         [sys.executable, "-P", "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -52,7 +51,7 @@ def limited_subprocess(module: str, seconds: float) -> Iterator[Ask]:
         yield ask
     finally:
         process.kill()
-        with suppress(OSError):  # what it left unread cannot be written any more
+        with suppress(OSError):  # unread input cannot be written any more
             process.stdin.close()  # type: ignore[union-attr]  # they are pipes
         process.stdout.close()  # type: ignore[union-attr]
         process.wait()
@@ -71,19 +70,19 @@ def _answer(process: subprocess.Popen[bytes], question: bytes, seconds: float, s
         process.stdin.write(question)  # type: ignore[union-attr]
         process.stdin.flush()  # type: ignore[union-attr]
         return json.loads(process.stdout.readline())  # type: ignore[union-attr]
-    except (OSError, ValueError):  # it is gone: the pipe is closed, or the line is empty or cut
-        raise SubprocessFailed(f"it takes more than {seconds:g} s" if late.is_set() else "whoever applies it dies of it") from None
+    except (OSError, ValueError):  # the process is gone: the pipe is closed, or the line is incomplete
+        raise SubprocessFailed(f"takes more than {seconds:g} s" if late.is_set() else "the subprocess died") from None
     finally:
         timer.cancel()
-        timer.join()  # a thread that is left behind would be there when somebody forks
+        timer.join()  # no thread must be left when the process forks
 
 
 def serve(answer: Ask, seconds: float) -> None:
-    """Answers each line of stdin with a line: the other end of ``apart``."""
+    """Answer each line of stdin with a line: the subprocess side of ``limited_subprocess``."""
     import resource  # POSIX, as the rest
 
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    # Should nobody be left to end this process: it needs no more than its time.
+    # In case the parent dies without killing this process.
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
     for line in sys.stdin.buffer:
         sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")

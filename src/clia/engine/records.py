@@ -1,8 +1,8 @@
-"""What runs flows: a sandbox that stops wherever a flow asks for something.
+"""Records of the engine that runs flows, and its interface.
 
-Invariant: the same program given the same answers in the same order makes the same calls, under the same numbers, and
-comes to the same end. A flow reaches no file, no network, no environment and no clock but the program's own; it is
-bounded in time, memory and depth. What crosses into or out of a flow is JSON.
+Invariant: the same program with the same answers in the same order makes the same calls with the same numbers and has the same
+result. A flow has no files, network, environment or clock except the program's, and limited time, memory and depth. Values that
+go into or out of a flow are JSON. Time and memory limits depend on the machine, so a flow cannot catch them; depth does not.
 """
 
 from __future__ import annotations
@@ -18,50 +18,50 @@ if TYPE_CHECKING:
 
 
 REQUEST, SUSPEND, SLEEP = "request", "suspend", "sleep"
-"""The functions that a flow may call outside of itself."""
+"""The host functions that a flow may call."""
 TIMER = "timer"
 """The kind of request that sleeping becomes."""
 
 LOST, INHERITED = "engine-lost", "run-inherited"
-"""Codes of the ``EngineError`` where a run is of no more use: its worker died, or the process was forked since."""
+"""Codes of the ``EngineError`` of a run that cannot be used any more: its worker died, or the process was forked."""
 
 RAISED, LIMIT, RESULT = "raised", "limit", "result"
-"""Why a flow failed: it raised; it used up what it may use; it returned what cannot cross."""
+"""Why a flow failed: it raised, exceeded a limit, or returned a value that is not JSON."""
 
 
 class FlowProgram(NamedTuple):
-    """Everything that a run depends on, apart from the answers."""
+    """Everything that a run depends on, except the answers."""
 
     source: str
     input: Any
     seed: str
-    started_at: str  # ISO 8601 with an offset: the instant that the flow's clocks show
+    started_at: str  # ISO 8601 with an offset: the time that the flow's clocks show
     timezone: str = "UTC"  # an IANA name
 
 
 class FlowCall(NamedTuple):
-    """What a flow waits for. ``number`` counts a run's calls from 1; gaps are calls that were refused inside the flow."""
+    """A pending call of a flow. ``number`` counts a run's calls from 1; gaps are calls refused inside the flow."""
 
     number: int
     kind: str
     tag: str | None
     payload: Any
-    line: int  # in the flow's source, from 1; 0 where it is not known
+    line: int  # in the flow's source, from 1; 0 if unknown
 
 
 class FlowAnswer(NamedTuple):
-    """What a call returns; with ``error``, what it raises instead: a RuntimeError with that text."""
+    """The value that a call returns or, with ``error``, the message of the RuntimeError that it raises."""
 
     value: Any = None
     error: str | None = None
 
 
 class Failure(NamedTuple):
-    """Why a flow cannot go on. One that ``repeats`` comes again at the same point of every replay; a limit need not."""
+    """Why a flow failed. A failure that ``repeats`` happens at the same point of every replay; a limit may not."""
 
     reason: str  # RAISED, LIMIT or RESULT
     message: str  # one line: "ValueError: no plan"
-    line: int | None  # in the flow's source, where that is known
+    line: int | None  # in the flow's source, if known
     trace: str = ""  # the traceback, in the flow's own lines
 
     @property
@@ -70,7 +70,7 @@ class Failure(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Where a run stands after it has run as far as it can: it waits for calls, or it has ended."""
+    """The state of a run that has run as far as it can: it waits for calls, or has ended."""
 
     pending: tuple[FlowCall, ...] = ()  # sorted by number
     result: Any = None
@@ -83,7 +83,7 @@ class Turn(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What cannot work in a flow, in the flow's own lines; a warning where it may work."""
+    """Something that cannot work in a flow or, as a warning, may not work."""
 
     code: str  # syntax, no-main, unsupported, suspends-in-callback, unknown-name, type, …
     message: str
@@ -92,17 +92,18 @@ class Problem(NamedTuple):
     severity: str = "error"  # or "warning"
 
 
+# A Protocol, because tests wrap runs and engines, and ``facade.wiring`` has an engine that loads this one on first use.
 class FlowRun(Protocol):
-    """One flow, as far as it has come. A context manager: it holds a worker until it is let go."""
+    """A run of a flow. A context manager: it holds a worker until it is closed."""
 
     @property
     def turn(self) -> Turn: ...
 
     def answer(self, number: int, answer: FlowAnswer) -> Turn:
-        """Answers one pending call and runs on. ``EngineError`` where the worker was lost: the run is of no more use."""
+        """Answer one pending call and continue. ``EngineError`` if the worker was lost: the run cannot be used any more."""
 
     def dump(self) -> bytes:
-        """What ``load`` takes to come back to this very point; only while calls are pending."""
+        """Return the bytes from which ``load`` restores this state; only while calls are pending."""
 
     def __enter__(self) -> Self: ...
 
@@ -110,27 +111,27 @@ class FlowRun(Protocol):
 
 
 class Engine(Protocol):
-    """Threads may share it. A process that is forked off after a flow has run cannot run one: ``EngineError`` (engine-forked)."""
+    """Threads may share it. A process forked after a flow has run cannot run flows: ``EngineError`` (engine-forked)."""
 
     @property
     def version(self) -> str:
-        """Name and version. Dumps of another version are not to be loaded."""
+        """Name and version. Dumps of another version must not be loaded."""
 
     def start(self, program: FlowProgram, *, patient: bool = False) -> FlowRun:
-        """Runs a flow up to its first calls. ``patient``: a replay, which a busy machine must not fail; its limits are wide."""
+        """Run a flow up to its first calls. ``patient``: wider limits, for a replay on a busy machine."""
 
     def load(self, program: FlowProgram, dump: bytes, pending: Sequence[FlowCall]) -> FlowRun:
-        """The run that was dumped, waiting for the same calls. ``EngineError`` where the bytes cannot be used."""
+        """Return the dumped run, waiting for the same calls. ``EngineError`` if the bytes cannot be used."""
 
     def check(self, source: str, *, types: bool = False) -> list[Problem]:
-        """What cannot work in a flow's source, sorted by line; ``types``: what a type checker says too. Runs nothing."""
+        """Return the problems of a flow's source, sorted by line; with ``types`` also type errors. Runs nothing."""
 
     def close(self) -> None:
-        """Lets the workers go; the engine may be used again."""
+        """Stop the workers; the engine may be used again."""
 
 
 PATIENCE = 10
-"""How many times as long a replay may take."""
+"""Factor by which a replay may take longer."""
 _ENDLESS = 2**31 - 1
 
 
@@ -138,13 +139,13 @@ class EngineLimits(NamedTuple):
     turn_seconds: float = 5.0  # between two answers
     memory: int = 64 * 1024 * 1024
     depth: int = 200
-    printed: int = 1024 * 1024  # characters a turn; what is beyond is cut
+    printed: int = 1024 * 1024  # characters per turn; the rest is cut
 
     def patient(self) -> EngineLimits:
         return self._replace(turn_seconds=self.turn_seconds * PATIENCE)
 
     def of_a_session(self) -> ResourceLimits:
-        """As the engine wants them. No limit on a whole feed: its clock travels in the dump, and ends long sessions at random."""
+        """Return Monty's limits. None for a whole feed: its clock is saved in the dump and would end long sessions at random."""
         return {
             "max_turn_duration_secs": self.turn_seconds,
             "max_memory": self.memory,
@@ -153,7 +154,7 @@ class EngineLimits(NamedTuple):
         }
 
     def watchdog(self) -> float:
-        """When a worker that does not even keep its own limits is ended: one number for all, hence the patient one."""
+        """Return the seconds after which a worker that ignores its limits is killed: one value for all, so the patient one."""
         return self.patient().turn_seconds + 30
 
     def time_message(self) -> str:

@@ -1,8 +1,8 @@
-"""What a program prints, on its way into a trace.
+"""Collect a program's output for a trace.
 
-Invariant: the trace has every line in order, in entries of some lines each, up to a limit that is said where it is
-reached; the end of it all is at hand afterwards, without secrets: they are taken out before it is cut, because half of
-one is not known again. Bytes that are no UTF-8 do not stop it, and what is held does not grow with what is printed.
+Invariant: the trace has every line in order, several lines per entry, up to a limit that is noted when it is reached. The last
+64 kB stay available, redacted before they are cut, because half a secret would not be recognised. Invalid UTF-8 is replaced, and
+memory use does not grow with the output.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TracedOutput:
         self._tail = ""
 
     def add(self, data: bytes) -> None:
-        """What was printed; nothing while the program is silent, which is when whole lines are traced."""
+        """Add output; an empty chunk means that the program is silent, and flushes whole lines."""
         self._waiting += self._decoder.decode(data)
         whole = self._waiting.rfind("\n") + 1
         if len(self._waiting) >= ENTRY:
@@ -55,7 +55,7 @@ class TracedOutput:
 
     @staticmethod
     def tail_of(text: str) -> str:
-        """The last 64 kB."""
+        """Return the last 64 kB."""
         return text.encode("utf-8", "replace")[-TAIL:].decode("utf-8", "ignore")
 
     def _flush(self, upto: int) -> None:

@@ -1,8 +1,8 @@
-"""Programs of this machine, each under a guard.
+"""Run programs on this machine, each under a guard process.
 
-Invariant: the guard (``program_guard.py``) is the program's parent and ends it when our end of a pipe is closed, which the
-kernel does at our death. A place is a lock file that the guard and the program hold open too: a place is free when
-nobody from before is left.
+Invariant: one program at a time works in a place, over all processes of the machine. Nothing outlives the call that started it,
+nor the death of the calling process: the guard (``guard.py``) is the program's parent and ends its process group when our end
+of a pipe closes. A place is a lock file that the guard holds open too, so it is free only when the guard has ended.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
-_LOOK = 0.1  # how often it is asked whether to go on
+_LOOK = 0.1  # seconds between checks for cancellation
 _CHUNK = 64 * 1024
-_LAST_WORDS = 5.0  # for the guard, behind its own grace
+_LAST_WORDS = 5.0  # seconds for the guard, after the grace period
 
 
 class ProgramRunner:
-    """``Programs`` on POSIX. ``grace``: how long a program may take to end when it is told to."""
+    """Runs programs on POSIX. ``grace``: seconds that a program has to end when it is told to."""
 
     def __init__(self, grace: float = 5.0) -> None:
         self._grace = grace
@@ -46,6 +46,7 @@ class ProgramRunner:
 
     @contextmanager
     def alone(self, place: str, cancelled: Callable[[], bool]) -> Iterator[bool]:
+        """Hold a place against every other process, waiting for it. Yields False if cancelled before it was free."""
         handle = _open(place)
         try:
             while not _locked(handle):
@@ -61,9 +62,13 @@ class ProgramRunner:
                 with self._mutex:
                     del self._held[place]
         finally:
-            os.close(handle)  # not unlocked: a program that outlived its end still holds the place
+            os.close(handle)  # not unlocked: a guard that still runs keeps the place
 
     def run(self, order: ProgramCommand, place: str, said: Callable[[bytes], None], cancelled: Callable[[], bool]) -> ProgramExit:
+        """Run a program in a place that is held. Its output goes to ``said`` as it comes, and an empty chunk now and then.
+
+        ``FileError`` if it cannot be started.
+        """
         _check_program(order)
         control, ours = os.pipe()
         try:
@@ -94,7 +99,7 @@ class ProgramRunner:
             return self._guarded(order, (control, lock), (stdin.fileno(), subprocess.PIPE, subprocess.STDOUT))
 
     def _guarded(self, order: ProgramCommand, kept: tuple[int, int], channels: tuple[int, int, int]) -> subprocess.Popen[bytes]:
-        """The guard, with the control pipe and the lock, and with the program's channels."""
+        """Start the guard with the control pipe, the lock and the program's streams."""
         guard = [sys.executable, "-I", "-S", program_guard.__file__, *map(str, kept), str(self._grace)]
         return subprocess.Popen(
             [*guard, *order.words],
@@ -108,6 +113,11 @@ class ProgramRunner:
         )
 
     def attend(self, order: ProgramCommand, place: str, user: UserStreams, said: Callable[[str, bytes], None]) -> ProgramExit:
+        """Run a program on the user's streams, in a place that is held, without a time limit.
+
+        Output is shown as it comes, then passed to ``said`` with its stream's name (``terminal``, ``stdout`` or ``stderr``), and an
+        empty chunk now and then. ``stdin`` and ``seconds`` of the command are ignored.
+        """
         self.check(order)
         numbers = os.pipe()
         with open(numbers[0], "rb", 0) as control, open(numbers[1], "wb", 0) as ours, ProgramChannels(user) as channels:
@@ -126,17 +136,18 @@ class ProgramRunner:
             return ProgramExit(EXITED, started.returncode if started.returncode >= 0 else 128 - started.returncode)
 
     def check(self, order: ProgramCommand) -> None:
+        """Raise ``FileError`` if there is no such program, or it may not be run."""
         name, path = order.words[0], order.environment.get("PATH", os.defpath)
         where = os.path.join(order.directory, name) if "/" in name else name
         if shutil.which(where, path=path) is not None:
             return
         there = shutil.which(where, mode=os.F_OK, path=path) is not None or ("/" in name and os.path.isdir(where))
-        reason = "it is not executable" if there else "there is no such program"
+        reason = "not executable" if there else "not found"
         code = "program-not-executable" if there else "program-not-found"
-        raise FileError(f"{name} cannot be run: {reason}", code=code, fields={"path": name, "reason": reason})
+        raise FileError(f"cannot run {name}: {reason}", code=code, fields={"path": name, "reason": reason})
 
     def _reap(self, started: subprocess.Popen[bytes]) -> None:
-        """The guard ends by itself; one that does not is stuck in the kernel with its program."""
+        """Wait for the guard, which ends by itself unless it is stuck in the kernel with its program."""
         try:
             started.wait(self._grace + _LAST_WORDS)
         except subprocess.TimeoutExpired:
@@ -144,6 +155,7 @@ class ProgramRunner:
             started.wait()
 
     def clear(self, directory: str) -> None:
+        """Remove a directory and everything below it, if it exists."""
         try:
             shutil.rmtree(directory)
         except FileNotFoundError:
@@ -155,7 +167,7 @@ class ProgramRunner:
 def _listen(
     started: subprocess.Popen[bytes], out: int, deadline: float, said: Callable[[bytes], None], cancelled: Callable[[], bool]
 ) -> str:
-    """Passes on what is printed until the guard has ended, or it is time to stop. A daemon may keep the channel for ever."""
+    """Pass on output until the guard has ended or it is time to stop. A daemon may keep the stream open."""
     while True:
         ended = started.poll() is not None
         ready, _, _ = select.select([out], [], [], 0.0 if ended else _LOOK)
@@ -164,7 +176,7 @@ def _listen(
         if ended and not data:
             return EXITED
         if ready and not data:
-            time.sleep(_LOOK / 10)  # the channel is closed, and the program goes on
+            time.sleep(_LOOK / 10)  # the stream is closed, but the program still runs
         if cancelled():
             return CANCELLED
         if time.monotonic() >= deadline:
@@ -172,7 +184,7 @@ def _listen(
 
 
 def _pass_on(started: subprocess.Popen[bytes], channels: ProgramChannels, said: Callable[[str, bytes], None]) -> None:
-    """Shows and hands on what is printed until the guard has ended. A daemon may keep a channel, and go on printing."""
+    """Show and pass on output until the guard has ended. A daemon may keep a stream open and go on printing."""
     last = None
     while True:
         ended = started.poll() is not None
@@ -190,16 +202,16 @@ def _tell(number: int, channels: ProgramChannels, control: int) -> None:
     if number == signal.SIGWINCH:
         channels.resize()
         return
-    with suppress(OSError):  # the guard has ended: nobody is left to be told
+    with suppress(OSError):  # the guard has ended
         os.write(control, bytes([number]))
 
 
 def _check_program(order: ProgramCommand) -> None:
-    """Before anything runs: what the guard could only tell by its exit code."""
+    """Raise if there is no such program, which the guard could only report by its exit code."""
     name = order.words[0]
     where = os.path.join(order.directory, name) if "/" in name else name
     if shutil.which(where, path=order.environment.get("PATH", os.defpath)) is None:
-        raise _cannot(order, "there is no such program")
+        raise _cannot(order, "not found")
 
 
 def _open(place: str) -> int:
@@ -220,14 +232,14 @@ def _locked(handle: int) -> bool:
 
 def _cannot(order: ProgramCommand, reason: str) -> FileError:
     name = order.words[0]
-    return FileError(f"{name} cannot be run: {reason}", code="program-not-run", fields={"path": name, "reason": reason})
+    return FileError(f"cannot run {name}: {reason}", code="program-not-run", fields={"path": name, "reason": reason})
 
 
 EXITED, TIMED_OUT, CANCELLED = "exited", "timed-out", "cancelled"
 
 
 class ProgramCommand(NamedTuple):
-    """What to run. ``words[0]`` is found on the PATH of ``environment``, which is all that the program sees."""
+    """A command to run. ``words[0]`` is looked up on the PATH of ``environment``, the program's whole environment."""
 
     words: Sequence[str]
     directory: str
@@ -237,17 +249,17 @@ class ProgramCommand(NamedTuple):
 
 
 class ProgramExit(NamedTuple):
-    """How a program ended; ``code`` is 128 and the signal's number for one that a signal ended."""
+    """How a program ended; ``code`` is 128 plus the signal's number if a signal ended it."""
 
     how: str  # EXITED, TIMED_OUT or CANCELLED
     code: int
 
 
 class UserStreams(NamedTuple):
-    """Whoever has a program run and attends to it: their own channels, and how their signals are heard."""
+    """The standard streams and signals of the user who runs a program."""
 
     stdin: int
     stdout: int
     stderr: int
-    terminal: bool  # they sit at one: the program gets one of its own
-    signals: Callable[[Callable[[int], None]], AbstractContextManager[None]]  # has each one told, by its number
+    terminal: bool  # the user is at a terminal: the program gets its own
+    signals: Callable[[Callable[[int], None]], AbstractContextManager[None]]  # calls back with each signal's number

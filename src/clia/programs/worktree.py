@@ -1,7 +1,7 @@
 """An agent's worktree that a program works in.
 
-Invariant: what counts is what lies in the worktree, whatever the program did with git there: files that it committed itself
-are changes too. Nothing that others committed meanwhile is undone.
+Invariant: only the files in the worktree count, whatever the program did with git there: files that it committed itself are
+changes too. Commits that others made meanwhile are never undone.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 SEEN = ("PATH", "HOME", "LANG")
-"""What a program needs of the environment to run at all."""
+"""Variables that a program needs to run at all."""
 _QUIET = ("git", "--no-pager", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 _GIT_SECONDS = 300.0
 
 
 class ProgramWorktree(NamedTuple):
-    """A directory, and the place (see ``Programs.alone``) that is held for it."""
+    """A directory, and the place (see ``ProgramRunner.alone``) that is held for it."""
 
     space: Space
     agent: str
@@ -39,7 +39,7 @@ class ProgramWorktree(NamedTuple):
     cancelled: Callable[[], bool] = lambda: False
 
     def git(self, *words: str, said: bytearray | None = None, directory: str | None = None) -> int:
-        """The exit code of stock git in the worktree, or elsewhere, away from hooks."""
+        """Run git without hooks in the worktree, or elsewhere, and return its exit code."""
         kept = {name: self.environment[name] for name in SEEN if name in self.environment}
         environment = {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
         order = ProgramCommand((*_QUIET, *words), directory or self.directory, environment, b"", _GIT_SECONDS)
@@ -50,7 +50,7 @@ class ProgramWorktree(NamedTuple):
         return ended.code
 
     def has_changed(self, base: str) -> bool:
-        """Compared with the base: the program may have made commits of its own in the worktree."""
+        """Return whether files differ from the base; the program may have made commits itself."""
         compared = self.git("diff", "--quiet", "--no-ext-diff", "--no-textconv", base, "--")
         printed = bytearray()
         listed = self.git("ls-files", "--others", "--exclude-standard", "-z", said=printed)
@@ -59,7 +59,7 @@ class ProgramWorktree(NamedTuple):
         return bool(compared or printed)
 
     def commit(self, base: str, kind: str, message: str, meta: Mapping[str, Any]) -> str:
-        """The files as a commit with trace on the base; also where others committed meanwhile, if that changed no file."""
+        """Commit the files with the trace on the base, or on a newer head that changed no file."""
         space, agent = self.space, self.agent
         try:
             return space.commit_dir(agent, kind, self.directory, message=message, meta=meta, base=base, with_trace=True)
@@ -67,5 +67,5 @@ class ProgramWorktree(NamedTuple):
             head = space.head(agent)
             if space.show(head).tree != space.show(base).tree:
                 raise
-            # Decisions were made meanwhile, say.
+            # For example decisions.
             return space.commit_dir(agent, kind, self.directory, message=message, meta=meta, base=head, with_trace=True)

@@ -1,9 +1,9 @@
-"""Secrets are taken out of text once, where it enters; what is kept never had them.
+"""Redact secrets in text, JSON values and streams.
 
-Invariant: no part of a secret leaves, however a stream is cut. A fragment that may be the start of a token is replaced at once
-and the rest of it swallowed; only what is public or says nothing (a prefix, a name, a few characters of a weak one) goes out
-before that is known. Everything else comes out as it went in, and redacting twice changes nothing. The next chunk may be a text
-of its own: after a token that was whole already, its ordinary words stay.
+Invariant: no part of a secret is emitted, however a stream is cut or coloured. A fragment that may start a token is replaced at
+once and the rest is swallowed; only public parts (a prefix, a name, a few characters of a weak token) are emitted before that
+is known. Everything else is unchanged, and redacting twice changes nothing. The next chunk may be a separate text: after a
+complete token its ordinary words stay.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ _ORDER = {name: index for index, name in enumerate((PEM, *ROWS))}
 
 
 class Redacted(NamedTuple):
-    """A text without its secrets, and how many there were."""
+    """A text without secrets, and the number of secrets replaced."""
 
     text: str
     count: int  # type: ignore[assignment] # hides tuple.count, which nobody asks of a pair
 
 
 class RedactionState(NamedTuple):
-    """What one chunk of a stream leaves for the next: never a part of a secret, so it may be stored."""
+    """State between two chunks of a stream. It never contains a part of a secret, so it may be stored."""
 
-    tail: str  # the end of the line so far, as it went out
+    tail: str  # the end of the current line as emitted, or an incomplete escape sequence inside a token
     inside: str  # the row of the token the chunk ended in, with `` whole`` where it had enough characters to be one, or ""
 
 
@@ -159,7 +159,7 @@ def swallowed(text: str, state: RedactionState) -> int:
 
 
 def mark(state: RedactionState) -> str:
-    """What stands for a token's rest, where the chunk that it is in is shown apart from the last one."""
+    """Return the mark for the rest of a token, for a chunk that is shown by itself."""
     return MARK.format(kind=_kind(state.inside.removesuffix(_WHOLE)))
 
 
@@ -168,7 +168,7 @@ def _kind(name: str) -> str:
 
 
 def redact_value(value: Any) -> tuple[Any, int]:
-    """A JSON value of the same structure; strings are redacted wherever they stand, as keys too."""
+    """Redact every string of a JSON value, also keys, and keep its structure."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):

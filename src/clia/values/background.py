@@ -1,7 +1,4 @@
-"""Something that goes on beside something else.
-
-Invariant: what goes on ends with what it goes on beside, and is waited for no longer than it was given.
-"""
+"""Background threads, and retries while a backend is unavailable."""
 
 from __future__ import annotations
 
@@ -17,18 +14,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def background_thread(name: str, go_on: Callable[[threading.Event], None], grace: float | None = None) -> Iterator[None]:
-    """Runs ``go_on`` in a thread of its own until the block ends; it is given an event that tells when that is.
+def background_thread(name: str, run: Callable[[threading.Event], None], grace: float | None = None) -> Iterator[None]:
+    """Run ``run(stop)`` in a thread while the block runs; ``stop`` is set when the block ends.
 
-    ``grace``: so many seconds it may take then; None: as many as it takes.
+    ``grace``: seconds to wait for the thread then; None waits until it ends.
     """
-    over = threading.Event()
-    thread = threading.Thread(target=go_on, args=(over,), name=name, daemon=True)
+    stop = threading.Event()
+    thread = threading.Thread(target=run, args=(stop,), name=name, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        stop.set()
         thread.join(grace)
 
 
