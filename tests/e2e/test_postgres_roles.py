@@ -104,7 +104,7 @@ def test_who_may_not_make_tables_is_told_which_right_is_missing_and_who_can_go_f
             with store.writing() as change:
                 change.gate.load(GateFacts((), ("peer",), ()))
 
-        assert "may not make" in refused("store-denied", load).message
+        assert "may not create" in refused("store-denied", load).message
 
 
 def test_a_schema_that_is_not_there_is_said(postgres_address: str) -> None:

@@ -27,6 +27,7 @@ _IDLE = "idle_in_transaction_session_timeout"
 # Limits that a server may set, but that must not end a session that holds locks.
 _LIMITS = {"idle_session_timeout": 140_000, "lock_timeout": 0, "statement_timeout": 0}
 _MAY_CREATE = "SELECT current_user, current_schema(), has_schema_privilege(current_schema(), 'CREATE')"
+_CHECK_SERVER = "check that the server is running and accepts your connection"
 _GRANT = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO this role; with a hub also USAGE ON ALL SEQUENCES"
 
 
@@ -63,10 +64,9 @@ class PostgresAddress:
             hints = ["try again"]
             raise self.error("deadlock with another program", code="store-locked", hints=hints, retryable=True) from None
         except self._pools.PoolTimeout as err:
-            raise self.error(str(err), code="store-unavailable", retryable=True) from None
+            raise self.error(str(err), code="store-unavailable", hints=[_CHECK_SERVER], retryable=True) from None
         except self._postgres.OperationalError as err:
-            hints = ["check that the server is running and accepts your connection"]
-            raise self.error(_reason(err), code="store-unavailable", hints=hints, retryable=True) from None
+            raise self.error(_reason(err), code="store-unavailable", hints=[_CHECK_SERVER], retryable=True) from None
         except self._postgres.errors.InsufficientPrivilege as err:
             raise self.error(_reason(err), code="store-denied", hints=[_GRANT]) from None
         except self._postgres.Error as err:
