@@ -262,7 +262,7 @@ def test_an_answer_that_nobody_reads_or_that_takes_too_long_ends_with_all_it_sta
     said, transport = tmp_path / "pids", components(visited.peer).federation_resources.transport
     environment = transport.upload("x", advertise=True).environment
     program = UploadCommand(("sh", "-c", f"sleep 1000 & echo $$ $! >> {said}; echo hello; wait"), environment)
-    monkeypatch.setattr(PeerTokens, "advertised", lambda *_: program)
+    monkeypatch.setattr(PeerTokens, "advertise", lambda *_: program)
     monkeypatch.setattr(fetching, "AT_ONCE", 1)
     host, path = visited.address.removeprefix("http://"), "/federation/owner/info/refs?service=git-upload-pack"
     with closing_connection(host) as connection:

@@ -36,14 +36,14 @@ _ATTEMPTS = 20
 
 
 class SourceUpdate(NamedTuple):
-    """A source that was read. ``anew`` replaces its previous observations; ``known`` is the mark that reading continued from."""
+    """A source that was read. ``replaces``: drop its previous observations; ``known`` is the mark that reading continued from."""
 
     source: ObservationSource
     known: Any
     mark: Any  # the new mark; None if the source no longer exists
     part: SourceReading
     sums: dict[str, ObservationSum]
-    anew: bool
+    replaces: bool
 
 
 class ObservationIndex:
@@ -133,15 +133,15 @@ class ObservationIndex:
         """Read a source, incrementally if possible."""
         row = None if known is None else self._core.store.get(PART + source.name)
         if source.tip is None:
-            return SourceUpdate(source, known, None, SourceReading([], None), {}, anew=True)
+            return SourceUpdate(source, known, None, SourceReading([], None), {}, replaces=True)
         memo = None if row is None else row.value.get("memo")
         part = None if row is None else _read_on(record, source, known, memo)
-        anew = part is None
+        replaces = part is None
         if part is None:
             part = _read_whole(record, source)
         lacks = part.lacks
         mark = source.tip if lacks is None else {_PARTIAL: source.tip, "lacks": lacks}
-        return SourceUpdate(source, known, mark, part, sum_observations(part.observations), anew)
+        return SourceUpdate(source, known, mark, part, sum_observations(part.observations), replaces)
 
     def _write(self, updates: list[SourceUpdate]) -> None:
         with self._core.store.writing() as transaction:
@@ -164,7 +164,7 @@ class ObservationIndex:
         values, name = transaction.values, update.source.name
         row = values.get(PART + name)
         before = {} if row is None else {cid: sum_from_json(made) for cid, made in row.value["sums"].items()}
-        if update.anew:
+        if update.replaces:
             for cid, made in before.items():
                 add_sum(_sum_of(transaction, cid, sums), made, -1)
                 if not contains_commits(made.seen, update.sums[cid].seen if cid in update.sums else {}):

@@ -252,8 +252,8 @@ class BehaviourLibrary:
 
     def _is_new(self, now: ChainState, cid: str, said: dict[str, Any]) -> bool:
         """Whether there is new evidence."""
-        told = {each for happened in self._history(now.tip or "") if happened.cid == cid for each in happened.evidence}
-        return not told.issuperset(said["evidence"])
+        commits = {commit for event in self._history(now.tip or "") if event.cid == cid for commit in event.evidence}
+        return not commits.issuperset(said["evidence"])
 
     def adopt(
         self, name: str, cid: str, order: AdoptionOrder, *, trial: bool = False, data: bytes | None = None, by_person: bool = True
@@ -333,7 +333,7 @@ class BehaviourLibrary:
         if found is not None:
             return found
         raise InvalidInput(
-            f"there is no behaviour {name!r} yet: say of which kind it is",
+            f"no behaviour {name!r} yet: give its kind",
             code="kind-needed",
             hints=[f"--kind {SESSION_FLOW} or --kind {PROMPT}"],
             fields={"field": "kind", "behaviour": name},

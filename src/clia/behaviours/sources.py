@@ -232,7 +232,7 @@ class _AgentTraces(ObservationSource):
             return None
         before, now = self._notes(core, known), self._notes(core, self.tip)
         if any(now.get(commit) != blob for commit, blob in before.items()):
-            return None  # a trace was bound anew, or taken away
+            return None  # a trace was replaced or removed
         return self._of(record, {commit: blob for commit, blob in now.items() if commit not in before})
 
     def whole(self, record: HistoryReader) -> SourceReading:

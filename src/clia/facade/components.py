@@ -373,7 +373,7 @@ class Components:
             refusals=self.refusals,
             verifier=self.federation_resources.verifier,
             transport=self.federation_resources.transport,
-            pass_for=lambda peer: self.peer_tokens.token(peer, FETCH_TOKEN),
+            fetch_token=lambda peer: self.peer_tokens.token(peer, FETCH_TOKEN),
             limits=self.federation_resources.limits,
         )
         return PeerSync(self.core, self.envelope, parts)

@@ -107,13 +107,22 @@ class Announcer:
             single = moves if state.tip and len(moves) < SNAPSHOT_EVERY else []  # more than this goes into a snapshot
             new = self._append(peer, key, state, single, list(now.values()) if whole else None)
             self.show(peer, new.claims, new.tip)
-        told = tuple(_as_move(old, claim) for old, claim in moves)
-        return Announced(peer.name, new.seq, len(single) + whole, whole, told)
+        announced = tuple(_as_move(old, claim) for old, claim in moves)
+        return Announced(peer.name, new.seq, len(single) + whole, whole, announced)
 
     def fingerprint(self) -> str:
         """A digest of every announced ref and of the peers, which changes whenever there may be news."""
-        told = (names.HEADS, names.ARCHIVE, names.RECORDS, names.TRACES, names.SESSIONS, names.BEHAVIOURS, names.TYPES, names.PEERS)
-        return text_digest(repr([self._core.refs.under(each) for each in told]))
+        prefixes = (
+            names.HEADS,
+            names.ARCHIVE,
+            names.RECORDS,
+            names.TRACES,
+            names.SESSIONS,
+            names.BEHAVIOURS,
+            names.TYPES,
+            names.PEERS,
+        )
+        return text_digest(repr([self._core.refs.under(prefix) for prefix in prefixes]))
 
     def _is_due(self, state: AnnouncedState, more: int) -> bool:
         return state.since + more >= SNAPSHOT_EVERY or state.at + STATEMENT_SECONDS // 2 <= self._core.now()
@@ -183,7 +192,7 @@ class Announcer:
         kept = {ref: each for ref, each in claims.items() if each.new is not None}
         return AnnouncedState(tip, seq, last, kept, len(later), later[-1].at if later else 0, key)
 
-    def told(self, space: str) -> set[str]:
+    def announced_ids(self, space: str) -> set[str]:
         """The ids recently announced to an audience: those in the chain, its commits, and those of our keys."""
         graph, refs = self._core.graph, self._core.refs
         tip, keys = refs.get(names.announce(space)), refs.get(names.KEYS)

@@ -37,7 +37,7 @@ class PeerTokens:
         self._keys, self._ring, self._verifier = signing
         self._announcing, self._transport = view
 
-    def untold(self) -> str | None:
+    def shared_fingerprint(self) -> str | None:
         """A fingerprint of everything shared with peers; None if nothing is shared or this clone cannot sign."""
         chain = self._keys.chain() if any(peer.share != Share() for peer in self._peers.all()) else ()
         return self._announcing.fingerprint() if chain and self._ring.has(chain[-1]) else None
@@ -50,7 +50,7 @@ class PeerTokens:
         said = {"space": self._core.space_id, "aud": peer.space, "exp": self._core.now() + TOKEN_SECONDS}
         return self._ring.sign(chain[-1], typ, canonical_bytes(said))
 
-    def visitor(self, token: str, typ: str) -> PinnedPeer:
+    def authenticate(self, token: str, typ: str) -> PinnedPeer:
         """The peer that presents a token; ``Denied`` if it is unknown, for another space, or expired."""
         known = self._peers.all()
         signed = self._verifier.read(token, typ, {each.keys[-1] for each in known})
@@ -65,18 +65,18 @@ class PeerTokens:
             raise UntrustedPeer(f"peer {peer.name} is not trusted", fields={"peer": peer.name})
         return peer
 
-    def advertised(self, peer: PinnedPeer) -> UploadCommand:
+    def advertise(self, peer: PinnedPeer) -> UploadCommand:
         """The git process that advertises the refs of a peer, after refreshing its view."""
         self._announcing.show_again(peer)
         return self._transport.upload(peer.space, advertise=True)
 
-    def told(self, peer: PinnedPeer) -> Container[str]:
+    def announced_ids(self, peer: PinnedPeer) -> Container[str]:
         """The ids that a peer may request and mention: those announced to it.
 
         The view borrows all of our objects. Git checks that refs reach a requested commit, but would serve any other object and
         confirm which ids exist here.
         """
-        return self._announcing.told(peer.space)
+        return self._announcing.announced_ids(peer.space)
 
     def upload(self, peer: PinnedPeer) -> UploadCommand:
         """The git process that answers a peer's fetch."""

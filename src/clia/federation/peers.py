@@ -245,8 +245,8 @@ class Peers:
         tree = objects.commit(tip).tree
         try:
             who, said = (json.loads(objects.blob(entry.cid)) for path in _FILES if (entry := objects.entry(tree, path)))
-            told = who["share"]
-            share = Share(tuple(told["agents"]), told["traces"], told["sessions"], tuple(told["behaviours"]))
+            shared = who["share"]
+            share = Share(tuple(shared["agents"]), shared["traces"], shared["sessions"], tuple(shared["behaviours"]))
             known = (who["space"], tuple(who["keys"]), who["url"], who["trusted"], share)
             return PinnedPeer("", *known, _read_position(said), dict(said["failed"]), dict(said["left"]), tip)
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -63,13 +63,13 @@ class PeerService:
         from clia.federation.peer_tokens import NOTIFY_TOKEN
 
         # Knocks are signed by the old key: peers know that one until they have synced.
-        knocks = [(peer, self._components.peer_tokens.token(peer, NOTIFY_TOKEN)) for peer in self._components.peers.all()]
+        notifications = [(peer, self._components.peer_tokens.token(peer, NOTIFY_TOKEN)) for peer in self._components.peers.all()]
         self._components.keys.rotate(lost=lost)
-        for peer, knock in knocks:
+        for peer, notification in notifications:
             if self._components.announcing.said(peer.space).tip is not None:
                 self._components.announcing.announce(peer, snapshot=True)
-            if knock is not None and peer.url is not None:
-                self._components.federation_resources.transport.ring(peer.url, knock)
+            if notification is not None and peer.url is not None:
+                self._components.federation_resources.transport.notify(peer.url, notification)
         return self.key()
 
     # Peers
@@ -196,8 +196,10 @@ class PeerService:
         announced = self._components.announcing.announce(peer, snapshot=snapshot)
         if push is not None:
             transport.push(peer.space, push)
-        knock = self._components.peer_tokens.token(peer, NOTIFY_TOKEN) if announced.statements and peer.url else None
-        return announced if knock is None or peer.url is None else announced._replace(rung=transport.ring(peer.url, knock))
+        notification = self._components.peer_tokens.token(peer, NOTIFY_TOKEN) if announced.statements and peer.url else None
+        if notification is None or peer.url is None:
+            return announced
+        return announced._replace(rung=transport.notify(peer.url, notification))
 
     @verb("POST", "/sync", ADMIN, "federation")
     def sync(self, peer: str | None = None, *, progress: Progress | None = None) -> list[Synced]:

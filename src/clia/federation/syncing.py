@@ -65,7 +65,7 @@ class SyncDependencies(NamedTuple):
     refusals: RefusalLog
     verifier: Ed25519Verifier
     transport: GitTransport
-    pass_for: Callable[[PinnedPeer], str | None]
+    fetch_token: Callable[[PinnedPeer], str | None]
     limits: TransferLimits
 
 
@@ -95,7 +95,7 @@ class PeerSync:
             if peer.url is None:
                 hints = [f"clia peer change {name} --url URL"]
                 raise InvalidInput(f"peer {name} has no URL", code="no-url", hints=hints, fields={"peer": name})
-            with parts.transport.open(peer.url, parts.pass_for(peer), names.remote(name)) as quarantine:
+            with parts.transport.open(peer.url, parts.fetch_token(peer), names.remote(name)) as quarantine:
                 heard = self._listen(peer, quarantine)
                 moves, refused = self._carry_out(heard, quarantine, progress)
             found = heard.refused + refused
@@ -241,9 +241,9 @@ class PeerSync:
                 )
             moves += self._track(peer, good, forget, progress)
             self._keep_chain(peer, heard.chain)
-        told = [each for each, _ in bad]
-        squatted = [each for each in told if each.code == "claims-anothers-agent" and each.ref not in heard.claimed]
-        return moves, refused + [each for each in told if each not in squatted or self._is_new(peer, each)]
+        refusals = [refusal for refusal, _ in bad]
+        squatted = [each for each in refusals if each.code == "claims-anothers-agent" and each.ref not in heard.claimed]
+        return moves, refused + [each for each in refusals if each not in squatted or self._is_new(peer, each)]
 
     def _learn(self, heard: _ReadStatements) -> tuple[list[Move], list[Refused]]:
         """Register types, parents before children, up to the limit."""
@@ -252,8 +252,8 @@ class PeerSync:
         problems: list[Refused] = []
         allowed = self._parts.capabilities.asking(peer)
         known = self.tracked(peer)
-        told = (each for each in peer.position.waiting.values() if each.ref.startswith(TYPES_PREFIX))
-        for claim in _parents_first([each for each in told if each.new != known.get(each.ref)]):
+        claims = (each for each in peer.position.waiting.values() if each.ref.startswith(TYPES_PREFIX))
+        for claim in _parents_first([each for each in claims if each.new != known.get(each.ref)]):
             # Ask for each: a newly registered type may allow the next one, and a revocation applies at once.
             if len(moves) == LEARNED_MAX or not allowed(claim.parent or "", claim.trigger):
                 continue

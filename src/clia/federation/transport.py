@@ -41,10 +41,10 @@ class GitTransport:
         return os.path.join(self._handle.common_dir, "clia", *below)
 
     @contextmanager
-    def open(self, url: str, pass_: str | None = None, told: str | None = None) -> Iterator[GitQuarantine]:
-        """Open a quarantine for what comes from an address.
+    def open(self, url: str, token: str | None = None, announced: str | None = None) -> Iterator[GitQuarantine]:
+        """Open a quarantine for what comes from a URL.
 
-        ``pass_``: the token for a clia forge. ``told``: prefix of the refs that the other side may know we have.
+        ``token``: the fetch token for a clia forge. ``announced``: prefix of the refs that the other side may know we have.
         """
         top = self._place("quarantine")
         with ExitStack() as held:
@@ -54,17 +54,17 @@ class GitTransport:
                 held.callback(shutil.rmtree, where, ignore_errors=True)
                 held.enter_context(FileLocks(where).hold(_LOCK))
             self._make_borrowing(where)
-            yield GitQuarantine(RemoteAddress(url, pass_ if FORGE in url else None, told), where, self._handle, self._command)
+            yield GitQuarantine(RemoteAddress(url, token if FORGE in url else None, announced), where, self._handle, self._command)
 
-    def ring(self, url: str, knock: str) -> bool:
-        """Notify a clia forge that there is news; return whether it accepted. Never raises: the other side will poll later."""
+    def notify(self, url: str, token: str) -> bool:
+        """Notify a clia forge that there is news; return whether it accepted. Never raises: the other side polls later."""
         if FORGE not in url or not url.startswith(("http://", "https://")):
             return False
         from clia.http_client import HttpClient
 
-        bell = url.partition(FORGE)[0] + f"{FORGE}inbox"
+        inbox = url.partition(FORGE)[0] + f"{FORGE}inbox"
         try:
-            answer = HttpClient().post(bell, {"content-type": "application/jose"}, knock.encode("ascii"), seconds=5.0, limit=65536)
+            answer = HttpClient().post(inbox, {"content-type": "application/jose"}, token.encode("ascii"), seconds=5.0, limit=65536)
         except CliaError:
             return False
         return answer.status in (200, 202, 204)
@@ -141,12 +141,12 @@ class GitTransport:
         self.check_remote(remote)
         listed = self._shown(audience)
         # Announced refs may be forced or removed. The chain is never forced and goes last, after the commits it names.
-        told = f"refs/clia/announced/{audience}/"
-        seen = self._talk(remote, "ls-remote", "--refs", "--", remote, f"{told}*").out.decode("utf-8", "replace")
+        announced = f"refs/clia/announced/{audience}/"
+        seen = self._talk(remote, "ls-remote", "--refs", "--", remote, f"{announced}*").out.decode("utf-8", "replace")
         stale = (line.partition("\t")[2] for line in seen.splitlines())
-        moves = [f":{ref}" for ref in stale if ref.startswith(told) and ref not in listed]
-        moves += [f"+{cid}:{ref}" for ref, cid in listed.items() if ref.startswith(told)]
-        last = [f"{cid}:{ref}" for ref, cid in listed.items() if not ref.startswith(told)]
+        moves = [f":{ref}" for ref in stale if ref.startswith(announced) and ref not in listed]
+        moves += [f"+{cid}:{ref}" for ref, cid in listed.items() if ref.startswith(announced)]
+        last = [f"{cid}:{ref}" for ref, cid in listed.items() if not ref.startswith(announced)]
         parts = [moves[at : at + _REFS_PER_PUSH] for at in range(0, len(moves), _REFS_PER_PUSH)]
         for each in (*parts, last):
             if each:

@@ -78,7 +78,7 @@ class FetchEndpoints:
         site, peer = await run_in_threadpool(self._admitted, request)
         if request.query_params.get("service") != SERVICE:
             raise NotAllowed("this endpoint is read-only; use git fetch", code="read-only")
-        upload = await run_in_threadpool(site.space.peer_tokens.advertised, peer)
+        upload = await run_in_threadpool(site.space.peer_tokens.advertise, peer)
         head = _packet(f"# service={SERVICE}\n".encode("ascii")) + b"0000"
         return _GitResponse(self._run(site, peer, upload), _TOLD, head)
 
@@ -88,7 +88,7 @@ class FetchEndpoints:
             raise InvalidInput(f"the content type must be {_ASKED}", code="unsupported-media-type")
         body = await _body(request, self._forge.options.body_max)
         try:
-            body = asked(body, await run_in_threadpool(site.space.peer_tokens.told, peer))
+            body = asked(body, await run_in_threadpool(site.space.peer_tokens.announced_ids, peer))
         except Denied as err:  # in git's wording, which its client shows
             return Response(_packet(f"ERR upload-pack: not our ref {err.message}".encode("ascii")), media_type=_SENT)
         return _GitResponse(self._run(site, peer, site.space.peer_tokens.upload(peer), body), _SENT)
@@ -99,7 +99,7 @@ class FetchEndpoints:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if site is not None and scheme.lower() == "bearer":
             with suppress(Denied, InvalidInput):
-                peer = site.space.peer_tokens.visitor(token.strip(), FETCH_TOKEN)
+                peer = site.space.peer_tokens.authenticate(token.strip(), FETCH_TOKEN)
                 request.scope["clia_user"] = f"peer:{peer.name}"
                 return site, peer
         raise Unauthenticated("missing or invalid pass", code="bad-pass")
@@ -331,7 +331,7 @@ class Listening:
     def _knocking(self, token: str) -> _Job:
         for site in self._forge.sites.values():
             with suppress(Denied, InvalidInput):
-                return _Job(site, site.space.peer_tokens.visitor(token, NOTIFY_TOKEN).name)
+                return _Job(site, site.space.peer_tokens.authenticate(token, NOTIFY_TOKEN).name)
         raise Unauthenticated("invalid notification token", code="bad-knock")
 
     def _want(self, *jobs: _Job) -> None:
@@ -379,7 +379,7 @@ class Listening:
 
     def _tell(self, site: Site) -> None:
         """Announce changes since the last announcement; once a day in any case, in case a snapshot is due."""
-        untold = site.space.peer_tokens.untold()
+        untold = site.space.peer_tokens.shared_fingerprint()
         state = f"{self._forge.clock():%F} {untold}"
         if untold is None or self._told.get(site.name) == state:
             return

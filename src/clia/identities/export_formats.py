@@ -223,7 +223,7 @@ class ExportFormat(NamedTuple):
 
 def _managed_block(source: ExportSource) -> str:
     slug = markdown.code_span(source.merged["slug"])
-    return profile_body(source.merged, f"This holds for whoever works here as the agent {slug}.", source.shown, 2)
+    return profile_body(source.merged, f"These instructions apply to work as the agent {slug}.", source.shown, 2)
 
 
 def _import_line(source: ExportSource) -> str:
@@ -267,7 +267,7 @@ def _skill(source: ExportSource) -> str:
     """The profile in the Agent Skills format; tools are omitted, because listing them would grant them."""
     slug = source.merged["slug"]
     description = skill_description(profile_summary(source.merged), f" Use it to work as the agent {slug}.")
-    opening = f"Whoever uses this skill works as the agent {markdown.code_span(slug)}."
+    opening = f"Use this skill to work as the agent {markdown.code_span(slug)}."
     body = profile_body(source.merged, opening, source.shown, 1)
     return with_front_matter([("name", markdown.quoted_string(slug)), ("description", markdown.quoted_string(description))], body)
 

@@ -234,11 +234,11 @@ def apply_export(files: WritableLocalFiles, planned: ExportPlan, *, force: bool)
 
 
 def _not_allowed(root: str, blocked: Sequence[ExportOutcome]) -> NotAllowed:
-    told = [f"{each.path} {each.reason}" for each in blocked]
-    hints = [*told[1:], "nothing was written"]
+    problems = [f"{outcome.path} {outcome.reason}" for outcome in blocked]
+    hints = [*problems[1:], "nothing was written"]
     if any(each.state == EDITED for each in blocked):
         hints.append("overwrite files that were edited by hand with --force")
-    return NotAllowed(told[0], hints=hints, fields={"root": root, "files": [outcome.to_json() for outcome in blocked]})
+    return NotAllowed(problems[0], hints=hints, fields={"root": root, "files": [outcome.to_json() for outcome in blocked]})
 
 
 class _TargetRefused(Exception):

@@ -105,10 +105,10 @@ def apply_mirrors(files: WritableLocalFiles, planned: MirrorPlan) -> None:
     """Write every stale mirror; ``NotAllowed``, with nothing written, if one is refused. The caller holds the root."""
     refused = [mirror for mirror in planned.mirrors if mirror.state == REFUSED]
     if refused:
-        told = [f"{each.path} {each.reason}" for each in refused]
+        problems = [f"{mirror.path} {mirror.reason}" for mirror in refused]
         raise NotAllowed(
-            told[0],
-            hints=[*told[1:], "nothing was written; move the file away"],
+            problems[0],
+            hints=[*problems[1:], "nothing was written; move the file away"],
             fields={"files": [refusal.to_json() for refusal in refused]},
         )
     for each in planned.mirrors:
@@ -203,8 +203,8 @@ def _ordered_fields(document: dict[str, Any]) -> tuple[list[str], list[str], lis
 def _marked(source: str, content: str) -> bytes:
     """The page below a line that marks it as generated."""
     named = markdown.one_line(source).replace("--", "-\\u{2d}")  # a name must not end the comment
-    told = 'edits here are lost; change the documents, then run "clia agents mirrors"'
-    return f"{_MARK}{named}: {told} -->\n\n{content}".encode()
+    note = 'edits here are lost; change the documents, then run "clia agents mirrors"'
+    return f"{_MARK}{named}: {note} -->\n\n{content}".encode()
 
 
 def _with_state(files: LocalFiles, mirror: Mirror) -> Mirror:

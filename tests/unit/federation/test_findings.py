@@ -442,7 +442,7 @@ def test_a_pass_is_good_to_the_second_and_is_its_spaces_not_its_keys(pair: Pair,
 
     def shown(exp: int, of: str = owner.space) -> str:
         said = canonical_bytes({"space": of, "aud": space.id, "exp": exp})
-        return space.peer_tokens.visitor(owner.signed(said, owner.header(typ=FETCH_TOKEN)), FETCH_TOKEN).name
+        return space.peer_tokens.authenticate(owner.signed(said, owner.header(typ=FETCH_TOKEN)), FETCH_TOKEN).name
 
     assert {shown(exp) for exp in (now - CLOCK_SKEW + 1, now + TOKEN_SECONDS + CLOCK_SKEW)} == {"ay"}
     for exp in (now - CLOCK_SKEW, now + TOKEN_SECONDS + CLOCK_SKEW + 1):

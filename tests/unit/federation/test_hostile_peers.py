@@ -460,7 +460,7 @@ def test_only_a_peer_is_let_in_at_the_door(pair: Pair, tmp_path: Path) -> None:
         return by.signed(canonical_bytes(good | change), by.header(typ=typ))
 
     for typ in (FETCH_TOKEN, NOTIFY_TOKEN):
-        assert peer_tokens.visitor(token(typ=typ), typ).name == "ay"
+        assert peer_tokens.authenticate(token(typ=typ), typ).name == "ay"
     for code, shown in (
         ("wrong-audience", token(aud=OTHER)),
         ("wrong-audience", token(aud=owner.space)),
@@ -479,17 +479,17 @@ def test_only_a_peer_is_let_in_at_the_door(pair: Pair, tmp_path: Path) -> None:
         ("malformed-token", "Bearer x"),
         ("bad-signature", token()[:-4] + "AAAA"),
     ):
-        refused(code, partial(peer_tokens.visitor, shown, FETCH_TOKEN))
+        refused(code, partial(peer_tokens.authenticate, shown, FETCH_TOKEN))
     old = token(exp=now + TOKEN_SECONDS + 60)
     pair.owner.rotate_key()
     pair.sync()
-    refused("unknown-key", lambda: peer_tokens.visitor(old, FETCH_TOKEN))
+    refused("unknown-key", lambda: peer_tokens.authenticate(old, FETCH_TOKEN))
     newest = pair.speaker()
-    assert peer_tokens.visitor(token(by=newest), FETCH_TOKEN).name == "ay"
+    assert peer_tokens.authenticate(token(by=newest), FETCH_TOKEN).name == "ay"
     pair.hearer.change_peer("ay", trusted=False)
-    refused("untrusted-peer", lambda: peer_tokens.visitor(token(by=newest), FETCH_TOKEN))
+    refused("untrusted-peer", lambda: peer_tokens.authenticate(token(by=newest), FETCH_TOKEN))
     pair.hearer.remove_peer("ay")
-    refused("unknown-key", lambda: peer_tokens.visitor(token(by=newest), FETCH_TOKEN))
+    refused("unknown-key", lambda: peer_tokens.authenticate(token(by=newest), FETCH_TOKEN))
 
 
 def test_what_git_says_about_the_hearer_afterwards(pair: Pair) -> None:

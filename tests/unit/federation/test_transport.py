@@ -535,7 +535,7 @@ def test_the_other_side_learns_of_no_ref_of_ours_but_those_it_may_know(peer: Pee
     for told, mentioned in (("refs/clia/remotes/ay/", True), (None, False)):
         heard: list[bytes] = []
         with servers.serving(servers.stock(peer.path.parent, told=heard)) as url, ExitStack() as stack:
-            apart = stack.enter_context(ours.transport.open(f"{url}/{peer.path.name}", told=told))
+            apart = stack.enter_context(ours.transport.open(f"{url}/{peer.path.name}", announced=told))
             assert apart.fetch([peer.good[-1]], WIDE).arrived
         said = b"".join(heard)
         assert (peer.good[3].encode() in said, private.encode() in said) == (mentioned, False)

@@ -120,7 +120,7 @@ def test_a_skill_says_what_it_is_and_when_to_use_it_and_takes_no_tools_from_line
     fields, body = fronted(exported(tree)[".claude/skills/scout/SKILL.md"])
     assert fields == {"name": "scout", "description": "Finds what is lost. Use it to work as the agent scout."}
     assert headings(body) == ["Scout", "Guardrails", "Role", "Purpose", "Focus domains"]
-    assert "Whoever uses this skill works as the agent `scout`." in body
+    assert "Use this skill to work as the agent `scout`." in body
     assert body.index("root.agent.triad.json`:") < body.index("- Never force-push.") < body.index("## Role")
 
 
