@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from clia.cli.command import AGENT, ASCII, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, one_of, opt
+from clia.cli.command import AGENT, ASCII, IDENTITY, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, one_of, opt
 from clia.cli.inputs import meta_fields, positive, read_text, require_agent
 from clia.cli.output import console, one_line
 from clia.cli.rendering import moment, only_ascii, short, show_line, show_table
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from clia.space.maintenance import AgentState
     from clia.space.model import Spawned
 
-IDENTITY = opt("--as", "SLUG", "identity to work under (default: the one with the agent's name, if it exists)", dest="slug")
 _SUB_AGENT = "sub-agent-of"
 
 

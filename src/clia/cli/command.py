@@ -131,6 +131,7 @@ CONFIG = opt("--config", "FILE", "operator configuration (default: CLIA_CONFIG, 
 IN_SPACE = (PATH, STORE, JSON)
 AGENT = arg("agent", "AGENT", "agent name")
 NO_REDACT = flag("--no-redact", "record secrets unredacted; use with care")
+IDENTITY = opt("--as", "SLUG", "identity to work under (default: the one with the agent's name, if it exists)", dest="slug")
 MESSAGE = opt("-m --message", "TEXT", "what was done and why ('-': standard input)", default="")
 WHY = opt("-m --message", "WHY", "reason ('-': standard input)", default="")
 META = many("--meta", "KEY=VALUE", "metadata field (repeatable); VALUE is JSON, or else text")

@@ -8,8 +8,7 @@ import signal
 import sys
 from contextlib import contextmanager, suppress
 
-from clia.cli.agents import IDENTITY
-from clia.cli.command import AGENT, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, one_of, opt, titled
+from clia.cli.command import AGENT, IDENTITY, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, one_of, opt, titled
 from clia.cli.inputs import file_content, message_text, meta_fields, path_pairs
 from clia.cli.output import one_line, show_error, write
 from clia.cli.rendering import short, show_line

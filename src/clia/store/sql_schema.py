@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # {text}: a text type that sorts by code point. {packed}: rows stored in key order, if supported.
 # A deleted value keeps its version, so that a value put again is not mistaken for the earlier one.
+MOVED = 2**31 - 1
+"""The ``user_version`` of an SQLite store that was moved to a server: older code refuses it as well."""
 FIRST_SCHEMA = (
     """CREATE TABLE clia_streams (space {text} NOT NULL, stream {text} NOT NULL, last BIGINT NOT NULL,
        PRIMARY KEY (space, stream)){packed}""",

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from clia.errors import StoreError
+from clia.store import sql_schema as schema
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from clia.store.sql_store import GuardedConnection
 
-MOVED = 2**31 - 1
-"""The ``user_version`` of a moved store: older code refuses it as well."""
 _BATCH = 500
 # Tombstones are not exported: versions start again.
 _VALUES = """SELECT key, version, value FROM clia_values WHERE space = ? AND key > ? AND value IS NOT NULL ORDER BY key LIMIT ?"""
@@ -67,7 +66,7 @@ def retire(connection: GuardedConnection) -> None:
     """Make the store unusable when the transaction commits."""
     for (name,) in connection.fetch(_TABLES):
         connection.fetch(f"ALTER TABLE {name} RENAME TO moved_{name}")  # our own names
-    connection.fetch(f"PRAGMA user_version = {MOVED}")
+    connection.fetch(f"PRAGMA user_version = {schema.MOVED}")
 
 
 def is_moved(path: str) -> bool:
@@ -75,7 +74,7 @@ def is_moved(path: str) -> bool:
     with suppress(sqlite3.Error, ValueError):
         connection = sqlite3.connect(f"file:{quote(os.fsencode(path))}?mode=ro", uri=True, isolation_level=None)
         try:
-            return bool(connection.execute("PRAGMA user_version").fetchone()[0] == MOVED)
+            return bool(connection.execute("PRAGMA user_version").fetchone()[0] == schema.MOVED)
         finally:
             connection.close()
     return False

@@ -20,13 +20,14 @@ from urllib.parse import quote
 from clia.errors import StoreError
 from clia.store import private_files, rules
 from clia.store import sql_schema as schema
-from clia.store import sqlite_export as moving
 from clia.store.sql_store import Connection, SqlStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
+
+    from clia.store.sqlite_export import SqliteExport
 
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
@@ -70,14 +71,16 @@ class SqliteStore(SqlStore):
             self._drop_idle()
 
     @contextmanager
-    def exporting(self, without: tuple[str, ...]) -> Iterator[moving.SqliteExport]:
+    def exporting(self, without: tuple[str, ...]) -> Iterator[SqliteExport]:
         """Export everything except names that start with one of ``without``; writers wait.
 
         If the block succeeds, this store is retired; otherwise nothing is changed.
         """
+        from clia.store.sqlite_export import SqliteExport, retire  # only a move needs it
+
         with self._connection(writes=True) as guarded:
-            yield moving.SqliteExport(guarded, self._space, without)
-            moving.retire(guarded)
+            yield SqliteExport(guarded, self._space, without)
+            retire(guarded)
 
     def _begin(self, *, writes: bool) -> Connection:
         lock = self._lock_writers() if writes else None
@@ -229,8 +232,10 @@ class SqliteStore(SqlStore):
 
     def _version(self, connection: sqlite3.Connection) -> int:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version == moving.MOVED:
-            raise moving.moved(self._path)
+        if version == schema.MOVED:
+            from clia.store.sqlite_export import moved
+
+            raise moved(self._path)
         schema.check_mark(version, path=self._path)
         return int(version)
 
@@ -361,8 +366,11 @@ def _primary(err: Exception) -> int:
 def _error(path: str, err: Exception) -> StoreError:
     if _primary(err) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _locked(path, str(err))
-    if _primary(err) == sqlite3.SQLITE_ERROR and moving.is_moved(path):  # it was moved while open here
-        return moving.moved(path)
+    if _primary(err) == sqlite3.SQLITE_ERROR:
+        from clia.store.sqlite_export import is_moved, moved
+
+        if is_moved(path):  # while it was open here
+            return moved(path)
     code, hint = _ERRORS.get(_primary(err), (None, None))
     hints = [hint] if hint else []
     return StoreError(f"{path}: store error: {err}", code=code, hints=hints, fields={"path": path, "reason": str(err)})
