@@ -1,1 +1,1 @@
-"""What everything else is made of: names, canonical JSON, pointers, the clock. Pure; imports only ``errors``."""
+"""Basic values: names, refs, canonical JSON, pointers, types, the clock. Imports only ``errors``."""

@@ -1,4 +1,4 @@
-"""One definition of a value's bytes: the JSON Canonicalization Scheme (RFC 8785), and its SHA-256."""
+"""Canonical JSON (RFC 8785, JCS) and its SHA-256."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ _plain = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=Fa
 
 
 def canonical_bytes(value: Any) -> bytes:
-    """JCS bytes of ``value``.
+    """Return the JCS bytes of ``value``.
 
-    JCS has no form for integers beyond 2**53; those are written in full, so that values which differ never
-    share a digest.
+    JCS has no form for integers beyond 2**53; they are written in full, so that different values have different digests.
     """
     if _is_plain(value):
         return _plain(value).encode("utf-8")
@@ -31,7 +30,7 @@ def canonical_bytes(value: Any) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the standard library spells a value as JCS does, thirty times as fast: no floats, and keys in ASCII."""
+    """Return whether the standard library writes a value as JCS does (no floats, ASCII keys), but 30 times as fast."""
     kind = type(value)
     if kind is str or value is None or kind is bool:
         return True

@@ -1,4 +1,4 @@
-"""Time comes in from outside: a clock is a function that gives an aware UTC time."""
+"""A clock is a function that returns an aware UTC time; callers pass it in."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def timestamp(moment: datetime, precision: str = "seconds") -> str:
-    """RFC 3339 in UTC with a ``Z``, to the second or, with ``milliseconds``, closer."""
+    """Format a time as RFC 3339 in UTC with a ``Z``, in seconds or ``milliseconds``."""
     if moment.tzinfo is None:
-        raise ValueError("a clock must give aware times")
+        raise ValueError("a clock must return aware times")
     from datetime import UTC  # only writers come here
 
-    there = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
-    return f"{there.isoformat(timespec=precision)[:-6]}Z"  # without its +00:00
+    utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return f"{utc.isoformat(timespec=precision)[:-6]}Z"  # without its +00:00

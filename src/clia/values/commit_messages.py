@@ -1,8 +1,8 @@
-"""The text of an agent-commit: what the agent wrote, then trailers.
+"""Messages of agent commits: the agent's text, then trailers.
 
-Invariant: what was composed is read back unchanged, by us and by stock git (``git log --format=%(trailers)``,
-``git interpret-trailers --no-divider --parse``), whatever the message looks like. Only newlines at its ends are dropped;
-a message of nothing but blanks counts as empty.
+Invariant: a composed message is read back unchanged, by clia and by git (``git log --format=%(trailers)``,
+``git interpret-trailers --no-divider --parse``), whatever its text. Only newlines at its ends are dropped; a blank message counts
+as empty.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 PREFIX = "Clia-"
-# A divider ends a message for `git interpret-trailers`; with a scissors line behind it, git loops for ever.
+# A divider ends a message for `git interpret-trailers`; with a scissors line after it, git loops forever.
 _SPECIAL = re.compile(r" *(?:---(?:\s.*)?|.{0,4}-{3,} *(?:>8|8<) *-{3,}.*)")
 _TRAILER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*): (.*)")
 
 
 def compose(text: str, trailers: Iterable[tuple[str, str]], default: str) -> str:
-    """A commit's whole text. ``default`` is the subject where the message is empty."""
+    """Return a whole commit message. ``default`` is the subject of an empty text."""
     check_text(text, "message")
-    # Git skips blank lines before the subject, and would take the trailers for it.
+    # Git skips blank lines before the subject, and would take the trailers as the subject.
     body = text.strip("\n") if text.strip(" \t\r\n") else default
     lines = [f" {line}" if _SPECIAL.fullmatch(line) else line for line in body.split("\n")]
     lines.append("")
@@ -33,7 +33,7 @@ def compose(text: str, trailers: Iterable[tuple[str, str]], default: str) -> str
 
 
 def parse(whole: str) -> tuple[str, list[tuple[str, str]]]:
-    """The message and its trailers; no trailers where the last paragraph holds none of ours."""
+    """Return the text and its trailers; no trailers if the last paragraph has none of clia's."""
     lines = whole.rstrip("\n").split("\n")
     start = len(lines)
     while start and lines[start - 1]:
@@ -50,7 +50,7 @@ def _unmasked(lines: Sequence[str]) -> list[str]:
 
 
 def check_text(text: object, field: str, *, nul: bool = False) -> str:
-    """The text itself; ``InvalidInput`` where git (or, with ``nul``, JSON) could not hold it."""
+    """Return the text; ``InvalidInput`` if git (or, with ``nul``, JSON) cannot store it."""
     if not isinstance(text, str):
         raise InvalidInput(f"the {field} must be text", code="invalid-text", fields={"field": field})
     if "\0" in text and not nul:
@@ -63,14 +63,14 @@ def check_text(text: object, field: str, *, nul: bool = False) -> str:
 
 
 def check_flag(value: object, field: str) -> bool:
-    """A yes or a no."""
+    """Return the value if it is a boolean."""
     if not isinstance(value, bool):
         raise InvalidInput(f"{field} is true or false", code="invalid-flag", fields={"field": field, "value": repr(value)})
     return value
 
 
 def check_count(value: object, field: str) -> int:
-    """A number of things: an integer, not negative."""
+    """Return the value if it is an integer and not negative."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidInput(f"{field} is a number, and not negative", code=f"invalid-{field}", fields={field: repr(value)})
     return value

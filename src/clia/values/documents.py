@@ -1,8 +1,7 @@
-"""Reading JSON documents written by anyone.
+"""Read JSON documents strictly.
 
-Invariant: what is returned means exactly what the file says. Duplicate keys, NaN, infinities and unpaired
-surrogates have no one meaning and are refused; byte-order marks, CRLF and large integers are fine. A refusal
-names the path, and line and column where there is one.
+Invariant: the value is exactly what the file says. Duplicate keys, NaN, infinities and unpaired surrogates are refused;
+byte-order marks, CRLF and large integers are accepted. Errors have the path and, if known, line and column.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAX_DEPTH = 128
 
 
 def parse(data: bytes, path: str) -> dict[str, Any]:
-    """The JSON object in ``data``; ``InvalidDocument`` names ``path`` and what is wrong."""
+    """Return the JSON object in ``data``; ``InvalidDocument`` has ``path`` and the problem."""
     check_size(len(data), path)
     text = decode(data, path)
     try:
@@ -41,7 +40,7 @@ def parse(data: bytes, path: str) -> dict[str, Any]:
 
 
 def decode(data: bytes, path: str) -> str:
-    """The text of a document, its byte-order mark dropped."""
+    """Decode a document without its byte-order mark."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as err:
@@ -69,7 +68,7 @@ def invalid(path: str, problem: str, line: int | None = None, column: int | None
 
 
 def type_name(value: object) -> str:
-    """What JSON calls the value's type."""
+    """Return JSON's name for the value's type."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
-"""Adding to and removing from JSON text, at any place in it.
+"""Edit JSON text in place.
 
-Invariant: every byte outside the one part that is added or removed stays as it was, so that other people's keys, spellings,
-order, indentation and line endings survive. Only for texts that have been parsed before: the path must be there.
+Invariant: every byte outside the added or removed part is unchanged, so that unknown keys, number formats, order, indentation
+and line endings survive. Only for texts that have been parsed before: the path must exist.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add(text: str, path: Path, value: Any, key: str | None = None) -> str:
-    """``text`` with ``value`` at the end of the container at ``path``: a member named ``key``, or an item of an array."""
+    """Return ``text`` with ``value`` at the end of the container at ``path``: a member named ``key``, or an array item."""
     opening, end = _span(text, path)
     present = list(children(text, opening))
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -41,7 +41,7 @@ def add(text: str, path: Path, value: Any, key: str | None = None) -> str:
 
 
 def remove(text: str, path: Path) -> str:
-    """``text`` without the member or item at ``path``, and without the comma and the blanks that belonged to it."""
+    """Return ``text`` without the member or item at ``path``, its comma and its blanks."""
     *above, last = path
     opening, end = _span(text, above)
     present = list(children(text, opening))
@@ -54,7 +54,7 @@ def remove(text: str, path: Path) -> str:
 
 
 def _span(text: str, path: Path) -> tuple[int, int]:
-    """Where the value at ``path`` starts and ends."""
+    """Return where the value at ``path`` starts and ends."""
     start = skip_blanks(text, 0)
     end = len(text.rstrip(" \t\r\n"))
     for step in path:
@@ -64,7 +64,7 @@ def _span(text: str, path: Path) -> tuple[int, int]:
 
 
 def _element(text: str, opening: int, present: Sequence[JsonChild], index: int) -> int:
-    """Where an element starts: a member with its name, which stands before its value."""
+    """Return where an element starts; a member starts with its name."""
     if index == 0:
         return skip_blanks(text, opening + 1)
     return skip_blanks(text, skip_blanks(text, present[index - 1].end) + 1)  # over the comma
@@ -79,7 +79,7 @@ def _on_one_line(text: str) -> bool:
 
 
 def _step(text: str) -> str:
-    """What a level is indented by: as the first member of the document is."""
+    """Return the indentation of a level, taken from the first member of the document."""
     opening = skip_blanks(text, 0)
     before = text[opening + 1 : skip_blanks(text, opening + 1)]
     empty = not list(children(text, opening))
@@ -96,9 +96,9 @@ _DECODER = json.JSONDecoder()
 
 
 class JsonChild(NamedTuple):
-    """One member of an object or item of an array, and where its value starts and ends."""
+    """A member of an object or item of an array, and where its value starts and ends."""
 
-    key: str  # an item's position, as a pointer says it
+    key: str  # of an item: its index, as in a JSON pointer
     start: int
     end: int
 
@@ -109,7 +109,7 @@ def skip_blanks(text: str, at: int) -> int:
 
 
 def children(text: str, at: int) -> Iterator[JsonChild]:
-    """The children of the container that opens at ``at``; nothing where a scalar stands there."""
+    """Yield the children of the container at ``at``; nothing for a scalar."""
     if text[at] not in "{[":
         return
     is_object, index = text[at] == "{", 0
@@ -127,9 +127,9 @@ def children(text: str, at: int) -> Iterator[JsonChild]:
 
 
 def append_to_array(text: str, key: str, items: Sequence[Any]) -> str:
-    """``text``, a valid JSON object, with ``items`` added at the end of its array ``key``.
+    """Return ``text``, a JSON object, with ``items`` added at the end of its array ``key``.
 
-    A missing or null array is created. The caller has checked that the value is an array, null or missing.
+    A missing or null array is created. Any other value must have been refused before.
     """
     opening = text.index("{")
     members = {each.key: each for each in children(text, opening)}
@@ -163,7 +163,7 @@ def _extend(text: str, array: JsonChild, items: Sequence[Any], newline: str) -> 
 
 
 def _item_lines(items: Sequence[Any], indent: str, newline: str) -> str:
-    """The items, one below the other, each line behind ``indent``."""
+    """Return the items below each other, with each line indented."""
     step = "\t" if indent.startswith("\t") else "  "
     shown = (json.dumps(item, ensure_ascii=False, indent=step) for item in items)
     return f",{newline}".join(newline.join(indent + line for line in each.split("\n")) for each in shown)

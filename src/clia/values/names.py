@@ -1,6 +1,6 @@
-"""Names of agents.
+"""Slugs of identities.
 
-Invariant: a slug is checked before any path is built from it, so no name can leave its directory.
+Invariant: a slug is checked before a path is built from it, so no name can leave its directory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_slug(text: object) -> bool:
 
 
 def check_slug(text: str) -> str:
-    """The slug itself, or ``InvalidInput`` with what a slug may look like."""
+    """Return the slug; ``InvalidInput`` has a hint on valid slugs."""
     if is_slug(text):
         return text
     raise InvalidInput(
