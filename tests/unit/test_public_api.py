@@ -17,6 +17,7 @@ from clia.values.typed_objects import as_bytes, as_typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from support import Tree
 
@@ -325,6 +326,17 @@ def modules_after(code: str) -> set[str]:
     script = f"import sys; before = set(sys.modules)\n{code}\nimport json; print(json.dumps(sorted(set(sys.modules) - before)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_a_commit_loads_only_what_it_needs(tmp_path: Path) -> None:
+    with clia.init(tmp_path / "repo") as space:
+        space.spawn("scout", clia.Briefing("Look around"))
+    loaded = modules_after(
+        f"import clia\nwith clia.open({str(tmp_path / 'repo')!r}) as space: space.commit('scout', 'finding', {{'a': b'1'}})"
+    )
+    ours = {each for each in loaded if each.startswith("clia")}
+    assert len(ours) <= 70
+    assert not any(each.startswith(("clia.federation", "clia.behaviours", "clia.hub", "clia.engine")) for each in ours)
 
 
 def test_importing_clia_loads_no_third_party_module_and_hardly_any_other() -> None:

@@ -103,11 +103,6 @@ class Space:
         """What sessions run on: for workers."""
         return self._components.session_backend
 
-    @property
-    def has_hub(self) -> bool:
-        """Whether this clone has a hub."""
-        return self._components.hub_sync is not None
-
     def alone(self) -> AbstractContextManager[None]:
         """Keep every other process out of the clone while the block runs: for moving the store."""
         return self._components.envelope.alone()

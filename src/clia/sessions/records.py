@@ -10,7 +10,6 @@ import hashlib
 import json
 from typing import NamedTuple
 
-from clia.engine.records import FlowAnswer, FlowCall, FlowProgram
 from clia.errors import CorruptJournal
 
 TYPE_CHECKING = False
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from clia.engine.records import FlowAnswer, FlowCall, FlowProgram
     from clia.store.interface import StreamEntry, Transaction
 
 LIVE, ENDED, COUNTS, SNAPSHOT, CHECKPOINT = "live/", "ended/", "sessions/", "snapshot/", "checkpoint/"
@@ -38,6 +38,8 @@ class Origin(NamedTuple):
     engine: str
 
     def program(self, source: str) -> FlowProgram:
+        from clia.engine.records import FlowProgram  # not needed to write a commit
+
         return FlowProgram(source, self.input, self.seed, self.started_at, self.timezone)
 
 
@@ -53,6 +55,8 @@ class Resumed(NamedTuple):
     at: str | None = None
 
     def answer(self) -> FlowAnswer:
+        from clia.engine.records import FlowAnswer  # as above
+
         return FlowAnswer(self.value, self.error)
 
 
@@ -115,6 +119,8 @@ def request_hashes(calls: Iterable[FlowCall]) -> list[str]:
 
 
 def session_row(made: Mapping[str, Any]) -> SessionRow:
+    from clia.engine.records import FlowCall  # as above
+
     calls = made["pending"]
     return SessionRow(
         made["flow"],
@@ -132,6 +138,8 @@ def session_row(made: Mapping[str, Any]) -> SessionRow:
 
 
 def snapshot_from(made: Any) -> Snapshot | None:
+    from clia.engine.records import FlowCall  # as above
+
     try:
         done, engine, flow, digest, data, pending = made
         sound = type(done) is int and isinstance(data, str) and data.isascii()
