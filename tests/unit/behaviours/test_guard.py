@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,9 +19,11 @@ from clia.values.typed_objects import PROMPT, SESSION_FLOW, Behaviour
 from clia.verbs import ADMIN
 from clia.workers.effects import builtin
 from support import git
+from support.behaviour_walks import FLOW, started
 from support.effects import asked, context_for, tools_for
 from support.federation import Pair, plumbed
 from support.mcp_client import PROTOCOLS, talking
+from support.session_spaces import with_agents
 from support.spaces import BRIEFING, refused, settings
 
 if TYPE_CHECKING:
@@ -365,3 +368,29 @@ def test_chains_of_two_kinds_under_one_name_are_not_united(clones: Clones) -> No
     there.publish([])
     assert (f"{CHAINS}new", "diverged") in [each[:2] for each in here.adopt()]
     assert here.behaviour("new").kind == PROMPT
+
+
+def test_a_session_that_only_a_note_tells_of_is_not_begun_again_with_a_flow_that_nobody_let_run(tmp_path: Path) -> None:
+    """Whoever can write notes could name any flow in them; ``doctor --repair`` asks as a start would."""
+    root = tmp_path / "repo"
+    space = with_agents(started(root), "scout")
+    current = space.behaviour_version("review").cid
+    evil = space.propose_behaviour("review", FLOW.replace("return answer", "return 'ran'"), agent="scout").cid
+    space.start("scout", "review", 1)
+    head = space.commit("scout", "finding", changes={"a.txt": b"a"})
+    space.close()
+    note = git("notes", "--ref=clia/session/scout", "show", head, cwd=root)
+    for flow, begun in ((evil, 0), (current, 1)):  # byte for byte, but for the flow: else it is no checkpoint at all
+        blob = plumbed("hash-object", "-w", "--stdin", cwd=str(root), stdin=note.replace(current, flow))
+        git("notes", "--ref=clia/session/scout", "add", "-f", "-C", blob, head, cwd=root)
+        shutil.rmtree(root / ".git/clia")
+        with clia.open(root, settings=settings()) as again:
+            again.doctor(repair=True)
+            assert (len(again.sessions()), len(again.pending())) == (begun, begun)
+
+
+def test_the_built_in_question_stays_built_in_whatever_a_chain_is_called(tmp_path: Path) -> None:
+    root = tmp_path / "repo"
+    space = with_agents(started(root), "scout")
+    git("update-ref", "refs/clia/behaviours/ask", "refs/clia/behaviours/review", cwd=root)
+    assert space.ask("scout", {"question": "Well?"}).payload == {"question": "Well?"}

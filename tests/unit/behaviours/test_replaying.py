@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +14,14 @@ import clia
 from clia.errors import CliaError
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
 from support import git
+from support.behaviour_walks import started
+from support.federation import Pair
 from support.session_spaces import Place, with_agents
-from support.spaces import refused
+from support.spaces import refused, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from clia.behaviours.model import Replayed
 
@@ -230,3 +235,60 @@ def test_with_the_store_gone_a_session_is_replayed_as_far_as_git_has_it(tmp_path
         with pytest.raises(CliaError):
             space.replay_behaviour("scout", current, "2")  # it never came to a commit
         assert dump(place) == before
+
+
+def test_with_the_store_gone_a_session_is_replayed_with_what_git_has_of_it(tmp_path: Path) -> None:
+    """The answer that a decision's commit is, and how the session ended; or that not all of it is there."""
+    root = tmp_path / "repo"
+    space = with_agents(started(root), "scout", "digger")
+    two = space.behaviour("review").versions[1].cid
+    space.start("scout", "review", 1)
+    space.decide("scout", "yes")
+    space.start("digger", "review", 1)
+    space.cancel("digger")
+    space.close()
+    shutil.rmtree(root / ".git/clia")
+    with clia.open(root, settings=settings()) as again:
+        found = again.replay_behaviour("scout", two, "1")
+        assert (found.same, found.result, found.recorded_status, found.in_part) == (True, "yes", "finished", False)
+        refused("session-lost", lambda: again.replay_behaviour("digger", two, "1"))
+        refused("no-such-session", lambda: again.replay_behaviour("digger", two, "2"))
+
+
+def flow(number: int) -> str:
+    return f"def main(input):\n    return [request('check', {number}), request('check', 'more')]\n"
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Iterator[clia.Space]:
+    with started(tmp_path.resolve() / "repo") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A peer with four flows, each with a proposal of its own, and a prompt; a grant lets its behaviours run here."""
+    made = Pair(tmp_path_factory.mktemp("survivors").resolve())
+    for number, name in enumerate(("hello", "forked", "twice", "past")):
+        made.owner.add_behaviour(name, flow(10 + number), SESSION_FLOW)
+        made.owner.propose_behaviour(name, flow(20 + number))
+    made.owner.add_behaviour("review", "Look twice.", PROMPT)
+    made.owner.announce("bee")
+    made.hearer.grant("ay", "behaviour", "behaviour", execute=True)
+    assert not made.sync().refused
+    with_agents(made.hearer, "one", "two")
+    made.hearer.add_behaviour("review", flow(1), SESSION_FLOW)
+    yield made
+    made.owner.close()
+    made.hearer.close()
+
+
+def test_a_peers_session_is_not_replayed_without_execute_whatever_it_is_replayed_with(pair: Pair) -> None:
+    """The recorded flow runs, too."""
+    space = with_agents(pair.hearer, "three")
+    space.start("three", "ay/past")
+    mine = space.behaviour_version("review").cid
+    assert space.replay_behaviour("three", mine).departs_at == 1
+    space.revoke("ay", "behaviour")
+    refused("execute-denied", lambda: space.replay_behaviour("three", mine))
+    space.grant("ay", "behaviour", "behaviour", execute=True)

@@ -1,33 +1,27 @@
-"""What was once found wrong between two spaces, and must not come back: each test is a way that worked before it was closed."""
-
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
-import clia
-from clia.errors import BadSignature
-from clia.federation.capabilities import is_capability
-from clia.federation.peer_tokens import CLOCK_SKEW, FETCH_TOKEN, TOKEN_SECONDS
 from clia.federation.statements import RefClaim, define_cid
 from clia.forge.federation import asked
-from clia.testing import components
-from clia.values.canonical import canonical_bytes
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support import git
-from support.federation import HEADS, OTHER, OWNER, USUAL, VERIFIER, Late, Pair, Speaker, an_id, codes, encoded, plumbed
+from support.federation import HEADS, USUAL, Pair, Speaker, an_id, codes, plumbed
 from support.spaces import BRIEFING, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
+
 
 SCOUT = HEADS + "scout"
+
+
 KEPT = "refs/clia/remotes/ay/announce"
 
 
@@ -69,9 +63,6 @@ def has(pair: Pair, cid: str) -> bool:
 
 def spawned(name: str) -> str:
     return f"spawn\n\nClia-Agent: {name}\nClia-Type: spawn\n"
-
-
-# A chain holds statements, and nothing beside them
 
 
 @pytest.mark.parametrize(
@@ -126,9 +117,6 @@ def test_a_chain_is_kept_only_where_it_was_believed_to_its_end(pair: Pair, tmp_p
     assert at(pair, "hearer", KEPT) == at(pair, "owner", f"{made}^")
 
 
-# Git over HTTP
-
-
 def packets(*lines: str) -> bytes:
     return b"".join(b"%04x%s" % (len(each) + 5, each.encode() + b"\n") if each else b"0000" for each in lines)
 
@@ -143,9 +131,6 @@ def test_of_a_request_only_ids_that_were_told_are_passed_on() -> None:
     assert refused("missing-object", lambda: asked(packets(want, f"want {private}", "", "done"), {told})).message == private
     for odd in (f"shallow {told}", "filter blob:none", "deepen-since 1", "deepen-not main", f"have {told[:39]}", f"WANT {told}"):
         refused("malformed-request", partial(asked, packets(want, odd, "", "done"), {told}))
-
-
-# Whose an agent is
 
 
 def test_an_agent_that_another_claimed_first_is_its_owners_once_that_peer_is_gone(pair: Pair) -> None:
@@ -192,32 +177,12 @@ def test_an_agent_that_was_withdrawn_comes_back_only_where_it_was_or_further_on(
     assert tracked(pair) == {"scout": head}
 
 
-# Types of others
-
-
 def kind(name: str, parent: str) -> RefClaim:
     return RefClaim(f"types/{name}", define_cid(name, parent), name, "type", parent)
 
 
 def learned(pair: Pair) -> list[str]:
     return [each.place.removeprefix("types/") for each in pair.sync().moves]
-
-
-def test_a_revocation_between_two_types_stops_the_second(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("aa", "bb", "cc"):
-        pair.owner.register_type(name, "finding")
-    pair.owner.announce("bee")
-    pair.hearer.grant("ay", "agent-commit", "type")
-    learn = components(pair.hearer).registry.learn
-
-    def then_revoked(*words: str) -> bool:
-        found = learn(*words)
-        pair.hearer.revoke("ay", "agent-commit", "type")
-        return found
-
-    monkeypatch.setattr(components(pair.hearer).registry, "learn", then_revoked)
-    assert learned(pair) == ["aa"]
-    assert {"aa", "bb", "cc"} & pair.hearer.types().keys() == {"aa"}
 
 
 def test_no_type_is_learned_below_one_whose_commits_a_verb_makes(pair: Pair) -> None:
@@ -248,9 +213,6 @@ def test_so_many_types_are_learned_at_a_time_and_the_rest_later(pair: Pair, monk
         pair.owner.register_type(name, "finding")
     pair.owner.announce("bee")
     assert [learned(pair) for _ in range(4)] == [["va", "vb"], ["vc", "vd"], ["ve"], []]
-
-
-# What arrives
 
 
 def test_odd_files_are_refused_and_keep_nothing_else_back(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,189 +274,3 @@ def test_what_may_be_different_the_next_time_is_asked_for_again(pair: Pair) -> N
     for claim, told in ((true, []), (scout, ["not-descending"]), (late, [])):
         pair.forge(claim, late if claim != late else scout)
         assert codes(pair.sync().refused) == told
-
-
-# A peer that becomes another while it is listened to
-
-
-class Meanwhile(Late):
-    """A transport during which something happens once: after the first words, or with the objects."""
-
-    def __init__(self, inner: Any, meanwhile: Callable[[], object], verb: str) -> None:
-        super().__init__(inner, meanwhile)
-        self._verb = verb
-
-    def __enter__(self) -> Any:
-        return Meanwhile(self._inner.__enter__(), self._meanwhile, self._verb)
-
-    def open(self, *words: Any) -> Any:
-        return Meanwhile(self._inner.open(*words), self._meanwhile, self._verb)
-
-    def tips(self, *words: Any) -> Any:
-        found = self._inner.tips(*words)
-        if self._verb == "tips":
-            self._meanwhile()
-        return found
-
-    def fetch(self, *words: Any) -> Any:
-        if self._verb == "fetch":
-            self._meanwhile()
-        return self._inner.fetch(*words)
-
-
-@pytest.mark.parametrize("verb", ["tips", "fetch"])
-def test_what_was_heard_of_a_peer_counts_for_no_other_that_has_its_name(pair: Pair, verb: str) -> None:
-    """It is removed, and another one added; or it is gone. Nothing is written, and once it is back all is as ever."""
-    new = moved_on(pair)
-    syncing = components(pair.hearer).syncing
-    usual = syncing._parts
-    before: list[object] = []
-
-    def replaced() -> None:
-        pair.hearer.remove_peer("ay")
-        pair.hearer.add_peer("ay", f"clia:{OTHER}:{pair.owner.key().key}", pair.place("owner"))
-        before.append((components(pair.hearer).peers.get("ay"), pair.state()))
-
-    syncing._parts = usual._replace(transport=cast("Any", Meanwhile(usual.transport, replaced, verb)))
-    refused("peer-changed", pair.sync)
-    assert before == [(components(pair.hearer).peers.get("ay"), pair.state())]
-    syncing._parts = usual
-    pair.hearer.remove_peer("ay")
-    pair.hearer.add_peer("ay", pair.owner.key().text, pair.place("owner"))
-    pair.grant()
-    assert codes(pair.sync().refused) == []
-    assert tracked(pair) == {"scout": new}
-    new = moved_on(pair, "again")
-    removing = Meanwhile(usual.transport, lambda: pair.hearer.remove_peer("ay"), verb)
-    syncing._parts = usual._replace(transport=cast("Any", removing))
-    refused("no-such-peer", pair.sync)
-    assert git("for-each-ref", "refs/clia/remotes/", "refs/clia/peers/", cwd=pair.place("hearer")) == ""
-
-
-def test_a_peer_that_is_added_again_by_an_older_key_goes_on_from_where_it_was(pair: Pair) -> None:
-    """Neither its newest key nor what was heard is forgotten; what plain git left under its name is not taken for its own."""
-    old = pair.owner.key().text
-    pair.owner.rotate_key()
-    pair.sync()
-    known = pair.hearer.peer("ay")
-    assert len(known.keys) == 2
-    pair.hearer.remove_peer("ay")
-    pointed(pair, "hearer", "refs/clia/remotes/ay/agents/left", pair.hearer.spawn("left", BRIEFING).genesis)
-    again = pair.hearer.add_peer("ay", old, pair.place("owner"))
-    assert (again.keys, again.seq, again.agents) == (known.keys, known.seq, 0)
-    pair.grant()
-    assert (pair.sync().accepted, tracked(pair)) == (0, {"scout": pair.owner.head("scout")})
-
-
-def test_a_space_that_has_had_all_its_keys_goes_on_with_the_last(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clia.federation.keys.CHAIN_MAX", 3)
-    for _ in range(2):
-        pair.owner.rotate_key()
-    key = pair.owner.key()
-    refused("too-many-keys", pair.owner.rotate_key)
-    assert (pair.owner.key(), key.mine) == (key, True)
-    new = moved_on(pair)
-    assert (pair.sync().keys, tracked(pair)) == (2, {"scout": new})
-    assert len(pair.owner.rotate_key(lost=True).chain) == 1  # as the hint says
-
-
-# Answers that hold no longer than what they rest on
-
-
-@pytest.fixture
-def still(pair: Pair) -> Iterator[tuple[clia.Space, list[datetime]]]:
-    """The hearer, by a clock that stands; and that clock."""
-    clock = [datetime(2027, 1, 1, tzinfo=UTC)]
-    settings = clia.Settings(durable=False, person=("Tess", "tess@example.org"), clock=lambda: clock[0])
-    with clia.open(pair.place("hearer"), settings=settings) as space:
-        yield space, clock
-
-
-def test_an_answer_of_the_gate_is_not_given_again_once_anything_has_changed(
-    still: tuple[clia.Space, list[datetime]],
-) -> None:
-    """Within one second: a revocation, trust, a new type; and the next second."""
-    space, clock = still
-    allowed = components(space).capabilities.asking(components(space).peers.get("ay"))
-
-    def answers() -> tuple[bool, bool]:
-        return allowed("finding", "head-move"), allowed("audit", "head-move")
-
-    assert answers() == (True, False)
-    space.register_type("audit", "finding")
-    assert answers() == (True, True)
-    space.change_peer("ay", trusted=False)
-    assert answers() == (False, False)
-    space.change_peer("ay", trusted=True)
-    assert answers() == (True, True)
-    space.revoke("ay", "agent-commit", "head-move")
-    assert answers() == (False, False)
-    space.grant("ay", "finding", "head-move", expires=int(clock[0].timestamp()) + 1)
-    assert answers() == (True, True)
-    clock[0] += timedelta(seconds=1)
-    assert answers() == (False, False)
-
-
-def test_a_pass_is_good_to_the_second_and_is_its_spaces_not_its_keys(pair: Pair, still: tuple[clia.Space, list[datetime]]) -> None:
-    """Another peer that is pinned with the same key shuts nobody out."""
-    space, clock = still
-    now, owner = int(clock[0].timestamp()), pair.speaker()
-
-    def shown(exp: int, of: str = owner.space) -> str:
-        said = canonical_bytes({"space": of, "aud": space.id, "exp": exp})
-        return space.peer_tokens.authenticate(owner.signed(said, owner.header(typ=FETCH_TOKEN)), FETCH_TOKEN).name
-
-    assert {shown(exp) for exp in (now - CLOCK_SKEW + 1, now + TOKEN_SECONDS + CLOCK_SKEW)} == {"ay"}
-    for exp in (now - CLOCK_SKEW, now + TOKEN_SECONDS + CLOCK_SKEW + 1):
-        refused("expired", partial(shown, exp))
-    for name, of in (("aa", OTHER), ("zz", OWNER)):
-        space.add_peer(name, f"clia:{of}:{owner.key}")
-        assert (shown(now), shown(now, of)) == ("ay", name)
-
-
-def test_what_is_no_capability_grants_nothing() -> None:
-    good = {"peer": OWNER, "trigger": "spawn", "agentic_type": "finding", "execute": False, "expires": None}
-    assert is_capability(good)
-    assert is_capability(good | {"execute": True, "expires": 5})
-    for change in (
-        {"expires": True},
-        {"expires": "5"},
-        {"expires": 5.0},
-        {"execute": 1},
-        {"execute": None},
-        {"peer": ""},
-        {"peer": 5},
-        {"peer": "x" * 101},
-        {"peer": "a\n"},
-        {"trigger": "x"},
-        {"agentic_type": None},
-    ):
-        assert not is_capability(good | change), change
-
-
-# Tokens
-
-
-def test_a_token_has_one_spelling(tmp_path: Path) -> None:
-    """Base64 has several for the same bytes; a statement is known by its token, and would be heard as another one."""
-    speaker = Speaker.new(tmp_path)
-    payload = b"{}"  # two bytes: three characters, with bits to spare
-    header = encoded(canonical_bytes(speaker.header(typ="x")))
-
-    def signed(*body: str) -> str:
-        return f"{'.'.join(body)}.{encoded(speaker.private().sign('.'.join(body).encode()))}"
-
-    def respelled(text: str) -> list[str]:
-        letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-        spare = text[:-1] + letters[letters.index(text[-1]) + 1]
-        return [*([spare] if len(text) % 4 else []), text + "=" * (-len(text) % 4 or 4), text + "\n", f"{text[:2]}\n{text[2:]}"]
-
-    good = signed(header, encoded(payload))
-    assert VERIFIER.read(good, "x", [speaker.key]).payload == payload
-    body, _, signature = good.rpartition(".")
-    spelled = [signed(each, encoded(payload)) for each in respelled(header)]
-    spelled += [signed(header, each) for each in respelled(encoded(payload))]
-    spelled += [f"{body}.{each}" for each in respelled(signature)]
-    for token in spelled:
-        with pytest.raises(BadSignature):
-            VERIFIER.read(token, "x", [speaker.key])

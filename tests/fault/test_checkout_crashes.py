@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import clia
+from clia.git.workbench import GitWorkbench
+from support import git
+from support.crashes import exit_code_of, kill_self
+from support.space_driver import BRIEFING, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A space with a branch of people and one agent on it."""
+    made = tmp_path / "space"
+    with clia.init(made, settings=settings()) as space:
+        (made / "a").write_text("1\n")
+        git("add", "a", cwd=made)
+        git("commit", "-qm", "start", cwd=made)
+        space.spawn_at("scout", BRIEFING, "main")
+    return made
+
+
+@pytest.fixture
+def space(root: Path) -> Iterator[clia.Space]:
+    with clia.open(root, settings=settings()) as opened:
+        yield opened
+
+
+def die(*_: object, **__: object) -> Any:
+    kill_self()
+
+
+def dying_at(step: str) -> clia.Settings:
+    return settings(reached=lambda reached: die() if reached == step else None)
+
+
+def killed(job: Callable[[], object]) -> bool:
+    return exit_code_of(lambda: (job(), None)[1]) == -signal.SIGKILL
+
+
+def before(thing: object, name: str) -> None:
+    """In a process that is to die: it does so before it calls this."""
+    setattr(thing, name, die)
+
+
+@pytest.mark.parametrize("step", ["committed", "finished"])
+@pytest.mark.parametrize("then", ["checkout", "commit", "edit and checkout", "edit and commit"])
+def test_a_checkout_whose_commit_was_killed_before_it_settled_goes_on(root: Path, tmp_path: Path, step: str, then: str) -> None:
+    desk = tmp_path / "desk"
+    with clia.open(root, settings=settings()) as space:
+        space.trace("scout", "console", "typed")
+        space.checkout("scout", desk)
+    (desk / "b").write_text("1\n")
+
+    def commit() -> None:
+        with clia.open(root, settings=dying_at(step)) as space:
+            space.commit_dir("scout", "finding", desk, with_trace=True)
+
+    assert killed(commit)
+    with clia.open(root, settings=settings()) as space:
+        head = space.head("scout")
+        assert sorted(space.files("scout")) == ["a", "b"]
+        if "edit" in then:
+            (desk / "b").write_text("2\n")
+            (desk / "c").write_text("1\n")
+        if "checkout" in then:
+            assert space.checkout("scout", desk) == head
+            assert git("rev-parse", "HEAD", cwd=desk).strip() == head
+            assert git("status", "--porcelain", cwd=desk) == (" M b\n?? c\n" if "edit" in then else "")
+        made = space.commit_dir("scout", "finding", desk)
+        assert space.show(made).parents == (head,)
+        assert space.files("scout") == {"a": b"1\n"} | ({"b": b"2\n", "c": b"1\n"} if "edit" in then else {"b": b"1\n"})
+        assert git("status", "--porcelain", cwd=desk) == ""
+        assert space.verify().clean
+
+
+def test_a_checkout_that_was_killed_before_it_said_whose_it_is_is_claimed(root: Path, tmp_path: Path) -> None:
+    desk = tmp_path / "desk"
+
+    def checkout() -> None:
+        before(GitWorkbench, "_record")
+        with clia.open(root, settings=settings()) as space:
+            space.checkout("scout", desk)
+
+    assert killed(checkout)
+    assert (desk / "a").exists()
+    with clia.open(root, settings=settings()) as space:
+        assert space.checkout_at(desk) is None
+        assert space.checkout("scout", desk) == space.head("scout")
+        found = space.checkout_at(desk)
+        assert found is not None
+        assert found.agent == "scout"
+        (desk / "b").write_text("1\n")
+        space.commit_dir("scout", "finding", desk)
+        assert sorted(space.files("scout")) == ["a", "b"]

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import clia
+from clia.git import refs as git_refs
+from clia.git.workbench import GitWorkbench
+from clia.space import purging
+from support import git
+from support.crashes import exit_code_of, kill_self
+from support.space_driver import BRIEFING, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+NOTES = "refs/notes/clia/trace/scout"
+
+
+TRACKED = "refs/clia-tracking/hub/notes/trace/scout"
+
+
+LEAK = b"swordfish"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A space with a branch of people and one agent on it."""
+    made = tmp_path / "space"
+    with clia.init(made, settings=settings()) as space:
+        (made / "a").write_text("1\n")
+        git("add", "a", cwd=made)
+        git("commit", "-qm", "start", cwd=made)
+        space.spawn_at("scout", BRIEFING, "main")
+    return made
+
+
+@pytest.fixture
+def space(root: Path) -> Iterator[clia.Space]:
+    with clia.open(root, settings=settings()) as opened:
+        yield opened
+
+
+def die(*_: object, **__: object) -> Any:
+    kill_self()
+
+
+def killed(job: Callable[[], object]) -> bool:
+    return exit_code_of(lambda: (job(), None)[1]) == -signal.SIGKILL
+
+
+def before(thing: object, name: str) -> None:
+    """In a process that is to die: it does so before it calls this."""
+    setattr(thing, name, die)
+
+
+def after(thing: object, name: str, only: Callable[..., bool] = lambda *_: True) -> None:
+    """In a process that is to die: it does so behind this call."""
+    call = getattr(thing, name)
+
+    def last(*words: Any, **more: Any) -> Any:
+        result = call(*words, **more)
+        return die() if only(*words) else result
+
+    setattr(thing, name, last)
+
+
+DEATHS: dict[str, Callable[[], None]] = {
+    "before the event": lambda: before(purging, "append_event"),
+    "after the event": lambda: after(purging, "append_event"),
+    "after the ref has moved": lambda: after(git_refs.GitRefs, "move", lambda _, ref, *more: ref == NOTES),
+    "before the sweep": lambda: before(GitWorkbench, "drop_objects"),
+    "after the sweep": lambda: after(GitWorkbench, "drop_objects"),
+}
+
+
+@pytest.mark.parametrize("at", DEATHS)
+def test_a_purge_that_was_killed_is_finished_by_the_next(root: Path, at: str) -> None:
+    with clia.open(root, settings=settings()) as space:
+        space.trace("scout", "console", "fine")
+        space.commit_with_trace("scout", "finding", changes={"b": b"0"})
+        space.trace("scout", "console", f"it is {LEAK.decode()}")
+        made = space.commit_with_trace("scout", "finding", changes={"b": b"1"})
+    git("update-ref", "--create-reflog", TRACKED, NOTES, cwd=root)
+
+    def purge() -> None:
+        DEATHS[at]()
+        with clia.open(root, settings=settings()) as space:
+            space.trace_purge("scout", LEAK.decode())
+
+    assert killed(purge)
+    with clia.open(root, settings=settings()) as space:
+        space.trace_purge("scout", LEAK.decode())
+        trace = space.trace_for(made)
+        assert trace is not None
+        assert [each["text"] for each in trace.entries] == ["it is [purged]"]
+        assert len(space.session_traces("scout")) == 2
+        assert space.verify().clean
+    assert LEAK not in every_byte(root)
+    assert git("for-each-ref", TRACKED, cwd=root) == ""
+    assert not (root / ".git/logs" / NOTES).exists()
+    assert not (root / ".git/logs" / TRACKED).exists()
+
+
+def every_byte(root: Path) -> bytes:
+    """All objects, unpacked, and the store's files."""
+    command = ["git", "cat-file", "--batch-all-objects", "--batch"]
+    objects = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
+    return objects + b"".join(file.read_bytes() for file in (root / ".git/clia").glob("space.db*"))

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+import clia
+from clia.errors import GitError
+from clia.git import refs as git_refs
+from clia.store.file_locks import FileLocks
+from clia.testing import components
+from support import git
+from support.crashes import FORK, started
+from support.space_driver import BRIEFING, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A space with a branch of people and one agent on it."""
+    made = tmp_path / "space"
+    with clia.init(made, settings=settings()) as space:
+        (made / "a").write_text("1\n")
+        git("add", "a", cwd=made)
+        git("commit", "-qm", "start", cwd=made)
+        space.spawn_at("scout", BRIEFING, "main")
+    return made
+
+
+@pytest.fixture
+def space(root: Path) -> Iterator[clia.Space]:
+    with clia.open(root, settings=settings()) as opened:
+        yield opened
+
+
+def test_a_lock_is_free_although_a_child_of_a_fork_still_lives(tmp_path: Path) -> None:
+    locks = FileLocks(str(tmp_path / "locks"))
+    ours, theirs = FORK.Pipe()
+    child = FORK.Process(target=theirs.recv)
+    with locks.hold("scout"):
+        child.start()
+    try:
+        with locks.attempt("scout") as free:
+            assert free
+            assert child.is_alive()
+        with locks.attempt("scout") as free:
+            assert free, "what was attempted is let go of too"
+    finally:
+        ours.send("go")
+        child.join()
+
+
+def stopping() -> Callable[[str], None]:
+    """Stops the process inside the first lock of a ref that it takes."""
+    seen: list[str] = []
+
+    def reached(step: str) -> None:
+        if step == "ref-locked" and not seen:
+            seen.append(step)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return reached
+
+
+def land(root: Path, name: str, more: clia.Settings) -> None:
+    with clia.open(root, settings=more) as space:
+        assert isinstance(space.land(name, "main"), clia.Landed)
+
+
+@contextmanager
+def locked_by_git(root: Path, ref: str) -> Iterator[None]:
+    """Stock git, alive, inside the lock of a ref that it is about to move."""
+    words = ["git", "update-ref", "--stdin"]
+    with subprocess.Popen(words, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        holder.stdin.write(f"start\nupdate {ref} {ref} {ref}\nprepare\n")
+        holder.stdin.flush()
+        assert [holder.stdout.readline(), holder.stdout.readline()] == ["start: ok\n", "prepare: ok\n"]
+        try:
+            yield
+        finally:
+            holder.stdin.write("abort\n")
+            holder.stdin.close()
+
+
+def test_the_lock_that_git_holds_on_a_branch_of_people_is_never_broken(
+    root: Path, space: clia.Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tip, lock = space.find("main"), root / ".git/refs/heads/main.lock"
+    space.commit("scout", "finding", changes={"b": b"1"})
+    monkeypatch.setattr(git_refs, "_PATIENCE", git_refs._STALE_AFTER + 0.5)
+    with locked_by_git(root, "refs/heads/main"):
+        with pytest.raises(GitError) as caught:
+            space.land("scout", "main")
+        assert (caught.value.code, caught.value.retryable) == ("ref-locked", True)
+        assert lock.exists()
+    assert space.find("main") == tip
+    assert space.landings("scout") == []
+    assert components(space).envelope.unfinished() == []
+    land(root, "scout", settings())
+
+
+def test_two_landings_on_one_branch_are_both_true_although_one_is_stopped_in_between(root: Path, space: clia.Space) -> None:
+    space.spawn_at("rival", BRIEFING, "main")
+    for name in ("scout", "rival"):
+        space.commit(name, "finding", changes={name: name.encode()})
+    tip = space.find("main")
+    first, first_said = started(lambda: land(root, "scout", settings(reached=stopping())))
+    assert first.pid is not None
+    try:
+        _, status = os.waitpid(first.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        second, second_said = started(lambda: land(root, "rival", settings()))
+        assert not second_said.poll(git_refs._STALE_AFTER + 0.5), "it waits for as long as the first one lives"
+        assert space.find("main") in (tip, space.head("scout"))
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert first_said.recv() == ""
+    assert second_said.recv() == ""
+    first.join()
+    second.join()
+    assert sorted(space.files("main")) == ["a", "rival", "scout"]
+    assert {each.agent: each.landed for each in space.states()} == {"scout": "main", "rival": "main"}
+    assert git("status", "--porcelain", cwd=root) == ""
+    assert space.verify().clean
