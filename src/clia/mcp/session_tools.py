@@ -31,9 +31,10 @@ def _start(call: ToolCall, flow: str, input: Any, timezone: str, agent: str | No
     return call.space.start(call.agent(agent), flow, input, timezone=timezone)
 
 
-def _session(call: ToolCall, session_id: str | None, with_answers: bool, agent: str | None) -> Mapping[str, Any]:
-    session = call.space.session(call.agent(agent), session_id)
-    return {"session": session, "given": session if with_answers else None}
+def _session(call: ToolCall, session_id: str | None, given: bool, agent: str | None) -> Mapping[str, Any]:
+    sessions, name = call.space.sessions, call.agent(agent)
+    session = call.space.session(name, session_id)
+    return {"session": session, "given": sessions.record(name, session.id) if given else None}
 
 
 def _resume(call: ToolCall, value: Any, error: str | None, request_id: str | None, agent: str | None) -> Any:
