@@ -1,8 +1,8 @@
-"""What the operator of a space has decided, read from a TOML file.
+"""The operator's configuration, read from a TOML file.
 
-Invariant: every key is known and every value is of its type, or nothing is taken from the file: a setting that was
-mistyped never passes for its default. The tables of effects that others bring (``[effects.NAME]``) are theirs to check.
-No secret stands here: of a key to an endpoint, only the name of the variable that holds it.
+Invariant: if a key is unknown or a value has the wrong type, nothing of the file is used: a mistyped setting never passes for its
+default. Tables of third-party effects (``[effects.NAME]``) are checked by their packages. The file holds no secrets, only the
+names of variables that do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Where a space is served, for other programs of the same machine.
+"""The address of the forge that serves a space, for other programs on the same machine.
 
-Invariant: what is said is where a forge serves the space now: the file names the process, and one that is gone says nothing.
+Invariant: the file names the process; an address of a dead process is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _file(space: Served) -> str:
 
 
 def mark(space: Served, address: str, peers: str | None = None) -> None:
-    """Says that this process serves the space, and where peers reach it. One that cannot be written in is served all the same."""
+    """Record that this process serves the space, and where peers reach it. A read-only space is served as well."""
     path = _file(space)
     with suppress(OSError):
         draft = f"{path}.{os.getpid()}"
@@ -43,13 +43,13 @@ def unmark(space: Served) -> None:
 
 
 def address_of(space: Served) -> str | None:
-    """Where the space is served on this machine; None where it is not."""
+    """Return where the space is served on this machine; None if it is not."""
     address, pid = _read(space)
     return address if pid and _is_alive(pid) else None
 
 
 def peer_address(home: str) -> str | None:
-    """Where peers reach the forge that serves the space of a directory of clia's; None where none does."""
+    """Return where peers reach the forge of a space's directory; None if none serves it."""
     address, pid = _said(os.path.join(home, "forge.json"), "peers")
     return address if pid and _is_alive(pid) else None
 
@@ -75,5 +75,5 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True  # another account's
+        return True  # owned by another account
     return True

@@ -1,8 +1,7 @@
-"""Giving a repository its hub.
+"""Setting the hub of a repository.
 
-Invariant: a repository and its hub hold one space. Nothing of the repository's settings, and of what it knows of the hub that it
-has, is changed unless the new one was reached and holds this space or none. Nothing is written there before everything that could
-be in the way was looked at. A password is never written to a file.
+Invariant: a repository and its hub hold the same space. Settings and tracking refs change only after the new hub was reached and
+holds this space or none. Everything is checked before the hub is written. A password is never written to a file.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _NOT_JOINED = "no hub was joined: look at the address, and try again when it can
 
 
 class HubWish(NamedTuple):
-    """Which hub: the address of a git server's repository, or the name of a remote."""
+    """The hub to set: the address of a repository on a git server, or the name of a remote."""
 
     address: str
     heads: str | None = None  # branches, published; None: as the hub has it already
@@ -51,7 +50,7 @@ class HubWish(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """What a hub says of itself to every machine."""
+    """The mark of a hub, read by every machine."""
 
     id: str
     heads: str
@@ -59,14 +58,14 @@ class Mark(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """A repository that can be the hub, as far as it alone says; nothing was written there."""
+    """A repository that was reached and can be the hub; nothing was written there."""
 
     taken: list[Adopted]
     before: Mark | None  # of the hub that this clone had
 
 
 def reach(git: Git, wish: HubWish) -> Reached:
-    """Makes a remote the hub; where it holds a space and the repository none, that is this space from now on."""
+    """Make a remote the hub; a repository without a space adopts the hub's."""
     check(wish)
     before = mark_of(git)
     remote = _remote(git, wish.address)
@@ -95,14 +94,14 @@ def settle(git: Git, wish: HubWish, space: str, by: Stamp) -> str:
 
 
 def mark_of(git: Git) -> Mark | None:
-    """What the hub says of itself, as it was read last; its id tells it from any other, also behind another address."""
+    """Return the mark of the hub at the last fetch; its id identifies the hub, also under another address."""
     remote = git.setting(HUB)
     mark = None if remote is None else git.refs.get(names.tracking(remote, MARK))
     return None if mark is None else _read(git, mark)
 
 
 def check_heads(git: Git) -> None:
-    """``InvalidInput`` where this clone looks for heads elsewhere than the hub keeps them."""
+    """``InvalidInput`` if this clone's setting for heads differs from the hub's."""
     mark = mark_of(git)
     heads, ours = (None, None) if mark is None else (mark.heads, git.setting(HUB_HEADS))
     if heads != ours:
@@ -188,7 +187,7 @@ def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
 
 
 def _marked(git: Git, hub: RemoteHub, old: str | None, mark: Mark, by: Stamp) -> str:
-    """Writes the hub's own mark; what stands there then: another machine may have been quicker."""
+    """Write the mark of the hub; return the current one, which may be another machine's."""
     said = canonical_bytes({key: value for key, value in mark._asdict().items() if value is not None}).decode("utf-8")
     tree = git.objects.update_tree(None, {})
     made = git.objects.write_commit(tree, [old] if old else [], by, by, compose("hub", [(_TRAILER, said)], "hub"))
@@ -252,7 +251,7 @@ def check(wish: HubWish) -> None:
 
 @contextmanager
 def kept_on_failure(git: Git) -> Iterator[None]:
-    """Puts everything back as it was where no hub could be joined."""
+    """Restore everything if the hub could not be joined."""
     try:
         with _put_back_on_failure(git):
             yield
@@ -264,7 +263,7 @@ def kept_on_failure(git: Git) -> Iterator[None]:
 
 @contextmanager
 def _put_back_on_failure(git: Git) -> Iterator[None]:
-    """The repository's own settings, which space it is, what is known of remotes, and whether the hub is away."""
+    """Restore the settings, the space ref, the tracking refs and the outage record on failure."""
     files = [os.path.join(git.handle.common_dir, *each) for each in (("config",), ("clia", OUTAGE_FILE))]
     contents, known = [_content(path) for path in files], _known(git)
     try:
@@ -304,7 +303,7 @@ def _put_back(path: str, content: bytes | None) -> None:
 
 
 def _remote(git: Git, address: str) -> str:
-    """The remote that an address means; made where there is none."""
+    """Return the remote of an address; create it if missing."""
     remotes = git.workbench.remotes()
     if address in remotes:
         return address
@@ -327,7 +326,7 @@ def _remote(git: Git, address: str) -> str:
 
 
 def _check_is_another(git: Git, remote: str) -> None:
-    """``InvalidInput`` where a path leads back to this very repository: no other machine would ever see what is there."""
+    """``InvalidInput`` if a path leads back to this repository."""
     from clia.git.libgit2 import repository_at
 
     here = git.handle.work_dir or git.handle.common_dir

@@ -1,6 +1,6 @@
-"""What whoever opens a space may decide, and what holds where they do not.
+"""Settings of an opened space, and their defaults.
 
-Invariant: this is where the clock, the environment and the account come in.
+Invariant: clock, environment and account are read here and nowhere else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HUB, HUB_HEADS, HUB_SECONDS = "clia.hub", "clia.hubHeads", 60
 
 
 class Settings(NamedTuple):
-    """What whoever opens a space may decide; None: what the repository's configuration says, else the default."""
+    """Settings of an opened space; None: the repository's configuration, else the default."""
 
     store: str | None = None  # postgresql://…; default: a SQLite file beside the git directory
     durable: bool | None = None
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
 
 
 def check_address(store: str | None) -> None:
-    """Before anything is made: a store's address must be one that we know. An empty one is none: a variable was not set."""
+    """``InvalidInput`` if the address of a store is not supported. An empty one is invalid: a variable was not set."""
     if store is not None and not store.startswith(("postgresql://", "postgres://")):
         raise InvalidInput(
             "a store's address starts with postgresql://",
@@ -56,7 +56,7 @@ def clock_of(settings: Settings) -> Clock:
 
 
 def person_of(settings: Settings, configured: Callable[[str], str | None]) -> Person:
-    """Who is accountable: as told, else as git would say, else the account that runs this."""
+    """Return who is accountable: as set, else as configured in git, else the account of this process."""
     if settings.person is not None:
         return Person(*settings.person)
     environment = os.environ if settings.environment is None else settings.environment

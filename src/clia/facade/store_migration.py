@@ -1,9 +1,8 @@
-"""From the store beside the repository to one on a server: what is live comes along.
+"""Moving the live state from the SQLite store to a PostgreSQL server.
 
-Invariant: at each instant one of the two stores is the one that counts, and it has everything. Nobody else is at work in the
-clone meanwhile, and nothing is left half done in it. First the server has all of it, in one transaction; then the SQLite file
-is shut, in one of its own; then git's settings name the server. Whoever dies in between has changed nothing, or left only
-the last of these to the next who does the same.
+Invariant: at any time exactly one store is in use, and it has everything. No other process works in the clone, and nothing is
+unfinished. The state is copied to the server in one transaction; then the SQLite file is retired, in one transaction; then git's
+settings name the server. A crash in between changes nothing, or leaves only the last step to the next run.
 """
 
 from __future__ import annotations
