@@ -298,7 +298,7 @@ class RemoteHub:
         return self._git(seconds, *plain, *_PUSH, *leases, "--", self.remote, *specs)
 
     def _update_tracking(self, moves: Sequence[Move]) -> None:
-        """Notes what the hub has now. RemoteHubOptions somebody has read it background_thread, what they read is newer."""
+        """Update tracking refs after a push. A concurrent fetch is newer and wins."""
         for ref, _, new in moves:
             tracked = names.tracking(self.remote, ref)
             before = self.local_refs.get(tracked)
