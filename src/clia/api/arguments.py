@@ -1,7 +1,7 @@
-"""What a verb is asked with, as the wire has it.
+"""The arguments of a verb as an HTTP request.
 
-Invariant: what cannot be sent is refused here with the code that the library gives it on its own machine, and nothing was sent.
-Everything else is left for the forge to judge.
+Invariant: what cannot be sent is refused here, with the error code that the library uses locally, and nothing was sent. The forge
+checks everything else.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from clia.api.shapes import Shape
 
 TARGET_MAX = 60_000
-"""Characters of an address; servers take little more."""
+"""Characters of a request target; servers accept little more."""
 _CODES = {
     "briefing": "invalid-object",
     "thing": "invalid-object",
@@ -41,15 +41,15 @@ _CODES = {
 }
 
 
-class Question(NamedTuple):
+class VerbRequest(NamedTuple):
     """One request for a verb, below the space's address."""
 
     target: str
     body: dict[str, Any]
 
 
-def question(verb: Verb, given: Mapping[str, Any], pages: Mapping[str, str | int] | None = None) -> Question:
-    """A verb with its arguments, by the library's names."""
+def request_for(verb: Verb, given: Mapping[str, Any], pages: Mapping[str, str | int] | None = None) -> VerbRequest:
+    """The request for a verb; arguments by the library's names."""
     path, query, body = verb.path, [], {}
     for param in verb.params:
         value = given[param.name]
@@ -64,12 +64,12 @@ def question(verb: Verb, given: Mapping[str, Any], pages: Mapping[str, str | int
             body[param.key] = _sendable(param, value)
     target = path + (f"?{urlencode([*query, *(pages or {}).items()])}" if query or pages else "")
     if len(target) > TARGET_MAX:
-        raise InvalidInput("what is asked for is too long for an address", code="too-long", fields={"most": TARGET_MAX})
-    return Question(target, body)
+        raise InvalidInput("the arguments are too long for a URL", code="too-long", fields={"most": TARGET_MAX})
+    return VerbRequest(target, body)
 
 
 def _words(param: Param, value: Any) -> list[tuple[str, str]]:
-    """As the query of an address has it."""
+    """A parameter in the query."""
     if isinstance(param.shape, Listed):
         values = [value] if isinstance(value, str) else list(value)
         return [(param.key, check_text(each, param.key, nul=True)) for each in values]
@@ -83,16 +83,16 @@ def _is_text(shape: Shape) -> bool:
 
 
 def _sendable(param: Param, value: Any) -> Any:
-    """As the body of a request has it."""
+    """A parameter in the body."""
     if _is_text(param.shape):
         return check_text(value, param.key, nul=True)
     inner = param.shape.inner if isinstance(param.shape, Optional) else param.shape
     if isinstance(inner, Listed) and isinstance(value, (str, bytes)):
-        raise _refused(param, f"{param.key} is a list, and no text")  # else each of its letters would be sent
+        raise _refused(param, f"{param.key} must be a list, not a text")  # else each letter would be sent
     if isinstance(inner, Mapped) and param.key in ("files", "changes"):
         _check_paths(value)
     try:
-        # What goes into a session has its bounds; the rest has those of the verb.
+        # Values for sessions have limits of their own; the verb checks the others.
         return crossing(value, param.key) if inner is ANY else copied(param.shape.encode(value), param.key)
     except CannotCross as err:
         raise _refused(param, str(err)) from None
@@ -104,7 +104,7 @@ def _sendable(param: Param, value: Any) -> Any:
 
 
 def _check_paths(files: Any) -> None:
-    """Any path may stand in a tree already, but only text can be sent."""
+    """A tree may hold any path, but only text can be sent."""
     for path in files if isinstance(files, dict) else ():
         try:
             check_text(path, "path", nul=True)

@@ -1,8 +1,7 @@
-"""The line to a forge: one question, one answer, and what to do when the line breaks.
+"""Requests to a forge, retried after a lost connection.
 
-Invariant: a change is made at most once. Each has a key of its own, and who asks again after a lost connection asks with the
-same key, so that the forge answers as it did the first time. What the forge refuses is raised as the library raises it; the
-token is in no error and in no ``repr``.
+Invariant: a change is made at most once. Each has its own idempotency key; a retry uses the same key, so the forge gives the same
+answer again. What the forge refuses is raised as the library raises it. The token is in no error and in no ``repr``.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
     from clia.http_client import HttpConnectionPool, HttpResponse
 
 ANSWER_MAX = 1024 * 1024 * 1024
-_PAUSES = (0.05, 0.5)  # seconds before each of the attempts after the first
+_PAUSES = (0.05, 0.5)  # seconds before each retry
 _PROBLEM = "application/problem+json"
 _IN_PROGRESS = "idempotency-in-progress"
 _KINDS = {kind.code: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, CliaError)}
-# What a kind means that only the forge knows.
+# For error kinds that only the forge knows.
 _BY_STATUS: Mapping[int, type[CliaError]] = {
     400: errors.InvalidInput,
     401: errors.Denied,
@@ -42,8 +41,8 @@ _BY_STATUS: Mapping[int, type[CliaError]] = {
 }
 
 
-class Line:
-    """Threads may share it."""
+class ForgeConnection:
+    """Sends requests with a token. Threads may share it."""
 
     def __init__(
         self, channel: HttpConnectionPool, token: str, seconds: float, pause: Callable[[float], None] = time.sleep
@@ -60,7 +59,7 @@ class Line:
         return self._read(self._sent("GET", target, self.headers(), None))
 
     def change(self, method: str, target: str, body: Mapping[str, Any]) -> Any:
-        """What was made; asked for as often as it takes, it is made once."""
+        """The result of a change, which is made once however often it is sent."""
         headers = {**self.headers(), "Idempotency-Key": token_hex(16)}
         data = None
         if body:
@@ -77,7 +76,7 @@ class Line:
                 if attempt == len(_PAUSES) or not was_lost(err):
                     raise
             else:
-                # After a lost connection the first request may run on; then it is waited for.
+                # After a lost connection the first request may still be running: wait for it.
                 if not attempt or attempt == len(_PAUSES) or not _is_in_progress(answer):
                     return answer
             self.pause(_PAUSES[attempt])
@@ -94,11 +93,11 @@ class Line:
             raise not_a_forge(answer.status) from None
 
     def __repr__(self) -> str:
-        return "Line()"
+        return "ForgeConnection()"
 
 
 def was_lost(err: TransportError) -> bool:
-    """Whether asking again can help: not where the server was too slow, and may be at it still."""
+    """Whether a retry can help: not after a timeout, since the server may still be working."""
     return err.retryable and err.fields.get("reason") != TOO_SLOW
 
 
@@ -107,7 +106,7 @@ def _is_in_progress(answer: HttpResponse) -> bool:
 
 
 def error_of(answer: HttpResponse) -> CliaError:
-    """The library's error that an answer tells of."""
+    """The library's error in a response."""
     try:
         made = json.loads(answer.body)
         code, message, hints, fields = made["code"], made["detail"], made["hints"], made["fields"]
@@ -123,9 +122,9 @@ def error_of(answer: HttpResponse) -> CliaError:
 
 def not_a_forge(status: int) -> TransportError:
     error = TransportError(
-        f"what answers there (with status {status}) is no forge, or something on the way spoke for it",
+        f"the server is not a forge, or a proxy answered for it (status {status})",
         code="not-a-forge",
-        hints=["the address is the one that clia serve prints"],
+        hints=["use the address that clia serve prints"],
         fields={"status": status},
     )
     error.retryable = False
@@ -133,12 +132,12 @@ def not_a_forge(status: int) -> TransportError:
 
 
 def check_token(token: object) -> str:
-    """As headers can carry it; it is not repeated."""
+    """Check that a token fits in a header; errors do not repeat it."""
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable() or " " in token:
         raise InvalidInput(
-            "the token is not one of a forge",
+            "the token is not a forge token",
             code="invalid-token",
-            hints=["clia user token NAME makes one"],
+            hints=["create one: clia user token NAME"],
             fields={"field": "token"},
         )
     return token

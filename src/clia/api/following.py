@@ -1,8 +1,8 @@
-"""Following what happens in a space, as the forge sends it.
+"""Events of a space, as the forge streams them.
 
-Invariant: every entry of the feed after the place that was named comes once, in order, whatever becomes of the connection; where
-the forge cannot say any more what came meanwhile, the event ``reset`` says so. The first is ``hello``: from then on nothing is
-missed. Each carries its ``place``, after which one can go on another time. A forge that stays away is an error.
+Invariant: every entry of the feed after the given place comes once and in order, also across reconnects. If the forge no longer has
+the entries in between, it sends ``reset``. The first event is ``hello``: nothing is missed after it. Each event has its ``place``,
+from which a later stream can continue. A forge that stays unreachable is an error.
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
     from typing import Any
 
-    from clia.api.connection import Line
+    from clia.api.connection import ForgeConnection
     from clia.http_client import HttpStream
 
 SILENCE = 45.0
-"""Seconds without a word after which a connection counts as lost; the forge says something every 15."""
+"""Seconds of silence after which a connection counts as lost; the forge sends a comment every 15."""
 _ERROR_LINES = 1000
 _PAUSE, _LONGEST = 0.1, 5.0
 
 
-class Sent(NamedTuple):
-    """One event, as the standard has it."""
+class ServerEvent(NamedTuple):
+    """One server-sent event."""
 
     name: str
     data: str
     id: str | None
 
 
-def follow(line: Line, target: str, after: str | None) -> Generator[dict[str, Any]]:
+def follow(connection: ForgeConnection, target: str, after: str | None) -> Generator[dict[str, Any]]:
     place, heard = after, False
     away_since, pause = monotonic(), _PAUSE
     while True:
         try:
-            for event in _connected(line, target, place):
+            for event in _connected(connection, target, place):
                 place, pause = event.id or place, _PAUSE
                 if event.name in ("change", "reset") or not heard:
                     heard = True
                     yield {"event": event.name, **_entry(event), "place": place}
-                away_since = monotonic()  # whoever follows may take their time
+                away_since = monotonic()  # the consumer may be slow
         except BackendError as err:
-            lost = err.retryable or not isinstance(err, TransportError)  # the forge may be full, or just stopping
-            if not lost or monotonic() - away_since > line.seconds:
+            lost = err.retryable or not isinstance(err, TransportError)  # the forge may be overloaded or restarting
+            if not lost or monotonic() - away_since > connection.seconds:
                 raise
-        line.pause(pause)
+        connection.pause(pause)
         pause = min(2 * pause, _LONGEST)
 
 
-def _connected(line: Line, target: str, place: str | None) -> Iterator[Sent]:
-    """The events of one connection, from the place on; it ends with an error."""
-    headers = {**line.headers(), "Accept": "text/event-stream"}
+def _connected(connection: ForgeConnection, target: str, place: str | None) -> Iterator[ServerEvent]:
+    """The events of one connection after a place; it ends with an error."""
+    headers = {**connection.headers(), "Accept": "text/event-stream"}
     if place is not None:
         headers["Last-Event-ID"] = place
-    with line.channel.stream(target, headers, seconds=SILENCE) as stream:
+    with connection.channel.stream(target, headers, seconds=SILENCE) as stream:
         if stream.status != 200:
             raise error_of(HttpResponse(stream.status, stream.headers, _all(stream)))
         if not stream.headers.get("content-type", "").startswith("text/event-stream"):
@@ -77,16 +77,16 @@ def _all(stream: HttpStream) -> bytes:
             if len(found) > _ERROR_LINES:
                 break
     except TransportError:
-        pass  # that is its end
+        pass  # the end of the response
     return b"\n".join(found)
 
 
-def events_in(lines: Iterable[bytes]) -> Iterator[Sent]:
+def events_in(lines: Iterable[bytes]) -> Iterator[ServerEvent]:
     name, data, place = "message", list[str](), None
     for line in lines:
         if not line:
             if data:
-                yield Sent(name, "\n".join(data), place)
+                yield ServerEvent(name, "\n".join(data), place)
             name, data = "message", []
             continue
         field, _, value = line.decode("utf-8", "replace").partition(":")
@@ -99,7 +99,7 @@ def events_in(lines: Iterable[bytes]) -> Iterator[Sent]:
             place = value
 
 
-def _entry(event: Sent) -> dict[str, Any]:
+def _entry(event: ServerEvent) -> dict[str, Any]:
     try:
         made = json.loads(event.data)
     except (ValueError, RecursionError):

@@ -12,7 +12,7 @@ import threading
 from functools import cache, wraps
 from urllib.parse import quote, urlsplit
 
-from clia.api.connection import Line, check_token
+from clia.api.connection import ForgeConnection, check_token
 from clia.errors import InvalidInput, NotAllowed, StoreError
 from clia.facade.space import Space, alias
 from clia.values.commit_messages import check_text
@@ -45,7 +45,7 @@ class RemoteSpace(_Interface):
 
         self._url = _check_url(url)
         self._name = None if space is None else check_text(space, "space")
-        self._line = Line(HttpConnectionPool(self._url), check_token(token), _check_seconds(timeout))
+        self._connection = ForgeConnection(HttpConnectionPool(self._url), check_token(token), _check_seconds(timeout))
         self._id: str | None = None
         self._closed = False
 
@@ -59,7 +59,7 @@ class RemoteSpace(_Interface):
     def close(self) -> None:
         """Close the connections."""
         self._closed = True
-        self._line.channel.close()
+        self._connection.channel.close()
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +77,7 @@ class RemoteSpace(_Interface):
         place = None if after is None else check_text(after, "after")
         if place is not None and not (place.isascii() and place.isprintable()):
             raise InvalidInput("after is the place of an event", code="invalid-field", fields={"field": "after"})
-        return follow(self._line, self._target("/events"), place)
+        return follow(self._connection, self._target("/events"), place)
 
     def doctor(self, *, repair: bool = False) -> list[Ailment]:
         """What is wrong with sessions; with ``repair``, fix what can be fixed."""
@@ -86,35 +86,35 @@ class RemoteSpace(_Interface):
     # Requests
 
     def _call(self, verb: Verb, arguments: Mapping[str, Any]) -> Any:
-        from clia.api.arguments import question
+        from clia.api.arguments import request_for
 
         if verb.paged:
             return self._read(verb, self._pages(verb, arguments))
-        request = question(verb, arguments)
+        request = request_for(verb, arguments)
         if verb.method == GET:
             return self._read(verb, self._get(request.target))
-        return self._read(verb, self._line.change(verb.method, self._target(request.target), request.body))
+        return self._read(verb, self._connection.change(verb.method, self._target(request.target), request.body))
 
     def _pages(self, verb: Verb, arguments: Mapping[str, Any]) -> list[Any]:
-        from clia.api.arguments import question
+        from clia.api.arguments import request_for
 
         items: list[Any] = []
         paging: dict[str, str | int] = {"page_size": _PAGE}
         while True:
-            page = self._get(question(verb, arguments, paging).target)
+            page = self._get(request_for(verb, arguments, paging).target)
             items += page["items"]
             if page["next"] is None:
                 return items
             paging["cursor"] = page["next"]
 
     def _get(self, target: str) -> Any:
-        return self._line.get(self._target(target))
+        return self._connection.get(self._target(target))
 
     def _target(self, below: str) -> str:
         if self._closed:
             raise StoreError("the space is closed", code="store-closed")
         if self._name is None:
-            self._name = _only(self._line.get(_ROOT))
+            self._name = _only(self._connection.get(_ROOT))
         return f"{_ROOT}/{quote(self._name, safe='')}{below}"
 
     def _read(self, verb: Verb, answer: Any) -> Any:
