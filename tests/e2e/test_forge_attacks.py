@@ -577,7 +577,7 @@ def test_every_kind_of_answer_keeps_the_browser_from_everything_foreign(opened: 
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a secret of the forge")
 
-    monkeypatch.setattr(type(opened.space), "pending", broken)
+    monkeypatch.setattr(type(opened.space.sessions), "pending", broken)
     client = TestClient(opened.app, base_url=BASE, raise_server_exceptions=False, cookies=dict(browser.client.cookies))
     for path, headers in (("/s/repo/inbox", {}), ("/api/v1/spaces/repo/pending", secret)):
         failed = client.get(path, headers=headers)
