@@ -140,7 +140,7 @@ def test_what_the_command_says(root: Path) -> None:
     rehearse(root, [*TURN, *END])
     put(root, b"{half")
     ran = clia("ingest", cwd=root)
-    assert (ran.code, ran.out) == (0, "6 events, 5 trace entries, 1 new agent, 1 commit, 1 event put aside\n")
+    assert (ran.code, ran.out) == (0, "6 events, 5 trace entries, 1 new agent, 1 commit, 1 event rejected\n")
     assert "clia doctor" in ran.err
     assert ingested(root) == dict.fromkeys(library_fields(), 0) | {"trouble": []}
     rehearse(root, TURN, seed=2)

@@ -81,7 +81,7 @@ def meet(ada: Here, bea: Here, hub: Hub) -> None:
     assert bea.json("hub", "status", "--fetch")["behind"] == [HEAD]
     asked = bea("hub", "status")
     assert "\n1 ref behind\n" in asked
-    assert "\nbehind  refs\nscout      1\n  hint: clia hub sync" in asked
+    assert "\nbehind  refs\nscout      1\n  hint: publish and fetch the rest with: clia hub sync" in asked
 
     # Where people have its branch checked out it is left, and said where that is.
     tree = bea.root.parent / "tree"

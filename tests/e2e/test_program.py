@@ -132,7 +132,7 @@ def test_answers_are_utf8_whatever_the_locale_says(tree: Tree) -> None:
 
 def test_a_bug_is_a_sentence_and_a_traceback_only_on_request(tree: Tree) -> None:
     sabotage = (
-        "import sys, clia.cli.identities as i, clia.cli.main as m\ni._merged = lambda *given: 1 / 0\nsys.exit(m.main(sys.argv[1:]))"
+        "import sys, clia.cli.command as c, clia.cli.main as m\nc._lineage = lambda args: 1 / 0\nsys.exit(m.main(sys.argv[1:]))"
     )
     words = [sys.executable, "-c", sabotage, "agents", "profile", "--slug", "x"]
     quiet = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -148,7 +148,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of the sources and installed beside the locked packages."""
     root = Path(__file__).resolve().parents[2]
     work = tmp_path_factory.mktemp("wheel")
-    for name in ("src", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("src", "tools", "pyproject.toml", "README.md", "LICENSE"):
         source = root / name
         if source.is_dir():
             shutil.copytree(source, work / "tree" / name, ignore=shutil.ignore_patterns("__pycache__"))

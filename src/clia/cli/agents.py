@@ -70,7 +70,7 @@ def spawn(
         hints = ["--from AGENT starts at the parent's head"]
         raise InvalidInput("--parent goes with --at", code="invalid-option", hints=hints, fields={"option": "--parent"})
     task = read_text(file) if file is not None else text or ""
-    briefing = Briefing(title, task) if behaviour is None else space.brief(behaviour, title, task, agent=name)
+    briefing = Briefing(title, task) if behaviour is None else space.behaviours.brief(behaviour, title, task, agent=name)
     briefing = briefing._replace(meta=meta_fields(meta))
     start = at if at is not None or empty or from_ is not None else _head(space)
     if from_ is not None:
@@ -122,7 +122,7 @@ def _archived(space: Space, after: str, limit: int | None) -> list[AgentState]:
     states = []
     for name in space.agents(archived=True, after=after, limit=limit):
         commit = space.show(name)
-        landed = [str(each["onto"]) for each in space.landings(name) if each["head"] == commit.cid]
+        landed = [str(each["onto"]) for each in space.history.landings(name) if each["head"] == commit.cid]
         branch = landed[0].removeprefix("refs/heads/") if landed else None
         states.append(AgentState(name, commit.cid, commit.kind, commit.subject, commit.committer.at, 0, branch))
     return states
@@ -130,7 +130,7 @@ def _archived(space: Space, after: str, limit: int | None) -> list[AgentState]:
 
 def _hub_marks(space: Space) -> dict[str, str]:
     """Agents that cannot be worked on in this clone, with the reason."""
-    hub = space.hub_status()
+    hub = space.hub.status()
     return {each.agent: "elsewhere" for each in hub.elsewhere} | {each.agent: "forked" for each in hub.forks}
 
 
@@ -235,7 +235,7 @@ def checkout(space: Space, agent: str, directory: str) -> Answer:
 @command("archive", AGENT, flag("--restore", "restore an archived agent"))
 def archive(space: Space, agent: str, restore: bool) -> Answer:
     """Archive an agent, or restore it."""
-    (space.restore if restore else space.archive)(agent)
+    (space.agents.restore if restore else space.agents.archive)(agent)
     archived = f"archived {agent}; restore it with: clia archive --restore {agent}"
     return Answer({"agent": agent, "archived": not restore}, f"restored {agent} at agents/{agent}" if restore else archived)
 
@@ -249,7 +249,7 @@ def archive(space: Space, agent: str, restore: bool) -> Answer:
 )
 def relate(space: Space, src: str, kind: str, dst: str, retract: bool) -> Answer:
     """Record or retract a relation between two agents."""
-    origin = (space.unrelate if retract else space.relate)(src, kind, dst)
+    origin = (space.relations.retract if retract else space.relate)(src, kind, dst)
     value = {"src": src, "kind": kind, "dst": dst, "origin": origin, "retracted": retract}
     return Answer(value, f"{'retracted' if retract else 'recorded'}: {src} {kind} {dst} ({short(origin)})")
 

@@ -42,7 +42,7 @@ def measure_option(text: str) -> Option:
 
 def find_behaviour(space: Space, name: str) -> KnownBehaviour | None:
     try:
-        return space.behaviour(name)
+        return space.behaviours.get(name)
     except NotFound:
         return None
 

@@ -48,8 +48,8 @@ def behaviour_stats(space: Space, name: str | None, over: str | None, measure: s
 
     measure = check_measure(measure) if measure else None
     with reading(hidden=json_output) as progress:
-        stats = space.behaviour_stats(name, over=over, progress=progress)
-        gaps = space.observation_gaps()
+        stats = space.behaviours.stats(name, over=over, progress=progress)
+        gaps = space.behaviours.gaps()
     if measure is not None:
         stats = [_only_measure(each, measure) for each in stats]
 
@@ -189,8 +189,8 @@ def _charted_measure(stats: BehaviourStats, kind: str | None) -> str | None:
 def behaviour_compare(space: Space, before: str, after: str, json_output: bool) -> Answer:
     """Compare two versions by every measure."""
     with reading(hidden=json_output) as progress:
-        comparison = space.compare_behaviours(before, after, progress=progress)
-        gaps = space.observation_gaps()
+        comparison = space.behaviours.compare(before, after, progress=progress)
+        gaps = space.behaviours.gaps()
 
     def show() -> None:
         _show_comparison(comparison)
@@ -259,8 +259,8 @@ def _verdict_text(compared: Compared) -> str:
 def behaviour_suggest(space: Space, name: str, measure: str | None, json_output: bool) -> Answer:
     """Suggest to adopt, keep or retire a version, based on the record."""
     with reading(hidden=json_output) as progress:
-        suggestion = space.suggest_behaviour(name, measure, progress=progress)
-        gaps = space.observation_gaps()
+        suggestion = space.behaviours.suggest(name, measure, progress=progress)
+        gaps = space.behaviours.gaps()
 
     def show() -> None:
         _show_suggestion(suggestion)

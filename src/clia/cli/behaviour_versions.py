@@ -52,7 +52,7 @@ def behaviour_diff(space: Space, names: list[str]) -> Answer:
     A terminal gets the patch with colours; a pipe or a file gets it unchanged.
     """
     before, after = _version_pair(space, names)
-    patch = space.behaviour_diff(before, after)
+    patch = space.behaviours.diff(before, after)
 
     def show() -> None:
         if patch:
@@ -67,12 +67,12 @@ def _version_pair(space: Space, names: Sequence[str]) -> tuple[str, str]:
     """The ids of the versions to compare."""
     if len(names) == 1:
         behaviour = find_behaviour(space, names[0])
-        return _pair_of_behaviour(behaviour) if behaviour else _pair_with_parent(space.behaviour_version(names[0]))
+        return _pair_of_behaviour(behaviour) if behaviour else _pair_with_parent(space.behaviours.version(names[0]))
     if len(names) > 3:
         raise InvalidInput("diff compares two versions", code="too-much", fields={"field": "what"})
-    versions = [space.behaviour_version(name) for name in names[-2:]]
+    versions = [space.behaviours.version(name) for name in names[-2:]]
     if len(names) == 3:
-        owner = space.behaviour(names[0]).name
+        owner = space.behaviours.get(names[0]).name
         for version, name in zip(versions, names[1:], strict=True):
             if version.name != owner:
                 raise InvalidInput(
@@ -114,10 +114,10 @@ def behaviour_lineage(space: Space, name: str, measure: str | None, ascii_only: 
     from clia.behaviours.measures import check_measure, usual_measure
 
     with reading(hidden=json_output) as progress:
-        behaviour = space.behaviour(name)
+        behaviour = space.behaviours.get(name)
         measure = check_measure(measure) if measure else usual_measure(behaviour.kind)
-        rates = {stats.cid: rate_by(stats.rates, measure) for stats in space.behaviour_stats(name, progress=progress)}
-        gaps = space.observation_gaps()
+        rates = {stats.cid: rate_by(stats.rates, measure) for stats in space.behaviours.stats(name, progress=progress)}
+        gaps = space.behaviours.gaps()
     children = _children(behaviour)
 
     def show() -> None:
@@ -209,7 +209,7 @@ def _show_lineage(
 def behaviour_replay(space: Space, session: str, with_version: str) -> Answer:
     """Replay a past session with another version of its flow; nothing is written."""
     agent, _, session_id = session.partition("/")
-    replayed = space.replay_behaviour(agent, with_version, session_id or None)
+    replayed = space.behaviours.replay(agent, with_version, session_id or None)
     return Answer(replayed, lambda: _show_replay(replayed))
 
 

@@ -70,7 +70,7 @@ def behaviour_add(space: Space, name: str, file: str, kind: str | None, message:
     before = _last_event(space, name)
     body, body_kind, why = _read_version(space, name, file, kind, message)
     with explain_problems(body, file, hidden=json_output):
-        version = space.add_behaviour(name, body, body_kind, why=why, notes=notes)
+        version = space.behaviours.add(name, body, body_kind, why=why, notes=notes)
     changed = _last_event(space, name) != before
 
     def show() -> None:
@@ -108,7 +108,7 @@ def behaviour_propose(
     before = _last_event(space, name)
     body, body_kind, why = _read_version(space, name, file, kind, message)
     with explain_problems(body, file, hidden=json_output):
-        version = space.propose_behaviour(
+        version = space.behaviours.propose(
             name, body, body_kind, parent=parent, evidence=evidence, why=why, notes=notes, agent=agent
         )
     changed = _last_event(space, name) != before
@@ -207,8 +207,8 @@ def behaviour_adopt(
         version, proof, measure = suggestion.cid, list(suggestion.evidence), suggestion.measure
         expect, why = expect or suggestion.expect, why or f"on evidence: {suggestion.why}"
     if version is None and "/" not in name:
-        raise _version_needed(space.behaviour(name).name)
-    adopted = space.adopt_behaviour(name, version, trial=trial, expect=expect, evidence=proof, measure=measure, why=why)
+        raise _version_needed(space.behaviours.get(name).name)
+    adopted = space.behaviours.adopt(name, version, trial=trial, expect=expect, evidence=proof, measure=measure, why=why)
     changed = _last_event(space, local_name) != before
     value = {**version_json(adopted), "changed": changed}
     return Answer(value, lambda: _show_adopted(adopted, changed=changed, trial=trial))
@@ -237,9 +237,9 @@ def _check_adopt_options(
 def _suggestion(space: Space, name: str, measure: str | None, *, json_output: bool) -> Suggestion:
     """What is suggested for a behaviour, if that is to adopt a version."""
     with reading(hidden=json_output) as progress:
-        suggestion = space.suggest_behaviour(name, measure, progress=progress)
+        suggestion = space.behaviours.suggest(name, measure, progress=progress)
     if not json_output:
-        note_gaps(space.observation_gaps())
+        note_gaps(space.behaviours.gaps())
     if suggestion.action != ADOPT:
         raise CliaError(
             f"no version of {suggestion.name!r} is suggested: {suggestion.why}",
@@ -286,9 +286,9 @@ def behaviour_retire(space: Space, name: str, version: str | None, expect: str |
     """Retire a version, so that it is not started again."""
     require_person(f"propose a better one: clia behaviour propose {name} --from FILE --agent AGENT")
     before = _last_event(space, name)
-    retired = space.retire_behaviour(name, version, expect=expect, why=message_text(message))
+    retired = space.behaviours.retire(name, version, expect=expect, why=message_text(message))
     changed = _last_event(space, name) != before
-    current = space.behaviour(name).current
+    current = space.behaviours.get(name).current
 
     def show() -> None:
         text = "is retired" if changed else "was already retired; nothing was written"
@@ -341,8 +341,8 @@ def behaviour_show(space: Space, name: str, only_body: bool) -> Answer:
         value = {**behaviour_json(behaviour), "body": current.body if current else None}
         return Answer(value, lambda: _show_behaviour(behaviour, current))
     if "/" not in name and not all(char in "0123456789abcdef" for char in name):
-        space.behaviour(name)  # it can only be a name: report it as unknown
-    version = space.behaviour_version(name)
+        space.behaviours.get(name)  # it can only be a name: report it as unknown
+    version = space.behaviours.version(name)
 
     def show() -> None:
         if only_body:

@@ -1,4 +1,4 @@
-"""Lineage for people: profile cards, chains as trees, explanations as short stories."""
+"""Merged identities for people: profile cards, context chains and explanations."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _NEWEST = 20
 
 
 def badge(document: dict[str, Any]) -> str:
-    """An agent's badge and emoji, as far as it has them."""
+    """The emoji and badge of an identity, if it has them."""
     extensions = document.get("extensions")
-    found = extensions if isinstance(extensions, dict) else {}
-    emoji = found.get("x-emoji") or document.get("emoji")
-    return " ".join(plain(each) for each in (emoji, found.get("x-badge")) if isinstance(each, str) and each.strip())
+    fields = extensions if isinstance(extensions, dict) else {}
+    emoji = fields.get("x-emoji") or document.get("emoji")
+    return " ".join(plain(part) for part in (emoji, fields.get("x-badge")) if isinstance(part, str) and part.strip())
 
 
 def show_merged(merged: MergedDocument, *, root_chain: bool, show_origin: bool) -> None:
-    """One merged document as a card; guardrails come first."""
+    """Print a merged document as a card, guardrails first."""
     body: list[RenderableType] = [_head(merged)]
     origins = merged.origins() if show_origin else None
     if merged.kind == "agent":
@@ -63,8 +63,8 @@ def _head(merged: MergedDocument) -> Text:
     head.append(f"{mark}  " if mark else "")
     head.append(plain(merged.get("title") or merged["slug"]), style="bold")
     facts = [merged.get("role"), merged.get("status"), merged.get("updated") and f"updated {merged['updated']}"]
-    shown = [plain(each) for each in facts if each]
-    head.append("\n" + " · ".join(shown) if shown else "", style="dim")
+    texts = [plain(fact) for fact in facts if fact]
+    head.append("\n" + " · ".join(texts) if texts else "", style="dim")
     return head
 
 
@@ -101,7 +101,7 @@ def _section(merged: MergedDocument, field: str, origins: dict[str, Any] | None)
 
 def _mix(value: Any) -> list[RenderableType]:
     groups = value if isinstance(value, dict) else {"": value}
-    found: list[RenderableType] = []
+    parts: list[RenderableType] = []
     for name, items in groups.items():
         shares = [share for item in (items if isinstance(items, list) else ()) if (share := _share(item)) is not None]
         top = max((weight for _, weight in shares), default=0)
@@ -109,12 +109,12 @@ def _mix(value: Any) -> list[RenderableType]:
         for kind, weight in shares:
             bar = "█" * max(1, round(20 * weight / top)) if top > 0 else ""
             table.add_row(f"  {plain(kind)}", Text(bar, style="cyan"), f"{weight:g}")
-        found += [_heading(f"Contribution mix {plain(name)}".strip()), table] if shares else []
-    return found
+        parts += [_heading(f"Contribution mix {plain(name)}".strip()), table] if shares else []
+    return parts
 
 
 def _share(item: Any) -> tuple[str, float] | None:
-    """A contribution's type and weight; None where it cannot be drawn."""
+    """The type and weight of a contribution; None if it cannot be drawn."""
     kind, weight = merge_rules.contribution_type(item), merge_rules.contribution_weight(item)
     if kind is None or isinstance(weight, bool) or not isinstance(weight, (int, float)):
         return None
@@ -127,10 +127,10 @@ def _share(item: Any) -> tuple[str, float] | None:
 def _entries(entries: list[Any]) -> list[RenderableType]:
     table = Table.grid(padding=(0, 2))
     for entry in entries[-_NEWEST:]:
-        shown = entry if isinstance(entry, dict) else {"summary": entry}
-        what = shown.get("summary") or shown.get("title") or merge_rules.projected_text(entry)
-        when = shown.get("timestamp") or shown.get("date") or ""
-        table.add_row(Text(plain(when), style="dim"), Text(plain(shown.get("signature") or ""), style="cyan"), Text(plain(what)))
+        fields = entry if isinstance(entry, dict) else {"summary": entry}
+        what = fields.get("summary") or fields.get("title") or merge_rules.projected_text(entry)
+        when = fields.get("timestamp") or fields.get("date") or ""
+        table.add_row(Text(plain(when), style="dim"), Text(plain(fields.get("signature") or ""), style="cyan"), Text(plain(what)))
     note = counted(len(entries), "entry", "entries") + (f", the last {_NEWEST} of them" if len(entries) > _NEWEST else "")
     return [_heading(note), _indented(table)]
 
@@ -143,7 +143,7 @@ def _add_origin(line: Text, origins: dict[str, Any] | None, pointer: str) -> Non
 
 
 def show_context(report: ContextReport, *, explain: bool) -> None:
-    """The chain, drawn as a tree: each context inside the one that encloses it."""
+    """Print the chain as a tree: each context inside the one that encloses it."""
     out = console()
     out.print(Text.assemble((plain(report.slug), "bold"), " at ", (plain(report.path), "cyan"), f"  ({report.mode} chain)"))
     node: Tree | None = None
@@ -181,28 +181,28 @@ def _show_reasons(report: ContextReport) -> None:
 
 
 def show_explanation(explanation: Explanation) -> None:
-    """Rule, winner, contributors and shadowed values, in plain sentences."""
+    """Print the rule, the winner, contributors and overridden values."""
     story = Text.assemble(
         (plain(explanation.pointer or "the whole document"), "bold"), " is ", (_short(explanation.value), "green")
     )
     story.append(f"\nRule {explanation.rule}: {explanation.story}.", style="dim")
     if explanation.winner is not None:
         story.append("\nIt comes from")
-        _tell_places(story, [explanation.winner])
+        _add_places(story, [explanation.winner])
     elif explanation.note:
-        story.append(f"\nNo file gave it: {explanation.note}.")
+        story.append(f"\nIt comes from no file: {explanation.note}.")
     others = [each for each in explanation.contributors if each != explanation.winner]
     if others:
-        story.append("\nThe same is said in" if explanation.winner else "\nIt is made of")
-        _tell_places(story, others)
+        story.append("\nThe same value is in" if explanation.winner else "\nIt is merged from")
+        _add_places(story, others)
     if explanation.shadowed:
-        story.append("\nIt hides")
-        _tell_places(story, explanation.shadowed)
+        story.append("\nIt overrides")
+        _add_places(story, explanation.shadowed)
     story.append(f"\nsha256 of the value: {explanation.value_sha256}", style="dim")
     console().print(story, soft_wrap=True)
 
 
-def _tell_places(story: Text, places: Sequence[ValueOrigin]) -> None:
+def _add_places(story: Text, places: Sequence[ValueOrigin]) -> None:
     for each in places:
         story.append(f"\n  {_short(each.value)}")
         story.append(f"  ({each.note})" if each.note else "", style="yellow")
@@ -224,12 +224,12 @@ def _chain_table(chain: tuple[IdentityContext, ...]) -> Table:
 def _short(value: Any) -> str:
     import json
 
-    shown = json.dumps(value, ensure_ascii=False)
-    return plain(shown if len(shown) <= 160 else shown[:157] + "…")
+    text = json.dumps(value, ensure_ascii=False)
+    return plain(text if len(text) <= 160 else text[:157] + "…")
 
 
 def shorten(path: str) -> str:
-    """A path as people say it: relative where that is shorter."""
+    """A path, relative if that is shorter."""
     relative = os.path.relpath(path)
     return plain(relative if len(relative) < len(path) else path)
 

@@ -72,7 +72,7 @@ def commit(
     else:
         top = directory if directory is not None else _checkout_top(space, agent, path)
         cid = space.commit_dir(agent, kind, top, message=text, meta=fields, base=base_commit, with_trace=trace)
-    recorded, bound = space.show(cid), space.trace_for(cid) if trace else None
+    recorded, bound = space.show(cid), space.traces.of(cid) if trace else None
     entries = len(bound.entries) if bound else 0
     value = {"commit": cid, "parent": recorded.parents[0], "agent": agent, "kind": kind, "traced": entries}
     return Answer(value, lambda: _show_commit(recorded, entries))

@@ -48,8 +48,8 @@ _LONGEST_POLL = 0.5
 def inbox(space: Space, agent: str | None, everything: bool, path: str) -> Answer:
     """List the questions that wait for you, oldest first."""
     waiting = space.pending(agent)
-    chosen = [(request, space.rule(request)) for request in waiting if everything or is_for_people(request)]
-    attempts = {(each.task.agent, each.task.request): each for each in space.attempts()} if everything else {}
+    chosen = [(request, space.sessions.rule(request)) for request in waiting if everything or is_for_people(request)]
+    attempts = {(each.task.agent, each.task.request): each for each in space.sessions.attempts()} if everything else {}
 
     def show() -> None:
         for request, rule in chosen:
@@ -93,7 +93,7 @@ def decide(
         if value == message == "-":
             raise InvalidInput("only one of VALUE and --message can be standard input", code="invalid-option")
         candidates = _candidates(space, agent, request)
-        choices = space.rule(candidates[0]).choices if len(candidates) == 1 else ()
+        choices = space.sessions.rule(candidates[0]).choices if len(candidates) == 1 else ()
         answer = answer_value(given_text(value, "value"), choices, as_text=as_text)
         request_id = candidates[0].id if len(candidates) == 1 else request
         decision = space.decide(agent, answer, message_text(message), by=by, request_id=request_id)
@@ -116,7 +116,7 @@ def _ask_person(space: Space, agent: str, request_id: str | None, by: str | None
     request = _choose_request(space, agent, request_id)
     if not is_for_people(request):
         return space.decide(agent, None, by=by, request_id=request.id)  # refuses it, and says how to answer it
-    rule = space.rule(request)
+    rule = space.sessions.rule(request)
     show_request(request, rule, path=None)
     labels = choice_labels(rule.choices)
     prompt = f"answer ({labels[0]} to {labels[-1]}): " if labels else "answer: "
@@ -125,7 +125,7 @@ def _ask_person(space: Space, agent: str, request_id: str | None, by: str | None
         value = labelled_answer(text, rule.choices, as_text=as_text)
         try:
             if text.strip():
-                space.check_answer(request, value)
+                space.sessions.check_answer(request, value)
                 break
         except InvalidAnswer as err:
             show_error(err, as_json=False)
@@ -208,7 +208,7 @@ def ask(
     """
     request = space.ask(agent, _ask_payload(question, choices, context))
     if wait is None:
-        return Answer(request_json(request, space.rule(request)), lambda: _show_asked(request, path))
+        return Answer(request_json(request, space.sessions.rule(request)), lambda: _show_asked(request, path))
     if not json_output:
         write(f"{request.id}: {one_line(decide_command(request, path=path))}\n", sys.stderr)
     return _print_answer(request, _wait_for_answer(space, request, wait), path, json_output=json_output)

@@ -72,7 +72,7 @@ def _peers_and_hub(path: str, settings: Settings) -> tuple[list[Peer] | CliaErro
 
     try:
         with open_space(path, settings=settings) as space:
-            hub = space.hub_status() if space.has_hub else None
+            hub = space.hub.status() if space.has_hub else None
             try:
                 return space.peers(), hub
             except CliaError as err:

@@ -1,8 +1,8 @@
 """A commit graph and a tree of agents, drawn in a terminal.
 
-Invariant: a picture can be read back. On a commit's line, what goes sideways leaves that commit and ends in the lanes of its
-parents; on a line without a commit it moves one lane over into another. A lane crossed but not met is drawn unbroken
-(``─│─``), one that is met has a joint (``┤ ├ ┼``). Two commits stand directly below each other only if they are connected.
+Invariant: the drawing is unambiguous. On a commit's line, a horizontal line leaves that commit and ends in the lanes of its
+parents; on a line without a commit it moves one lane into another. A lane that is crossed stays unbroken (``─│─``), a lane
+that is joined has a joint (``┤ ├ ┼``). Two commits are directly below each other only if they are connected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from clia.values.graph_lanes import GraphNode, GraphRow
 
-    Label = str | Text  # a str may come from a repository and is made harmless; a Text is styled by us, from harmless parts
+    Label = str | Text  # a str may come from a repository and is escaped; a Text has only safe parts
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red", "bright_cyan", "bright_green", "bright_yellow", "bright_magenta")
 _ASCII = str.maketrans("●│─├┤┼╭╮┬╰╯┆", "*|-+++...'':")
@@ -38,11 +38,11 @@ def graph_lines(
     rows: Iterable[GraphRow],
     label: Callable[[GraphNode], Label],
     *,
-    ascii: bool = False,  # noqa: A002  # the word callers look for; the builtin is of no use here
+    ascii: bool = False,  # noqa: A002  # the name of the option
 ) -> Iterator[Text]:
-    """The graph line by line, each commit with its label; further lines of a label stand beside the lanes below it.
+    """Yield the lines of the graph, each commit with its label; further lines of a label are beside the lanes below it.
 
-    Where rows end and lanes go on, a last line shows that; ``ascii`` is for streams that cannot write box characters.
+    If lanes continue after the last row, a final line shows that. ``ascii`` avoids box-drawing characters.
     """
     glyphs = _ASCII if ascii else {}
     for cells, text in _graph(rows, label):
@@ -53,7 +53,7 @@ def _graph(rows: Iterable[GraphRow], label: Callable[[GraphNode], Label]) -> Ite
     before: GraphRow | None = None
     for row in rows:
         if before is not None and before.ends and before.lane == row.lane:
-            yield _rails(row.above), Text()  # else the two would look connected
+            yield _rails(row.above), Text()  # otherwise the two would look connected
         first, *others = _label_lines(label(row.node))
         yield _commit_line(row), first
         if row.bend is not None:
@@ -70,7 +70,7 @@ def _label_lines(label: Label) -> Sequence[Text]:
 
 
 def _rails(lanes: Collection[int], char: str = "│", width: int = 0) -> list[_Cell]:
-    """The given lanes, going straight down: two columns a lane, the second one for what goes sideways."""
+    """Lanes that go straight down; each has two columns, the second one for horizontal lines."""
     cells = [_BLANK] * (2 * max(width, *(lane + 1 for lane in lanes), 0))
     for lane in lanes:
         cells[2 * lane] = _Cell(char, lane)
@@ -87,24 +87,24 @@ def _commit_line(row: GraphRow) -> list[_Cell]:
 
 
 def _reach(cells: list[_Cell], start: int, targets: Sequence[int], above: Collection[int]) -> None:
-    """A line sideways from the lane ``start`` over ``targets``, nearest first, in the colour of the next of them."""
+    """Draw a horizontal line from the lane ``start`` to ``targets``, nearest first, in the colour of the next target."""
     for target in targets:
-        _go_sideways(cells, start, target)
-        shapes = "├┤┼" if target in above else "╭╮┬"  # ends here from the right, from the left, goes on
+        _draw_horizontal(cells, start, target)
+        shapes = "├┤┼" if target in above else "╭╮┬"  # ends here from the right, from the left, continues
         char = shapes[target > start] if target == targets[-1] else shapes[2]
         cells[2 * target] = _Cell(char, target)
 
 
 def _bend_line(row: GraphRow, bend: int) -> list[_Cell]:
     cells = _rails(row.below, width=max(row.lane, bend) + 1)
-    _go_sideways(cells, bend, row.lane)
+    _draw_horizontal(cells, bend, row.lane)
     cells[2 * bend] = _Cell("╯" if row.lane < bend else "╰", bend)
     cells[2 * row.lane] = _Cell("├" if row.lane < bend else "┤", row.lane)
     return cells
 
 
-def _go_sideways(cells: list[_Cell], start: int, target: int) -> None:
-    """A line between two lanes; lanes on its way stay in front of it."""
+def _draw_horizontal(cells: list[_Cell], start: int, target: int) -> None:
+    """Draw a horizontal line between two lanes; lanes in between stay in front of it."""
     for column in range(2 * min(start, target) + 1, 2 * max(start, target)):
         if cells[column] == _BLANK:
             cells[column] = _Cell("─", target)
@@ -128,11 +128,11 @@ def tree_lines(
     children: Mapping[str, Sequence[str]],
     label: Callable[[str], Label] = str,
     *,
-    ascii: bool = False,  # noqa: A002  # the word callers look for; the builtin is of no use here
+    ascii: bool = False,  # noqa: A002  # the name of the option
 ) -> Iterator[Text]:
-    """The tree of ``agents``: roots first, each above its sub-agents; a circle starts at the first of its agents.
+    """Yield the lines of the tree of ``agents``: roots first, each above its children; a cycle starts at its first agent.
 
-    An agent met again, as the child of a second parent or in a circle, is marked and its sub-agents are not repeated.
+    An agent that occurs again, under a second parent or in a cycle, is marked, and its children are not repeated.
     """
     names = list(dict.fromkeys(agents))
     below = {child for name in names for child in children.get(name, ())}
@@ -151,9 +151,9 @@ def _branch(
     guides: tuple[str, str, str, str],
 ) -> Iterator[Text]:
     fork, corner, rail, again = guides
-    waiting = [("", "", root)]  # a stack and no recursion: agents may be nested deeper than Python is
-    while waiting:
-        before, indent, name = waiting.pop()
+    stack = [("", "", root)]  # a stack, because agents may be nested deeper than Python's recursion limit
+    while stack:
+        before, indent, name = stack.pop()
         line = Text.assemble((before, "dim"), *_label_lines(label(name))[:1], no_wrap=True)
         if name in seen:
             line.append(again, style="yellow")
@@ -161,7 +161,7 @@ def _branch(
             continue
         seen.add(name)
         yield line
-        found = list(dict.fromkeys(children.get(name, ())))
-        for child in reversed(found):
-            last = child == found[-1]
-            waiting.append((indent + (corner if last else fork), indent + ("    " if last else rail), child))
+        below = list(dict.fromkeys(children.get(name, ())))
+        for child in reversed(below):
+            last = child == below[-1]
+            stack.append((indent + (corner if last else fork), indent + ("    " if last else rail), child))

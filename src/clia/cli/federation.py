@@ -58,9 +58,9 @@ def announce(space: Space, peer: str | None, snapshot: bool, push: str | None, j
 def _announce(space: Space, peer: str | None, snapshot: bool, push: str | None) -> list[Announced]:
     """The announcements; none if what is shared does not exist yet."""
     try:
-        return space.announce(peer, snapshot=snapshot, push=push)
+        return space.peers.announce(peer, snapshot=snapshot, push=push)
     except InvalidInput as err:
-        if err.code != NOTHING_SHARED or peer is None or space.peer(peer).share == Share():
+        if err.code != NOTHING_SHARED or peer is None or space.peers.get(peer).share == Share():
             raise
         return []
     except TransportError as err:
@@ -103,7 +103,7 @@ def sync(space: Space, peer: str | None, json_output: bool) -> Answer:
     key-not-continued, malformed-key-chain, chain-forked, bad-signature, unknown-key. A peer that fails does not stop the others.
     """
     with progress_bar("Reading peers", hidden=json_output) as progress:
-        synced = space.sync(peer, progress=progress)
+        synced = space.peers.sync(peer, progress=progress)
 
     def show() -> None:
         for each in synced:
@@ -139,11 +139,11 @@ def _show_synced(space: Space, synced: Synced) -> None:
     if synced.refused:
         show_refusals(synced.refused)
     if synced.silent:
-        show_hints(_first_announcement_hints(space.peer(synced.peer).url or ""))
+        show_hints(_first_announcement_hints(space.peers.get(synced.peer).url or ""))
     if synced.waiting or synced.refused:
         show_hints([f"see what waits, and what would accept it: clia peer show {synced.peer}"])
     if synced.waiting and not synced.refused:
-        show_hints(follow_hints(synced.peer, space.waiting(synced.peer)))
+        show_hints(follow_hints(synced.peer, space.peers.waiting(synced.peer)))
 
 
 def _first_announcement_hints(url: str) -> list[str]:
@@ -198,8 +198,8 @@ def reason(message: str, place_or_ref: str | None) -> str:
 )
 def remotes(space: Space, peer: str | None, only_behaviours: bool, json_output: bool) -> Answer:
     """List the tracked agents and behaviours of peers."""
-    agents = [] if only_behaviours else space.remotes(peer)
-    behaviours = space.remote_behaviours(peer) if only_behaviours or not json_output else []
+    agents = [] if only_behaviours else space.peers.remotes(peer)
+    behaviours = space.peers.behaviours(peer) if only_behaviours or not json_output else []
     value = behaviours if only_behaviours else agents
     if agents or behaviours:
         return Answer(value, lambda: show_remotes(agents, behaviours))

@@ -39,7 +39,7 @@ def flow_define(space: Space, name: str, file: str, message: str, json_output: b
     source = read_source(file, "source")
     previous = _current_version(space, name)
     with explain_problems(source, file, hidden=json_output):
-        flow = space.define(name, source, why=message_text(message))
+        flow = space.sessions.define(name, source, why=message_text(message))
     changed = flow.cid != previous
 
     def show() -> None:
@@ -53,7 +53,7 @@ def flow_define(space: Space, name: str, file: str, message: str, json_output: b
 
 def _current_version(space: Space, name: str) -> str | None:
     try:
-        return space.flow(name).cid
+        return space.sessions.flow(name).cid
     except (NotFound, InvalidInput):  # define refuses an invalid name
         return None
 
@@ -68,7 +68,7 @@ def _flow_json(flow: Flow) -> dict[str, object]:
 @command("flow list")
 def flow_list(space: Space) -> Answer:
     """List the flows of this space."""
-    flows = space.flows()
+    flows = space.sessions.flows()
     if not flows:
         return Answer([], "no flows yet; define one with: clia flow define NAME FILE")
     rows = [(flow.name, short(flow.cid), len(flow.versions), flow.why.split("\n")[0], flow.by, moment(flow.at)) for flow in flows]
@@ -83,7 +83,7 @@ def flow_list(space: Space) -> Answer:
 )
 def flow_show(space: Space, name: str, source: bool) -> Answer:
     """Show a flow, its versions and its source."""
-    flow = space.flow(name)
+    flow = space.sessions.flow(name)
 
     def show() -> None:
         if source:

@@ -61,9 +61,9 @@ def cap_grant(
     pairs = _granted_pairs(peer, type_, triggers, follow=follow, execute=execute)
     end = None if expires is None else _end_time(expires)
     # Refuses an unknown peer or trigger before anything is granted.
-    paths = [space.explain(peer, kind, trigger).path for kind, trigger in pairs]
-    grants = [space.grant(peer, *pair, execute=execute, expires=end) for pair in pairs]
-    url = space.peer(peer).url
+    paths = [space.peers.explain(peer, kind, trigger).path for kind, trigger in pairs]
+    grants = [space.peers.grant(peer, *pair, execute=execute, expires=end) for pair in pairs]
+    url = space.peers.get(peer).url
 
     def show() -> None:
         show_grants(grants)
@@ -142,8 +142,8 @@ def cap_revoke(space: Space, peer: str, type_: str | None, trigger: str | None, 
     if grant_id is not None and type_ is not None:
         raise InvalidInput("--id excludes TYPE and TRIGGER", code="invalid-option", fields={"option": "--id"})
     if type_ is not None and trigger is not None:
-        space.explain(peer, type_, trigger)  # refuses an unknown trigger
-    revoked = space.revoke(peer, type_, trigger, cid=None if grant_id is None else _full_id(space, peer, grant_id))
+        space.peers.explain(peer, type_, trigger)  # refuses an unknown trigger
+    revoked = space.peers.revoke(peer, type_, trigger, cid=None if grant_id is None else _full_id(space, peer, grant_id))
 
     def show() -> None:
         show_grants(revoked)
@@ -155,7 +155,7 @@ def cap_revoke(space: Space, peer: str, type_: str | None, trigger: str | None, 
 
 def _full_id(space: Space, peer: str, start: str) -> str:
     """The id that begins with ``start``; the library refuses an unknown one."""
-    matches = [grant.cid for grant in space.grants(peer) if len(start) >= _MIN_ID and grant.cid.startswith(start)]
+    matches = [grant.cid for grant in space.peers.grants(peer) if len(start) >= _MIN_ID and grant.cid.startswith(start)]
     if len(matches) > 1:
         raise Ambiguous(f"{start} matches {len(matches)} grants", fields={"matches": matches})
     return matches[0] if matches else start
@@ -164,7 +164,7 @@ def _full_id(space: Space, peer: str, start: str) -> str:
 @command("cap list", arg("peer", "PEER", "only grants of this peer", nargs="?"))
 def cap_list(space: Space, peer: str | None) -> Answer:
     """List grants that were not revoked."""
-    grants = space.grants(peer)
+    grants = space.peers.grants(peer)
     if not grants:
         hint = f"clia cap grant {peer or 'PEER'} --follow"
         return Answer([], f"no grants, so nothing is accepted from peers; to follow agents: {hint}")
@@ -202,7 +202,7 @@ def cap_explain(space: Space, peer: str, type_: str, trigger: str, execute: bool
     Exit code 1 if it is not accepted.
     """
     _check_execute(type_, trigger, execute=execute)
-    explained = space.explain(peer, type_, trigger, execute=execute)
+    explained = space.peers.explain(peer, type_, trigger, execute=execute)
     return Answer(explained, lambda: _show_explained(explained), exit_code=0 if explained.allowed else 1)
 
 

@@ -64,7 +64,7 @@ def log(space: Space, name: str, own: bool, number: int, trace: bool) -> Answer:
 
 
 def _trace_entries(space: Space, commit: AgentCommit) -> list[Any]:
-    trace = space.trace_for(commit.cid)
+    trace = space.traces.of(commit.cid)
     return list(trace.entries) if trace else []
 
 
@@ -104,8 +104,8 @@ def show(space: Space, name: str) -> Answer:
         details = _agent_details(space, name, archived)
         return Answer(details, lambda: _show_agent(details))
     commit = space.show(name)
-    files = space.changed(commit.cid)
-    cid, trace = space.trace_cid_for(commit.cid), space.trace_for(commit.cid)
+    files = space.history.changed(commit.cid)
+    cid, trace = space.traces.id_of(commit.cid), space.traces.of(commit.cid)
     entries = len(trace.entries) if trace else 0
     value = {**as_json(commit), "files": files, "trace": {"cid": cid, "entries": entries} if trace else None}
     return Answer(value, lambda: _show_commit(commit, files, entries))
@@ -114,11 +114,11 @@ def show(space: Space, name: str) -> Answer:
 def _agent_details(space: Space, name: str, archived: bool) -> AgentDetails:
     genesis, briefing, record, session = None, None, {}, None
     with suppress(NotFound):  # a shallow clone, or a branch made with plain git
-        genesis = space.genesis(name)
+        genesis = space.agents.genesis(name)
     with suppress(NotFound):
-        briefing = space.briefing_of(name)
+        briefing = space.agents.briefing(name)
     with suppress(NotFound):
-        record = space.record_of(name)
+        record = space.agents.record(name)
     with suppress(NotFound):
         session = space.session(name).to_json()
     return AgentDetails(
@@ -127,12 +127,12 @@ def _agent_details(space: Space, name: str, archived: bool) -> AgentDetails:
         branch=None if archived else f"agents/{name}",
         head=space.find(name),
         genesis=genesis,
-        parent=space.parent_agent(name),
-        sub_agents=space.sub_agents(name),
+        parent=space.relations.parent(name),
+        sub_agents=space.relations.sub_agents(name),
         briefing=briefing,
         profile=record.get("profile.json"),
-        pending=0 if archived else len(space.trace_pending(name)),
-        landings=space.landings(name),
+        pending=0 if archived else len(space.traces.pending(name)),
+        landings=space.history.landings(name),
         session=session,
         asks=[request for request in space.pending(name) if request.session.startswith(ASK)],
     )
@@ -241,7 +241,7 @@ def diff(space: Space, one: str, other: str | None, stat: bool, paths: list[str]
     A terminal gets the patch with colours; a pipe or a file gets a patch that git apply accepts.
     """
     patch = None if stat else space.diff(one, other, paths=paths)
-    files = space.changed(one, other, paths=paths) if stat or json_output else []
+    files = space.history.changed(one, other, paths=paths) if stat or json_output else []
     return Answer(
         {"patch": patch, "files": files}, lambda: console().print(file_table(files)) if patch is None else show_patch(patch)
     )
@@ -289,7 +289,7 @@ def _blame_lines(lines: Sequence[BlamedLine]) -> Iterator[Text]:
 )
 def graph(space: Space, agents: list[str], number: int, ascii_only: bool) -> Answer:
     """Draw the commit graph of agents."""
-    commits = {commit.cid: commit for commit in space.window(agents, number)}
+    commits = {commit.cid: commit for commit in space.history.window(agents, number)}
     heads: dict[str, list[str]] = {}
     for name in space.agents():
         heads.setdefault(space.head(name), []).append(name)

@@ -67,7 +67,7 @@ def hub_set(settings: Settings, hub: str, heads: str | None, new_store: bool, ne
 
     before = address_at(path, settings)
     with set_hub(path, HubWish(hub, heads, new_store, new_hub), settings=settings) as space:
-        status = space.hub_status()
+        status = space.hub.status()
 
     def show() -> None:
         write(f"{hub_line(status)}\n{standing(status)}\n")
@@ -85,7 +85,7 @@ def hub_status(space: Space, settings: Settings, fetch: bool, path: str, json_ou
 
         with spinner("Asking the hub", hidden=json_output):
             fetch_hub(path, settings)
-    status = space.hub_status()
+    status = space.hub.status()
     return Answer(status, lambda: _show_status(status))
 
 
@@ -137,8 +137,8 @@ def hub_sync(space: Space, forks: list[str], abandon: list[str], json_output: bo
     if new_names or abandon:
         require_person("run clia hub sync without --fork and --abandon")
     with progress_bar("Syncing", hidden=json_output) as progress:
-        synced = space.hub_sync(forks=new_names, abandon=abandon, progress=progress)
-    report = SyncReport(synced, space.hub_status())
+        synced = space.hub.sync(forks=new_names, abandon=abandon, progress=progress)
+    report = SyncReport(synced, space.hub.status())
 
     def show() -> None:
         _show_synced(synced, _worktree_hints(space, synced))

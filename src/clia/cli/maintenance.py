@@ -54,7 +54,7 @@ def rebuild(space: Space, json_output: bool) -> Answer:
 def relink(space: Space, onto: str | None, json_output: bool) -> Answer:
     """Attach traces to the commits that a squash or rebase made of theirs."""
     with spinner("Comparing commits", hidden=json_output):
-        links = space.relink(onto=onto)
+        links = space.traces.relink(onto=onto)
     if not links:
         return Answer([], "nothing to relink: no commit with a trace was squashed or rebased")
     rows = [(short(each.commit), each.agent, " ".join(map(short, each.sources)), each.by) for each in links]

@@ -117,7 +117,7 @@ def resolve(
 
 def _unresolved(space: Space, into: str, from_: str, *, json_output: bool) -> InvalidInput:
     """Print the conflicts; return the error that asks for resolutions."""
-    conflicts = space.conflicts(into, from_)
+    conflicts = space.history.conflicts(into, from_)
     if conflicts is None:
         return InvalidInput(f"{into} and {from_} have no conflict", code="no-conflict", hints=[f"clia merge {into} {from_}"])
     if json_output:
@@ -134,11 +134,11 @@ def _unresolved(space: Space, into: str, from_: str, *, json_output: bool) -> In
 
 def _merge_heads(space: Space, into: str, from_: str, ours: str | None, theirs: str | None) -> tuple[str, str]:
     """Both heads of the merge: the given ones, else those of the last refused merge."""
-    refused = space.last_refused(into, from_) or (None, None)
+    refused = space.history.last_refused(into, from_) or (None, None)
     our_head = refused[0] if ours is None else space.find(ours)
     their_head = refused[1] if theirs is None else space.find(theirs)
     if our_head is None or their_head is None:
-        space.conflicts(into, from_)  # report an unknown agent first
+        space.history.conflicts(into, from_)  # report an unknown agent first
         raise InvalidInput(
             f"no merge of {from_} into {into} was refused",
             code="no-refused-merge",
@@ -154,7 +154,7 @@ def _resolutions(
     both = sorted(contents.keys() & set(removed))
     if both:
         raise InvalidInput(f"path {both[0]!r} is given to both --file and --remove", code="invalid-option")
-    conflicts = space.conflicts(into, from_) if take else None
+    conflicts = space.history.conflicts(into, from_) if take else None
     changes: dict[str, Content | None] = {each.path: getattr(each, str(take)) for each in conflicts.paths} if conflicts else {}
     changes.update({path: file_content(file) for path, file in contents.items()})
     changes.update(dict.fromkeys(removed))

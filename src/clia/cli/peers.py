@@ -31,14 +31,14 @@ def key_show(space: Space) -> Answer:
 
     Standard output carries only the key; the rest goes to standard error.
     """
-    key = space.key()
+    key = space.peers.key()
     return Answer(key, lambda: _show_key(key))
 
 
 @command("key rotate", flag("--lost", "the private key is lost: create a new identity, which every peer has to add again"))
 def key_rotate(space: Space, lost: bool) -> Answer:
     """Replace the key of this space; the old key signs the new one."""
-    key = space.rotate_key(lost=lost)
+    key = space.peers.rotate_key(lost=lost)
 
     def show() -> None:
         _show_key(key)
@@ -71,7 +71,7 @@ def _show_key(key: Key) -> None:
 )
 def peer_add(space: Space, peer: str, key: str, url: str | None, no_trust: bool) -> Answer:
     """Add another space as a peer, identified by its key."""
-    added = space.add_peer(peer, key, _absolute_address(url), trusted=not no_trust)
+    added = space.peers.add(peer, key, _absolute_address(url), trusted=not no_trust)
 
     def show() -> None:
         _note_missing_directory(added.url)
@@ -116,9 +116,9 @@ def _show_peers(peers: Sequence[Peer]) -> None:
 @command("peer show", NAME)
 def peer_show(space: Space, peer: str) -> Answer:
     """Show a peer: its keys, what is tracked, what waits and why."""
-    details = space.peer(peer)
-    agents, behaviours = space.remotes(peer), space.remote_behaviours(peer)
-    waiting, refusals = space.waiting(peer), space.refusals(peer)
+    details = space.peers.get(peer)
+    agents, behaviours = space.peers.remotes(peer), space.peers.behaviours(peer)
+    waiting, refusals = space.peers.waiting(peer), space.peers.refusals(peer)
 
     def show() -> None:
         _show_peer(details)
@@ -193,7 +193,7 @@ def peer_change(space: Space, peer: str, url: str | None, trust: bool | None) ->
     """Change the address or the trust of a peer."""
     if url is None and trust is None:
         raise InvalidInput("give --url, --trust or --no-trust", code="usage", hints=["clia peer change --help"])
-    changed = space.change_peer(peer, url=_absolute_address(url), trusted=trust)
+    changed = space.peers.change(peer, url=_absolute_address(url), trusted=trust)
 
     def show() -> None:
         _note_missing_directory(_absolute_address(url))
@@ -225,10 +225,10 @@ def peer_share(
     unknown: list[str] = []
     if something or nothing:
         agents, behaviours = list(dict.fromkeys(agents)), list(dict.fromkeys(behaviours))
-        changed = space.share(peer, agents=agents, behaviours=behaviours, traces=traces, sessions=sessions)
+        changed = space.peers.share(peer, agents=agents, behaviours=behaviours, traces=traces, sessions=sessions)
         unknown = _unknown_names(space, agents, behaviours)
     else:
-        changed = space.peer(peer)
+        changed = space.peers.get(peer)
 
     def show() -> None:
         write(one_line(f"shared with {changed.name}: {share_text(changed.share)}") + "\n")
@@ -265,7 +265,7 @@ def peer_remove(space: Space, peer: str) -> Answer:
 
     Merged work stays.
     """
-    space.remove_peer(peer)
+    space.peers.remove(peer)
     return Answer({"peer": peer, "removed": True}, f"removed {peer}, its grants and what was tracked from it; merged work stays")
 
 

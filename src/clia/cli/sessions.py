@@ -52,13 +52,13 @@ def session_start(space: Space, agent: str, flow: str, input_json: str | None, i
 def session_show(space: Space, agent: str, session: str | None, with_journal: bool, path: str) -> Answer:
     """Show a session: its status, pending requests and answers."""
     current = space.session(agent, session)
-    journal = space.journal(agent, current.id) if with_journal else None
+    journal = space.sessions.journal(agent, current.id) if with_journal else None
 
     def show() -> None:
         show_session(current, whole=True)
         for request in current.pending:
             console().print()
-            show_request(request, space.rule(request), whole=True, path=path)
+            show_request(request, space.sessions.rule(request), whole=True, path=path)
         if journal is not None:
             console().print()
             _show_journal(journal)
@@ -99,7 +99,7 @@ def _event_cells(event: Mapping[str, Any]) -> tuple[str, str, str]:
 def session_resume(space: Space, agent: str, value: str | None, as_text: bool, request: str | None, error: str | None) -> Answer:
     """Answer a request that is not a question for people."""
     if error is not None and value is None:
-        return _session_answer(space.give_up(agent, error, request))
+        return _session_answer(space.sessions.give_up(agent, error, request))
     if value is None or error is not None:
         raise InvalidInput(
             "give a VALUE, or --error REASON", code="usage", hints=["clia session resume --help"], fields={"field": "value"}

@@ -145,13 +145,13 @@ def _init(
     with done.space as space:
         synced = _sync(space, json_output=json_output) if exists else []
         for name in claims:
-            space.claim(name)
+            space.agents.claim(name)
         fetched = (each for each in synced if each.what not in _SHOWN_SEPARATELY)
         adopted = (*done.adopted, *(Adopted(each.ref, each.what, each.cid or "") for each in fetched))
         published = [each.ref for each in synced if each.what == PUBLISHED]
         published += [names.SPACE] if done.created and wish is not None else []
         remotes = tuple(RemoteRules(name, rules) for name, rules in done.rules)
-        hub = space.hub_status() if space.has_hub else None
+        hub = space.hub.status() if space.has_hub else None
         report = InitReport(space.id, done.path, done.created, adopted, remotes, hub, tuple(published), moved)
     return report, hints or []
 
@@ -164,7 +164,7 @@ def _set_hub(directory: str, settings: Settings, wish: HubWish) -> list[str] | N
     before = address_at(directory, settings)
     try:
         with set_hub(directory, wish, settings=settings) as space:
-            return restart_hints(before, space.hub_status())
+            return restart_hints(before, space.hub.status())
     except NotFound as err:
         if err.code in ("no-such-repository", "no-such-space"):
             return None
@@ -173,7 +173,7 @@ def _set_hub(directory: str, settings: Settings, wish: HubWish) -> list[str] | N
 
 def _sync(space: Space, *, json_output: bool) -> list[HubSynced]:
     with progress_bar("Syncing", hidden=json_output) as progress:
-        return space.hub_sync(progress=progress)
+        return space.hub.sync(progress=progress)
 
 
 def _show_report(report: InitReport) -> None:
@@ -220,7 +220,7 @@ def types(space: Space, add: str | None, parent: str | None) -> Answer:
         hints = ["clia types --add review --parent agent-commit"]
         raise InvalidInput("--add and --parent go together", code="invalid-option", hints=hints)
     if add is not None and parent is not None:
-        space.register_type(add, parent)
+        space.types.register(add, parent)
         return Answer(space.types(), f"registered {add}, a subtype of {parent}")
     registered = space.types()
     return Answer(registered, lambda: _show_types(registered))

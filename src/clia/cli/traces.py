@@ -49,7 +49,7 @@ def trace_add(space: Space, agent: str, text: str, kind: str) -> Answer:
 @command("trace pending", AGENT)
 def trace_pending(space: Space, agent: str) -> Answer:
     """Show trace entries recorded since the agent's last commit with a trace."""
-    entries = space.trace_pending(agent)
+    entries = space.traces.pending(agent)
     if not entries:
         return Answer(entries, f"no entries since the last commit of {agent} with a trace")
     return Answer(entries, lambda: show_entries(entries))
@@ -63,15 +63,15 @@ def trace_pending(space: Space, agent: str) -> Answer:
 def trace_show(space: Space, name: str, limit: int | None) -> Answer:
     """Show the trace of a commit, or all traces of an agent."""
     if _is_agent(space, name):
-        bound = space.session_traces(name)[:limit]
+        bound = space.traces.of_agent(name)[:limit]
         if not bound:
             return Answer([], f"no commit of {name} has a trace")
         return Answer(bound, lambda: _show_traces(space, [each.trace for each in bound]))
     commit = space.find(name)
-    trace = space.trace_for(commit)
+    trace = space.traces.of(commit)
     if trace is None:
         return Answer(None, f"commit {commit} has no trace")
-    return Answer({"cid": space.trace_cid_for(commit), "trace": trace}, lambda: _show_traces(space, [trace]))
+    return Answer({"cid": space.traces.id_of(commit), "trace": trace}, lambda: _show_traces(space, [trace]))
 
 
 def _is_agent(space: Space, name: str) -> bool:
@@ -110,7 +110,7 @@ def trace_attach(space: Space, commit: str, file: str | None, entries: str | Non
     if agent is not None:
         require_agent(space, agent)  # a trace of an unknown agent would never be found again
     text_entries = [{"kind": kind or "console", "text": read_text(file or "-")}] if entries is None else _read_entries(entries)
-    cid = space.attach_trace(commit, text_entries, agent=agent)
+    cid = space.traces.attach(commit, text_entries, agent=agent)
     return Answer({"commit": commit, "cid": cid}, f"attached trace {short(cid)} to {commit}")
 
 
@@ -128,7 +128,7 @@ def _read_entries(path: str) -> list[dict[str, Any]]:
 def trace_history(space: Space, commit: str) -> Answer:
     """List every trace that was ever attached to a commit."""
     commit = space.find(commit)
-    bindings = space.trace_history(commit)
+    bindings = space.traces.history(commit)
     if not bindings:
         return Answer([], f"commit {commit} never had a trace")
     rows = [
@@ -148,7 +148,7 @@ def trace_search(space: Space, text: str, agent: str | None, regex: bool, json_o
     with spinner("Searching traces", hidden=json_output):
         if agent is not None:
             require_agent(space, agent)
-        hits = space.trace_search(text, agent=agent, regex=regex)
+        hits = space.traces.search(text, agent=agent, regex=regex)
     if not hits:
         return Answer([], "nothing found")
     pattern = re.compile(text if regex else re.escape(text), 0 if regex else re.IGNORECASE)
@@ -175,7 +175,7 @@ def trace_purge(space: Space, agent: str, text: str | None, yes: bool, json_outp
     if sys.stdin.isatty() and not yes:
         _confirm_purge(agent)
     with spinner("Purging traces", hidden=json_output):
-        purged = space.trace_purge(agent, leak)
+        purged = space.traces.purge(agent, leak)
 
     def show() -> None:
         pending = counted(purged.pending, "pending entry", "pending entries")
