@@ -133,7 +133,7 @@ def test_one_space_follows_anothers_agent_merges_it_and_lets_go_again(two: Two) 
     assert (heard["accepted"], heard["moves"]) == (1, [])
     assert [(each["code"], each["ref"]) for each in heard["refused"]] == [("capability-denied", "refs/heads/agents/scout")]
 
-    assert ann("peer", "share", "bob", "--nothing") == "bob is told about: nothing\nnext: clia announce bob\n"
+    assert ann("peer", "share", "bob", "--nothing") == "shared with bob: nothing\nnext: clia announce bob\n"
     assert "no longer shared" in ann("announce")
     bob("sync")
     assert bob.json("remotes") == []
