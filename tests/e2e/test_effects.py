@@ -376,7 +376,7 @@ def test_a_server_that_sends_a_drop_at_a_time_is_cut_when_the_time_is_up() -> No
 def test_more_than_the_limit_is_refused_for_good() -> None:
     with model_server(Reply(200, b"x" * 101)) as server:
         assert HttpClient().post(server.url, {}, b"{}", seconds=10, limit=101).body == b"x" * 101
-        with pytest.raises(TransportError, match="more than 100 bytes") as caught:
+        with pytest.raises(TransportError, match="larger than 100 bytes") as caught:
             HttpClient().post(server.url, {}, b"{}", seconds=10, limit=100)
     assert not caught.value.retryable
 

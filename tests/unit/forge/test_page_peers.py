@@ -72,7 +72,7 @@ def test_an_administrator_follows_a_peer_from_the_page(scene: Scene) -> None:
     assert "clia cap grant other briefing spawn" in page.partition('id="waiting"')[2]
     assert "The peer must share agents" in page
     scene.sent(browser, "other/follow")
-    assert "it is allowed" in scene.page(browser, "other")
+    assert "allowed; it will be fetched" in scene.page(browser, "other")
     scene.sent(browser, "other/sync")
     head = scene.other.head("scout")
     page = scene.page(browser, "other")

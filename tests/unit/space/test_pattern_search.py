@@ -123,7 +123,7 @@ def test_what_is_no_pattern_is_refused_even_where_there_is_nothing_to_search(sco
 def test_a_pattern_of_which_the_process_dies_is_refused(scout: clia.Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that needs more memory than there is."""
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    assert "dies" in refused("pattern-too-slow", lambda: scout.trace_search("a", regex=True)).message
+    assert "died" in refused("pattern-too-slow", lambda: scout.trace_search("a", regex=True)).message
 
 
 def test_what_lies_in_the_directory_is_not_run_by_a_search(
