@@ -112,7 +112,8 @@ def _space() -> str:
 def _service(name: str, declared: verbs.service[Any]) -> str:
     """A service: its verbs, each with its other name on the space."""
     kind = declared.kind()
-    aliases = {getattr(space.Space, each): each for each, member in vars(space.Space).items() if isinstance(member, space.alias)}
+    moved = [name for name, member in vars(space.Space).items() if isinstance(member, space.alias)]
+    aliases = {inspect.unwrap(getattr(space.Space, name)): name for name in moved}
     methods = []
     for node in _class_node(kind).body:
         if not isinstance(node, ast.FunctionDef) or (node.name.startswith("_") and node.name != "__call__"):

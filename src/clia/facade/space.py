@@ -10,6 +10,8 @@ A verb of a service that used to be on ``Space`` keeps that name as an ``alias``
 from __future__ import annotations
 
 import os
+from functools import wraps
+from types import FunctionType
 from typing import Generic, TypeVar
 
 from clia.errors import AgentNotFound, FileError, InvalidInput
@@ -56,7 +58,20 @@ class alias(Generic[T]):  # noqa: N801  # reads as a declaration
         self._find = find
 
     def __get__(self, space: Space | None, owner: type) -> T:
-        return self._find(owner if space is None else space)  # type: ignore[arg-type]  # on the class: the function
+        if space is not None:
+            return self._find(space)
+        member = self._find(owner)  # type: ignore[arg-type]  # on the class: the service's own function
+        return self._unbound(member) if isinstance(member, FunctionType) else member
+
+    def _unbound(self, function: Any) -> Any:
+        """The function as ``Space.verb(space, ...)`` calls it."""
+
+        @wraps(function)
+        def call(space: Space, *args: Any, **options: Any) -> Any:
+            verb: Any = self._find(space)
+            return verb(*args, **options)
+
+        return call
 
 
 class Space:
