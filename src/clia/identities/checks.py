@@ -14,16 +14,16 @@ from clia.errors import AgentNotFound, CliaError, InvalidInput
 from clia.identities import git_history
 from clia.identities import lint as linting
 from clia.identities import roster as rosters
-from clia.identities.contexts import KINDS
-from clia.identities.diagnostics import diagnostic, has_errors, in_order
-from clia.identities.files import LocalFiles
+from clia.identities.contexts import KINDS, IdentityContext
+from clia.identities.diagnostics import Diagnostic, diagnostic, has_errors, in_order
+from clia.identities.files import DirectoryEntry, LocalFiles
 from clia.identities.git_history import GitHistory
 from clia.identities.layers import INHERITED
 from clia.identities.lineage import Lineage, survey_path, trusted_owners
 from clia.identities.lint import Checker, FindingsReport, LintSubject, count_severities, load_subject
-from clia.identities.roster import as_diagnostic, default_chain, is_reserved
+from clia.identities.roster import IdentityTarget, IdentityTree, Roster, as_diagnostic, default_chain, is_reserved
 from clia.identities.schemas import schema
-from clia.identities.working_path import survey
+from clia.identities.working_path import WorkingPath, survey
 from clia.values import documents
 from clia.values import pointer as pointers
 from clia.values.json_text import children, skip_blanks
@@ -32,14 +32,8 @@ from clia.values.pointer import leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any
 
-    from clia.identities.contexts import IdentityContext
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import DirectoryEntry
     from clia.identities.lint import LintProgress
-    from clia.identities.roster import IdentityTarget, IdentityTree, Roster
-    from clia.identities.working_path import WorkingPath
 
     Path = str | os.PathLike[str]
 

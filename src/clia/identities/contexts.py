@@ -7,23 +7,19 @@ guardrails, and a root that does not contain the working path is refused before 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import FileError, InvalidInput
-from clia.identities.diagnostics import diagnostic
-from clia.identities.files import DIRECTORY, FILE, LINK, MISSING
-from clia.identities.working_path import below, depth, find_target, inside, is_owned_by
+from clia.identities.diagnostics import Diagnostic, diagnostic
+from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, DirectoryEntry, LocalFiles
+from clia.identities.working_path import WorkingPath, below, depth, find_target, inside, is_owned_by
 from clia.values.documents import type_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import DirectoryEntry, LocalFiles
     from clia.identities.layers import DocumentReader
-    from clia.identities.working_path import WorkingPath
 
 AGENT, AGENDA, AGENCY = KINDS = ("agent", "agenda", "agency")
 AGENTS = ".clia/agents"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import InvalidDocument, InvalidInput, UnknownKind
 from clia.identities import markdown
@@ -21,7 +21,6 @@ from clia.values.canonical import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
 
     from clia.identities.lineage import MergedDocument
 

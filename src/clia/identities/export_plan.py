@@ -12,13 +12,13 @@ import json
 import os
 import re
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import FileError, InvalidDocument, NotAllowed, NotFound, UnsupportedFormat
 from clia.identities.contexts import AGENTS
-from clia.identities.diagnostics import diagnostic, in_order
-from clia.identities.export_formats import FORMATS, ExportSource, check_complete, chosen_formats, shown_from
-from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, WritableLocalFiles
+from clia.identities.diagnostics import Diagnostic, diagnostic, in_order
+from clia.identities.export_formats import FORMATS, ExportOptions, ExportSource, check_complete, chosen_formats, shown_from
+from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, LocalFiles, WritableLocalFiles
 from clia.identities.working_path import inside, parents, repositories_above
 from clia.values import documents
 from clia.values.documents import MAX_BYTES
@@ -26,11 +26,7 @@ from clia.values.pointer import token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.export_formats import ExportOptions
-    from clia.identities.files import LocalFiles
     from clia.identities.lineage import Lineage
 
     Path = str | os.PathLike[str]

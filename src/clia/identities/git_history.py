@@ -16,20 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from clia.errors import CliaError
 from clia.identities.contexts import AGENTS, ARCHIVE, ROOT, candidates, kind_of
-from clia.identities.diagnostics import diagnostic
-from clia.identities.files import DIRECTORY, FILE
-from clia.identities.roster import domains_below, is_reserved
-from clia.identities.working_path import below, inside
+from clia.identities.diagnostics import Diagnostic, diagnostic
+from clia.identities.files import DIRECTORY, FILE, DirectoryEntry, LocalFiles
+from clia.identities.roster import IdentityTree, domains_below, is_reserved
+from clia.identities.working_path import WorkingPath, below, inside
 from clia.values import documents
 from clia.values.names import is_slug
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
-
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import DirectoryEntry, LocalFiles
-    from clia.identities.roster import IdentityTree
-    from clia.identities.working_path import WorkingPath
 
 
 class RemovedDocument(NamedTuple):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import FileError, InvalidDocument, InvalidInput, NotFound, UnsafePath
 from clia.identities.contexts import AGENCY, AGENTS, candidates
-from clia.identities.files import FILE, LINK, MISSING, DirectoryEntry
-from clia.identities.working_path import below, inside
+from clia.identities.files import FILE, LINK, MISSING, DirectoryEntry, LocalFiles, WritableLocalFiles
+from clia.identities.working_path import WorkingPath, below, inside
 from clia.values import documents
 from clia.values.canonical import digest
 from clia.values.clock import timestamp
@@ -24,10 +24,7 @@ from clia.values.names import check_slug
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
-    from clia.identities.files import LocalFiles, WritableLocalFiles
-    from clia.identities.working_path import WorkingPath
     from clia.values.clock import Clock
 
 SCOPES = LOCAL, SUBMODULE, WORKSPACE = ("local", "submodule", "workspace")

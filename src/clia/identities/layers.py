@@ -7,22 +7,19 @@ document of the chain itself keeps its own position.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import CliaError, FileError
-from clia.identities.contexts import ARCHIVE, kind_of
+from clia.identities.contexts import ARCHIVE, IdentityContext, kind_of
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic
-from clia.identities.files import FILE, LINK
+from clia.identities.files import FILE, LINK, LocalFiles
 from clia.identities.working_path import depth, find_target, inside, repositories_above
 from clia.values import documents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any
 
-    from clia.identities.contexts import IdentityContext
-    from clia.identities.files import LocalFiles
 
 CONTEXT, INHERITED = "context", "inherited"
 _GENERATED_DIRECTORIES = (".clia/exports", ".generated", ARCHIVE)

@@ -7,31 +7,27 @@ working directory and the calling user are read here; the modules below receive 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import AgentNotFound, CliaError, InvalidInput
 from clia.identities import contexts
 from clia.identities import layers as layering
-from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, ContextSearch, kind_of
-from clia.identities.diagnostics import in_order
+from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, KINDS, ContextSearch, ExcludedPath, IdentityContext, kind_of
+from clia.identities.diagnostics import Diagnostic, in_order
 from clia.identities.files import LocalFiles
 from clia.identities.merge import ComputedValue, merge
-from clia.identities.working_path import below, survey
+from clia.identities.working_path import WorkingPath, below, survey
 from clia.values.names import check_slug
 from clia.values.pointer import leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
-    from clia.identities.contexts import ExcludedPath, IdentityContext
-    from clia.identities.diagnostics import Diagnostic
     from clia.identities.layers import Layer
     from clia.identities.merge import Provenance
     from clia.identities.origins import Explanation
     from clia.identities.waivers import Approvals
-    from clia.identities.working_path import WorkingPath
 
 
 class ContextReport(NamedTuple):

@@ -14,29 +14,22 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from clia.errors import AgentNotFound, CliaError
 from clia.identities import git_history, lint_guardrails
 from clia.identities import layers as layering
-from clia.identities.contexts import AGENCY, AGENT, KINDS, ROOT, ContextSearch, kind_of, root_directives
-from clia.identities.diagnostics import ERROR, INFO, WARNING, diagnostic, in_order
-from clia.identities.files import LINK
-from clia.identities.layers import CONTEXT
+from clia.identities.contexts import AGENCY, AGENT, KINDS, ROOT, ContextSearch, IdentityContext, kind_of, root_directives
+from clia.identities.diagnostics import ERROR, INFO, WARNING, Diagnostic, diagnostic, in_order
+from clia.identities.files import LINK, LocalFiles
+from clia.identities.layers import CONTEXT, Layer
 from clia.identities.lineage import Lineage
 from clia.identities.merge import merge
-from clia.identities.roster import as_diagnostic, default_chain, is_active
+from clia.identities.roster import IdentityTarget, IdentityTree, as_diagnostic, default_chain, is_active
 from clia.identities.schemas import problems
-from clia.identities.working_path import inside
+from clia.identities.working_path import WorkingPath, inside
 from clia.values.pointer import token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
 
     from clia.identities.checks import ResolvedIdentity
-    from clia.identities.contexts import IdentityContext
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import LocalFiles
     from clia.identities.git_history import GitHistory
-    from clia.identities.layers import Layer
-    from clia.identities.roster import IdentityTarget, IdentityTree
-    from clia.identities.working_path import WorkingPath
 
 RowType = TypeVar("RowType", bound="CheckedIdentity | ResolvedIdentity")
 

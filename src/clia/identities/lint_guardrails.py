@@ -7,19 +7,17 @@ from the tables alone. Rules are compared between documents, outer against inner
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.identities.contexts import AGENDA, AGENT, EXPLICIT
-from clia.identities.diagnostics import diagnostic
+from clia.identities.diagnostics import Diagnostic, diagnostic
 from clia.identities.merge import is_empty
 from clia.identities.merge_rules import label_of
 from clia.identities.waivers import guardrail_digest, waiver_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
-    from clia.identities.diagnostics import Diagnostic
     from clia.identities.layers import Layer
     from clia.identities.lint import LintSubject
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.identities.merge import MergedItems, is_empty
 from clia.identities.merge_rules import label_of
@@ -18,7 +18,6 @@ from clia.values.pointer import token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from typing import Any
 
     from clia.identities.lineage import MergedDocument
 

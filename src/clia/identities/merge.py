@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from clia.identities import merge_rules
-from clia.identities.diagnostics import diagnostic
+from clia.identities.diagnostics import Diagnostic, diagnostic
 from clia.identities.merge_rules import contribution_type
 from clia.identities.merge_rules import projected_text as projected
 from clia.values.documents import type_name
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
-    from clia.identities.diagnostics import Diagnostic
     from clia.identities.layers import Layer
 
 if TYPE_CHECKING:

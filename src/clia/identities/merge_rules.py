@@ -7,13 +7,9 @@ text, whether it is written as a string or as an object.
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.identities.contexts import AGENCY, AGENDA, AGENT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 # Strategies
 LAST = "last-non-empty"

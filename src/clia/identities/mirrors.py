@@ -6,33 +6,25 @@ the documents alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import AgentNotFound, InvalidDocument, NotAllowed, NotFound
 from clia.identities import markdown
-from clia.identities.contexts import AGENTS, KINDS, ContextSearch
-from clia.identities.diagnostics import ERROR, in_order
+from clia.identities.contexts import AGENTS, KINDS, ContextSearch, IdentityContext
+from clia.identities.diagnostics import ERROR, Diagnostic, in_order
 from clia.identities.export_formats import check_complete, shown_from
 from clia.identities.export_plan import FRESH, NEW, REFUSED, STALE
-from clia.identities.files import DIRECTORY, FILE, MISSING, WritableLocalFiles
-from clia.identities.lineage import Lineage, survey_path
-from clia.identities.markdown import GUARDRAILS, PURPOSE
+from clia.identities.files import DIRECTORY, FILE, MISSING, LocalFiles, WritableLocalFiles
+from clia.identities.lineage import Lineage, MergedDocument, survey_path
+from clia.identities.markdown import GUARDRAILS, PURPOSE, MarkdownSection
 from clia.identities.merge import is_empty
-from clia.identities.working_path import below, inside
+from clia.identities.working_path import WorkingPath, below, inside
 from clia.values import documents
 from clia.values.names import check_slug, is_slug
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
-
-    from clia.identities.contexts import IdentityContext
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import LocalFiles
-    from clia.identities.lineage import MergedDocument
-    from clia.identities.markdown import MarkdownSection
-    from clia.identities.working_path import WorkingPath
 
     Path = str | os.PathLike[str]
 

@@ -6,24 +6,20 @@ alone. Links are not followed downwards.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import AgentNotFound, CliaError, FileError
-from clia.identities.contexts import AGENTS, ROOT, ContextSearch
+from clia.identities.contexts import AGENTS, ROOT, ContextSearch, IdentityContext
 from clia.identities.diagnostics import CODES, Diagnostic, diagnostic, in_order
-from clia.identities.files import DIRECTORY, LINK
+from clia.identities.files import DIRECTORY, LINK, LocalFiles
 from clia.identities.lineage import Lineage
-from clia.identities.working_path import below, inside
+from clia.identities.working_path import WorkingPath, below, inside
 from clia.values.names import is_slug
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
-    from clia.identities.contexts import IdentityContext
-    from clia.identities.files import LocalFiles
-    from clia.identities.working_path import WorkingPath
 
 _RESERVED = frozenset((ROOT, "templates"))
 _SKIPPED = frozenset(("node_modules",))  # third-party packages; hidden directories are skipped too

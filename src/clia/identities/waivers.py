@@ -6,12 +6,12 @@ type ``operator``. A waived guardrail stays in the merged document and is marked
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import CliaError
 from clia.identities.contexts import AGENCY, AGENTS, candidates
-from clia.identities.diagnostics import diagnostic
-from clia.identities.files import FILE
+from clia.identities.diagnostics import Diagnostic, diagnostic
+from clia.identities.files import FILE, LocalFiles
 from clia.identities.merge import MergedItems, TakenValue
 from clia.identities.merge_rules import projected_text as projected
 from clia.identities.working_path import below, repositories_above
@@ -22,10 +22,7 @@ from clia.values.names import is_slug
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
 
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import LocalFiles
     from clia.identities.lineage import MergedDocument
     from clia.identities.merge import Source
 

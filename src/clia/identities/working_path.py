@@ -10,16 +10,13 @@ import re
 from typing import NamedTuple
 
 from clia.errors import CliaError, FileError, InvalidInput, NotFound
-from clia.identities.diagnostics import diagnostic
-from clia.identities.files import DIRECTORY, FILE, LINK, MISSING
+from clia.identities.diagnostics import Diagnostic, diagnostic
+from clia.identities.files import DIRECTORY, FILE, LINK, MISSING, LocalFiles
 from clia.values import documents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import LocalFiles
 
 
 class WorkingPath(NamedTuple):

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clia.errors import AgentNotFound, AlreadyExists, CliaError, FileError, InvalidInput, UnsafePath
 from clia.identities.contexts import AGENCY, AGENDA, AGENT, AGENTS, ARCHIVE, KINDS, ROOT, candidates, root_directives
-from clia.identities.diagnostics import diagnostic
-from clia.identities.files import DIRECTORY, FILE, WritableLocalFiles
+from clia.identities.diagnostics import Diagnostic, diagnostic
+from clia.identities.files import DIRECTORY, FILE, LocalFiles, WritableLocalFiles
 from clia.identities.journal import (
     SCHEMA_VERSION,
     SUBMODULE,
+    JournalResult,
+    Note,
+    TransferPlan,
+    WriteTarget,
     append_note,
     apply_transfer,
     auto_signature,
@@ -27,17 +31,12 @@ from clia.identities.journal import (
     write_target,
 )
 from clia.identities.lineage import lineage, survey_path
-from clia.identities.working_path import below
+from clia.identities.working_path import WorkingPath, below
 from clia.values.clock import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
-    from clia.identities.diagnostics import Diagnostic
-    from clia.identities.files import LocalFiles
-    from clia.identities.journal import JournalResult, Note, TransferPlan, WriteTarget
-    from clia.identities.working_path import WorkingPath
     from clia.values.clock import Clock
 
     Path = str | os.PathLike[str]

@@ -7,7 +7,7 @@ the same id, in every space.
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from clia.errors import InvalidInput
 from clia.values.canonical import canonical_bytes
@@ -15,7 +15,6 @@ from clia.values.canonical import canonical_bytes
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from clia.verbs import Text
 
