@@ -1,4 +1,4 @@
-"""Which ref holds what. Every ref name of a space is made here, from names that were checked before."""
+"""The ref names of a space. All of them are built here, from checked names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ NAME_MAX = 100
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,99}")
 _ID = re.compile(r"[0-9a-f]{40}")
 _START = re.compile(r"[0-9a-f]{7,40}")
-_BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{")
+# Characters that git refuses, and path components that are empty, start with a dot or end in "." or ".lock".
+_BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\\ud800-\udfff]|\.\.|@\{|(?:\A|/)(?:[./]|\Z)|\.(?:lock)?(?:/|\Z)")
 
 SPACE = "refs/clia/space"
 TYPES = "refs/clia/types"
@@ -32,30 +33,36 @@ BRANCHES = "refs/heads/"
 KEYS = "refs/clia/keys"
 CAPABILITIES = "refs/clia/capabilities"
 ANNOUNCE = "refs/clia/announce/"
-"""What was said to another space, a chain for each, named by that space's id: so that it knows what to fetch."""
+"""The announcements to each other space, a chain named by that space's id, which tells it what to fetch."""
 PEERS = "refs/clia/peers/"
 PEERS_REMOVED = "refs/clia/peers-removed/"
-"""Peers that were taken away, by their space's id: how far they were believed must outlive them."""
+"""Removed peers, by their space's id: the last accepted position must outlive them."""
 REMOTES = "refs/clia/remotes/"
 TRACKING = "refs/clia-tracking/"
-"""What was fetched from a remote and not yet adopted. Outside ``refs/clia``, so that pruning it can lose nothing."""
+"""What was fetched from a remote and is not adopted yet. Outside ``refs/clia``, so that pruning it loses nothing."""
 PUBLISHED = "refs/clia/agents-published/"
-"""Where a hub keeps the heads of agents that are to be no branches there. Never in a clone."""
+"""Where a hub keeps agents' heads if they must not be branches there. Never in a clone."""
 HUB_MARK = "refs/clia/hub"
-"""A ref that only hubs have: what the hub is called, and where it keeps agents' heads."""
+"""A ref that only hubs have: the name of the hub, and where it keeps agents' heads."""
 KINDS = (("clia/", "refs/clia/"), ("notes/", NOTES), ("heads/", HEADS))
-"""What of a space is shared, by the kind it has below ``TRACKING``."""
+"""The shared refs of a space: their place below ``TRACKING``, and their prefix."""
 _OF_ONE_AGENT = (EVENTS, RECORDS, ARCHIVE, HEADS, TRACES, SESSIONS)
 _OF_ALL = (SPACE, TYPES, OBJECTS, KEYS, CAPABILITIES)
 
 
+# The ref of a name below its prefix; of an announcement and a removed peer, the name is the id of a space.
+head, record, events, archived = HEADS.__add__, RECORDS.__add__, EVENTS.__add__, ARCHIVE.__add__
+traces, sessions, behaviour = TRACES.__add__, SESSIONS.__add__, BEHAVIOURS.__add__
+announce, peer, removed_peer = ANNOUNCE.__add__, PEERS.__add__, PEERS_REMOVED.__add__
+
+
 def is_id(text: Any) -> bool:
-    """Whether a text is a full id."""
+    """Whether a value is a full commit id."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
 def is_start_of_id(text: Any) -> bool:
-    """Whether a text can be meant as the start of an id, or as a whole one."""
+    """Whether a value can be an abbreviated or full commit id."""
     return isinstance(text, str) and _START.fullmatch(text) is not None
 
 
@@ -64,7 +71,7 @@ def is_name(text: Any) -> bool:
 
 
 def check_name(text: str) -> str:
-    """The agent's name itself, or ``InvalidInput`` with what a name may look like."""
+    """Return the agent's name; ``InvalidInput`` has a hint on valid names."""
     if is_name(text):
         return text
     if remote_agent(str(text)) is not None:
@@ -85,98 +92,52 @@ def check_name(text: str) -> str:
     )
 
 
-def head(name: str) -> str:
-    return HEADS + name
-
-
-def record(name: str) -> str:
-    return RECORDS + name
-
-
-def events(name: str) -> str:
-    return EVENTS + name
-
-
-def archived(name: str) -> str:
-    return ARCHIVE + name
-
-
-def traces(name: str) -> str:
-    return TRACES + name
-
-
-def sessions(name: str) -> str:
-    return SESSIONS + name
-
-
-def behaviour(name: str) -> str:
-    return BEHAVIOURS + name
-
-
 def behaviour_lock(name: str) -> str:
-    """The lock of a behaviour's chain: an agent may have the same name."""
+    """The lock of a behaviour's chain, distinct from an agent's of the same name."""
     return f"@behaviour-{name}"
 
 
 def of_agent(name: str) -> list[str]:
-    """Every ref that an agent may have, events first: they say what must not come back."""
+    """Every ref that an agent may have; events first, because they say what must not come back."""
     return [prefix + name for prefix in _OF_ONE_AGENT]
 
 
 def is_shared(ref: str) -> bool:
-    """Whether a ref is of a kind that the clones of a space share. What is about peers belongs to one clone."""
-    if ref in _OF_ALL:
-        return True
-    return any(ref.startswith(prefix) and is_name(ref.removeprefix(prefix)) for prefix in (*_OF_ONE_AGENT, BEHAVIOURS))
+    """Whether the clones of a space share a ref. Refs about peers belong to one clone."""
+    prefix, _, name = ref.rpartition("/")
+    return ref in _OF_ALL or (f"{prefix}/" in (*_OF_ONE_AGENT, BEHAVIOURS) and is_name(name))
 
 
 def tracking(remote: str, ref: str) -> str:
-    """Where the value that a shared ref has at a remote is kept."""
+    """The tracking ref of a shared ref at a remote."""
     kind, source = next(each for each in KINDS if ref.startswith(each[1]))
     return f"{TRACKING}{remote}/{kind}{ref.removeprefix(source)}"
 
 
 def seen_mark(remote: str) -> str:
-    """Where the mark is kept that a hub had when it was read last. The one that this clone has joined is tracked, and stays."""
+    """The ref of the mark that a hub had at the last read. The mark of the hub that this clone joined is a tracked ref."""
     return f"{TRACKING}{remote}/mark"
 
 
-def announce(space_id: str) -> str:
-    return ANNOUNCE + space_id
-
-
 def announced(space_id: str) -> str:
-    """Below it, where another space can fetch from: the refs that it was told about. Never in the repository itself."""
+    """The prefix of the refs announced to another space, where it fetches from. Never in the repository itself."""
     return f"refs/clia/announced/{space_id}/"
 
 
-def peer(name: str) -> str:
-    return PEERS + name
-
-
-def removed_peer(space_id: str) -> str:
-    return PEERS_REMOVED + space_id
-
-
 def remote(peer_name: str, place: str = "") -> str:
-    """Where something of a peer is tracked; ``place`` as ``agents/scout``."""
+    """The tracking ref of a peer's ``place``, such as ``agents/scout``."""
     return f"{REMOTES}{peer_name}/{place}"
 
 
 def remote_agent(text: str) -> tuple[str, str] | None:
-    """The peer and the agent that ``PEER/AGENT`` names; None where a text does not look like it."""
+    """The peer and the agent in ``PEER/AGENT``; None if the text has another form."""
     peer_name, slash, agent = text.partition("/")
     return (peer_name, agent) if slash and is_name(peer_name) and is_name(agent) else None
 
 
 def branch(name: str) -> str:
-    """The ref of a branch of people, from its short or full name."""
+    """The ref of a person's branch, from its short or full name."""
     short = check_text(name, "branch", nul=True).removeprefix(BRANCHES)
-    parts = short.split("/")
-    if not short or short.startswith("-") or _BAD_IN_REF.search(short) or any(_is_bad_part(each) for each in parts):
-        raise InvalidInput(f"{name!r} is no name of a branch", code="invalid-branch", fields={"branch": name})
+    if short.startswith("-") or _BAD_IN_REF.search(short):
+        raise InvalidInput(f"{name!r} is not a branch name", code="invalid-branch", fields={"branch": name})
     return BRANCHES + short
-
-
-def _is_bad_part(part: str) -> bool:
-    return not part or part.startswith(".") or part.endswith((".", ".lock"))
