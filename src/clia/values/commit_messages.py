@@ -13,7 +13,7 @@ from clia.errors import InvalidInput
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 PREFIX = "Clia-"
 # A divider ends a message for `git interpret-trailers`; with a scissors line after it, git loops forever.
@@ -27,9 +27,7 @@ def compose(text: str, trailers: Iterable[tuple[str, str]], default: str) -> str
     # Git skips blank lines before the subject, and would take the trailers as the subject.
     body = text.strip("\n") if text.strip(" \t\r\n") else default
     lines = [f" {line}" if _SPECIAL.fullmatch(line) else line for line in body.split("\n")]
-    lines.append("")
-    lines.extend(f"{key}: {value}" for key, value in trailers)
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *(f"{key}: {value}" for key, value in trailers)]) + "\n"
 
 
 def parse(whole: str) -> tuple[str, list[tuple[str, str]]]:
@@ -39,14 +37,11 @@ def parse(whole: str) -> tuple[str, list[tuple[str, str]]]:
     while start and lines[start - 1]:
         start -= 1
     matches = [_TRAILER.fullmatch(line) for line in lines[start:]]
-    found = [(match.group(1), match.group(2)) for match in matches if match]
-    if start == 0 or len(found) != len(matches) or not any(key.startswith(PREFIX) for key, _ in found):
+    trailers = [(match.group(1), match.group(2)) for match in matches if match]
+    if start == 0 or len(trailers) != len(matches) or not any(key.startswith(PREFIX) for key, _ in trailers):
         return whole, []
-    return "\n".join(_unmasked(lines[: start - 1])), found
-
-
-def _unmasked(lines: Sequence[str]) -> list[str]:
-    return [line[1:] if line.startswith(" ") and _SPECIAL.fullmatch(line) else line for line in lines]
+    text = [line[1:] if line.startswith(" ") and _SPECIAL.fullmatch(line) else line for line in lines[: start - 1]]
+    return "\n".join(text), trailers
 
 
 def check_text(text: object, field: str, *, nul: bool = False) -> str:

@@ -42,12 +42,11 @@ def parse(data: bytes, path: str) -> dict[str, Any]:
 def decode(data: bytes, path: str) -> str:
     """Decode a document without its byte-order mark."""
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as err:
         line = data.count(b"\n", 0, err.start) + 1
         column = err.start - data.rfind(b"\n", 0, err.start)
         raise invalid(path, f"not UTF-8 (line {line}, column {column})", line, column) from None
-    return text
 
 
 def check_size(size: int, path: str) -> None:
@@ -61,23 +60,19 @@ def check_size(size: int, path: str) -> None:
 
 
 def invalid(path: str, problem: str, line: int | None = None, column: int | None = None) -> InvalidDocument:
-    fields: dict[str, Any] = {"path": path}
-    if line is not None:
-        fields.update(line=line, column=column)
-    return InvalidDocument(f"{path}: {problem}", code="invalid-json", fields=fields)
+    place = {} if line is None else {"line": line, "column": column}
+    return InvalidDocument(f"{path}: {problem}", code="invalid-json", fields={"path": path, **place})
 
 
 def type_name(value: object) -> str:
     """Return JSON's name for the value's type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, (int, float)):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "an array" if isinstance(value, list) else "an object"
+    for kind, name in _TYPE_NAMES.items():
+        if isinstance(value, kind):
+            return name
+    return "an object"
+
+
+_TYPE_NAMES = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
 
 
 class _RefusedJson(Exception):
@@ -85,14 +80,14 @@ class _RefusedJson(Exception):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        seen: set[str] = set()
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        keys: set[str] = set()
         for key, _ in pairs:
-            if key in seen:
+            if key in keys:
                 raise _RefusedJson(f"the key {key!r} stands twice in one object")
-            seen.add(key)
-    return made
+            keys.add(key)
+    return members
 
 
 def _constant(name: str) -> Any:
@@ -121,17 +116,11 @@ def _check_depth(value: Any, data: bytes, path: str) -> None:
     if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
         return
     level = [value]
-    depth = 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise _too_deep(path)
-        level = [
-            child
-            for parent in level
-            for child in (parent.values() if type(parent) is dict else parent)
-            if type(child) is dict or type(child) is list
-        ]
+    for _ in range(MAX_DEPTH):
+        children = (child for parent in level for child in (parent.values() if type(parent) is dict else parent))
+        level = [child for child in children if type(child) is dict or type(child) is list]
+    if level:
+        raise _too_deep(path)
 
 
 def _check_surrogates(value: Any, data: bytes, path: str) -> None:

@@ -1,8 +1,8 @@
 """The lanes of a commit graph, for a terminal or an SVG to draw.
 
 Invariant: between two rows a lane carries the line to exactly one commit, and a commit's lines share one lane from where
-they meet. So whoever follows a line downward arrives at the parent it stands for, or leaves the window with it.
-The layout depends on the commits and their order alone.
+they meet. A line followed downward leads to the parent it stands for, or leaves the window. The layout depends only on the commits
+and their order.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class _LaneBoard:
         self.nodes = nodes
         self.index = {node.id: index for index, node in enumerate(nodes)}
         if len(self.index) != len(nodes):
-            raise _duplicate(next(node for at, node in enumerate(nodes) if self.index[node.id] != at))
+            twice = next(node.id for at, node in enumerate(nodes) if self.index[node.id] != at)
+            raise InvalidInput(f"commit {twice} is in the graph twice", code="invalid-graph", fields={"commit": twice})
         self.last = {node.group: index for index, node in enumerate(nodes)}
         self.home: dict[str, int] = {}  # the lane of each group seen so far
         self.where: dict[str, int] = {}  # the lane that leads to each awaited commit
@@ -114,9 +115,7 @@ class _LaneBoard:
         if not node.parents:
             return (), None
         first, bend = self._lead_to_first(index, node, lane)
-        edges: tuple[int, ...] = (first,)
-        if len(node.parents) > 1:
-            edges += tuple([self._lead_to(index, node, parent) for parent in node.parents[1:]])
+        edges = (first, *[self._lead_to(index, node, parent) for parent in node.parents[1:]])
         if bend is not None:
             self.taken[bend] = False  # only now: in this row it is still seen
         return edges, bend
@@ -142,12 +141,9 @@ class _LaneBoard:
 
     def _lead_to(self, index: int, node: GraphNode, parent: str) -> int:
         group = self._group(index, node, parent)
-        known = self.where.get(parent)
-        if known is not None:
-            return known
-        target = self._free_lane(index, group)
-        self._take(target, parent, kept=False)
-        return target
+        if parent not in self.where:
+            self._take(self._free_lane(index, group), parent, kept=False)
+        return self.where[parent]
 
     def _take(self, lane: int, awaited: str, *, kept: bool) -> None:
         self.where[awaited] = lane
@@ -173,18 +169,10 @@ class _LaneBoard:
         if at is None:
             return ""
         if at <= index:
-            raise _disorder(node, parent)
+            raise InvalidInput(
+                f"commit {node.id} comes after its parent {parent}",
+                code="invalid-graph",
+                hints=["give the commits newest first, each before its parents"],
+                fields={"commit": node.id, "parent": parent},
+            )
         return self.nodes[at].group
-
-
-def _duplicate(node: GraphNode) -> InvalidInput:
-    return InvalidInput(f"commit {node.id} is in the graph twice", code="invalid-graph", fields={"commit": node.id})
-
-
-def _disorder(node: GraphNode, parent: str) -> InvalidInput:
-    return InvalidInput(
-        f"commit {node.id} comes after its parent {parent}",
-        code="invalid-graph",
-        hints=["give the commits newest first, each before its parents"],
-        fields={"commit": node.id, "parent": parent},
-    )

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     Path = Sequence[str | int]
-    from collections.abc import Iterator
 
 
 def add(text: str, path: Path, value: Any, key: str | None = None) -> str:
@@ -31,12 +30,11 @@ def add(text: str, path: Path, value: Any, key: str | None = None) -> str:
             return f"{text[:last]}, {name}{json.dumps(value, ensure_ascii=False)}{text[last:]}"
         indent = before.rpartition("\n")[2]
         return f"{text[:last]},{newline}{indent}{name}{_lines(text, value, indent, newline)}{text[last:]}"
-    if _on_one_line(text):
+    if "\n" not in text.strip(" \t\r\n") and any(children(text, skip_blanks(text, 0))):  # a document on one line
         return f"{text[: opening + 1]}{name}{json.dumps(value, ensure_ascii=False)}{text[end - 1 :]}"
     base = _line_indent(text, opening)
     indent = base + _step(text)
-    made = f"{newline}{indent}{name}{_lines(text, value, indent, newline)}{newline}{base}"
-    return f"{text[: opening + 1]}{made}{text[end - 1 :]}"
+    return f"{text[: opening + 1]}{newline}{indent}{name}{_lines(text, value, indent, newline)}{newline}{base}{text[end - 1 :]}"
 
 
 def remove(text: str, path: Path) -> str:
@@ -57,8 +55,7 @@ def _span(text: str, path: Path) -> tuple[int, int]:
     start = skip_blanks(text, 0)
     end = len(text.rstrip(" \t\r\n"))
     for step in path:
-        found = next(each for each in children(text, start) if each.key == str(step))
-        start, end = found.start, found.end
+        start, end = next((child.start, child.end) for child in children(text, start) if child.key == str(step))
     return start, end
 
 
@@ -73,16 +70,11 @@ def _lines(text: str, value: Any, indent: str, newline: str) -> str:
     return json.dumps(value, ensure_ascii=False, indent=_step(text)).replace("\n", f"{newline}{indent}")
 
 
-def _on_one_line(text: str) -> bool:
-    return "\n" not in text.strip(" \t\r\n") and bool(list(children(text, skip_blanks(text, 0))))
-
-
 def _step(text: str) -> str:
     """Return the indentation of a level, taken from the first member of the document."""
     opening = skip_blanks(text, 0)
     before = text[opening + 1 : skip_blanks(text, opening + 1)]
-    empty = not list(children(text, opening))
-    return before.rpartition("\n")[2] if "\n" in before and not empty else "  "
+    return before.rpartition("\n")[2] if "\n" in before and any(children(text, opening)) else "  "
 
 
 def _line_indent(text: str, at: int) -> str:
@@ -136,11 +128,11 @@ def append_to_array(text: str, key: str, items: Sequence[Any]) -> str:
     array = members.get(key)
     if array is not None and text[array.start] == "[":
         return _extend(text, array, items, newline)
-    indent = (_array_line_indent(text, next(iter(members.values())).start) if members else "") or "  "
-    made = f"[{newline}{_item_lines(items, indent + indent, newline)}{newline}{indent}]"
+    indent = (_line_indent(text, next(iter(members.values())).start) if members else "") or "  "
+    new_array = f"[{newline}{_item_lines(items, indent + indent, newline)}{newline}{indent}]"
     if array is not None:
-        return text[: array.start] + made + text[array.end :]
-    member = f"{newline}{indent}{json.dumps(key)}: {made}"
+        return text[: array.start] + new_array + text[array.end :]
+    member = f"{newline}{indent}{json.dumps(key)}: {new_array}"
     if members:
         last = list(members.values())[-1].end
         return f"{text[:last]},{member}{text[last:]}"
@@ -150,7 +142,7 @@ def append_to_array(text: str, key: str, items: Sequence[Any]) -> str:
 def _extend(text: str, array: JsonChild, items: Sequence[Any], newline: str) -> str:
     present = list(children(text, array.start))
     if not present:
-        base = _array_line_indent(text, array.start)
+        base = _line_indent(text, array.start)
         body = f"{newline}{_item_lines(items, base + (base or '  '), newline)}{newline}{base}"
         return f"{text[: array.start + 1]}{body}{text[array.end - 1 :]}"
     before_first = text[array.start + 1 : present[0].start]
@@ -166,8 +158,3 @@ def _item_lines(items: Sequence[Any], indent: str, newline: str) -> str:
     step = "\t" if indent.startswith("\t") else "  "
     shown = (json.dumps(item, ensure_ascii=False, indent=step) for item in items)
     return f",{newline}".join(newline.join(indent + line for line in each.split("\n")) for each in shown)
-
-
-def _array_line_indent(text: str, at: int) -> str:
-    line = text[text.rfind("\n", 0, at) + 1 : at]
-    return line[: len(line) - len(line.lstrip())]

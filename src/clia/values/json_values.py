@@ -1,9 +1,8 @@
-"""JSON values that may cross a boundary, and how one is refused.
+"""JSON values that may cross a boundary, and how others are refused.
 
-Invariant: what passes is JSON that every store, canonical JSON and the engine hold alike: keys are strings, numbers are
-finite and exact, texts are Unicode without halves of characters, nothing is nested too deeply; a tuple has become a list.
-What is refused is named with its place. The words are part of what a flow can see: whoever changes one raises ``RULES`` of
-the engine.
+Invariant: an accepted value is the same in every store, in canonical JSON and in the engine: keys are strings, numbers finite and
+exact, texts valid Unicode, nesting limited; a tuple becomes a list. A refusal names the place. Flows can see the messages: if
+you change one, raise ``RULES`` of the engine.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 LARGEST = 2**53 - 1
-"""The largest whole number that every reader of JSON reads alike."""
+"""The largest integer that every JSON parser reads exactly."""
 MAX_BYTES = 1_048_576
-"""Of what crosses at one time, as JSON."""
+"""The largest value that may cross at once, as JSON."""
 
 _MAX_PLACE = 80
 _SHORT = frozenset({int, float, bool, type(None)})
@@ -32,7 +31,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class CannotCross(ValueError):
-    """A value that cannot cross: ``error`` is what Python would raise, ``problem`` what is wrong at ``place``."""
+    """A value that cannot cross: ``error`` names the exception Python would raise, ``problem`` says what is wrong at ``place``."""
 
     def __init__(self, error: str, problem: str) -> None:
         super().__init__(problem)
@@ -49,7 +48,7 @@ class CannotCross(ValueError):
 
 
 def copied(value: Any, where: str, text: Callable[[str], str] | None = None) -> Any:
-    """The value as JSON holds it; ``CannotCross`` names the place under ``where``. ``text`` may refuse more texts."""
+    """A copy of the value as JSON has it; ``CannotCross`` names the place below ``where``. ``text`` may refuse more texts."""
     try:
         return _copied(value, 1, text or check_unicode)
     except CannotCross as refused:
@@ -59,36 +58,35 @@ def copied(value: Any, where: str, text: Callable[[str], str] | None = None) -> 
 
 
 def crossing(value: Any, where: str, text: Callable[[str], str] | None = None) -> Any:
-    """As ``copied``, and not too large."""
-    made = copied(value, where, text)
-    if type(made) in _SHORT:
-        return made
-    size = len(_compact(made).encode())
-    if size > MAX_BYTES:
-        raise CannotCross("ValueError", f"{where} takes {size} bytes as JSON, more than {MAX_BYTES}")
-    return made
+    """As ``copied``, with a limit on the size."""
+    copy = copied(value, where, text)
+    if type(copy) not in _SHORT:
+        size = len(_compact(copy).encode())
+        if size > MAX_BYTES:
+            raise CannotCross("ValueError", f"{where} takes {size} bytes as JSON, more than {MAX_BYTES}")
+    return copy
 
 
 def inward(value: Any, where: str) -> Any:
-    """A value on its way into a record: as ``crossing``, and as canonical JSON has it.
+    """A value for a record: as ``crossing``, and as canonical JSON has it.
 
-    There 1.0 is 1, keys are sorted, and a float such as 1e20 reads back as an integer that no float is: a flow that is given
-    the value again from a record must be given the same.
+    There 1.0 is 1, keys are sorted, and a float such as 1e20 would be read back as an integer: a flow that gets the value from
+    a record again must get the same one.
     """
-    made = crossing(value, where)
-    _check_spelled(made, where)
-    return json.loads(canonical_bytes(made))
+    copy = crossing(value, where)
+    _check_exact(copy, where)
+    return json.loads(canonical_bytes(copy))
 
 
-def _check_spelled(value: Any, where: str) -> None:
+def _check_exact(value: Any, where: str) -> None:
     if type(value) is float and value.is_integer() and LARGEST < abs(value) < 1e21:
         raise CannotCross("ValueError", f"{where} is a whole number beyond 2**53 - 1; give it as text")
     if type(value) is dict:
         for key, each in value.items():
-            _check_spelled(each, f"{where}.{key}")
+            _check_exact(each, f"{where}.{key}")
     elif type(value) is list:
         for index, each in enumerate(value):
-            _check_spelled(each, f"{where}[{index}]")
+            _check_exact(each, f"{where}[{index}]")
 
 
 def _copied(value: Any, depth: int, text: Callable[[str], str]) -> Any:
@@ -96,7 +94,7 @@ def _copied(value: Any, depth: int, text: Callable[[str], str]) -> Any:
         return value
     if isinstance(value, str):
         return text(value)
-    if isinstance(value, int) and type(value) is int:
+    if type(value) is int:
         if -LARGEST <= value <= LARGEST:
             return value
         raise CannotCross("ValueError", "is a whole number beyond 2**53 - 1, which JSON does not carry exactly")
@@ -112,25 +110,25 @@ def _copied(value: Any, depth: int, text: Callable[[str], str]) -> Any:
 
 
 def _entries(value: dict[Any, Any], depth: int, text: Callable[[str], str]) -> dict[str, Any]:
-    made = {}
+    copy = {}
     for key, entry in value.items():
         if type(key) is not str:
             raise CannotCross("TypeError", f"has a key that is {_kind_of(key)}: the keys must be strings")
         try:
-            made[check_unicode(key)] = _copied(entry, depth + 1, text)
+            copy[check_unicode(key)] = _copied(entry, depth + 1, text)
         except CannotCross as refused:
             raise refused.below(f".{key}" if _IDENTIFIER.fullmatch(key) else f"[{json.dumps(key)[:60]}]") from None
-    return made
+    return copy
 
 
 def _items(value: list[Any] | tuple[Any, ...], depth: int, text: Callable[[str], str]) -> list[Any]:
-    made = []
+    copy = []
     for index, item in enumerate(value):
         try:
-            made.append(_copied(item, depth + 1, text))
+            copy.append(_copied(item, depth + 1, text))
         except CannotCross as refused:
             raise refused.below(f"[{index}]") from None
-    return made
+    return copy
 
 
 def check_unicode(value: str) -> str:
@@ -143,7 +141,7 @@ def check_unicode(value: str) -> str:
 
 
 def _kind_of(value: object) -> str:
-    """What a value is, as its author would say it; the engine's stand-ins for what lives in a flow by what they stand for."""
+    """What a value is, in its author's words; a proxy of the engine is named by the object that it stands for."""
     name = type(value).__name__
     if name == "MontyClassProxy":
         return f"a {getattr(value, 'name', 'class')} object"
@@ -151,6 +149,5 @@ def _kind_of(value: object) -> str:
         return f"the type or function {getattr(value, 'name', '')}"
     if isinstance(value, type):
         return f"the type {value.__name__}"
-    if name in ("NoneType", "bytes", "ellipsis"):
-        return {"NoneType": "None", "bytes": "bytes", "ellipsis": "..."}[name]
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    article = "an" if name[0] in "aeiouAEIOU" else "a"
+    return {"NoneType": "None", "bytes": "bytes", "ellipsis": "..."}.get(name, f"{article} {name}")

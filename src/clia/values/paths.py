@@ -1,7 +1,7 @@
 """Paths inside a tree.
 
-Invariant: a path that passes can be checked out on every system without leaving its directory, touching a ``.git``
-directory under any disguise, or meaning another path; git's own ``fsck --strict`` agrees.
+Invariant: an accepted path can be checked out on every system without leaving its directory, touching a ``.git`` directory in any
+spelling, or meaning another path; ``git fsck --strict`` agrees.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import re
 from clia.errors import UnsafePath
 
 PATH_MAX, PART_MAX, DEPTH_MAX = 4096, 255, 200
-# What HFS+ ignores in a name.
+# Characters that HFS+ ignores in a name.
 _IGNORED = dict.fromkeys([0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
-# What NTFS drops at the end of a name, or takes for a stream of it.
+# NTFS drops blanks and dots at the end of a name, and reads a colon as the start of a stream.
 _GIT = re.compile(r"(?:\.git|git~1)(?:[ .]*|[ .]*:.*)", re.IGNORECASE | re.DOTALL)
-# A short name of NTFS has eight characters; the more digits it needs, the less is left of the name.
+# An NTFS short name has eight characters; the more digits it needs, the less of the name remains.
 _SHORT = "|".join(f"{'gi7eba'[:kept]}~[1-9][0-9]{{{6 - kept}}}" for kept in range(7))
 _GITMODULES = re.compile(rf"(?:\.gitmodules|gitmod~[1-4]|{_SHORT})(?:[ .]*|[ .]*:.*)", re.IGNORECASE | re.DOTALL)
 
 
 def check(path: str) -> str:
-    """The path itself, or ``UnsafePath`` with what is wrong with it."""
+    """Return the path; ``UnsafePath`` says what is wrong with it."""
     if not isinstance(path, str):
         raise _unsafe(repr(path), "a path must be text")
     if not path:
@@ -48,7 +48,7 @@ def check(path: str) -> str:
 
 def _check_part(path: str, part: str) -> None:
     if part in ("", ".", ".."):
-        raise _unsafe(path, f"{part!r} is no name of a file or folder")
+        raise _unsafe(path, f"{part!r} is not the name of a file or folder")
     if len(part.encode("utf-8")) > PART_MAX:
         raise _unsafe(path[:80] + "…", f"a name is longer than {PART_MAX} bytes, and no disk could hold it")
     plain = part.translate(_IGNORED)
@@ -60,19 +60,19 @@ def _check_part(path: str, part: str) -> None:
 
 
 def check_removed(path: object) -> None:
-    """A path that is to go need not be safe, but must be one."""
+    """Refuse what is not a path; a path to remove need not be safe."""
     if not isinstance(path, str) or any(part in ("", ".", "..") for part in path.split("/")):
-        raise _unsafe(str(path), "this is no path inside a tree")
+        raise _unsafe(str(path), "this is not a path inside a tree")
 
 
 def is_gitmodules(path: str) -> bool:
-    """Whether some system takes the path for a ``.gitmodules`` file."""
+    """Whether any system reads the path as a ``.gitmodules`` file."""
     name = path.rpartition("/")[2].translate(_IGNORED)
     return any(_GITMODULES.fullmatch(each) for each in name.split("\\"))
 
 
 def is_gitattributes(path: str) -> bool:
-    """Whether git takes the path for a ``.gitattributes`` file."""
+    """Whether git reads the path as a ``.gitattributes`` file."""
     return path.rpartition("/")[2].translate(_IGNORED).lower() == ".gitattributes"
 
 
@@ -81,5 +81,5 @@ def _unsafe(path: str, problem: str) -> UnsafePath:
 
 
 def clash(path: str, other: str) -> UnsafePath:
-    """Two paths of which a tree can hold only one."""
+    """The error for two paths that cannot be in one tree."""
     return UnsafePath(f"{path!r} and {other!r} cannot be in one tree", code="path-clash", fields={"path": path, "other": other})

@@ -1,7 +1,7 @@
 """Typed objects: briefings, console traces, behaviours, and any JSON object with a ``type``.
 
-Invariant: an object is canonical JSON (RFC 8785) with a ``type`` key, so the same object has the same bytes, and with them
-the same id, in every space.
+Invariant: an object is canonical JSON (RFC 8785) with a ``type`` key, so that the same object has the same bytes and the same id
+in every space.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SESSION_FLOW, PROMPT = "session-flow", "prompt"
 
 
 class Briefing(NamedTuple):
-    """What an agent is spawned from. ``behaviour`` is the id of the prompt it was rendered from, if any."""
+    """The task that an agent is spawned with. ``behaviour`` is the id of the prompt it was rendered from, if any."""
 
     title: Text
     text: Text = ""
@@ -30,16 +30,12 @@ class Briefing(NamedTuple):
     meta: Mapping[str, Any] | None = None
 
     def to_object(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"type": "briefing", "title": self.title, "text": self.text}
-        if self.behaviour is not None:
-            made["behaviour"] = self.behaviour
-        if self.meta:
-            made["meta"] = dict(self.meta)
-        return made
+        behaviour = {} if self.behaviour is None else {"behaviour": self.behaviour}
+        return {"type": "briefing", "title": self.title, "text": self.text, **behaviour, **_meta(self.meta)}
 
 
 class ConsoleTrace(NamedTuple):
-    """What an agent said and saw between two of its commits, bound to the later one."""
+    """The console of an agent between two of its commits, bound to the later one."""
 
     commit: str
     agent: str
@@ -51,7 +47,7 @@ class ConsoleTrace(NamedTuple):
 
 
 class Behaviour(NamedTuple):
-    """A skill: the source of a session's flow, or a prompt. ``parent`` is the id of the version it was made from, if any."""
+    """A skill: the source of a session's flow, or a prompt. ``parent`` is the id of the version it derives from, if any."""
 
     name: str
     kind: str
@@ -61,45 +57,40 @@ class Behaviour(NamedTuple):
     notes: str = ""
 
     def to_object(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"type": "behaviour", "name": self.name, "kind": self.kind, "body": self.body}
-        made |= {"parent": self.parent} if self.parent is not None else {}
-        made |= {"notes": self.notes} if self.notes else {}
-        if self.meta:
-            made["meta"] = dict(self.meta)
-        return made
+        parent = {} if self.parent is None else {"parent": self.parent}
+        notes = {"notes": self.notes} if self.notes else {}
+        return {"type": "behaviour", "name": self.name, "kind": self.kind, "body": self.body, **parent, **notes, **_meta(self.meta)}
+
+
+def _meta(meta: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"meta": dict(meta)} if meta else {}
 
 
 TypedObject = Briefing | ConsoleTrace | Behaviour
 
 
 def as_object(thing: TypedObject | Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON object of a typed object, checked; ``InvalidInput`` names the field that is wrong."""
-    made = thing.to_object() if isinstance(thing, (Briefing, ConsoleTrace, Behaviour)) else _as_dict(thing)
-    kind = made.get("type")
+    """The JSON object of a typed object, checked; ``InvalidInput`` names the invalid field."""
+    if isinstance(thing, TypedObject):
+        thing = thing.to_object()
+    elif not isinstance(thing, dict):
+        raise invalid("object", "a typed object is a clia.Briefing, ConsoleTrace or Behaviour, or an object with a 'type'")
+    body = dict(thing)
+    kind = body.get("type")
     if not isinstance(kind, str):
         raise invalid("type", "a typed object needs a 'type', a string")
     for field, types in _FIELDS.get(kind, {}).items():
-        if not isinstance(made.get(field), types):
+        if not isinstance(body.get(field), types):
             raise invalid(field, f"the {field} of a {kind} must be {'a list' if types is list else 'a string'}")
-    if kind == "briefing" and not made["title"].strip():
+    if kind == "briefing" and not body["title"].strip():
         raise invalid("title", "a briefing needs a title")
     if kind == "behaviour":
-        _check_behaviour(made)
-    return made
-
-
-def _check_behaviour(made: Mapping[str, Any]) -> None:
-    if made["kind"] not in (SESSION_FLOW, PROMPT):
-        raise invalid("kind", f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {made['kind']!r}")
-    for field in ("parent", "notes"):
-        if not isinstance(made.get(field, ""), str):
-            raise invalid(field, f"the {field} of a behaviour must be a string")
-
-
-def _as_dict(thing: object) -> dict[str, Any]:
-    if not isinstance(thing, dict):
-        raise invalid("object", "a typed object is a clia.Briefing, ConsoleTrace or Behaviour, or an object with a 'type'")
-    return dict(thing)
+        if body["kind"] not in (SESSION_FLOW, PROMPT):
+            raise invalid("kind", f"the kind of a behaviour is {SESSION_FLOW} or {PROMPT}, not {body['kind']!r}")
+        for field in ("parent", "notes"):
+            if not isinstance(body.get(field, ""), str):
+                raise invalid(field, f"the {field} of a behaviour must be a string")
+    return body
 
 
 _FIELDS: dict[str, dict[str, type]] = {
@@ -109,35 +100,33 @@ _FIELDS: dict[str, dict[str, type]] = {
 }
 
 
-def as_bytes(made: Mapping[str, Any]) -> bytes:
-    """The one spelling of an object; ``InvalidInput`` where it is not JSON."""
+def as_bytes(body: Mapping[str, Any]) -> bytes:
+    """The canonical bytes of an object; ``InvalidInput`` if it is not JSON."""
     try:
-        return canonical_bytes(made)
+        return canonical_bytes(body)
     except (ValueError, TypeError, RecursionError) as err:
         raise InvalidInput(f"the object is not JSON: {err}", code="invalid-object") from None
 
 
-def as_typed(made: Mapping[str, Any]) -> TypedObject | dict[str, Any]:
-    """The typed object that a JSON object describes; the object itself where its type has no class of its own."""
-    kind = made.get("type")
-    if kind == "briefing":
-        return Briefing(made["title"], made["text"], made.get("behaviour"), made.get("meta"))
-    if kind == "console-trace":
-        return ConsoleTrace(made["commit"], made["agent"], tuple(made["entries"]))
-    if kind == "behaviour":
-        return Behaviour(made["name"], made["kind"], made["body"], made.get("meta"), made.get("parent"), made.get("notes", ""))
-    return dict(made)
+def as_typed(body: Mapping[str, Any]) -> TypedObject | dict[str, Any]:
+    """The typed object of a JSON object; the object itself if its type has no class."""
+    match body.get("type"):
+        case "briefing":
+            return Briefing(body["title"], body["text"], body.get("behaviour"), body.get("meta"))
+        case "console-trace":
+            return ConsoleTrace(body["commit"], body["agent"], tuple(body["entries"]))
+        case "behaviour":
+            return Behaviour(body["name"], body["kind"], body["body"], body.get("meta"), body.get("parent"), body.get("notes", ""))
+    return dict(body)
 
 
 def parse(data: bytes) -> dict[str, Any] | None:
-    """The typed object in a blob; None where the bytes are none, or not in the one spelling."""
+    """The typed object in a blob; None if it has none, or its bytes are not canonical."""
     try:
-        made = json.loads(data)
-        if not isinstance(made, dict) or as_bytes(as_object(made)) != data:
-            return None
+        body = json.loads(data)
+        return body if isinstance(body, dict) and as_bytes(as_object(body)) == data else None
     except (ValueError, InvalidInput, RecursionError):
         return None
-    return made
 
 
 def invalid(field: str, problem: str) -> InvalidInput:

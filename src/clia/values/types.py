@@ -1,7 +1,7 @@
 """Kinds of objects and commits, as a tree of names.
 
-Invariant: a type, once there, never changes its parent; every parent exists. So ``is_a`` always ends, and means the same
-in every space that knows the type.
+Invariant: a type never changes its parent, and every parent exists. So ``is_a`` terminates and means the same in every space that
+knows the type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 AGENT_COMMIT = "agent-commit"
 SPAWN, SESSION_MERGE, DECISION = "spawn", "session-merge", "decision"
 RESERVED = frozenset((AGENT_COMMIT, SPAWN, SESSION_MERGE, DECISION))
-"""Commits of these kinds are made by their own verbs only, or anyone could forge a decision."""
+"""Only the verbs of these kinds make such commits; otherwise anyone could forge a decision."""
 
 BUILT_IN: Mapping[str, str | None] = {
     "briefing": None,
@@ -42,14 +42,11 @@ class Types:
     """A registry: the built-in types and those that a space has registered."""
 
     def __init__(self, registered: Iterable[tuple[str, str]] = ()) -> None:
-        self._parents: dict[str, str | None] = dict(BUILT_IN)
-        # In two clones the same name may have been given two parents; the smaller one wins, in both.
-        for name, parent in sorted(registered, reverse=True):
-            if name not in BUILT_IN:
-                self._parents[name] = parent
+        # Two clones may have registered one name with different parents; in both, the smaller parent wins.
+        self._parents = {**dict(sorted(registered, reverse=True)), **BUILT_IN}
 
     def check_new(self, name: str, parent: str) -> None:
-        """Whether a type can be registered, else why not."""
+        """Refuse a type that cannot be registered."""
         if not is_type_name(name):
             raise InvalidInput(
                 f"{name!r} is not a type's name",
@@ -58,28 +55,26 @@ class Types:
                 fields={"type": name},
             )
         if name in self._parents:
-            present = self._parents[name]
-            raise AlreadyExists(f"the type {name} exists already", fields={"type": name, "parent": present})
+            raise AlreadyExists(f"the type {name} exists already", fields={"type": name, "parent": self._parents[name]})
         if check_text(parent, "parent") not in self._parents:
             known = ", ".join(sorted(self._parents))
             raise NotFound(f"there is no type {parent!r} to be the parent", code="no-such-type", hints=[f"known types: {known}"])
 
     def is_a(self, name: str, ancestor: str) -> bool:
         """Whether a type is another or descends from it."""
-        check_text(name, "type")
-        if name == check_text(ancestor, "type"):
+        if check_text(name, "type") == check_text(ancestor, "type"):
             return True
-        seen: set[str] = set()
+        visited: set[str] = set()
         at: str | None = name
-        while at is not None and at in self._parents and at not in seen:
+        while at is not None and at in self._parents and at not in visited:
             if at == ancestor:
                 return True
-            seen.add(at)
+            visited.add(at)
             at = self._parents[at]
         return False
 
     def check_commit_kind(self, kind: str) -> None:
-        """``UnknownKind`` unless ``commit`` may make a commit of this kind."""
+        """Refuse a kind that ``commit`` must not make."""
         if check_text(kind, "kind") in RESERVED or any(self.is_a(kind, each) for each in RESERVED - {AGENT_COMMIT}):
             raise UnknownKind(
                 f"{kind} commits are made by their own verb",
@@ -90,7 +85,7 @@ class Types:
         if not self.is_a(kind, AGENT_COMMIT):
             known = sorted(name for name in self._parents if self.is_a(name, AGENT_COMMIT) and name not in RESERVED)
             raise UnknownKind(
-                f"{kind!r} is no kind of commit",
+                f"{kind!r} is not a kind of commit",
                 hints=[f"known kinds: {', '.join(known)}", "register another: clia types --add NAME --parent agent-commit"],
                 fields={"kind": kind},
             )
@@ -101,5 +96,5 @@ class Types:
 
 
 def is_type_name(text: object) -> bool:
-    """Whether a text can be the name of a type."""
+    """Whether a value is a valid type name."""
     return isinstance(text, str) and len(text) <= 64 and _NAME.fullmatch(text) is not None
