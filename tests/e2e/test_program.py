@@ -131,9 +131,8 @@ def test_answers_are_utf8_whatever_the_locale_says(tree: Tree) -> None:
 
 
 def test_a_bug_is_a_sentence_and_a_traceback_only_on_request(tree: Tree) -> None:
-    sabotage = (
-        "import sys, clia.cli.command as c, clia.cli.main as m\nc._lineage = lambda args: 1 / 0\nsys.exit(m.main(sys.argv[1:]))"
-    )
+    sabotage = "import sys, clia.cli.main, clia.identities.lineage as module\nmodule.lineage = lambda *_, **__: 1 / 0\n"
+    sabotage += "sys.exit(clia.cli.main.main(sys.argv[1:]))"
     words = [sys.executable, "-c", sabotage, "agents", "profile", "--slug", "x"]
     quiet = subprocess.run(words, capture_output=True, text=True, check=False)
     assert quiet.returncode == 1

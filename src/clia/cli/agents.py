@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from clia.cli.command import AGENT, ASCII, IDENTITY, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, one_of, opt
+from clia.cli.command import AGENT, ASCII, IDENTITY, META, NO_REDACT, SYNC_HINT, Answer, arg, command, flag, opt
 from clia.cli.inputs import meta_fields, positive, read_text, require_agent
 from clia.cli.output import console, one_line
 from clia.cli.rendering import moment, only_ascii, short, show_line, show_table
@@ -30,38 +30,20 @@ def no_agents(space: Space) -> str:
     return f"no agents yet; create one with: clia spawn NAME --title TITLE{hint}"
 
 
-@command(
-    "spawn",
-    arg("name", "NAME", "name of the new agent: lower-case letters, digits and hyphens"),
-    opt("-t --title", None, "one-line title", required=True),
-    one_of(
-        opt("-b --text", "TEXT", "briefing"),
-        opt("--file", "FILE", "file with the briefing ('-': standard input)"),
-    ),
-    one_of(
-        opt("--from", "AGENT", "start at another agent's head, as its sub-agent", dest="from_"),
-        opt("--at", "COMMIT", "start at any commit (default: your HEAD)"),
-        flag("--empty", "start without files"),
-    ),
-    opt("--parent", "AGENT", "with --at: parent agent"),
-    IDENTITY,
-    opt("--behaviour", "PROMPT", "prompt that renders the briefing, with the text as its task: a name or an id"),
-    META,
-    NO_REDACT,
-)
+@command("spawn", no_redact=NO_REDACT)
 def spawn(
     space: Space,
-    name: str,
-    title: str,
-    text: str | None,
-    file: str | None,
-    from_: str | None,
-    at: str | None,
-    empty: bool,
-    parent: str | None,
-    slug: str | None,
-    behaviour: str | None,
-    meta: list[str],
+    name: str = arg("NAME", "name of the new agent: lower-case letters, digits and hyphens"),
+    title: str = opt(None, "one-line title", "-t --title", required=True),
+    text: str | None = opt("TEXT", "briefing", "-b --text", one_of="task"),
+    file: str | None = opt("FILE", "file with the briefing ('-': standard input)", one_of="task"),
+    from_: str | None = opt("AGENT", "start at another agent's head, as its sub-agent", "--from", one_of="start"),
+    at: str | None = opt("COMMIT", "start at any commit (default: your HEAD)", one_of="start"),
+    empty: bool = flag("start without files", one_of="start"),
+    parent: str | None = opt("AGENT", "with --at: parent agent"),
+    slug: str | None = IDENTITY,
+    behaviour: str | None = opt("PROMPT", "prompt that renders the briefing, with the text as its task: a name or an id"),
+    meta: list[str] = META,
 ) -> Answer:
     """Create an agent: a branch that starts from a briefing."""
     from clia.values.typed_objects import Briefing
@@ -99,13 +81,14 @@ def _show_spawned(spawned: Spawned) -> None:
     show_line(Text(f"next: clia checkout {one_line(spawned.agent)} DIR", style="dim"))
 
 
-@command(
-    "list",
-    flag("--archived", "list archived agents instead"),
-    opt("--limit", "N", "maximum number of agents, sorted by name", type=positive),
-    opt("--after", "AGENT", "only agents after this name: the next page", default=""),
-)
-def list_agents(space: Space, archived: bool, limit: int | None, after: str, json_output: bool) -> Answer:
+@command("list")
+def list_agents(
+    space: Space,
+    json_output: bool,
+    archived: bool = flag("list archived agents instead"),
+    limit: int | None = opt("N", "maximum number of agents, sorted by name", type=positive),
+    after: str = opt("AGENT", "only agents after this name: the next page", default=""),
+) -> Answer:
     """List agents and their last commits."""
     states = _archived(space, after, limit) if archived else space.states(after=after, limit=limit)
     if states:
@@ -163,8 +146,10 @@ class TreeMember(NamedTuple):
     children: list[str]
 
 
-@command("tree", arg("agent", "AGENT", "show only this agent and its descendants", nargs="?"), ASCII)
-def tree(space: Space, agent: str | None, ascii_only: bool) -> Answer:
+@command("tree")
+def tree(
+    space: Space, agent: str | None = arg("AGENT", "show only this agent and its descendants", nargs="?"), ascii_only: bool = ASCII
+) -> Answer:
     """Show agents and their sub-agents as a tree."""
     members = _members(space, agent)
     if not members:
@@ -224,38 +209,40 @@ def _show_tree(members: dict[str, TreeMember], subjects: dict[str, str], *, asci
         terminal.print(line, soft_wrap=not terminal.is_terminal)
 
 
-@command("checkout", AGENT, arg("directory", "DIR", "new directory, or an existing checkout of the agent to update"))
-def checkout(space: Space, agent: str, directory: str) -> Answer:
+@command("checkout")
+def checkout(
+    space: Space, agent: str = AGENT, directory: str = arg("DIR", "new directory, or an existing checkout of the agent to update")
+) -> Answer:
     """Check out an agent's files in a separate directory."""
     commit = space.checkout(agent, directory)
     path = os.path.abspath(directory)
     return Answer({"agent": agent, "directory": path, "commit": commit}, f"checked out {agent} at {short(commit)} in {path}")
 
 
-@command("archive", AGENT, flag("--restore", "restore an archived agent"))
-def archive(space: Space, agent: str, restore: bool) -> Answer:
+@command("archive")
+def archive(space: Space, agent: str = AGENT, restore: bool = flag("restore an archived agent")) -> Answer:
     """Archive an agent, or restore it."""
     (space.agents.restore if restore else space.agents.archive)(agent)
     archived = f"archived {agent}; restore it with: clia archive --restore {agent}"
     return Answer({"agent": agent, "archived": not restore}, f"restored {agent} at agents/{agent}" if restore else archived)
 
 
-@command(
-    "relate",
-    arg("src", "SRC", "agent the relation starts from"),
-    arg("kind", "KIND", "reviews, advises, or any other verb"),
-    arg("dst", "DST", "agent the relation points to"),
-    flag("--retract", "retract the relation"),
-)
-def relate(space: Space, src: str, kind: str, dst: str, retract: bool) -> Answer:
+@command("relate")
+def relate(
+    space: Space,
+    src: str = arg("SRC", "agent the relation starts from"),
+    kind: str = arg("KIND", "reviews, advises, or any other verb"),
+    dst: str = arg("DST", "agent the relation points to"),
+    retract: bool = flag("retract the relation"),
+) -> Answer:
     """Record or retract a relation between two agents."""
     origin = (space.relations.retract if retract else space.relate)(src, kind, dst)
     value = {"src": src, "kind": kind, "dst": dst, "origin": origin, "retracted": retract}
     return Answer(value, f"{'retracted' if retract else 'recorded'}: {src} {kind} {dst} ({short(origin)})")
 
 
-@command("relations", arg("agent", "AGENT", "only relations of this agent", nargs="?"))
-def relations(space: Space, agent: str | None) -> Answer:
+@command("relations")
+def relations(space: Space, agent: str | None = arg("AGENT", "only relations of this agent", nargs="?")) -> Answer:
     """List relations between agents."""
     edges = space.relations(agent)
     if not edges:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from clia.behaviours.model import BehaviourVersion, KnownBehaviour, Rate
-    from clia.cli.command import Option
     from clia.facade.space import Space
 
 _STATE_STYLES = {CURRENT: "green", TRIAL: "cyan", FORMER: "cyan", PROPOSED: "yellow", RETIRED: "bright_black", FOREIGN: "magenta"}
@@ -36,8 +35,8 @@ CHART_WIDTH = 25
 _BOX_CHARACTERS, _ASCII_CHARACTERS = ("├", "─", "┤", "●"), ("[", "-", "]", "*")
 
 
-def measure_option(text: str) -> Option:
-    return opt("--measure", "M", f"{text}: finished, approved, merged, passed or kept")
+def measure_option(text: str) -> Any:
+    return opt("M", f"{text}: finished, approved, merged, passed or kept")
 
 
 def find_behaviour(space: Space, name: str) -> KnownBehaviour | None:

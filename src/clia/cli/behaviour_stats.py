@@ -36,13 +36,14 @@ _ACTION_STYLES = {ADOPT: "green", KEEP: "cyan", RETIRE: "red", NOT_ENOUGH: "yell
 BETTER, WORSE, NO_DIFFERENCE, TOO_FEW = "better", "worse", "no-difference", "not-enough-data"
 
 
-@command(
-    "behaviour stats",
-    arg("name", "NAME|CID", "behaviour or version (default: everything that ever ran)", nargs="?"),
-    opt("--over", None, "also show rates over time", choices=("day", "week", "month")),
-    measure_option("show only this measure"),
-)
-def behaviour_stats(space: Space, name: str | None, over: str | None, measure: str | None, json_output: bool) -> Answer:
+@command("behaviour stats")
+def behaviour_stats(
+    space: Space,
+    json_output: bool,
+    name: str | None = arg("NAME|CID", "behaviour or version (default: everything that ever ran)", nargs="?"),
+    over: str | None = opt(None, "also show rates over time", choices=("day", "week", "month")),
+    measure: str | None = measure_option("show only this measure"),
+) -> Answer:
     """Show what was observed of versions, with rates and intervals."""
     from clia.behaviours.measures import check_measure
 
@@ -181,12 +182,13 @@ def _charted_measure(stats: BehaviourStats, kind: str | None) -> str | None:
     return usual if rate_by(stats.rates, usual) else next((rate.measure for rate in stats.rates), None)
 
 
-@command(
-    "behaviour compare",
-    arg("before", "A", "version by its id or the start of it, or a name for its current version"),
-    arg("after", "B", "the other version, which may be better"),
-)
-def behaviour_compare(space: Space, before: str, after: str, json_output: bool) -> Answer:
+@command("behaviour compare")
+def behaviour_compare(
+    space: Space,
+    json_output: bool,
+    before: str = arg("A", "version by its id or the start of it, or a name for its current version"),
+    after: str = arg("B", "the other version, which may be better"),
+) -> Answer:
     """Compare two versions by every measure."""
     with reading(hidden=json_output) as progress:
         comparison = space.behaviours.compare(before, after, progress=progress)
@@ -251,12 +253,15 @@ def _verdict_text(compared: Compared) -> str:
     }[verdict(compared)]
 
 
-@command(
-    "behaviour suggest",
-    arg("name", "NAME", "behaviour name"),
-    measure_option("measure to judge by (default: the operator's policy, else finished for a flow, merged for a prompt)"),
-)
-def behaviour_suggest(space: Space, name: str, measure: str | None, json_output: bool) -> Answer:
+@command("behaviour suggest")
+def behaviour_suggest(
+    space: Space,
+    json_output: bool,
+    name: str = arg("NAME", "behaviour name"),
+    measure: str | None = measure_option(
+        "measure to judge by (default: the operator's policy, else finished for a flow, merged for a prompt)"
+    ),
+) -> Answer:
     """Suggest to adopt, keep or retire a version, based on the record."""
     with reading(hidden=json_output) as progress:
         suggestion = space.behaviours.suggest(name, measure, progress=progress)

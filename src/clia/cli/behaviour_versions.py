@@ -35,18 +35,17 @@ _MAX_DEPTH = 8  # levels of indentation; deeper versions start at the left again
 _REPLAY_HEADINGS = ("#", "asks for", "with", "recorded", "answer")
 
 
-@command(
-    "behaviour diff",
-    arg(
-        "names",
+@command("behaviour diff")
+def behaviour_diff(
+    space: Space,
+    names: list[str] = arg(
         "NAME|CID",
         "two versions, each by its id, the start of it, a name (its current version) or PEER/NAME; a name before them: both must "
         "belong to it. One id: compare it with its parent. One name: compare its current version with the newest proposal, or "
         "with its parent if nothing is proposed",
         nargs="+",
     ),
-)
-def behaviour_diff(space: Space, names: list[str]) -> Answer:
+) -> Answer:
     """Show what changed between two versions.
 
     A terminal gets the patch with colours; a pipe or a file gets it unchanged.
@@ -103,13 +102,14 @@ def _pair_with_parent(version: BehaviourVersion) -> tuple[str, str]:
     return version.parent, version.cid
 
 
-@command(
-    "behaviour lineage",
-    arg("name", "NAME", "behaviour name"),
-    measure_option("rate to show (default: finished for a flow, merged for a prompt)"),
-    ASCII,
-)
-def behaviour_lineage(space: Space, name: str, measure: str | None, ascii_only: bool, json_output: bool) -> Answer:
+@command("behaviour lineage")
+def behaviour_lineage(
+    space: Space,
+    json_output: bool,
+    name: str = arg("NAME", "behaviour name"),
+    measure: str | None = measure_option("rate to show (default: finished for a flow, merged for a prompt)"),
+    ascii_only: bool = ASCII,
+) -> Answer:
     """Draw which version is derived from which, with their rates."""
     from clia.behaviours.measures import check_measure, usual_measure
 
@@ -195,18 +195,14 @@ def _show_lineage(
         terminal.print(line, soft_wrap=True)
 
 
-@command(
-    "behaviour replay",
-    opt("--session", "AGENT[/ID]", "session to replay (default: the agent's last one)", required=True),
-    opt(
-        "--with",
-        "CID|NAME",
-        "version to try: its id, the start of it, or a name for its current version",
-        dest="with_version",
-        required=True,
+@command("behaviour replay")
+def behaviour_replay(
+    space: Space,
+    session: str = opt("AGENT[/ID]", "session to replay (default: the agent's last one)", required=True),
+    with_version: str = opt(
+        "CID|NAME", "version to try: its id, the start of it, or a name for its current version", "--with", required=True
     ),
-)
-def behaviour_replay(space: Space, session: str, with_version: str) -> Answer:
+) -> Answer:
     """Replay a past session with another version of its flow; nothing is written."""
     agent, _, session_id = session.partition("/")
     replayed = space.behaviours.replay(agent, with_version, session_id or None)

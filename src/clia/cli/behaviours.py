@@ -20,7 +20,7 @@ from clia.cli.behaviour_output import (
 )
 from clia.cli.command import WHY, Answer, arg, command, flag, opt, several
 from clia.cli.flows import explain_problems
-from clia.cli.identity_documents import CHECK_OPTIONS, FORCE, OUTPUT_ROOT, show_files
+from clia.cli.identity_documents import CHECK, DRY_RUN, FORCE, OUTPUT_ROOT, show_files
 from clia.cli.inputs import message_text, read_source, require_person
 from clia.cli.output import console, one_line, plain, show_diagnostics, write
 from clia.cli.rendering import facts_table, moment, short, show_line, show_rows, show_source
@@ -34,15 +34,14 @@ if TYPE_CHECKING:
     from clia.behaviours.model import BehaviourEvent, BehaviourVersion, KnownBehaviour, Suggestion
     from clia.facade.space import Space
 
-NAME = arg("name", "NAME", "behaviour name")
+NAME = arg("NAME", "behaviour name")
 KIND = opt(
-    "--kind",
     None,
     "kind of a new behaviour (default: by file name: .py is a session-flow, .md or .txt a prompt)",
     choices=(PROMPT, SESSION_FLOW),
 )
-NOTES = opt("--notes", "TEXT", "notes that are kept with this version", default="")
-EXPECT = opt("--expect", "CID", "change nothing unless this version is current (none: no version)")
+NOTES = opt("TEXT", "notes that are kept with this version", default="")
+EXPECT = opt("CID", "change nothing unless this version is current (none: no version)")
 _KINDS_BY_SUFFIX = {".py": SESSION_FLOW, ".md": PROMPT, ".txt": PROMPT}
 _STATE_WORDS = {
     CURRENT: "is already current",
@@ -56,15 +55,16 @@ _LIST_HEADINGS = ("behaviour", "kind", "current", "versions", "proposed", "chang
 _OPTIONAL_COLUMNS = ("changed (UTC)", "versions", "kind")  # left out in this order, so that names stay whole
 
 
-@command(
-    "behaviour add",
-    arg("name", "NAME", "behaviour name; created if it does not exist"),
-    arg("file", "FILE", "body: the text of a prompt, or the source of a flow ('-': standard input)"),
-    KIND,
-    WHY,
-    NOTES,
-)
-def behaviour_add(space: Space, name: str, file: str, kind: str | None, message: str, notes: str, json_output: bool) -> Answer:
+@command("behaviour add")
+def behaviour_add(
+    space: Space,
+    json_output: bool,
+    name: str = arg("NAME", "behaviour name; created if it does not exist"),
+    file: str = arg("FILE", "body: the text of a prompt, or the source of a flow ('-': standard input)"),
+    kind: str | None = KIND,
+    message: str = WHY,
+    notes: str = NOTES,
+) -> Answer:
     """Add a version of a behaviour and make it current."""
     require_person(f"propose it instead: clia behaviour propose {name} --from FILE --agent AGENT")
     before = _last_event(space, name)
@@ -81,28 +81,18 @@ def behaviour_add(space: Space, name: str, file: str, kind: str | None, message:
     return Answer({**version_json(version), "changed": changed}, show)
 
 
-@command(
-    "behaviour propose",
-    arg("name", "NAME", "behaviour that it may become a version of"),
-    opt("--from", "FILE", "body of the version ('-': standard input)", dest="file", required=True),
-    several("--evidence", "COMMIT", "commits that prompted it"),
-    opt("--parent", "CID", "version that it is derived from (default: the current one)"),
-    opt("--agent", "AGENT", "agent that proposes it (default: you)"),
-    KIND,
-    WHY,
-    NOTES,
-)
+@command("behaviour propose")
 def behaviour_propose(
     space: Space,
-    name: str,
-    file: str,
-    evidence: list[str],
-    parent: str | None,
-    agent: str | None,
-    kind: str | None,
-    message: str,
-    notes: str,
     json_output: bool,
+    name: str = arg("NAME", "behaviour that it may become a version of"),
+    file: str = opt("FILE", "body of the version ('-': standard input)", "--from", required=True),
+    evidence: list[str] = several("COMMIT", "commits that prompted it"),
+    parent: str | None = opt("CID", "version that it is derived from (default: the current one)"),
+    agent: str | None = opt("AGENT", "agent that proposes it (default: you)"),
+    kind: str | None = KIND,
+    message: str = WHY,
+    notes: str = NOTES,
 ) -> Answer:
     """Propose a version with its evidence; it runs once a person adopts it."""
     before = _last_event(space, name)
@@ -170,28 +160,18 @@ def _state_words(state: str) -> str:
     return _STATE_WORDS.get(state, f"is {state}")
 
 
-@command(
-    "behaviour adopt",
-    arg("name", "NAME|PEER/NAME", "behaviour; for one of a peer, its current version is adopted"),
-    arg("version", "CID", "version, by its id or the start of it", nargs="?"),
-    flag("--trial", "let it run by its id only; the name keeps its current version"),
-    EXPECT,
-    several("--evidence", "COMMIT", "commits that support it"),
-    flag("--on-evidence", "adopt what clia behaviour suggest suggests, with its evidence"),
-    measure_option("with --on-evidence: measure to judge by"),
-    WHY,
-)
+@command("behaviour adopt")
 def behaviour_adopt(
     space: Space,
-    name: str,
-    version: str | None,
-    trial: bool,
-    expect: str | None,
-    evidence: list[str],
-    on_evidence: bool,
-    measure: str | None,
-    message: str,
     json_output: bool,
+    name: str = arg("NAME|PEER/NAME", "behaviour; for one of a peer, its current version is adopted"),
+    version: str | None = arg("CID", "version, by its id or the start of it", nargs="?"),
+    trial: bool = flag("let it run by its id only; the name keeps its current version"),
+    expect: str | None = EXPECT,
+    evidence: list[str] = several("COMMIT", "commits that support it"),
+    on_evidence: bool = flag("adopt what clia behaviour suggest suggests, with its evidence"),
+    measure: str | None = measure_option("with --on-evidence: measure to judge by"),
+    message: str = WHY,
 ) -> Answer:
     """Make a version current, or let it run on trial.
 
@@ -275,14 +255,14 @@ def _show_adopted(version: BehaviourVersion, *, changed: bool, trial: bool) -> N
         write(one_line(f"next: {start} {cid}") + "\n")
 
 
-@command(
-    "behaviour retire",
-    NAME,
-    arg("version", "CID", "version, by its id or the start of it (default: the current one)", nargs="?"),
-    EXPECT,
-    WHY,
-)
-def behaviour_retire(space: Space, name: str, version: str | None, expect: str | None, message: str) -> Answer:
+@command("behaviour retire")
+def behaviour_retire(
+    space: Space,
+    name: str = NAME,
+    version: str | None = arg("CID", "version, by its id or the start of it (default: the current one)", nargs="?"),
+    expect: str | None = EXPECT,
+    message: str = WHY,
+) -> Answer:
     """Retire a version, so that it is not started again."""
     require_person(f"propose a better one: clia behaviour propose {name} --from FILE --agent AGENT")
     before = _last_event(space, name)
@@ -328,12 +308,12 @@ def _list_row(behaviour: KnownBehaviour) -> tuple[object, ...]:
     return behaviour.name, behaviour.kind, current, len(behaviour.versions), proposed or "", changed
 
 
-@command(
-    "behaviour show",
-    arg("name", "NAME|CID|PEER/NAME", "behaviour, version (its id or the start of it), or a peer's current version"),
-    flag("--body", "print only the body, unchanged; for a name, that of its current version", dest="only_body"),
-)
-def behaviour_show(space: Space, name: str, only_body: bool) -> Answer:
+@command("behaviour show")
+def behaviour_show(
+    space: Space,
+    name: str = arg("NAME|CID|PEER/NAME", "behaviour, version (its id or the start of it), or a peer's current version"),
+    only_body: bool = flag("print only the body, unchanged; for a name, that of its current version", "--body"),
+) -> Answer:
     """Show a behaviour with its versions and history, or one version."""
     behaviour = None if only_body else find_behaviour(space, name)
     if behaviour is not None:
@@ -408,23 +388,16 @@ def _show_version(version: BehaviourVersion) -> None:
     show_source(version.body)
 
 
-@command(
-    "behaviour export",
-    arg("behaviour", "NAME|CID", "prompt: its current version, or one that may run"),
-    opt("--to", "FORMAT", "skill: .claude/skills/NAME/SKILL.md", dest="format_", required=True, choices=["skill"]),
-    CHECK_OPTIONS,
-    FORCE,
-    OUTPUT_ROOT,
-)
+@command("behaviour export")
 def behaviour_export(
     space: Space,
-    behaviour: str,
-    format_: str,
-    check: bool,
-    dry_run: bool,
-    force: bool,
-    output_root: str | None,
     path: str,
+    behaviour: str = arg("NAME|CID", "prompt: its current version, or one that may run"),
+    format_: str = opt("FORMAT", "skill: .claude/skills/NAME/SKILL.md", "--to", required=True, choices=["skill"]),
+    check: bool = CHECK,
+    dry_run: bool = DRY_RUN,
+    force: bool = FORCE,
+    output_root: str | None = OUTPUT_ROOT,
 ) -> Answer:
     """Write a prompt as a skill for other tools.
 

@@ -1,8 +1,9 @@
 """Declaring and running commands.
 
-A command is a function with the decorator ``@command``. Its parameters are filled by name: options by their destination,
-``space`` with the open space, ``settings``, ``lineage`` and ``target`` as the options describe them, and ``json_output`` with
-whether ``--json`` was given. The first line of its docstring is the help, the rest is printed below the options.
+A command is a function with the decorator ``@command``. Each of its options is the default of the parameter that it fills. A
+parameter without a default is filled by name: ``space`` with the open space, ``settings`` as the options describe them,
+``json_output`` with whether ``--json`` was given. The first line of the docstring is the help, the rest is printed below the
+options.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from clia.errors import NoSuchAgent, NoSuchObject
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
-    from typing import Any, TypeAlias, TypeVar
+    from collections.abc import Callable
+    from typing import Any, TypeVar
 
     from clia.facade.settings import Settings
     from clia.facade.space import Space
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from clia.identities.writing import WriteLocation
 
     CommandFunction = TypeVar("CommandFunction", bound="Callable[..., Answer | int]")
-    Declared: TypeAlias = "Option | OptionGroup"
 
 SYNC_HINT = "fetch the work of other machines with: clia hub sync"
 _UNPUBLISHED = "the hub is unreachable; unpublished work is kept and sent later (see: clia hub status)"
@@ -42,34 +42,37 @@ class Answer(NamedTuple):
 class Option(NamedTuple):
     """An argument or option, as ``ArgumentParser.add_argument`` takes it."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # empty: after the parameter, ``dry_run`` as ``--dry-run``
     settings: dict[str, Any]
-
-
-class OptionGroup(NamedTuple):
-    """Options under a title, or options that exclude each other."""
-
-    options: tuple[Declared, ...]
-    title: str | None = None
-    exclusive: bool = False
+    one_of: str | None  # options of a command with the same word exclude each other
+    section: str | None  # heading in the help
+    positional: bool = False
 
 
 class Definition(NamedTuple):
     name: str
     function: Callable[..., Answer | int]
-    options: tuple[Declared, ...]
+    others: dict[str, Option]
     example: str
     runs_program: bool  # everything after ``--`` belongs to another program
-    check: Callable[..., object] | None  # called with the options before the space is opened
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        return _parameters(self.function)
+        code = self.function.__code__
+        return code.co_varnames[: code.co_argcount]
 
-
-def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
-    code = function.__code__
-    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    @property
+    def options(self) -> dict[str, Option]:
+        """The options in the order of the help, by the names of their values."""
+        defaults = self.function.__defaults__ or ()
+        options: dict[str, Option] = {}
+        for name, default in zip(self.parameters[-len(defaults) :], defaults, strict=False):
+            options |= {name: default} if isinstance(default, Option) else default
+        options |= self.others
+        if "space" in self.parameters:
+            options |= IN_SPACE
+        options.setdefault("json_output", JSON)
+        return options
 
 
 COMMANDS: dict[str, Definition] = {}
@@ -77,114 +80,106 @@ COMMANDS: dict[str, Definition] = {}
 
 
 def command(
-    name: str, *options: Declared, example: str = "", runs_program: bool = False, check: Callable[..., object] | None = None
+    name: str, *, example: str = "", runs_program: bool = False, **others: Any
 ) -> Callable[[CommandFunction], CommandFunction]:
-    """Register a function as a command. A function with a ``space`` parameter also takes the options of ``IN_SPACE``."""
+    """Register a function as a command.
+
+    ``others``: options without a parameter, listed last. A function with a ``space`` parameter also has those of ``IN_SPACE``.
+    """
 
     def register(function: CommandFunction) -> CommandFunction:
-        definition = Definition(name, function, options, example, runs_program, check)
-        if "space" in definition.parameters:
-            definition = definition._replace(options=(*options, *IN_SPACE))
-        COMMANDS[name] = definition
+        COMMANDS[name] = Definition(name, function, others, example, runs_program)
         return function
 
     return register
 
 
-def arg(name: str, metavar: str | None, text: str, **settings: Any) -> Option:
+# The functions below return Any, because their result is the default of a parameter of another type.
+
+
+def arg(metavar: str | None, text: str, **settings: Any) -> Any:
     """A positional argument."""
-    return Option((name,), {"metavar": metavar, "help": text, **settings})
+    return Option((), {"metavar": metavar, "help": text, **settings}, None, None, positional=True)
 
 
-def opt(names: str, metavar: str | None, text: str, **settings: Any) -> Option:
+def opt(
+    metavar: str | None, text: str, names: str = "", *, one_of: str | None = None, section: str | None = None, **settings: Any
+) -> Any:
     """An option with a value; ``names`` are separated by blanks."""
-    return Option(tuple(names.split()), {"metavar": metavar, "help": text, **settings})
+    return Option(tuple(names.split()), {"metavar": metavar, "help": text, **settings}, one_of, section)
 
 
-def many(names: str, metavar: str, text: str, **settings: Any) -> Option:
+def many(metavar: str, text: str, names: str = "") -> Any:
     """An option that may be repeated."""
-    return opt(names, metavar, text, action="append", default=[], **settings)
+    return opt(metavar, text, names, action="append", default=[])
 
 
-def several(names: str, metavar: str, text: str, **settings: Any) -> Option:
+def several(metavar: str, text: str, names: str = "") -> Any:
     """An option that takes one or more values and may be repeated."""
-    return opt(names, metavar, text, nargs="+", action="extend", default=[], **settings)
+    return opt(metavar, text, names, nargs="+", action="extend", default=[])
 
 
-def flag(names: str, text: str, **settings: Any) -> Option:
-    return Option(tuple(names.split()), {"action": "store_true", "help": text, **settings})
+def flag(text: str, names: str = "", *, one_of: str | None = None, section: str | None = None, **settings: Any) -> Any:
+    return Option(tuple(names.split()), {"action": "store_true", "help": text, **settings}, one_of, section)
 
 
-def one_of(*options: Option) -> OptionGroup:
-    """Options that exclude each other."""
-    return OptionGroup(options, exclusive=True)
+JSON = flag("print JSON for a program", "--json")
+PATH = opt("DIR", "a directory in the repository (default: current directory)", default=".")
+STORE = opt("URL", "postgresql://… for a store on a server (default: CLIA_STORE, else a file beside the repository)")
+CONFIG = opt("FILE", "operator configuration (default: CLIA_CONFIG, else .git/clia/config.toml)")
+IN_SPACE = {"path": PATH, "store": STORE, "json_output": JSON}
+AGENT = arg("AGENT", "agent name")
+NO_REDACT = flag("record secrets unredacted; use with care")
+IDENTITY = opt("SLUG", "identity to work under (default: the one with the agent's name, if it exists)", "--as")
+MESSAGE = opt("TEXT", "what was done and why ('-': standard input)", "-m --message", default="")
+WHY = opt("WHY", "reason ('-': standard input)", "-m --message", default="")
+META = many("KEY=VALUE", "metadata field (repeatable); VALUE is JSON, or else text")
+ASCII = flag("draw with ASCII characters", "--ascii")
 
-
-def titled(title: str, *options: Declared) -> OptionGroup:
-    return OptionGroup(options, title)
-
-
-JSON = flag("--json", "print JSON for a program")
-PATH = opt("--path", "DIR", "a directory in the repository (default: current directory)", default=".")
-STORE = opt("--store", "URL", "postgresql://… for a store on a server (default: CLIA_STORE, else a file beside the repository)")
-CONFIG = opt("--config", "FILE", "operator configuration (default: CLIA_CONFIG, else .git/clia/config.toml)")
-IN_SPACE = (PATH, STORE, JSON)
-AGENT = arg("agent", "AGENT", "agent name")
-NO_REDACT = flag("--no-redact", "record secrets unredacted; use with care")
-IDENTITY = opt("--as", "SLUG", "identity to work under (default: the one with the agent's name, if it exists)", dest="slug")
-MESSAGE = opt("-m --message", "TEXT", "what was done and why ('-': standard input)", default="")
-WHY = opt("-m --message", "WHY", "reason ('-': standard input)", default="")
-META = many("--meta", "KEY=VALUE", "metadata field (repeatable); VALUE is JSON, or else text")
-ASCII = flag("--ascii", "draw with ASCII characters", dest="ascii_only")
-
-WORKING_PATH = opt("--path", "DIR", "working path (default: current directory)", default=".")
-CEILING = opt("--ceiling", "DIR", "do not read contexts above this directory")
-SLUG = opt("--slug --agent-slug", "SLUG", "identity", dest="slug", required=True)
-LINEAGE = (
-    SLUG,
-    WORKING_PATH,
-    CEILING,
-    flag("--allow-uncontained", "as the operator, honour a root chain with enforceContainment: false"),
-    JSON,
+WORKING_PATH = opt("DIR", "working path (default: current directory)", default=".")
+CEILING = opt("DIR", "do not read contexts above this directory")
+SLUG = opt("SLUG", "identity", "--slug --agent-slug", required=True)
+LINEAGE: Any = {
+    "slug": SLUG,
+    "path": WORKING_PATH,
+    "ceiling": CEILING,
+    "allow_uncontained": flag("as the operator, honour a root chain with enforceContainment: false"),
+    "json_output": JSON,
+}
+WRITE_SCOPE = opt(
+    None,
+    "write to the working path, the nearest repository (default) or the outermost repository",
+    choices=("local", "submodule", "workspace"),
+    default="submodule",
 )
-TARGET = (
-    WORKING_PATH,
-    opt(
-        "--write-scope",
-        None,
-        "write to the working path, the nearest repository (default) or the outermost repository",
-        choices=("local", "submodule", "workspace"),
-        default="submodule",
-    ),
-)
+TARGET: Any = {"path": WORKING_PATH, "write_scope": WRITE_SCOPE}
 
 
 def configure(definition: Definition, parser: argparse.ArgumentParser, slug: str | None = None) -> None:
     """Add a command's options to a parser. ``slug``: the identity whose own program this is."""
-    _add_options(parser, definition.options, slug)
+    groups: dict[str | None, Any] = {None: parser}
+    for name, option in definition.options.items():
+        settings = option.settings
+        if slug is not None and option is SLUG:
+            settings = settings | {"required": False, "default": slug, "help": f"identity (default: {slug})"}
+        if option.section not in groups:
+            groups[option.section] = parser.add_argument_group(option.section)
+        if option.one_of not in groups:
+            groups[option.one_of] = groups[option.section].add_mutually_exclusive_group()
+        group = groups[option.one_of or option.section]
+        if option.positional:
+            group.add_argument(name, **settings)
+        else:
+            group.add_argument(*(option.names or [f"--{name.replace('_', '-')}"]), **{"dest": name} | settings)
     notes = (definition.function.__doc__ or "").strip().partition("\n")[2].split()
     example = f"Example: {definition.example}" if definition.example else ""
     parser.epilog = " ".join([*notes, example]).strip() or None
 
 
-def _add_options(parser: Any, options: Sequence[Declared], slug: str | None) -> None:
-    for option in options:
-        if isinstance(option, OptionGroup):
-            inner = parser.add_mutually_exclusive_group() if option.exclusive else parser.add_argument_group(option.title)
-            _add_options(inner, option.options, slug)
-        elif slug is not None and option is SLUG:
-            settings = option.settings | {"required": False, "default": slug, "help": f"identity (default: {slug})"}
-            parser.add_argument(*option.names, **settings)
-        else:
-            parser.add_argument(*option.names, **option.settings)
-
-
 def run(definition: Definition, args: argparse.Namespace) -> int:
     """Run a command and print its answer; return the exit code."""
-    values: dict[str, Any] = vars(args) | {"json_output": getattr(args, "json", False)}
+    values: dict[str, Any] = vars(args)
     parameters = definition.parameters
-    if definition.check is not None:
-        definition.check(**{name: values[name] for name in _parameters(definition.check)})
     if "lineage" in parameters:
         values["lineage"] = _lineage(args)
     if "target" in parameters:
@@ -202,7 +197,7 @@ def run(definition: Definition, args: argparse.Namespace) -> int:
             if space.has_hub and err.code != "agent-not-here":  # a sync does not bring that one
                 err.hints = (*err.hints, SYNC_HINT)
             raise
-        if space.has_hub and not args.json:
+        if space.has_hub and not args.json_output:
             _note_unpublished(space)
         return exit_code
 

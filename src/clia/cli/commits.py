@@ -8,7 +8,7 @@ import signal
 import sys
 from contextlib import contextmanager, suppress
 
-from clia.cli.command import AGENT, IDENTITY, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, one_of, opt, titled
+from clia.cli.command import AGENT, IDENTITY, MESSAGE, META, NO_REDACT, Answer, arg, command, flag, many, opt
 from clia.cli.inputs import file_content, message_text, meta_fields, path_pairs
 from clia.cli.output import one_line, show_error, write
 from clia.cli.rendering import short, show_line
@@ -29,36 +29,24 @@ if TYPE_CHECKING:
 
 NOT_RECORDED = 125
 NOT_RUN = {"program-not-executable": 126, "program-not-found": 127}
+_NEW_AGENT = "for an agent that does not exist yet"
 _FORWARDED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH)
 
 
-@command(
-    "commit",
-    AGENT,
-    arg("kind", "KIND", "kind of commit: finding, refactor, test, … (see: clia types)"),
-    opt("--dir", "DIR", "commit the files of a directory (default: the checkout you are in)", dest="directory"),
-    many("--set", "PATH=FILE", "put a file at a path (repeatable; '-': standard input)", dest="set_"),
-    many("--remove", "PATH", "remove a path (repeatable)"),
-    many("--executable", "PATH", "make a path of --set executable (repeatable)"),
-    MESSAGE,
-    META,
-    opt("--base", "COMMIT", "head that the files are based on; refused if the agent's head has moved"),
-    flag("--trace", "attach the trace entries recorded since the last commit with a trace"),
-    NO_REDACT,
-)
+@command("commit", no_redact=NO_REDACT)
 def commit(
     space: Space,
-    agent: str,
-    kind: str,
-    directory: str | None,
-    set_: list[str],
-    remove: list[str],
-    executable: list[str],
-    message: str,
-    meta: list[str],
-    base: str | None,
-    trace: bool,
     path: str,
+    agent: str = AGENT,
+    kind: str = arg("KIND", "kind of commit: finding, refactor, test, … (see: clia types)"),
+    directory: str | None = opt("DIR", "commit the files of a directory (default: the checkout you are in)", "--dir"),
+    set_: list[str] = many("PATH=FILE", "put a file at a path (repeatable; '-': standard input)", "--set"),
+    remove: list[str] = many("PATH", "remove a path (repeatable)"),
+    executable: list[str] = many("PATH", "make a path of --set executable (repeatable)"),
+    message: str = MESSAGE,
+    meta: list[str] = META,
+    base: str | None = opt("COMMIT", "head that the files are based on; refused if the agent's head has moved"),
+    trace: bool = flag("attach the trace entries recorded since the last commit with a trace"),
 ) -> Answer:
     """Record an agent's work as a typed commit."""
     changes = _changes(set_, remove, executable)
@@ -120,47 +108,30 @@ def _show_commit(recorded: AgentCommit, entries: int) -> None:
     show_line(line)
 
 
-@command(
-    "run",
-    arg("agent", "AGENT", "agent name; the agent is created if it does not exist"),
-    opt("-k --kind", "KIND", "kind of the commit (default: finding)", default="finding"),
-    opt("-m --message", "TEXT", "what was done and why (default: the command line)", default=""),
-    opt("--dir", "DIR", "worktree to run in (default: a separate one in the git directory)", dest="directory"),
-    flag("-q --quiet", "print only errors"),
-    opt("--report", "FILE", "write a JSON report of the run to a file"),
-    titled(
-        "for an agent that does not exist yet",
-        opt("-t --title", None, "one-line title (default: the command line)"),
-        opt("-b --briefing", "TEXT", "briefing", default=""),
-        one_of(
-            opt("--at", "COMMIT", "start at any commit (default: its parent's head, else your HEAD)"),
-            flag("--empty", "start without files"),
-        ),
-        opt("--parent", "AGENT", "parent agent"),
-        IDENTITY,
-    ),
-    NO_REDACT,
-    arg("program", "-- PROGRAM ARGS", "program to run, and its arguments", nargs="*"),
-    runs_program=True,
-)
+@command("run", runs_program=True)
 def run(
     space: Space,
-    agent: str,
-    kind: str,
-    message: str,
-    directory: str | None,
-    quiet: bool,
-    report: str | None,
-    title: str | None,
-    briefing: str,
-    at: str | None,
-    empty: bool,
-    parent: str | None,
-    slug: str | None,
-    no_redact: bool,
-    program: list[str],
     program_words: list[str],
     json_output: bool,
+    agent: str = arg("AGENT", "agent name; the agent is created if it does not exist"),
+    kind: str = opt("KIND", "kind of the commit (default: finding)", "-k --kind", default="finding"),
+    message: str = opt("TEXT", "what was done and why (default: the command line)", "-m --message", default=""),
+    directory: str | None = opt("DIR", "worktree to run in (default: a separate one in the git directory)", "--dir"),
+    quiet: bool = flag("print only errors", "-q --quiet"),
+    report: str | None = opt("FILE", "write a JSON report of the run to a file"),
+    title: str | None = opt(None, "one-line title (default: the command line)", "-t --title", section=_NEW_AGENT),
+    briefing: str = opt("TEXT", "briefing", "-b --briefing", default="", section=_NEW_AGENT),
+    at: str | None = opt(
+        "COMMIT",
+        "start at any commit (default: its parent's head, else your HEAD)",
+        section=_NEW_AGENT,
+        one_of="start",
+    ),
+    empty: bool = flag("start without files", section=_NEW_AGENT, one_of="start"),
+    parent: str | None = opt("AGENT", "parent agent", section=_NEW_AGENT),
+    slug: str | None = IDENTITY._replace(section=_NEW_AGENT),
+    no_redact: bool = NO_REDACT,
+    program: list[str] = arg("-- PROGRAM ARGS", "program to run, and its arguments", nargs="*"),
 ) -> int:
     """Run any program as an agent and record its output and its changes.
 

@@ -40,12 +40,13 @@ _FIRST_POLL = 0.05
 _LONGEST_POLL = 0.5
 
 
-@command(
-    "inbox",
-    arg("agent", "AGENT", "only questions of this agent", nargs="?"),
-    flag("--all", "also show requests for workers", dest="everything"),
-)
-def inbox(space: Space, agent: str | None, everything: bool, path: str) -> Answer:
+@command("inbox")
+def inbox(
+    space: Space,
+    path: str,
+    agent: str | None = arg("AGENT", "only questions of this agent", nargs="?"),
+    everything: bool = flag("also show requests for workers", "--all"),
+) -> Answer:
     """List the questions that wait for you, oldest first."""
     waiting = space.pending(agent)
     chosen = [(request, space.sessions.rule(request)) for request in waiting if everything or is_for_people(request)]
@@ -63,24 +64,18 @@ def inbox(space: Space, agent: str | None, everything: bool, path: str) -> Answe
     return Answer([request_json(*each, attempts.get((each[0].agent, each[0].id))) for each in chosen], show)
 
 
-@command(
-    "decide",
-    AGENT,
-    arg("value", "VALUE", "answer: a choice, JSON, or else text ('-': standard input); you are asked if it is missing", nargs="?"),
-    AS_TEXT,
-    REQUEST,
-    opt("--by", "WHO", "person who decides (default: the accountable person)"),
-    WHY,
-)
+@command("decide")
 def decide(
     space: Space,
-    agent: str,
-    value: str | None,
-    as_text: bool,
-    request: str | None,
-    by: str | None,
-    message: str,
     json_output: bool,
+    agent: str = AGENT,
+    value: str | None = arg(
+        "VALUE", "answer: a choice, JSON, or else text ('-': standard input); you are asked if it is missing", nargs="?"
+    ),
+    as_text: bool = AS_TEXT,
+    request: str | None = REQUEST,
+    by: str | None = opt("WHO", "person who decides (default: the accountable person)"),
+    message: str = WHY,
 ) -> Answer:
     """Answer a question: record the decision as a commit and resume the session."""
     require_person("the question waits in their inbox: clia inbox")
@@ -183,23 +178,18 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-@command(
-    "ask",
-    AGENT,
-    arg("question", "QUESTION", "the question ('-': standard input)"),
-    opt("--choices", "A,B,…", "possible answers"),
-    opt("--context", "JSON", "object with more information for the person; a schema in it is enforced"),
-    opt("--wait", "SECONDS", "wait for the answer (default: without limit) and print it", nargs="?", type=_seconds, const=FOREVER),
-)
+@command("ask")
 def ask(
     space: Space,
-    agent: str,
-    question: str,
-    choices: str | None,
-    context: str | None,
-    wait: float | None,
     path: str,
     json_output: bool,
+    agent: str = AGENT,
+    question: str = arg("QUESTION", "the question ('-': standard input)"),
+    choices: str | None = opt("A,B,…", "possible answers"),
+    context: str | None = opt("JSON", "object with more information for the person; a schema in it is enforced"),
+    wait: float | None = opt(
+        "SECONDS", "wait for the answer (default: without limit) and print it", nargs="?", type=_seconds, const=FOREVER
+    ),
 ) -> Answer | int:
     """Ask people a question on behalf of an agent.
 

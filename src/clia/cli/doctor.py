@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from clia import __version__
-from clia.cli.command import CEILING, JSON, WORKING_PATH, Answer, command, flag, opt
+from clia.cli.command import CEILING, WORKING_PATH, Answer, command, flag, opt
 from clia.cli.hooks import this_program
 from clia.cli.hub import is_in_sync, standing, without_forks
 from clia.cli.identity_checks import show_doctor_report
@@ -30,15 +30,13 @@ if TYPE_CHECKING:
     HealthRow = tuple[str, str, bool]
 
 
-@command(
-    "doctor",
-    WORKING_PATH,
-    CEILING,
-    flag("--repair", "repair problems of sessions where possible"),
-    opt("--store", "URL", "postgresql://… for a store on a server (default: CLIA_STORE)"),
-    JSON,
-)
-def doctor(settings: Settings, path: str, ceiling: str | None, repair: bool) -> Answer:
+@command("doctor", store=opt("URL", "postgresql://… for a store on a server (default: CLIA_STORE)"))
+def doctor(
+    settings: Settings,
+    path: str = WORKING_PATH,
+    ceiling: str | None = CEILING,
+    repair: bool = flag("repair problems of sessions where possible"),
+) -> Answer:
     """Check the installation, the space, sessions, hooks, peers, the hub and all identities.
 
     Exit code 1 on errors, or if a session has a problem that was not repaired.

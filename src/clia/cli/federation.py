@@ -27,13 +27,14 @@ _UNKNOWN_KEY = "unknown-key"
 _MOVE_HEADINGS = ("what", "from", "to", "type", "trigger")
 
 
-@command(
-    "announce",
-    arg("peer", "PEER", "peer to tell (default: every peer that something is shared with)", nargs="?"),
-    flag("--snapshot", "announce everything again; this repairs whatever a peer has missed"),
-    opt("--push", "REMOTE", "git remote to push the announcement to, such as origin; pushes earlier announcements too"),
-)
-def announce(space: Space, peer: str | None, snapshot: bool, push: str | None, json_output: bool) -> Answer:
+@command("announce")
+def announce(
+    space: Space,
+    json_output: bool,
+    peer: str | None = arg("PEER", "peer to tell (default: every peer that something is shared with)", nargs="?"),
+    snapshot: bool = flag("announce everything again; this repairs whatever a peer has missed"),
+    push: str | None = opt("REMOTE", "git remote to push the announcement to, such as origin; pushes earlier announcements too"),
+) -> Answer:
     """Tell peers what is new in what is shared with them.
 
     If the push fails, the announcement is still recorded.
@@ -95,8 +96,10 @@ def _show_announced(announced: Announced, push: str | None) -> None:
         show_rest(len(announced.moves) - MAX_ROWS)
 
 
-@command("sync", arg("peer", "PEER", "peer to read (default: every peer with an address)", nargs="?"))
-def sync(space: Space, peer: str | None, json_output: bool) -> Answer:
+@command("sync")
+def sync(
+    space: Space, json_output: bool, peer: str | None = arg("PEER", "peer to read (default: every peer with an address)", nargs="?")
+) -> Answer:
     """Read what peers announce, and track what is granted.
 
     What no grant allows is refused, with exit code 0. Exit code 1 if a peer could not be read, or if its identity is in doubt:
@@ -191,12 +194,13 @@ def reason(message: str, place_or_ref: str | None) -> str:
     return message
 
 
-@command(
-    "remotes",
-    arg("peer", "PEER", "only this peer", nargs="?"),
-    flag("--behaviours", "only behaviours; with --json, these instead of agents", dest="only_behaviours"),
-)
-def remotes(space: Space, peer: str | None, only_behaviours: bool, json_output: bool) -> Answer:
+@command("remotes")
+def remotes(
+    space: Space,
+    json_output: bool,
+    peer: str | None = arg("PEER", "only this peer", nargs="?"),
+    only_behaviours: bool = flag("only behaviours; with --json, these instead of agents", "--behaviours"),
+) -> Answer:
     """List the tracked agents and behaviours of peers."""
     agents = [] if only_behaviours else space.peers.remotes(peer)
     behaviours = space.peers.behaviours(peer) if only_behaviours or not json_output else []

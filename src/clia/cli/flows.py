@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 
-from clia.cli.command import JSON, WHY, Answer, arg, command, flag
+from clia.cli.command import WHY, Answer, arg, command, flag
 from clia.cli.inputs import message_text, read_source, require_person
 from clia.cli.output import console, one_line, plain, write
 from clia.cli.rendering import facts_table, moment, short, show_line, show_source, show_table
@@ -25,13 +25,14 @@ _SEVERITY_STYLES = {ERROR: "bold red", WARNING: "yellow"}
 _TAB = "    "
 
 
-@command(
-    "flow define",
-    arg("name", "NAME", "flow name"),
-    arg("file", "FILE", "source: Python with a main(input) ('-': standard input)"),
-    WHY,
-)
-def flow_define(space: Space, name: str, file: str, message: str, json_output: bool) -> Answer:
+@command("flow define")
+def flow_define(
+    space: Space,
+    json_output: bool,
+    name: str = arg("NAME", "flow name"),
+    file: str = arg("FILE", "source: Python with a main(input) ('-': standard input)"),
+    message: str = WHY,
+) -> Answer:
     """Define a flow, or a new version of it."""
     require_person(f"propose it instead: clia behaviour propose {name} --from FILE --agent AGENT")
     if file == message == "-":
@@ -76,12 +77,12 @@ def flow_list(space: Space) -> Answer:
     return Answer([_flow_json(flow) for flow in flows], lambda: show_table(headings, rows))
 
 
-@command(
-    "flow show",
-    arg("name", "NAME|CID", "flow name, or the id of one version"),
-    flag("--source", "print only the source, unchanged"),
-)
-def flow_show(space: Space, name: str, source: bool) -> Answer:
+@command("flow show")
+def flow_show(
+    space: Space,
+    name: str = arg("NAME|CID", "flow name, or the id of one version"),
+    source: bool = flag("print only the source, unchanged"),
+) -> Answer:
     """Show a flow, its versions and its source."""
     flow = space.sessions.flow(name)
 
@@ -106,13 +107,10 @@ def _show_flow(flow: Flow) -> None:
     show_source(flow.source)
 
 
-@command(
-    "flow check",
-    arg("file", "FILE", "source of a flow ('-': standard input)"),
-    flag("--no-types", "do not check types"),
-    JSON,
-)
-def flow_check(file: str, no_types: bool) -> Answer:
+@command("flow check")
+def flow_check(
+    file: str = arg("FILE", "source of a flow ('-': standard input)"), no_types: bool = flag("do not check types")
+) -> Answer:
     """Check a flow for errors.
 
     Exit code 1 if there is an error.

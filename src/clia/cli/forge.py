@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clia.forge.server import ServeBanner
     from clia.users.service import UserInfo
 
-USER = arg("user", "NAME", "user name")
+USER = arg("NAME", "user name")
 _DEFAULT_ADDRESS = "http://127.0.0.1:8337"
 _LINK_MINUTES = 15
 
@@ -37,25 +37,16 @@ def _port(text: str) -> int:
     return int(text)
 
 
-@command(
-    "serve",
-    opt("--host", "HOST", "address to bind (default: 127.0.0.1)", default="127.0.0.1"),
-    opt("--port", "PORT", "port (default: 8337; 0: a free one)", type=_port, default=8337),
-    many("--space", "DIR", "space to serve (repeatable; default: the one at --path)", dest="directories"),
-    opt("--user", "NAME", "user of the login link (default: the first administrator)"),
-    flag("--quiet", "no access log"),
-    CONFIG,
-    *IN_SPACE,
-)
+@command("serve", config=CONFIG, **IN_SPACE)
 def serve(
     settings: Settings,
-    host: str,
-    port: int,
-    directories: list[str],
-    user: str | None,
-    quiet: bool,
     path: str,
     json_output: bool,
+    host: str = opt("HOST", "address to bind (default: 127.0.0.1)", default="127.0.0.1"),
+    port: int = opt("PORT", "port (default: 8337; 0: a free one)", type=_port, default=8337),
+    directories: list[str] = many("DIR", "space to serve (repeatable; default: the one at --path)", "--space"),
+    user: str | None = opt("NAME", "user of the login link (default: the first administrator)"),
+    quiet: bool = flag("no access log"),
 ) -> int:
     """Run the forge: the web pages where people watch and answer agents, and the API.
 
@@ -110,14 +101,17 @@ def _show_served(served: ServeBanner, host: str, json_output: bool) -> None:
     sys.stdout.flush()
 
 
-@command(
-    "mcp",
-    opt("--agent", "NAME", "agent of the client if a call names none (default: CLIA_AGENT, else the agent of the checkout)"),
-    opt("--forge", "URL", "forge for links to its inbox (default: CLIA_FORGE, else the local forge that serves the space)"),
-    CONFIG,
-    *IN_SPACE,
-)
-def mcp(settings: Settings, agent: str | None, forge: str | None, path: str) -> int:
+@command("mcp", config=CONFIG, **IN_SPACE)
+def mcp(
+    settings: Settings,
+    path: str,
+    agent: str | None = opt(
+        "NAME", "agent of the client if a call names none (default: CLIA_AGENT, else the agent of the checkout)"
+    ),
+    forge: str | None = opt(
+        "URL", "forge for links to its inbox (default: CLIA_FORGE, else the local forge that serves the space)"
+    ),
+) -> int:
     """Serve this space over the Model Context Protocol on standard input and output."""
     address = _checked_address(forge or os.environ.get("CLIA_FORGE") or None)
     agent = agent or os.environ.get("CLIA_AGENT") or None
@@ -167,14 +161,14 @@ def site_address(forge: str | None, space: Space) -> str | None:
     return f"{forge}/s/{name}"
 
 
-@command(
-    "user add",
-    arg("user", "NAME", "user name, such as ada-lovelace"),
-    opt("--role", None, "may read, also answer, or also manage (default: viewer)", choices=ROLES, default=VIEWER),
-    opt("--name", "DISPLAY", "display name, recorded in decisions", dest="display", default=""),
-    opt("--email", "ADDRESS", "e-mail address, recorded in decisions", default=""),
-)
-def user_add(space: Space, user: str, role: str, display: str, email: str) -> Answer:
+@command("user add")
+def user_add(
+    space: Space,
+    user: str = arg("NAME", "user name, such as ada-lovelace"),
+    role: str = opt(None, "may read, also answer, or also manage (default: viewer)", choices=ROLES, default=VIEWER),
+    display: str = opt("DISPLAY", "display name, recorded in decisions", "--name", default=""),
+    email: str = opt("ADDRESS", "e-mail address, recorded in decisions", default=""),
+) -> Answer:
     """Add a user of the forge."""
     added = users_of(space).add(user, role, display, email)
     return Answer(added, f"added {added.name} as {added.role}; decisions are recorded as {added.by}")
@@ -211,14 +205,14 @@ def _show_users(users: Sequence[UserInfo]) -> None:
         show_table(("user", "token", "label", "role", "since (UTC)", "last used", "expires"), rows)
 
 
-@command(
-    "user change",
-    USER,
-    opt("--role", None, "may read, also answer, or also manage", choices=ROLES),
-    opt("--name", "DISPLAY", "display name, recorded in decisions", dest="display"),
-    opt("--email", "ADDRESS", "e-mail address, recorded in decisions"),
-)
-def user_change(space: Space, user: str, role: str | None, display: str | None, email: str | None) -> Answer:
+@command("user change")
+def user_change(
+    space: Space,
+    user: str = USER,
+    role: str | None = opt(None, "may read, also answer, or also manage", choices=ROLES),
+    display: str | None = opt("DISPLAY", "display name, recorded in decisions", "--name"),
+    email: str | None = opt("ADDRESS", "e-mail address, recorded in decisions"),
+) -> Answer:
     """Change the role, name or address of a user.
 
     The change applies at once to every token and login of the user.
@@ -229,13 +223,13 @@ def user_change(space: Space, user: str, role: str | None, display: str | None, 
     return Answer(changed, f"{changed.name} is now {changed.role}; decisions are recorded as {changed.by}")
 
 
-@command(
-    "user link",
-    USER,
-    opt("--minutes", "N", "minutes until the link expires (default: 15)", type=positive, default=_LINK_MINUTES),
-    opt("--address", "URL", f"address of the forge (default: as configured, else {_DEFAULT_ADDRESS})"),
-)
-def user_link(space: Space, user: str, minutes: int, address: str | None) -> Answer:
+@command("user link")
+def user_link(
+    space: Space,
+    user: str = USER,
+    minutes: int = opt("N", "minutes until the link expires (default: 15)", type=positive, default=_LINK_MINUTES),
+    address: str | None = opt("URL", f"address of the forge (default: as configured, else {_DEFAULT_ADDRESS})"),
+) -> Answer:
     """Print a link that logs a user in, once.
 
     Standard output carries only the link.
@@ -250,15 +244,15 @@ def user_link(space: Space, user: str, minutes: int, address: str | None) -> Ans
     return Answer({"user": user, "link": link, "minutes": minutes}, show)
 
 
-@command(
-    "user token",
-    USER,
-    opt("--label", "TEXT", "purpose of the token", default=""),
-    opt("--role", None, "role of the token, at most the user's (default: the same)", choices=ROLES),
-    opt("--days", "N", "days until the token expires (default: never)", type=positive),
-    opt("--revoke", "ID", "revoke this token instead; clia user list shows the ids"),
-)
-def user_token(space: Space, user: str, label: str, role: str | None, days: int | None, revoke: str | None) -> Answer:
+@command("user token")
+def user_token(
+    space: Space,
+    user: str = USER,
+    label: str = opt("TEXT", "purpose of the token", default=""),
+    role: str | None = opt(None, "role of the token, at most the user's (default: the same)", choices=ROLES),
+    days: int | None = opt("N", "days until the token expires (default: never)", type=positive),
+    revoke: str | None = opt("ID", "revoke this token instead; clia user list shows the ids"),
+) -> Answer:
     """Create an API token for a user, or revoke one.
 
     Standard output carries only the secret, which is not shown again.
@@ -279,8 +273,8 @@ def user_token(space: Space, user: str, label: str, role: str | None, days: int 
     return Answer({"token": secret, "user": user, **token._asdict()}, show)
 
 
-@command("user remove", USER, flag("--force", "remove even the last administrator"))
-def user_remove(space: Space, user: str, force: bool) -> Answer:
+@command("user remove")
+def user_remove(space: Space, user: str = USER, force: bool = flag("remove even the last administrator")) -> Answer:
     """Remove a user with all tokens and logins.
 
     The user's decisions stay.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.federation.model import Explained, Grant
 
-PEER = arg("peer", "PEER", "peer name")
+PEER = arg("PEER", "peer name")
 _TRIGGERS = "spawn, head-move, merge, note, behaviour or type"
 # Accepts a peer's agents with their briefings and traces, but neither types, which cannot be undone, nor behaviours.
 _FOLLOW = (
@@ -41,18 +41,15 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MIN_ID = 4
 
 
-@command(
-    "cap grant",
-    PEER,
-    arg("type_", "TYPE", "type to accept, with its subtypes; agent-commit: every commit", nargs="?"),
-    arg("triggers", "TRIGGER", f"{_TRIGGERS} (one or more)", nargs="*"),
-    flag("--follow", "instead of TYPE and TRIGGER: grant everything needed to follow its agents, and show what that is"),
-    flag("--execute", "also let behaviours run here: for TYPE and TRIGGER behaviour"),
-    opt("--expires", "WHEN", "end of the grant: 2027-01-31 (00:00 UTC), or 30d from now"),
-    example="clia cap grant friends agent-commit spawn head-move merge --expires 30d",
-)
+@command("cap grant", example="clia cap grant friends agent-commit spawn head-move merge --expires 30d")
 def cap_grant(
-    space: Space, peer: str, type_: str | None, triggers: list[str], follow: bool, execute: bool, expires: str | None
+    space: Space,
+    peer: str = PEER,
+    type_: str | None = arg("TYPE", "type to accept, with its subtypes; agent-commit: every commit", nargs="?"),
+    triggers: list[str] = arg("TRIGGER", f"{_TRIGGERS} (one or more)", nargs="*"),
+    follow: bool = flag("instead of TYPE and TRIGGER: grant everything needed to follow its agents, and show what that is"),
+    execute: bool = flag("also let behaviours run here: for TYPE and TRIGGER behaviour"),
+    expires: str | None = opt("WHEN", "end of the grant: 2027-01-31 (00:00 UTC), or 30d from now"),
 ) -> Answer:
     """Accept something from a peer.
 
@@ -127,14 +124,14 @@ def _end_time(text: str) -> int:
         ) from None
 
 
-@command(
-    "cap revoke",
-    PEER,
-    arg("type_", "TYPE", "only grants for this type (default: every grant)", nargs="?"),
-    arg("trigger", "TRIGGER", "only grants for this trigger", nargs="?"),
-    opt("--id", "CID", "only this grant; clia cap list shows the ids", dest="grant_id"),
-)
-def cap_revoke(space: Space, peer: str, type_: str | None, trigger: str | None, grant_id: str | None) -> Answer:
+@command("cap revoke")
+def cap_revoke(
+    space: Space,
+    peer: str = PEER,
+    type_: str | None = arg("TYPE", "only grants for this type (default: every grant)", nargs="?"),
+    trigger: str | None = arg("TRIGGER", "only grants for this trigger", nargs="?"),
+    grant_id: str | None = opt("CID", "only this grant; clia cap list shows the ids", "--id"),
+) -> Answer:
     """Revoke grants of a peer, with immediate effect.
 
     What is already tracked stays.
@@ -161,8 +158,8 @@ def _full_id(space: Space, peer: str, start: str) -> str:
     return matches[0] if matches else start
 
 
-@command("cap list", arg("peer", "PEER", "only grants of this peer", nargs="?"))
-def cap_list(space: Space, peer: str | None) -> Answer:
+@command("cap list")
+def cap_list(space: Space, peer: str | None = arg("PEER", "only grants of this peer", nargs="?")) -> Answer:
     """List grants that were not revoked."""
     grants = space.peers.grants(peer)
     if not grants:
@@ -189,14 +186,14 @@ def _expiry(grant: Grant) -> str:
     return f"{moment(grant.expires)}{', expired' if expired else ''}"
 
 
-@command(
-    "cap explain",
-    PEER,
-    arg("type_", "TYPE", "type, such as finding"),
-    arg("trigger", "TRIGGER", _TRIGGERS),
-    flag("--execute", "whether it may also run: for TYPE and TRIGGER behaviour"),
-)
-def cap_explain(space: Space, peer: str, type_: str, trigger: str, execute: bool) -> Answer:
+@command("cap explain")
+def cap_explain(
+    space: Space,
+    peer: str = PEER,
+    type_: str = arg("TYPE", "type, such as finding"),
+    trigger: str = arg("TRIGGER", _TRIGGERS),
+    execute: bool = flag("whether it may also run: for TYPE and TRIGGER behaviour"),
+) -> Answer:
     """Explain why something from a peer is accepted, or what is missing.
 
     Exit code 1 if it is not accepted.

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
     from clia.values.typed_objects import Briefing
 
 
-@command(
-    "log",
-    arg("name", "AGENT|COMMIT", "where to start; PEER/AGENT: an agent of a peer"),
-    flag("--own", "only the agent's own commits"),
-    opt("-n --number", "N", "maximum number of commits (default: 30)", type=positive, default=30),
-    flag("--trace", "show the trace of each commit"),
-)
-def log(space: Space, name: str, own: bool, number: int, trace: bool) -> Answer:
+@command("log")
+def log(
+    space: Space,
+    name: str = arg("AGENT|COMMIT", "where to start; PEER/AGENT: an agent of a peer"),
+    own: bool = flag("only the agent's own commits"),
+    number: int = opt("N", "maximum number of commits (default: 30)", "-n --number", type=positive, default=30),
+    trace: bool = flag("show the trace of each commit"),
+) -> Answer:
     """Show the commits of an agent, newest first."""
     commits = space.log(name, own=own, limit=number)
     traces = {commit.cid: _trace_entries(space, commit) for commit in commits} if trace else {}
@@ -96,8 +96,8 @@ class AgentDetails(NamedTuple):
     asks: Sequence[Request]  # open questions outside its session
 
 
-@command("show", arg("name", "AGENT|COMMIT", "agent or commit; PEER/AGENT: the last commit of a peer's agent"))
-def show(space: Space, name: str) -> Answer:
+@command("show")
+def show(space: Space, name: str = arg("AGENT|COMMIT", "agent or commit; PEER/AGENT: the last commit of a peer's agent")) -> Answer:
     """Show an agent or a commit."""
     archived = name in space.agents(archived=True)
     if archived or name in space.agents():
@@ -228,14 +228,15 @@ def file_table(files: Sequence[FileChange]) -> RenderableType:
     return table
 
 
-@command(
-    "diff",
-    arg("one", "A", "agent (all its work), commit or PEER/AGENT (its last change), or where to start"),
-    arg("other", "B", "agent or commit to compare with", nargs="?"),
-    flag("--stat", "show only which files changed, and by how much"),
-    several("--paths", "PATH", "only these files and directories"),
-)
-def diff(space: Space, one: str, other: str | None, stat: bool, paths: list[str], json_output: bool) -> Answer:
+@command("diff")
+def diff(
+    space: Space,
+    json_output: bool,
+    one: str = arg("A", "agent (all its work), commit or PEER/AGENT (its last change), or where to start"),
+    other: str | None = arg("B", "agent or commit to compare with", nargs="?"),
+    stat: bool = flag("show only which files changed, and by how much"),
+    paths: list[str] = several("PATH", "only these files and directories"),
+) -> Answer:
     """Show what an agent or a commit changed.
 
     A terminal gets the patch with colours; a pipe or a file gets a patch that git apply accepts.
@@ -247,12 +248,12 @@ def diff(space: Space, one: str, other: str | None, stat: bool, paths: list[str]
     )
 
 
-@command(
-    "blame",
-    arg("name", "AGENT|COMMIT", "commit to look at, or an agent for its head"),
-    arg("file", "PATH", "file, relative to the top of the repository"),
-)
-def blame(space: Space, name: str, file: str) -> Answer:
+@command("blame")
+def blame(
+    space: Space,
+    name: str = arg("AGENT|COMMIT", "commit to look at, or an agent for its head"),
+    file: str = arg("PATH", "file, relative to the top of the repository"),
+) -> Answer:
     """Show who wrote each line of a file: agent, kind of commit and commit.
 
     A star marks commits that have a trace.
@@ -281,13 +282,13 @@ def _blame_lines(lines: Sequence[BlamedLine]) -> Iterator[Text]:
         )
 
 
-@command(
-    "graph",
-    arg("agents", "AGENT", "agents or branches to draw (default: all agents)", nargs="*"),
-    opt("-n --number", "N", "maximum number of commits (default: 50)", type=positive, default=50),
-    ASCII,
-)
-def graph(space: Space, agents: list[str], number: int, ascii_only: bool) -> Answer:
+@command("graph")
+def graph(
+    space: Space,
+    agents: list[str] = arg("AGENT", "agents or branches to draw (default: all agents)", nargs="*"),
+    number: int = opt("N", "maximum number of commits (default: 50)", "-n --number", type=positive, default=50),
+    ascii_only: bool = ASCII,
+) -> Answer:
     """Draw the commit graph of agents."""
     commits = {commit.cid: commit for commit in space.history.window(agents, number)}
     heads: dict[str, list[str]] = {}
@@ -338,8 +339,10 @@ def _graph_label(commit: AgentCommit, heads: Sequence[str]) -> Text:
     return label.append(f" {one_line(commit.subject)}")
 
 
-@command("fork-point", arg("one", "A", "agent, commit or branch"), arg("other", "B", "agent, commit or branch"))
-def fork_point(space: Space, one: str, other: str) -> Answer:
+@command("fork-point")
+def fork_point(
+    space: Space, one: str = arg("A", "agent, commit or branch"), other: str = arg("B", "agent, commit or branch")
+) -> Answer:
     """Show the newest commit that two agents share.
 
     Exit code 1 if they share none.

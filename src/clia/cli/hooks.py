@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from clia.capture.recording import IngestCounts
     from clia.capture.rehearsal import Setting
     from clia.capture.rehearsal.script import ScriptStep
-    from clia.cli.command import Option
     from clia.facade.settings import Settings
 
 _WRITTEN = {"create": "created", "edit": "changed", "remove": "removed"}
@@ -45,33 +44,30 @@ _DEMO_DIRECTORY = "durations"
 _MAX_SEED = 2**31
 _TEXT_WIDTH = 60
 
-SETTINGS_OPTIONS = (
-    opt(
-        "--scope",
-        None,
-        "settings of this repository for everybody (default), of this repository for you, or of all your repositories",
-        choices=SCOPES,
-        default="project",
-    ),
-    PATH,
-    flag("--yes", "do not ask for confirmation"),
-    flag("--dry-run", "write nothing; show what would change"),
-    JSON,
+# Without choices: argparse would check them against an empty list too.
+TOOLS_FOUND, ALL_TOOLS = (
+    arg("TOOL", f"{', '.join(TOOLS)} (default: {default})", nargs="*") for default in ("the tools found here", "all")
 )
-
-
-def _tools_argument(default: str) -> Option:
-    # Without choices: argparse would check them against an empty list too.
-    return arg("tools", "TOOL", f"{', '.join(TOOLS)} (default: {default})", nargs="*")
-
-
-@command(
-    "hook install",
-    _tools_argument("the tools found here"),
-    *SETTINGS_OPTIONS,
-    flag("--mcp", "also add clia's MCP server to the tools"),
+SCOPE = opt(
+    None,
+    "settings of this repository for everybody (default), of this repository for you, or of all your repositories",
+    choices=SCOPES,
+    default="project",
 )
-def hook_install(tools: list[str], scope: str, path: str, yes: bool, dry_run: bool, mcp: bool, json_output: bool) -> int:
+YES = flag("do not ask for confirmation")
+DRY_RUN = flag("write nothing; show what would change")
+
+
+@command("hook install")
+def hook_install(
+    tools: list[str] = TOOLS_FOUND,
+    scope: str = SCOPE,
+    path: str = PATH,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+    json_output: bool = JSON,
+    mcp: bool = flag("also add clia's MCP server to the tools"),
+) -> int:
     """Make tools run clia for each of their events.
 
     Shows the change to their settings and asks before it writes. Exit code 1 if that is not confirmed.
@@ -86,8 +82,15 @@ def hook_install(tools: list[str], scope: str, path: str, yes: bool, dry_run: bo
     return _apply_plan(plan, unchanged, yes=yes, dry_run=dry_run, json_output=json_output)
 
 
-@command("hook uninstall", _tools_argument("all"), *SETTINGS_OPTIONS)
-def hook_uninstall(tools: list[str], scope: str, path: str, yes: bool, dry_run: bool, json_output: bool) -> int:
+@command("hook uninstall")
+def hook_uninstall(
+    tools: list[str] = ALL_TOOLS,
+    scope: str = SCOPE,
+    path: str = PATH,
+    yes: bool = YES,
+    dry_run: bool = DRY_RUN,
+    json_output: bool = JSON,
+) -> int:
     """Remove clia from the settings of tools."""
     from clia.capture.hook_settings import target, uninstall
     from clia.capture.hook_tools import tool_named
@@ -172,11 +175,11 @@ def _relative(path: str) -> str:
     return path.removeprefix(os.getcwd().rstrip("/") + "/")
 
 
-HOOK_JSON = flag("--json", "accepted for uniformity: a hook prints nothing")
+HOOK_JSON = flag("accepted for uniformity: a hook prints nothing", "--json")
 
 
 # ``clia.cli.entry`` records events of tools before any parser is loaded; these commands exist for help and completion.
-@command("hook claude-code", HOOK_JSON)
+@command("hook claude-code", json_output=HOOK_JSON)
 def hook_claude_code() -> int:
     """Record an event of Claude Code; its hooks run this.
 
@@ -185,7 +188,7 @@ def hook_claude_code() -> int:
     return _record_event("claude-code")
 
 
-@command("hook codex", HOOK_JSON)
+@command("hook codex", json_output=HOOK_JSON)
 def hook_codex() -> int:
     """Record an event of Codex; its hooks run this.
 
@@ -194,7 +197,7 @@ def hook_codex() -> int:
     return _record_event("codex")
 
 
-@command("hook gemini", HOOK_JSON)
+@command("hook gemini", json_output=HOOK_JSON)
 def hook_gemini() -> int:
     """Record an event of Gemini CLI; its hooks run this.
 
@@ -210,8 +213,13 @@ def _record_event(tool: str) -> int:
     return 0
 
 
-@command("ingest", flag("--quiet", "print nothing, and exit if another process is already ingesting"), *IN_SPACE)
-def ingest(settings: Settings, quiet: bool, path: str, json_output: bool) -> Answer | int:
+@command("ingest", **IN_SPACE)
+def ingest(
+    settings: Settings,
+    path: str,
+    json_output: bool,
+    quiet: bool = flag("print nothing, and exit if another process is already ingesting"),
+) -> Answer | int:
     """Turn recorded events into agents, traces and commits.
 
     Exit code 1 if some events could not be ingested.
@@ -248,30 +256,18 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-@command(
-    "hook rehearse",
-    arg("tool", None, "tool to simulate (default: claude-code)", nargs="?", default="claude-code", choices=tuple(TOOLS)),
-    opt("--seed", "N", "seed of all ids (default: the first one not used here)", type=_seed),
-    opt("--script", "FILE", "script of the session, as JSON ('-': standard input; default: a short demo)"),
-    opt("--home", "DIR", "directory of the tool's transcripts (default: beside the space)"),
-    opt("--hook", "COMMAND", "command that the tool runs for each event (default: clia hook TOOL)"),
-    flag("--no-hooks", "write only transcripts, as if no hook were installed"),
-    opt("--start", "TIME", "time at which the session begins, such as 2026-05-01T09:00:00Z (default: now)"),
-    opt("--stop-after", "N", "stop after N events, as if the terminal were closed", type=positive),
-    opt("--path", "DIR", "directory that the tool works in (default: current directory)", default="."),
-    JSON,
-)
+@command("hook rehearse")
 def hook_rehearse(
-    tool: str,
-    seed: int | None,
-    script: str | None,
-    home: str | None,
-    hook: str | None,
-    no_hooks: bool,
-    start: str | None,
-    stop_after: int | None,
-    path: str,
     json_output: bool,
+    tool: str = arg(None, "tool to simulate (default: claude-code)", nargs="?", default="claude-code", choices=tuple(TOOLS)),
+    seed: int | None = opt("N", "seed of all ids (default: the first one not used here)", type=_seed),
+    script: str | None = opt("FILE", "script of the session, as JSON ('-': standard input; default: a short demo)"),
+    home: str | None = opt("DIR", "directory of the tool's transcripts (default: beside the space)"),
+    hook: str | None = opt("COMMAND", "command that the tool runs for each event (default: clia hook TOOL)"),
+    no_hooks: bool = flag("write only transcripts, as if no hook were installed"),
+    start: str | None = opt("TIME", "time at which the session begins, such as 2026-05-01T09:00:00Z (default: now)"),
+    stop_after: int | None = opt("N", "stop after N events, as if the terminal were closed", type=positive),
+    path: str = opt("DIR", "directory that the tool works in (default: current directory)", default="."),
 ) -> Answer:
     """Simulate a session of a tool, to try hooks out.
 

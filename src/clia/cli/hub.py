@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,8 +21,8 @@ from clia.values import refs as names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
-    from clia.cli.command import Option
     from clia.facade.settings import Settings
     from clia.facade.space import Space
     from clia.hub.records import Elsewhere, Fork, HubStatus, HubSynced
@@ -34,28 +35,26 @@ _CHECKED_OUT = "branch-checked-out"
 _SYNC_HINT = "publish and fetch the rest with: clia hub sync"
 
 
-def heads_option(name: str) -> Option:
+def heads_option(name: str) -> Any:
     return opt(
-        name,
         None,
         f"where the hub keeps agents' heads: {names.HEADS} or {names.PUBLISHED} (default: as the hub has them, else branches)",
-        dest="heads",
+        name,
         choices=tuple(HEADS),
     )
 
 
-@command(
-    "hub set",
-    arg("hub", "URL|REMOTE", "repository on any git server, or a remote of this repository"),
-    heads_option("--heads"),
-    flag(
-        "--new-store",
-        "the shared database is permanently lost; replace it with this machine's, or without one give each machine its own",
+@command("hub set", **IN_SPACE)
+def hub_set(
+    settings: Settings,
+    path: str,
+    hub: str = arg("URL|REMOTE", "repository on any git server, or a remote of this repository"),
+    heads: str | None = heads_option("--heads"),
+    new_store: bool = flag(
+        "the shared database is permanently lost; replace it with this machine's, or without one give each machine its own"
     ),
-    flag("--new-hub", "the old hub of machines that share a database is permanently lost; replace it with this one"),
-    *IN_SPACE,
-)
-def hub_set(settings: Settings, hub: str, heads: str | None, new_store: bool, new_hub: bool, path: str) -> Answer:
+    new_hub: bool = flag("the old hub of machines that share a database is permanently lost; replace it with this one"),
+) -> Answer:
     """Choose the hub of this space, or change it.
 
     Publishes and fetches nothing yet. A hub that is unreachable or holds another space is refused.
@@ -77,8 +76,14 @@ def hub_set(settings: Settings, hub: str, heads: str | None, new_store: bool, ne
     return Answer(as_json(status), show)
 
 
-@command("hub status", flag("--fetch", "ask the hub first, instead of showing the last known state"))
-def hub_status(space: Space, settings: Settings, fetch: bool, path: str, json_output: bool) -> Answer:
+@command("hub status")
+def hub_status(
+    space: Space,
+    settings: Settings,
+    path: str,
+    json_output: bool,
+    fetch: bool = flag("ask the hub first, instead of showing the last known state"),
+) -> Answer:
     """Show whether this clone is in sync with the hub, and what is unpublished, forked or on another machine."""
     if fetch and space.has_hub:
         from clia.workers.hub_inspection import fetch_hub
@@ -96,36 +101,33 @@ class SyncReport(NamedTuple):
     status: HubStatus
 
 
-def _fork_names(forks: Sequence[str]) -> dict[str, str]:
-    new_names: dict[str, str] = {}
-    for word in forks:
-        agent, equals, new = word.partition("=")
-        if not equals or not agent or not new or agent in new_names:
-            raise InvalidInput(
-                f"--fork takes AGENT=NEW-NAME, once per agent, not {word!r}",
-                code="invalid-option",
-                fields={"option": "--fork", "value": word},
-            )
-        new_names[agent] = new
-    return new_names
+class _AddFork(argparse.Action):
+    """Collects ``AGENT=NEW-NAME`` words in a dictionary."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, word: Any, option: str | None = None) -> None:  # noqa: ARG002
+        forks = getattr(namespace, self.dest)
+        agent, _, new = word.partition("=")
+        if not agent or not new or agent in forks:
+            message = f"--fork takes AGENT=NEW-NAME, once per agent, not {word!r}"
+            raise InvalidInput(message, code="invalid-option", fields={"option": "--fork", "value": word})
+        setattr(namespace, self.dest, forks | {agent: new})
 
 
-@command(
-    "hub sync",
-    many(
-        "--fork",
+@command("hub sync")
+def hub_sync(
+    space: Space,
+    json_output: bool,
+    forks: dict[str, str] = opt(
         "AGENT=NEW-NAME",
         "settle a forked agent: our line becomes a new agent, the hub's line keeps the name (repeatable)",
-        dest="forks",
+        "--fork",
+        action=_AddFork,
+        default={},
     ),
-    many(
-        "--abandon",
-        "AGENT",
-        "give up work on an agent, or on (types) and the like, that another machine has not published (repeatable)",
+    abandon: list[str] = many(
+        "AGENT", "give up work on an agent, or on (types) and the like, that another machine has not published (repeatable)"
     ),
-    check=_fork_names,
-)
-def hub_sync(space: Space, forks: list[str], abandon: list[str], json_output: bool) -> Answer:
+) -> Answer:
     """Fetch what is new on the hub, and publish what it lacks.
 
     Each ref is new, followed (ahead in --json: the hub had more), united with ours, gone, published, or left for a reason: a
@@ -133,11 +135,10 @@ def hub_sync(space: Space, forks: list[str], abandon: list[str], json_output: bo
     does not allow it). Exit code 1 if something is left for a person to settle: a fork, or a ref that could not be fetched or
     sent.
     """
-    new_names = _fork_names(forks)
-    if new_names or abandon:
+    if forks or abandon:
         require_person("run clia hub sync without --fork and --abandon")
     with progress_bar("Syncing", hidden=json_output) as progress:
-        synced = space.hub.sync(forks=new_names, abandon=abandon, progress=progress)
+        synced = space.hub.sync(forks=forks, abandon=abandon, progress=progress)
     report = SyncReport(synced, space.hub.status())
 
     def show() -> None:

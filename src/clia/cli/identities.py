@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from clia.cli.command import CEILING, JSON, LINEAGE, WORKING_PATH, Answer, arg, command, flag, opt
+from clia.cli.command import CEILING, LINEAGE, WORKING_PATH, Answer, arg, command, flag, opt
 from clia.cli.output import show_diagnostics
 from clia.identities.contexts import AGENT, KINDS
 from clia.identities.diagnostics import ERROR, has_errors
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from clia.identities.lineage import Lineage
     from clia.identities.roster import Roster
 
-MERGED_OPTIONS = (
-    *LINEAGE,
-    flag("--root-chain", "add the contexts it was merged from"),
-    flag("--show-origin", "add the origin of every value"),
-)
+ROOT_CHAIN = flag("add the contexts it was merged from")
+SHOW_ORIGIN = flag("add the origin of every value")
 
 
-@command("agents profile", *MERGED_OPTIONS)
-def agents_profile(lineage: Lineage, root_chain: bool, show_origin: bool, json_output: bool) -> Answer:
+@command("agents profile")
+def agents_profile(
+    json_output: bool, lineage: Lineage = LINEAGE, root_chain: bool = ROOT_CHAIN, show_origin: bool = SHOW_ORIGIN
+) -> Answer:
     """Show the merged profile of an identity.
 
     Exit code 2 if a document could not be used; the rest is still merged and printed.
@@ -31,8 +30,10 @@ def agents_profile(lineage: Lineage, root_chain: bool, show_origin: bool, json_o
     return _merged(lineage, "agent", root_chain, show_origin, json_output)
 
 
-@command("agents plan", *MERGED_OPTIONS)
-def agents_plan(lineage: Lineage, root_chain: bool, show_origin: bool, json_output: bool) -> Answer:
+@command("agents plan")
+def agents_plan(
+    json_output: bool, lineage: Lineage = LINEAGE, root_chain: bool = ROOT_CHAIN, show_origin: bool = SHOW_ORIGIN
+) -> Answer:
     """Show the merged agenda of an identity.
 
     Exit code 2 if a document could not be used; the rest is still merged and printed.
@@ -40,8 +41,10 @@ def agents_plan(lineage: Lineage, root_chain: bool, show_origin: bool, json_outp
     return _merged(lineage, "agenda", root_chain, show_origin, json_output)
 
 
-@command("agents agency", *MERGED_OPTIONS)
-def agents_agency(lineage: Lineage, root_chain: bool, show_origin: bool, json_output: bool) -> Answer:
+@command("agents agency")
+def agents_agency(
+    json_output: bool, lineage: Lineage = LINEAGE, root_chain: bool = ROOT_CHAIN, show_origin: bool = SHOW_ORIGIN
+) -> Answer:
     """Show the merged journal of an identity.
 
     Exit code 2 if a document could not be used; the rest is still merged and printed.
@@ -64,8 +67,8 @@ def _merged(lineage: Lineage, kind: str, root_chain: bool, show_origin: bool, js
     return Answer(value, show, exit_code=2 if has_errors(merged.diagnostics) else 0)
 
 
-@command("agents context", *LINEAGE, flag("--explain", "say why each context is included or excluded"))
-def agents_context(lineage: Lineage, explain: bool) -> Answer:
+@command("agents context")
+def agents_context(lineage: Lineage = LINEAGE, explain: bool = flag("say why each context is included or excluded")) -> Answer:
     """Show which directories an identity is merged from, and why.
 
     Exit code 2 if a document could not be used.
@@ -81,13 +84,13 @@ def agents_context(lineage: Lineage, explain: bool) -> Answer:
     return Answer(report.to_json(), show, exit_code=2 if has_errors(report.diagnostics) else 0)
 
 
-@command(
-    "agents explain",
-    arg("pointer", None, "JSON pointer into the merged document: /title, /guardrails/0"),
-    opt("--document", None, "merged document (default: agent)", choices=KINDS, default=AGENT),
-    *LINEAGE,
-)
-def agents_explain(lineage: Lineage, pointer: str, document: str, json_output: bool) -> Answer:
+@command("agents explain")
+def agents_explain(
+    json_output: bool,
+    pointer: str = arg(None, "JSON pointer into the merged document: /title, /guardrails/0"),
+    document: str = opt(None, "merged document (default: agent)", choices=KINDS, default=AGENT),
+    lineage: Lineage = LINEAGE,
+) -> Answer:
     """Show where a merged value comes from.
 
     Exit code 2 if a document could not be used.
@@ -106,14 +109,12 @@ def agents_explain(lineage: Lineage, pointer: str, document: str, json_output: b
     return Answer(explanation.to_json(), show, exit_code=2 if has_errors(diagnostics) else 0)
 
 
-@command(
-    "agents list",
-    WORKING_PATH,
-    CEILING,
-    flag("--all", "also list root, templates and names with a leading underscore", dest="everything"),
-    JSON,
-)
-def agents_list(path: str, ceiling: str | None, everything: bool) -> Answer:
+@command("agents list")
+def agents_list(
+    path: str = WORKING_PATH,
+    ceiling: str | None = CEILING,
+    everything: bool = flag("also list root, templates and names with a leading underscore", "--all"),
+) -> Answer:
     """List the identities that are visible here.
 
     Exit code 2 if a document could not be used; a directory that is not an identity is only mentioned.
@@ -150,10 +151,10 @@ def _show_roster(roster: Roster) -> None:
     console().print(table)
 
 
-@command(
-    "agents schema", arg("document", None, "kind of document (default: all three, in one object)", nargs="?", choices=KINDS), JSON
-)
-def agents_schema(document: str | None) -> Answer:
+@command("agents schema")
+def agents_schema(
+    document: str | None = arg(None, "kind of document (default: all three, in one object)", nargs="?", choices=KINDS),
+) -> Answer:
     """Print the JSON Schemas of the documents."""
     from clia.cli.output import emit_json
     from clia.identities.checks import schemas

@@ -9,7 +9,7 @@ import os
 from urllib.parse import quote
 
 from clia import __version__
-from clia.cli.command import CEILING, JSON, WORKING_PATH, Answer, command, flag, many, opt
+from clia.cli.command import CEILING, WORKING_PATH, Answer, command, flag, many, opt
 from clia.cli.output import console, counted, emit_json, one_line, plain, write
 from clia.cli.rendering import progress_bar, show_line
 from clia.identities.diagnostics import CODES, ERROR, INFO, WARNING, has_errors
@@ -30,17 +30,14 @@ _SARIF_LEVELS = {ERROR: "error", WARNING: "warning", INFO: "note"}
 _GITHUB_COMMANDS = {ERROR: "error", WARNING: "warning", INFO: "notice"}
 
 
-@command(
-    "agents lint",
-    WORKING_PATH,
-    CEILING,
-    many("--slug", "SLUG", "check only this identity (repeatable)", dest="slugs"),
-    flag("--strict", "fail on warnings too"),
-    opt("--format", None, "output format (default: text)", dest="output_format", choices=FORMATS),
-    JSON,
-)
+@command("agents lint")
 def agents_lint(
-    path: str, ceiling: str | None, slugs: list[str], strict: bool, output_format: str | None, json_output: bool
+    json_output: bool,
+    path: str = WORKING_PATH,
+    ceiling: str | None = CEILING,
+    slugs: list[str] = many("SLUG", "check only this identity (repeatable)", "--slug"),
+    strict: bool = flag("fail on warnings too"),
+    output_format: str | None = opt(None, "output format (default: text)", "--format", choices=FORMATS),
 ) -> int:
     """Check the documents of all identities.
 
@@ -71,8 +68,8 @@ def _github_workspace(path: str) -> str:
     return real if f"{path}/".startswith(f"{real}/") else path
 
 
-@command("agents smoke", WORKING_PATH, CEILING, JSON)
-def agents_smoke(path: str, ceiling: str | None, json_output: bool) -> Answer:
+@command("agents smoke")
+def agents_smoke(json_output: bool, path: str = WORKING_PATH, ceiling: str | None = CEILING) -> Answer:
     """Resolve every identity of a tree, for CI.
 
     Exit code 1 if one does not resolve.
@@ -97,8 +94,8 @@ def _show_smoke(report: FindingsReport[ResolvedIdentity]) -> None:
     write(f"{good} of {len(report.agents)} resolve: {finding_count(report.findings)}\n")
 
 
-@command("agents doctor", WORKING_PATH, CEILING, JSON)
-def agents_doctor(path: str, ceiling: str | None) -> Answer:
+@command("agents doctor")
+def agents_doctor(path: str = WORKING_PATH, ceiling: str | None = CEILING) -> Answer:
     """Show the chain, inheritance and findings of each identity.
 
     Exit code 1 on errors.

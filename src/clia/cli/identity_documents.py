@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clia.cli.command import JSON, LINEAGE, SLUG, TARGET, WORKING_PATH, Answer, arg, command, flag, many, one_of, opt, several
+from clia.cli.command import LINEAGE, SLUG, TARGET, WORKING_PATH, Answer, arg, command, flag, many, opt, several
 from clia.cli.output import console, counted, plain, show_diagnostics
 from clia.cli.rendering import show_line, show_lines
 from clia.identities.export_formats import ALL_FORMATS, FORMATS
@@ -14,41 +14,30 @@ if TYPE_CHECKING:
     from clia.identities.lineage import Lineage
     from clia.identities.writing import WriteLocation
 
-AGENTS_DIR = opt("--agents-dir", "DIR", "directory of identities, if the path is not in a repository")
-APPLY = flag("--apply", "write the changes; without it, only show them", dest="confirmed")
+AGENTS_DIR = opt("DIR", "directory of identities, if the path is not in a repository")
+APPLY = flag("write the changes; without it, only show them", "--apply")
 _NOT_APPLIED = "nothing was written; add --apply to write it"
 _STATE_STYLES = {"fresh": "green", "refused": "red"}
 
-CHECK_OPTIONS = one_of(
-    flag("--check", "write nothing; exit 1 if a copy is stale or missing"),
-    flag("--dry-run", "write nothing; show what would be written"),
+CHECK = flag("write nothing; exit 1 if a copy is stale or missing", one_of="mode")
+DRY_RUN = flag("write nothing; show what would be written", one_of="mode")
+TO = opt(
+    "FORMAT", f"{', '.join(FORMATS)} or {ALL_FORMATS}", "--to", action="append", required=True, choices=[*FORMATS, ALL_FORMATS]
 )
-FORCE = flag("--force", "overwrite files of clia that were edited by hand")
-OUTPUT_ROOT = opt("--output-root", "DIR", "write below this directory (default: the nearest repository root)")
+FORCE = flag("overwrite files of clia that were edited by hand")
+OUTPUT_ROOT = opt("DIR", "write below this directory (default: the nearest repository root)")
 
 
-@command(
-    "agents init",
-    arg("slug", None, "new identity; `root` creates the root directives"),
-    opt("--title", None, "display name"),
-    opt("--role", None, "role"),
-    opt("--purpose", None, "purpose"),
-    many("--guardrail", "TEXT", "rule that it must follow (repeatable)", dest="guardrails"),
-    many("--inherits", "FILE", "document to inherit from (default: the root directives; repeatable)"),
-    flag("--operator", "create the profile of a person, whose approvals count"),
-    *TARGET,
-    AGENTS_DIR,
-    JSON,
-)
+@command("agents init", agents_dir=AGENTS_DIR)
 def agents_init(
-    target: WriteLocation,
-    slug: str,
-    title: str | None,
-    role: str | None,
-    purpose: str | None,
-    guardrails: list[str],
-    inherits: list[str],
-    operator: bool,
+    slug: str = arg(None, "new identity; `root` creates the root directives"),
+    title: str | None = opt(None, "display name"),
+    role: str | None = opt(None, "role"),
+    purpose: str | None = opt(None, "purpose"),
+    guardrails: list[str] = many("TEXT", "rule that it must follow (repeatable)", "--guardrail"),
+    inherits: list[str] = many("FILE", "document to inherit from (default: the root directives; repeatable)"),
+    operator: bool = flag("create the profile of a person, whose approvals count"),
+    target: WriteLocation = TARGET,
 ) -> Answer:
     """Create the three documents of an identity."""
     from clia.identities.writing import NewIdentity, init
@@ -57,27 +46,16 @@ def agents_init(
     return Answer({"slug": slug, "created": created}, lambda: show_lines(plain(f"created {path}") for path in created))
 
 
-@command(
-    "agents journal",
-    SLUG,
-    opt("--note", "TEXT", "what happened", required=True),
-    several("--tags", "TAG", "tags, separated by blanks or commas"),
-    opt("--signature", "auto|SIG", "signature (default: the one of the profile)", default="auto"),
-    several("--dirs-touched", "DIR", "directories that the work touched"),
-    opt("--idempotency-key", "KEY", "write only one entry per key"),
-    *TARGET,
-    AGENTS_DIR,
-    JSON,
-)
+@command("agents journal", agents_dir=AGENTS_DIR)
 def agents_journal(
-    target: WriteLocation,
-    slug: str,
-    note: str,
-    tags: list[str],
-    signature: str,
-    dirs_touched: list[str],
-    idempotency_key: str | None,
     json_output: bool,
+    slug: str = SLUG,
+    note: str = opt("TEXT", "what happened", required=True),
+    tags: list[str] = several("TAG", "tags, separated by blanks or commas"),
+    signature: str = opt("auto|SIG", "signature (default: the one of the profile)", default="auto"),
+    dirs_touched: list[str] = several("DIR", "directories that the work touched"),
+    idempotency_key: str | None = opt("KEY", "write only one entry per key"),
+    target: WriteLocation = TARGET,
 ) -> Answer:
     """Append an entry to the journal of an identity."""
     from clia.identities.journal import Note
@@ -96,16 +74,14 @@ def agents_journal(
     return Answer(written.to_json(), show)
 
 
-@command(
-    "agents transfer",
-    SLUG,
-    opt("--to", "DIR", "enclosing directory", required=True),
-    several("--entries", "ENTRY", "sha256 (six digits or more), timestamp or its start, tag:NAME, or all (default: all)"),
-    APPLY,
-    *TARGET,
-    JSON,
-)
-def agents_transfer(target: WriteLocation, slug: str, to: str, entries: list[str], confirmed: bool) -> Answer:
+@command("agents transfer")
+def agents_transfer(
+    slug: str = SLUG,
+    to: str = opt("DIR", "enclosing directory", required=True),
+    entries: list[str] = several("ENTRY", "sha256 (six digits or more), timestamp or its start, tag:NAME, or all (default: all)"),
+    confirmed: bool = APPLY,
+    target: WriteLocation = TARGET,
+) -> Answer:
     """Copy journal entries to an enclosing directory."""
     from clia.identities.writing import transfer
 
@@ -128,15 +104,13 @@ def agents_transfer(target: WriteLocation, slug: str, to: str, entries: list[str
     return Answer({**plan.to_json(), "applied": confirmed, "copied": len(copied)}, show)
 
 
-@command(
-    "agents consolidate",
-    arg("slug", None, "identity to archive and remove"),
-    opt("--into", "SLUG", "identity that keeps the archive", required=True),
-    APPLY,
-    *TARGET,
-    JSON,
-)
-def agents_consolidate(target: WriteLocation, slug: str, into: str, confirmed: bool) -> Answer:
+@command("agents consolidate")
+def agents_consolidate(
+    slug: str = arg(None, "identity to archive and remove"),
+    into: str = opt("SLUG", "identity that keeps the archive", required=True),
+    confirmed: bool = APPLY,
+    target: WriteLocation = TARGET,
+) -> Answer:
     """Archive one identity inside another, then remove it."""
     from clia.identities.writing import consolidate
 
@@ -151,15 +125,13 @@ def agents_consolidate(target: WriteLocation, slug: str, into: str, confirmed: b
     return Answer({**plan.to_json(), "applied": confirmed}, show)
 
 
-@command(
-    "agents mirrors",
-    opt("--slug --agent-slug", "SLUG", "identity (default: all)", dest="slug"),
-    WORKING_PATH,
-    flag("--merged", "also mirror the merged documents"),
-    flag("--check", "write nothing; exit 1 if a mirror is stale or missing"),
-    JSON,
-)
-def agents_mirrors(slug: str | None, path: str, merged: bool, check: bool) -> Answer:
+@command("agents mirrors")
+def agents_mirrors(
+    slug: str | None = opt("SLUG", "identity (default: all)", "--slug --agent-slug"),
+    path: str = WORKING_PATH,
+    merged: bool = flag("also mirror the merged documents"),
+    check: bool = flag("write nothing; exit 1 if a mirror is stale or missing"),
+) -> Answer:
     """Render documents as Markdown under .generated/.
 
     With --check, exit code 1 if a mirror is stale or missing.
@@ -176,35 +148,17 @@ def agents_mirrors(slug: str | None, path: str, merged: bool, check: bool) -> An
     return Answer({**plan.to_json(), "written": not check}, show, exit_code=1 if check and not plan.is_fresh() else 0)
 
 
-@command(
-    "agents export",
-    opt(
-        "--to",
-        "FORMAT",
-        f"{', '.join(FORMATS)} or {ALL_FORMATS}",
-        action="append",
-        required=True,
-        choices=[*FORMATS, ALL_FORMATS],
-        dest="formats",
-    ),
-    *LINEAGE,
-    CHECK_OPTIONS,
-    FORCE,
-    OUTPUT_ROOT,
-    opt("--url", "URL", "a2a-card: address of the agent"),
-    opt("--tools", "A,B", "claude-agent: tools it may use"),
-    opt("--model", "MODEL", "claude-agent: model it runs on"),
-)
+@command("agents export")
 def agents_export(
-    lineage: Lineage,
-    formats: list[str],
-    check: bool,
-    dry_run: bool,
-    force: bool,
-    output_root: str | None,
-    url: str | None,
-    tools: str | None,
-    model: str | None,
+    formats: list[str] = TO,
+    lineage: Lineage = LINEAGE,
+    check: bool = CHECK,
+    dry_run: bool = DRY_RUN,
+    force: bool = FORCE,
+    output_root: str | None = OUTPUT_ROOT,
+    url: str | None = opt("URL", "a2a-card: address of the agent"),
+    tools: str | None = opt("A,B", "claude-agent: tools it may use"),
+    model: str | None = opt("MODEL", "claude-agent: model it runs on"),
 ) -> Answer:
     """Write the profile for other tools.
 

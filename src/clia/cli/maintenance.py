@@ -50,8 +50,10 @@ def rebuild(space: Space, json_output: bool) -> Answer:
     return Answer({"edges": edges}, f"rebuilt the index: {counted(edges, 'relation', 'relations')}{behaviours}")
 
 
-@command("relink", opt("--onto", "BRANCH", "look only on this branch (default: all branches)"))
-def relink(space: Space, onto: str | None, json_output: bool) -> Answer:
+@command("relink")
+def relink(
+    space: Space, json_output: bool, onto: str | None = opt("BRANCH", "look only on this branch (default: all branches)")
+) -> Answer:
     """Attach traces to the commits that a squash or rebase made of theirs."""
     with spinner("Comparing commits", hidden=json_output):
         links = space.traces.relink(onto=onto)
@@ -61,12 +63,15 @@ def relink(space: Space, onto: str | None, json_output: bool) -> Answer:
     return Answer(links, lambda: show_table(("commit", "agent", "trace of", "same"), rows))
 
 
-@command(
-    "maintain",
-    opt("--archive-idle", "DAYS", "archive agents that were idle for this long and whose work was merged or landed", type=int),
-    flag("--dry-run", "change nothing; show what would be done"),
-)
-def maintain(space: Space, archive_idle: int | None, dry_run: bool, json_output: bool) -> Answer:
+@command("maintain")
+def maintain(
+    space: Space,
+    json_output: bool,
+    archive_idle: int | None = opt(
+        "DAYS", "archive agents that were idle for this long and whose work was merged or landed", type=int
+    ),
+    dry_run: bool = flag("change nothing; show what would be done"),
+) -> Answer:
     """Pack the repository and archive finished agents."""
     with spinner("Packing", hidden=json_output):
         report = space.maintain(archive_idle_days=archive_idle, dry_run=dry_run)

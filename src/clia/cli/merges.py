@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from clia.git.records import Pushed
     from clia.space.model import Content
 
-INTO = arg("into", "INTO", "agent that receives the work")
-FROM = arg("from_", "FROM", "agent whose work is merged; PEER/AGENT: an agent of a peer")
+INTO = arg("INTO", "agent that receives the work")
+FROM = arg("FROM", "agent whose work is merged; PEER/AGENT: an agent of a peer")
 _PUSH_STYLES = {"new": "green", "moved": "green", "same": "dim", "refused": "red"}
 
 
-@command("merge", INTO, FROM, MESSAGE, META)
-def merge(space: Space, into: str, from_: str, message: str, meta: list[str]) -> Answer:
+@command("merge")
+def merge(space: Space, into: str = INTO, from_: str = FROM, message: str = MESSAGE, meta: list[str] = META) -> Answer:
     """Merge an agent's work into another agent.
 
     Exit code 1 on conflicts.
@@ -65,32 +65,20 @@ def _change(base: Content | None, side: Content | None) -> str:
     return "added" if base is None else "unchanged" if side == base else "changed"
 
 
-@command(
-    "resolve",
-    INTO,
-    FROM,
-    many("--file", "PATH=FILE", "content of a path (repeatable)", dest="files"),
-    many("--remove", "PATH", "remove a path (repeatable)"),
-    opt("--take", None, "use INTO's (ours) or FROM's (theirs) version of all other conflicts", choices=("ours", "theirs")),
-    opt("--dir", "DIR", "take the whole result from a directory, including files that git ignores", dest="directory"),
-    opt("--ours", "COMMIT", "INTO's head (default: as of the last refused merge)"),
-    opt("--theirs", "COMMIT", "FROM's head (default: as of the last refused merge)"),
-    MESSAGE,
-    META,
-)
+@command("resolve")
 def resolve(
     space: Space,
-    into: str,
-    from_: str,
-    files: list[str],
-    remove: list[str],
-    take: str | None,
-    directory: str | None,
-    ours: str | None,
-    theirs: str | None,
-    message: str,
-    meta: list[str],
     json_output: bool,
+    into: str = INTO,
+    from_: str = FROM,
+    files: list[str] = many("PATH=FILE", "content of a path (repeatable)", "--file"),
+    remove: list[str] = many("PATH", "remove a path (repeatable)"),
+    take: str | None = opt(None, "use INTO's (ours) or FROM's (theirs) version of all other conflicts", choices=("ours", "theirs")),
+    directory: str | None = opt("DIR", "take the whole result from a directory, including files that git ignores", "--dir"),
+    ours: str | None = opt("COMMIT", "INTO's head (default: as of the last refused merge)"),
+    theirs: str | None = opt("COMMIT", "FROM's head (default: as of the last refused merge)"),
+    message: str = MESSAGE,
+    meta: list[str] = META,
 ) -> Answer:
     """Finish a merge that had conflicts.
 
@@ -195,15 +183,15 @@ def _raise_file_error(err: OSError) -> None:
     raise FileError(f"{err.filename}: {err.strerror}", fields={"path": err.filename, "reason": err.strerror}) from None
 
 
-@command(
-    "land",
-    AGENT,
-    opt("--onto", "BRANCH", "branch that receives the work", required=True),
-    flag("--squash", "land everything as one commit"),
-    flag("--no-ff", "always create a merge commit"),
-    MESSAGE,
-)
-def land(space: Space, agent: str, onto: str, squash: bool, no_ff: bool, message: str) -> Answer:
+@command("land")
+def land(
+    space: Space,
+    agent: str = AGENT,
+    onto: str = opt("BRANCH", "branch that receives the work", required=True),
+    squash: bool = flag("land everything as one commit"),
+    no_ff: bool = flag("always create a merge commit"),
+    message: str = MESSAGE,
+) -> Answer:
     """Land an agent's work on a branch.
 
     Exit code 1 on conflicts.
@@ -232,15 +220,15 @@ def _show_landing(agent: str, onto: str, result: Landed | UpToDate | Conflicts) 
         show_line(Text(f"let the agent work on top of {branch}, or merge by hand: git merge agents/{agent}", style="dim"))
 
 
-@command(
-    "publish",
-    arg("agents", "AGENT", "agents to publish", nargs="*"),
-    flag("--all", "publish every agent, including archived ones", dest="everyone"),
-    opt("--remote", "NAME", "remote to push to (default: origin)", default="origin"),
-    flag("--federation", "also publish the space's public keys and the grants of peers"),
-    flag("--no-traces", "leave out traces"),
-)
-def publish(space: Space, agents: list[str], everyone: bool, remote: str, federation: bool, no_traces: bool) -> Answer:
+@command("publish")
+def publish(
+    space: Space,
+    agents: list[str] = arg("AGENT", "agents to publish", nargs="*"),
+    everyone: bool = flag("publish every agent, including archived ones", "--all"),
+    remote: str = opt("NAME", "remote to push to (default: origin)", default="origin"),
+    federation: bool = flag("also publish the space's public keys and the grants of peers"),
+    no_traces: bool = flag("leave out traces"),
+) -> Answer:
     """Push agents to a remote.
 
     Exit code 1 if the remote refused something; then it accepted nothing.

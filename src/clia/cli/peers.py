@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from clia.cli.command import Answer, arg, command, flag, one_of, opt, several
+from clia.cli.command import Answer, arg, command, flag, opt, several
 from clia.cli.federation import HEARD_HINT, follow_hints, reason, show_refusals, show_remotes
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import MAX_ROWS, facts_table, is_wide, moment, short, show_hints, show_rows
@@ -16,12 +16,17 @@ from clia.space.model import as_json
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from clia.facade.space import Space
     from clia.federation.model import Key, Peer, Share, Untaken
 
-NAME = arg("peer", "NAME", "peer name")
+NAME = arg("NAME", "peer name")
 _NO_TRUST = "accept nothing from it, whatever is granted, and do not let it fetch from a forge here"
+TRUST: Any = {
+    "trust": flag("trust the peer: its grants take effect", one_of="trust", default=None),
+    "no_trust": flag(_NO_TRUST, one_of="trust", action="store_false", dest="trust"),
+}
 _MAX_REFUSALS = 10
 
 
@@ -35,8 +40,10 @@ def key_show(space: Space) -> Answer:
     return Answer(key, lambda: _show_key(key))
 
 
-@command("key rotate", flag("--lost", "the private key is lost: create a new identity, which every peer has to add again"))
-def key_rotate(space: Space, lost: bool) -> Answer:
+@command("key rotate")
+def key_rotate(
+    space: Space, lost: bool = flag("the private key is lost: create a new identity, which every peer has to add again")
+) -> Answer:
     """Replace the key of this space; the old key signs the new one."""
     key = space.peers.rotate_key(lost=lost)
 
@@ -61,15 +68,16 @@ def _show_key(key: Key) -> None:
     write("".join(f"{one_line(line)}\n" for line in lines), sys.stderr)
 
 
-@command(
-    "peer add",
-    arg("peer", "NAME", "name for the other space, such as platform-team"),
-    opt("--key", "KEY", "key that clia key show prints there: clia:SPACE:KEY", required=True),
-    opt("--url", "URL", "address: a directory, any git address, or its forge's https://forge.example.org/federation/SPACE"),
-    flag("--no-trust", _NO_TRUST),
-    example='clia peer add friends --key "$(clia key show --path ../friends)" --url ../friends',
-)
-def peer_add(space: Space, peer: str, key: str, url: str | None, no_trust: bool) -> Answer:
+@command("peer add", example='clia peer add friends --key "$(clia key show --path ../friends)" --url ../friends')
+def peer_add(
+    space: Space,
+    peer: str = arg("NAME", "name for the other space, such as platform-team"),
+    key: str = opt("KEY", "key that clia key show prints there: clia:SPACE:KEY", required=True),
+    url: str | None = opt(
+        "URL", "address: a directory, any git address, or its forge's https://forge.example.org/federation/SPACE"
+    ),
+    no_trust: bool = flag(_NO_TRUST),
+) -> Answer:
     """Add another space as a peer, identified by its key."""
     added = space.peers.add(peer, key, _absolute_address(url), trusted=not no_trust)
 
@@ -113,8 +121,8 @@ def _show_peers(peers: Sequence[Peer]) -> None:
     show_rows(headings, rows, cut=(*shared, "url"), right=("agents", "waiting"))
 
 
-@command("peer show", NAME)
-def peer_show(space: Space, peer: str) -> Answer:
+@command("peer show")
+def peer_show(space: Space, peer: str = NAME) -> Answer:
     """Show a peer: its keys, what is tracked, what waits and why."""
     details = space.peers.get(peer)
     agents, behaviours = space.peers.remotes(peer), space.peers.behaviours(peer)
@@ -180,16 +188,13 @@ def _show_rest(number: int) -> None:
         write(f"and {number} more: --json shows all\n")
 
 
-@command(
-    "peer change",
-    NAME,
-    opt("--url", "URL", "new address"),
-    one_of(
-        flag("--trust", "trust the peer: its grants take effect", default=None),
-        flag("--no-trust", _NO_TRUST, dest="trust", action="store_false"),
-    ),
-)
-def peer_change(space: Space, peer: str, url: str | None, trust: bool | None) -> Answer:
+@command("peer change")
+def peer_change(
+    space: Space,
+    peer: str = NAME,
+    url: str | None = opt("URL", "new address"),
+    trust: bool | None = TRUST,
+) -> Answer:
     """Change the address or the trust of a peer."""
     if url is None and trust is None:
         raise InvalidInput("give --url, --trust or --no-trust", code="usage", hints=["clia peer change --help"])
@@ -203,18 +208,15 @@ def peer_change(space: Space, peer: str, url: str | None, trust: bool | None) ->
     return Answer(changed, show)
 
 
-@command(
-    "peer share",
-    arg("peer", "NAME", "peer name; without an option, show what is shared"),
-    several("--agent", "NAME", "agents to share; '*': all, including future ones", dest="agents"),
-    flag("--traces", "share the traces of these agents"),
-    flag("--sessions", "share the state of their sessions"),
-    several("--behaviour", "NAME", "behaviours to share; '*': all", dest="behaviours"),
-    flag("--nothing", "stop sharing; the peer keeps what it already has"),
-    example="clia peer share friends --agent scout planner --traces",
-)
+@command("peer share", example="clia peer share friends --agent scout planner --traces")
 def peer_share(
-    space: Space, peer: str, agents: list[str], traces: bool, sessions: bool, behaviours: list[str], nothing: bool
+    space: Space,
+    peer: str = arg("NAME", "peer name; without an option, show what is shared"),
+    agents: list[str] = several("NAME", "agents to share; '*': all, including future ones", "--agent"),
+    traces: bool = flag("share the traces of these agents"),
+    sessions: bool = flag("share the state of their sessions"),
+    behaviours: list[str] = several("NAME", "behaviours to share; '*': all", "--behaviour"),
+    nothing: bool = flag("stop sharing; the peer keeps what it already has"),
 ) -> Answer:
     """Choose what a peer is told about. Nothing is shared by default.
 
@@ -259,8 +261,8 @@ def _unknown_names(space: Space, agents: Sequence[str], behaviours: Sequence[str
     return notes + [f"no behaviour {name!r} exists yet" for name in behaviours if name not in known_behaviours]
 
 
-@command("peer remove", NAME)
-def peer_remove(space: Space, peer: str) -> Answer:
+@command("peer remove")
+def peer_remove(space: Space, peer: str = NAME) -> Answer:
     """Remove a peer, its grants and everything tracked from it.
 
     Merged work stays.

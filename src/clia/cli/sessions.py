@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clia.cli.command import AGENT, WHY, Answer, arg, command, flag, one_of, opt
+from clia.cli.command import AGENT, WHY, Answer, arg, command, flag, opt
 from clia.cli.inputs import given_text, json_or_text, json_value, message_text, read_source
 from clia.cli.output import console, one_line
 from clia.cli.rendering import json_text, minute, short, show_table
@@ -18,24 +18,22 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.sessions.model import Session
 
-AS_TEXT = flag("--text", "VALUE is text, even if it looks like JSON", dest="as_text")
-REQUEST = opt("--request", "ID", "request to answer; may be left out if only one is pending")
+AS_TEXT = flag("VALUE is text, even if it looks like JSON", "--text")
+REQUEST = opt("ID", "request to answer; may be left out if only one is pending")
 
 
 def _session_answer(session: Session) -> Answer:
     return Answer(session.to_json(), lambda: show_session(session))
 
 
-@command(
-    "session start",
-    AGENT,
-    arg("flow", "FLOW", "flow name, or the id of one version"),
-    one_of(
-        opt("--input", "JSON", "argument of main() (default: null)", dest="input_json"),
-        opt("--input-file", "FILE", "file with that JSON ('-': standard input)"),
-    ),
-)
-def session_start(space: Space, agent: str, flow: str, input_json: str | None, input_file: str | None) -> Answer:
+@command("session start")
+def session_start(
+    space: Space,
+    agent: str = AGENT,
+    flow: str = arg("FLOW", "flow name, or the id of one version"),
+    input_json: str | None = opt("JSON", "argument of main() (default: null)", "--input", one_of="input"),
+    input_file: str | None = opt("FILE", "file with that JSON ('-': standard input)", one_of="input"),
+) -> Answer:
     """Start a flow for an agent and run it to its first request."""
     value = None if input_json is None else json_value(input_json, "--input")
     if input_file is not None:
@@ -43,13 +41,14 @@ def session_start(space: Space, agent: str, flow: str, input_json: str | None, i
     return _session_answer(space.start(agent, flow, value))
 
 
-@command(
-    "session show",
-    AGENT,
-    opt("--session", "ID", "session id (default: the live session, else the last one)"),
-    flag("--journal", "show every recorded event", dest="with_journal"),
-)
-def session_show(space: Space, agent: str, session: str | None, with_journal: bool, path: str) -> Answer:
+@command("session show")
+def session_show(
+    space: Space,
+    path: str,
+    agent: str = AGENT,
+    session: str | None = opt("ID", "session id (default: the live session, else the last one)"),
+    with_journal: bool = flag("show every recorded event", "--journal"),
+) -> Answer:
     """Show a session: its status, pending requests and answers."""
     current = space.session(agent, session)
     journal = space.sessions.journal(agent, current.id) if with_journal else None
@@ -88,15 +87,15 @@ def _event_cells(event: Mapping[str, Any]) -> tuple[str, str, str]:
     return str(event.get("status", "")), "", minute(event.get("at"))
 
 
-@command(
-    "session resume",
-    AGENT,
-    arg("value", "VALUE", "answer: JSON, or else text ('-': standard input)", nargs="?"),
-    AS_TEXT,
-    REQUEST,
-    opt("--error", "REASON", "instead of a value: let the request fail in the flow, for this reason"),
-)
-def session_resume(space: Space, agent: str, value: str | None, as_text: bool, request: str | None, error: str | None) -> Answer:
+@command("session resume")
+def session_resume(
+    space: Space,
+    agent: str = AGENT,
+    value: str | None = arg("VALUE", "answer: JSON, or else text ('-': standard input)", nargs="?"),
+    as_text: bool = AS_TEXT,
+    request: str | None = REQUEST,
+    error: str | None = opt("REASON", "instead of a value: let the request fail in the flow, for this reason"),
+) -> Answer:
     """Answer a request that is not a question for people."""
     if error is not None and value is None:
         return _session_answer(space.sessions.give_up(agent, error, request))
@@ -108,30 +107,34 @@ def session_resume(space: Space, agent: str, value: str | None, as_text: bool, r
     return _session_answer(space.resume(agent, text if as_text else json_or_text(text), request))
 
 
-@command(
-    "session fork",
-    AGENT,
-    arg("new", "NEW", "name of the new agent"),
-    opt("--at", "COMMIT", "fork the session as of this commit (default: its current state)"),
-)
-def session_fork(space: Space, agent: str, new: str, at: str | None) -> Answer:
+@command("session fork")
+def session_fork(
+    space: Space,
+    agent: str = AGENT,
+    new: str = arg("NEW", "name of the new agent"),
+    at: str | None = opt("COMMIT", "fork the session as of this commit (default: its current state)"),
+) -> Answer:
     """Copy an agent's session to a new agent."""
     return _session_answer(space.fork(agent, new, at))
 
 
-@command(
-    "session cancel",
-    AGENT,
-    opt("--session", "ID", "session id, or an open question such as ask-1 (default: the live session)"),
-    WHY,
-)
-def session_cancel(space: Space, agent: str, session: str | None, message: str) -> Answer:
+@command("session cancel")
+def session_cancel(
+    space: Space,
+    agent: str = AGENT,
+    session: str | None = opt("ID", "session id, or an open question such as ask-1 (default: the live session)"),
+    message: str = WHY,
+) -> Answer:
     """Cancel a session."""
     return _session_answer(space.cancel(agent, message_text(message), session_id=session))
 
 
-@command("session list", arg("agent", "AGENT", "only sessions of this agent", nargs="?"), flag("--live", "only live sessions"))
-def session_list(space: Space, agent: str | None, live: bool) -> Answer:
+@command("session list")
+def session_list(
+    space: Space,
+    agent: str | None = arg("AGENT", "only sessions of this agent", nargs="?"),
+    live: bool = flag("only live sessions"),
+) -> Answer:
     """List sessions, live ones first."""
     sessions = space.sessions(agent, live=live)
     if not sessions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clia.cli.command import JSON, Answer, arg, command, flag, many, opt
+from clia.cli.command import Answer, arg, command, flag, many, opt
 from clia.cli.hub import heads_option, hub_line, restart_hints, show_elsewhere, show_forks, standing
 from clia.cli.output import console, counted, one_line, write
 from clia.cli.rendering import only_ascii, progress_bar, short, show_hints, show_line
@@ -46,25 +46,16 @@ class InitReport(NamedTuple):
     moved: Moved | None  # state moved from the local store to a server
 
 
-@command(
-    "init",
-    arg("directory", "DIR", "repository, or an empty directory (default: current directory)", nargs="?", default="."),
-    flag("--no-adopt", "do not ask remotes other than --hub for an existing space or new work"),
-    opt("--store", "URL", "postgresql://… for a store on a server; saved in git's configuration"),
-    opt("--hub", "URL", "repository on any git server through which the machines of this space exchange work"),
-    heads_option("--hub-heads"),
-    many("--claim", "AGENT", "take over an agent of another clone (repeatable)"),
-    JSON,
-)
+@command("init")
 def init(
     settings: Settings,
-    directory: str,
-    no_adopt: bool,
-    store: str | None,
-    hub: str | None,
-    heads: str | None,
-    claim: list[str],
     json_output: bool,
+    directory: str = arg("DIR", "repository, or an empty directory (default: current directory)", nargs="?", default="."),
+    no_adopt: bool = flag("do not ask remotes other than --hub for an existing space or new work"),
+    store: str | None = opt("URL", "postgresql://… for a store on a server; saved in git's configuration"),
+    hub: str | None = opt("URL", "repository on any git server through which the machines of this space exchange work"),
+    heads: str | None = heads_option("--hub-heads"),
+    claim: list[str] = many("AGENT", "take over an agent of another clone (repeatable)"),
 ) -> Answer:
     """Create a space in this repository, or adopt the one of its remote.
 
@@ -209,12 +200,12 @@ def _show_moved(moved: Moved) -> None:
     show_hints(["restart the workers and forges that run here"])
 
 
-@command(
-    "types",
-    opt("--add", "NAME", "register a type; this cannot be undone"),
-    opt("--parent", "TYPE", "supertype of the new type; agent-commit for a kind of commit"),
-)
-def types(space: Space, add: str | None, parent: str | None) -> Answer:
+@command("types")
+def types(
+    space: Space,
+    add: str | None = opt("NAME", "register a type; this cannot be undone"),
+    parent: str | None = opt("TYPE", "supertype of the new type; agent-commit for a kind of commit"),
+) -> Answer:
     """List the types of commits and objects, or register one."""
     if (add is None) != (parent is None):
         hints = ["clia types --add review --parent agent-commit"]
@@ -238,12 +229,10 @@ def _show_types(parents: Mapping[str, str | None]) -> None:
         out.print(line, soft_wrap=True)
 
 
-@command(
-    "completion",
-    arg("shell", None, 'then run: eval "$(clia completion bash)"', choices=("bash", "zsh", "fish", "tcsh")),
-    flag("--json", "print the script as a JSON string"),
-)
-def completion(shell: str) -> Answer:
+@command("completion", json_output=flag("print the script as a JSON string", "--json"))
+def completion(
+    shell: str = arg(None, 'then run: eval "$(clia completion bash)"', choices=("bash", "zsh", "fish", "tcsh")),
+) -> Answer:
     """Print a completion script for your shell."""
     import shtab
 

@@ -25,29 +25,28 @@ if TYPE_CHECKING:
     from clia.telemetry.export import ExportResult, ExportSelection
     from clia.values.typed_objects import ConsoleTrace
 
-COMMIT = arg("commit", "COMMIT", "commit, or an agent for its newest commit")
+COMMIT = arg("COMMIT", "commit, or an agent for its newest commit")
 _HEADER_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _AGO = re.compile(r"(\d{1,6})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-@command(
-    "trace add",
-    AGENT,
-    arg("text", "TEXT", "text of the entry (default, or '-': standard input)", nargs="?", default="-"),
-    opt("--kind", "KIND", "console (default), tool-call, or any other word", default="console"),
-    NO_REDACT,
-)
-def trace_add(space: Space, agent: str, text: str, kind: str) -> Answer:
+@command("trace add", no_redact=NO_REDACT)
+def trace_add(
+    space: Space,
+    agent: str = AGENT,
+    text: str = arg("TEXT", "text of the entry (default, or '-': standard input)", nargs="?", default="-"),
+    kind: str = opt("KIND", "console (default), tool-call, or any other word", default="console"),
+) -> Answer:
     """Append an entry to an agent's trace."""
     space.head(agent)  # refuse an unknown agent before reading standard input
     position = space.trace(agent, kind, read_text("-") if text == "-" else text)
     return Answer({"agent": agent, "kind": kind, "position": position}, f"added entry {position} to the trace of {agent}")
 
 
-@command("trace pending", AGENT)
-def trace_pending(space: Space, agent: str) -> Answer:
+@command("trace pending")
+def trace_pending(space: Space, agent: str = AGENT) -> Answer:
     """Show trace entries recorded since the agent's last commit with a trace."""
     entries = space.traces.pending(agent)
     if not entries:
@@ -55,12 +54,12 @@ def trace_pending(space: Space, agent: str) -> Answer:
     return Answer(entries, lambda: show_entries(entries))
 
 
-@command(
-    "trace show",
-    arg("name", "COMMIT|AGENT", "commit, or an agent for all its traces, newest first"),
-    opt("-n", "N", "maximum number of traces of an agent", dest="limit", type=positive),
-)
-def trace_show(space: Space, name: str, limit: int | None) -> Answer:
+@command("trace show")
+def trace_show(
+    space: Space,
+    name: str = arg("COMMIT|AGENT", "commit, or an agent for all its traces, newest first"),
+    limit: int | None = opt("N", "maximum number of traces of an agent", "-n", type=positive),
+) -> Answer:
     """Show the trace of a commit, or all traces of an agent."""
     if _is_agent(space, name):
         bound = space.traces.of_agent(name)[:limit]
@@ -91,16 +90,15 @@ def _show_traces(space: Space, traces: Sequence[ConsoleTrace]) -> None:
         show_entries(trace.entries)
 
 
-@command(
-    "trace attach",
-    COMMIT,
-    arg("file", "FILE", "text that becomes one entry (default, or '-': standard input)", nargs="?"),
-    opt("--entries", "FILE", "JSON list of entries, each with a text ('-': standard input)"),
-    opt("--agent", "AGENT", "agent the trace belongs to, if the commit has none"),
-    opt("--kind", "KIND", "kind of the entry (default: console)"),
-    NO_REDACT,
-)
-def trace_attach(space: Space, commit: str, file: str | None, entries: str | None, agent: str | None, kind: str | None) -> Answer:
+@command("trace attach", no_redact=NO_REDACT)
+def trace_attach(
+    space: Space,
+    commit: str = COMMIT,
+    file: str | None = arg("FILE", "text that becomes one entry (default, or '-': standard input)", nargs="?"),
+    entries: str | None = opt("FILE", "JSON list of entries, each with a text ('-': standard input)"),
+    agent: str | None = opt("AGENT", "agent the trace belongs to, if the commit has none"),
+    kind: str | None = opt("KIND", "kind of the entry (default: console)"),
+) -> Answer:
     """Attach a trace to an existing commit."""
     if file is not None and entries is not None:
         raise InvalidInput("FILE and --entries exclude each other", code="invalid-option")
@@ -124,8 +122,8 @@ def _read_entries(path: str) -> list[dict[str, Any]]:
     return entries
 
 
-@command("trace history", COMMIT)
-def trace_history(space: Space, commit: str) -> Answer:
+@command("trace history")
+def trace_history(space: Space, commit: str = COMMIT) -> Answer:
     """List every trace that was ever attached to a commit."""
     commit = space.find(commit)
     bindings = space.traces.history(commit)
@@ -137,13 +135,14 @@ def trace_history(space: Space, commit: str) -> Answer:
     return Answer(bindings, lambda: show_table(("notes commit", "trace", "when", "by", "why"), rows))
 
 
-@command(
-    "trace search",
-    arg("text", "TEXT", "text to search for, ignoring case"),
-    opt("--agent", "AGENT", "search only the traces of this agent"),
-    flag("--regex", "TEXT is a regular expression; case matters"),
-)
-def trace_search(space: Space, text: str, agent: str | None, regex: bool, json_output: bool) -> Answer:
+@command("trace search")
+def trace_search(
+    space: Space,
+    json_output: bool,
+    text: str = arg("TEXT", "text to search for, ignoring case"),
+    agent: str | None = opt("AGENT", "search only the traces of this agent"),
+    regex: bool = flag("TEXT is a regular expression; case matters"),
+) -> Answer:
     """Search all traces for a text."""
     with spinner("Searching traces", hidden=json_output):
         if agent is not None:
@@ -162,13 +161,14 @@ def _matching_line(hit: TraceHit, pattern: re.Pattern[str]) -> str:
     return next((line for line in lines if pattern.search(line)), lines[0])
 
 
-@command(
-    "trace purge",
-    AGENT,
-    opt("--text", "TEXT", "leaked text (default: standard input, which keeps it out of the shell history)"),
-    flag("--yes", "do not ask for confirmation"),
-)
-def trace_purge(space: Space, agent: str, text: str | None, yes: bool, json_output: bool) -> Answer:
+@command("trace purge")
+def trace_purge(
+    space: Space,
+    json_output: bool,
+    agent: str = AGENT,
+    text: str | None = opt("TEXT", "leaked text (default: standard input, which keeps it out of the shell history)"),
+    yes: bool = flag("do not ask for confirmation"),
+) -> Answer:
     """Remove a leaked text from an agent's traces and their history."""
     require_agent(space, agent)
     leak = _leaked_text() if text is None else text
@@ -199,24 +199,16 @@ def _confirm_purge(agent: str) -> None:
         raise NotAllowed("nothing was changed", code="not-confirmed", hints=["answer y, or give --yes"])
 
 
-@command(
-    "trace export",
-    arg("agents", "AGENT", "agents to export, with their sub-agents (default: all)", nargs="*"),
-    opt("--since", "WHEN", "only sessions active after a time (2026-05-01, 2026-05-01T10:00Z) or within 7d"),
-    opt("--otlp", "URL", "send spans to an OTLP/HTTP collector, such as http://127.0.0.1:4318"),
-    many("--header", "NAME=VALUE", "HTTP header for the collector (repeatable)"),
-    opt("--timeout", "SECONDS", "timeout of each request (default: 10)", type=positive, default=10),
-    flag("--content", "include texts: prompts, output, messages (default: only their lengths)"),
-)
+@command("trace export")
 def trace_export(
     space: Space,
-    agents: list[str],
-    since: str | None,
-    otlp: str | None,
-    header: list[str],
-    timeout: int,
-    content: bool,
     json_output: bool,
+    agents: list[str] = arg("AGENT", "agents to export, with their sub-agents (default: all)", nargs="*"),
+    since: str | None = opt("WHEN", "only sessions active after a time (2026-05-01, 2026-05-01T10:00Z) or within 7d"),
+    otlp: str | None = opt("URL", "send spans to an OTLP/HTTP collector, such as http://127.0.0.1:4318"),
+    header: list[str] = many("NAME=VALUE", "HTTP header for the collector (repeatable)"),
+    timeout: int = opt("SECONDS", "timeout of each request (default: 10)", type=positive, default=10),
+    content: bool = flag("include texts: prompts, output, messages (default: only their lengths)"),
 ) -> int:
     """Export sessions and traces as OpenTelemetry spans.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from importlib import import_module
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from clia.cli.command import COMMANDS, configure
+from clia.cli.command import COMMANDS
 from clia.cli.main import load
 from clia.cli.registry import TREE, Command, Group
 
@@ -22,7 +21,6 @@ PROVIDED = {
     "settings": {"store", "config", "no_redact"},
     "lineage": {"slug", "path", "ceiling", "allow_uncontained"},
     "target": {"path", "write_scope", "agents_dir"},
-    "json_output": set(),
     "program_words": set(),
 }
 """Parameters that are no options, and the options that they replace."""
@@ -50,13 +48,11 @@ def test_the_index_has_the_first_line_of_the_docstring(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_every_option_is_a_parameter_and_every_parameter_an_option(name: str) -> None:
     definition = load(EVERY[name])
-    parser = argparse.ArgumentParser(add_help=False)
-    configure(definition, parser)
-    options = {action.dest for action in parser._actions}
+    options = {option.settings.get("dest", name) for name, option in definition.options.items()}
     parameters = set(definition.parameters)
-    replaced = set().union(*(PROVIDED[each] for each in parameters & PROVIDED.keys()))
+    replaced = set().union(*(PROVIDED[parameter] for parameter in parameters & PROVIDED.keys()))
     assert parameters - PROVIDED.keys() <= options
-    assert options - parameters - replaced <= {"json", "path"}
+    assert options - parameters - replaced <= {"json_output", "path"}
     assert "path" in parameters or "space" in parameters or "path" not in options - replaced
 
 
