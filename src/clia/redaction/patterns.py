@@ -123,13 +123,26 @@ _TOKENS = (
     _token("age-key", "AGE-SECRET-KEY-1", "AGE-SECRET-KEY-1", "A-Z0-9", 50, exact=58),
 )
 
+
+def _run(
+    name: str, hints: tuple[str, ...], before: str, body: str, least: int = 1, *, kind: str = "", head: str = "", **more: str
+) -> SecretPattern:
+    """A run of characters that what stands before it makes a secret. ``head``: the part of it that is no secret."""
+    return SecretPattern(name, kind or name, hints, f"{before}(?P<s>{head}(?P<b>{body}++))", f"{body}*+", least, **more)
+
+
+_DASHED_BODY = f"[{_DASHED}]"
+_BASE64 = "[A-Za-z0-9+/=]"
+_AWS_BODY = "[A-Za-z0-9/+]"
+_JSON_VALUE = r"\\?\"\s{0,4}:\s{0,4}\\?\""
+
 _SHAPES = (
     SecretPattern(
         "aws-access-key-id",
         "aws-access-key-id",
         ("AKIA", "ASIA", "ABIA", "ACCA"),
         rf"{_BEFORE}(?P<s>A(?:KI|SI|BI|CC)A(?P<b>[A-Z0-9]++))(?![a-z_])",
-        "[A-Z0-9]*+(?:,[A-Za-z0-9/+]*+)?",
+        f"[A-Z0-9]*+(?:,{_AWS_BODY}*+)?",
         full="[A-Z0-9]{20}",
         after_comma="aws-csv",
     ),
@@ -139,17 +152,17 @@ _SHAPES = (
         "aws-access-key-id",
         ("AKIA", "ASIA"),
         rf"{_BEFORE}(?P<s>A[KS]IA[A-Z0-9]{{16}}(?P<b>\Z))",
-        "(?:,[A-Za-z0-9/+]*+)?",
+        f"(?:,{_AWS_BODY}*+)?",
         after_comma="aws-csv",
     ),
     SecretPattern(
         "aws-csv",
         "aws-secret-key",
         ("AKIA", "ASIA"),
-        rf"{_BEFORE}(?P<s>A[KS]IA[A-Z0-9]{{16}},(?P<b>[A-Za-z0-9/+]*+))",
-        "[A-Za-z0-9/+]*+",
+        rf"{_BEFORE}(?P<s>A[KS]IA[A-Z0-9]{{16}},(?P<b>{_AWS_BODY}*+))",
+        f"{_AWS_BODY}*+",
         least=40,
-        exact="[A-Za-z0-9/+]{40}",
+        exact=f"{_AWS_BODY}{{40}}",
     ),
     SecretPattern(
         "jwt",
@@ -167,15 +180,7 @@ _SHAPES = (
         r"[A-Za-z0-9_.-]*+",
         full=r"SG\.[^.]{16,64}\.[^.]{16,}",
     ),
-    SecretPattern(
-        "telegram-token",
-        "telegram-token",
-        (":AA",),
-        r"(?<![0-9])(?P<s>[0-9]{8,10}:AA(?P<b>[A-Za-z0-9_-]++))",
-        "[A-Za-z0-9_-]*+",
-        least=32,
-        exact="[A-Za-z0-9_-]{33}",
-    ),
+    _run("telegram-token", (":AA",), "(?<![0-9])", _DASHED_BODY, 32, head="[0-9]{8,10}:AA", exact="[A-Za-z0-9_-]{33}"),
     SecretPattern(
         "discord-token",
         "discord-token",
@@ -192,85 +197,30 @@ _SHAPES = (
         "[A-Za-z0-9_-]*+",
         full=r"v1\.0-[a-f0-9]{24}-[a-f0-9]{100}.*",
     ),
-    SecretPattern(
-        "clia-login",
-        "clia-token",
-        ("/login?key=",),
-        r"/login\?key=(?P<s>(?P<b>[A-Za-z0-9_-]++))",
-        "[A-Za-z0-9_-]*+",
-        least=20,
-        value="value",
-    ),
-    SecretPattern(
-        "terraform-token",
-        "terraform-token",
-        (".atlasv1.",),
-        rf"{_BEFORE}(?P<s>[A-Za-z0-9]{{14}}\.atlasv1\.(?P<b>[A-Za-z0-9_-]++))",
-        "[A-Za-z0-9_-]*+",
-        least=40,
-    ),
-    SecretPattern(
-        "kubernetes-key",
+    _run("clia-login", ("/login?key=",), r"/login\?key=", _DASHED_BODY, 20, kind="clia-token", value="value"),
+    _run("terraform-token", (".atlasv1.",), _BEFORE, _DASHED_BODY, 40, head=r"[A-Za-z0-9]{14}\.atlasv1\."),
+    _run(
         "kubernetes-key",
         ("client-key-data",),
-        r"client-key-data\\?[\"']?\s{0,4}:\s{0,4}\\?[\"']?(?P<s>(?P<b>[A-Za-z0-9+/=]++))",
-        "[A-Za-z0-9+/=]*+",
-        least=40,
+        r"client-key-data\\?[\"']?\s{0,4}:\s{0,4}\\?[\"']?",
+        _BASE64,
+        40,
         value="value",
     ),
     # The private members of a JSON Web Key; the one of a symmetric key only where the text says that it is one.
-    SecretPattern(
-        "jwk",
+    _run(
         "jwk",
         tuple(f'"{name}{end}' for name in ("d", "dp", "dq", "p", "q", "qi") for end in ('"', '\\"')),
-        r"(?<![\w\\])\\?\"(?:d[pq]?|p|qi?)\\?\"\s{0,4}:\s{0,4}\\?\"(?P<s>(?P<b>[A-Za-z0-9_-]++))",
-        "[A-Za-z0-9_-]*+",
-        least=40,
+        rf"(?<![\w\\])\\?\"(?:d[pq]?|p|qi?){_JSON_VALUE}",
+        _DASHED_BODY,
+        40,
         value="jwk",
     ),
-    SecretPattern(
-        "jwk-symmetric",
-        "jwk",
-        ('"oct"', '"oct\\"'),
-        r"\"k\\?\"\s{0,4}:\s{0,4}\\?\"(?P<s>(?P<b>[A-Za-z0-9_-]++))",
-        "[A-Za-z0-9_-]*+",
-        least=20,
-        value="jwk",
-    ),
-    SecretPattern(
-        "slack-webhook",
-        "slack-webhook",
-        ("hooks.slack.com/",),
-        r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<s>(?P<b>[A-Za-z0-9_/-]++))",
-        "[A-Za-z0-9_/-]*+",
-        least=24,
-    ),
-    SecretPattern(
-        "discord-webhook",
-        "discord-webhook",
-        ("/api/webhooks/",),
-        r"/api/webhooks/[0-9]{15,20}/(?P<s>(?P<b>[A-Za-z0-9_-]++))",
-        "[A-Za-z0-9_-]*+",
-        least=40,
-    ),
-    SecretPattern(
-        "azure-key",
-        "azure-key",
-        ("AccountKey=", "SharedAccessKey="),
-        r"(?:AccountKey|SharedAccessKey)=(?P<s>(?P<b>[A-Za-z0-9+/=]++))",
-        "[A-Za-z0-9+/=]*+",
-        least=40,
-        value="value",
-    ),
-    SecretPattern(
-        "azure-sas",
-        "azure-sas",
-        ("sig=",),
-        r"[?&;]sig=(?P<s>(?P<b>[A-Za-z0-9%+/=_-]++))",
-        "[A-Za-z0-9%+/=_-]*+",
-        least=40,
-        value="value",
-    ),
+    _run("jwk-symmetric", ('"oct"', '"oct\\"'), rf"\"k{_JSON_VALUE}", _DASHED_BODY, 20, kind="jwk", value="jwk"),
+    _run("slack-webhook", ("hooks.slack.com/",), r"hooks\.slack\.com/(?:services|workflows|triggers)/", "[A-Za-z0-9_/-]", 24),
+    _run("discord-webhook", ("/api/webhooks/",), "/api/webhooks/[0-9]{15,20}/", _DASHED_BODY, 40),
+    _run("azure-key", ("AccountKey=", "SharedAccessKey="), "(?:AccountKey|SharedAccessKey)=", _BASE64, 40, value="value"),
+    _run("azure-sas", ("sig=",), "[?&;]sig=", "[A-Za-z0-9%+/=_-]", 40, value="value"),
     SecretPattern(
         "azure-client-secret",
         "azure-key",
@@ -304,39 +254,37 @@ def _context(kind: str, hint: str, names: str, value: str, rest: str, least: int
 
 _HEX_32 = "(?P<b>[a-f0-9]{32,}+[A-Za-z0-9_-]*+|[a-f0-9]{6,}+)"
 _URL = r"[^\s/?#\"'<>`\\]"
+_URL_REST = f"(?:{_URL}*(?=@)|{_URL}*+)"
 _URL_HEAD = r"://[^\s/:@\"'<>()\[\]`,\\]{0,128}+:"
 
 _USER = "[A-Za-z0-9_~%-]"  # no dot: what stands before a dot is a host
 _GAP = r"[ \t]++(?:\\\n[ \t]*+)?"
 _CURL_USER = r"(?:-[A-Za-z]{0,8}u|--(?:proxy-)?user)[ \t=]{0,4}[\"']?"
 
-_ARGUMENT, _ARGUMENT_REST = r"[\"']?(?P<s>(?P<b>[^\s\"'\\]++))", r"[^\s\"'\\]*+"
+_ARGUMENT = r"[^\s\"'\\]"
 _XML_HINTS = ("ssword>", "SSWORD>", "ssphrase>", "ssPhrase>", "sswd>")
-_XML_TAG = r"(?ai:<[a-z0-9:._-]{0,32}(?:password|passphrase|passwd)>)(?![@/:])"
-_XML_TEXT = r"(?P<s>(?P<b>[^<>\s]{1,1024}+))"
+_XML = r"(?ai:<[a-z0-9:._-]{0,32}(?:password|passphrase|passwd)>)(?![@/:])(?P<s>(?P<b>[^<>\s]{1,1024}+))"
 _XML_REST = r"[^<>\s]*+"
+_LOGIN = "(?P<s>(?P<b>[A-Za-z0-9+/]{4,}+=*+))"  # base64 of user:password
 
 _CONTEXTS = (
     _context("twilio-key", "SK", "twilio|api_?key|sid|auth|user", f"(?P<s>SK{_HEX_32})", "[a-f0-9]*+", 32),
     _context("mailgun-key", "key-", "mailgun|api", f"(?P<s>key-{_HEX_32})", "[a-f0-9]*+", 32),
-    SecretPattern(
-        "aws-secret-key",
+    _run(
         "aws-secret-key",
         ("aws", "AWS", "Aws"),
-        rf"(?ai:aws[_.-]?secret(?:[_.-]?access)?[_.-]?key){ASSIGNMENT}\\?[\"']?(?P<s>(?P<b>[A-Za-z0-9/+=]++))",
-        "[A-Za-z0-9/+=]*+",
-        least=40,
+        rf"(?ai:aws[_.-]?secret(?:[_.-]?access)?[_.-]?key){ASSIGNMENT}\\?[\"']?",
+        "[A-Za-z0-9/+=]",
+        40,
         exact="[A-Za-z0-9/+=]{40}",
         value="value",
     ),
-    SecretPattern(
-        "authorization",
+    _run(
         "authorization",
         ("uthorization", "UTHORIZATION"),
-        rf"(?ai:authorization){_KEY_END}[ \t]{{0,4}}[:=,][ \t]{{0,4}}\\?[\"']?(?ai:bearer|basic|token|apikey)[ \t]{{1,4}}"
-        r"(?P<s>(?P<b>[A-Za-z0-9._~+/=:-]++))",
-        "[A-Za-z0-9._~+/=:-]*+",
-        least=6,
+        rf"(?ai:authorization){_KEY_END}[ \t]{{0,4}}[:=,][ \t]{{0,4}}\\?[\"']?(?ai:bearer|basic|token|apikey)[ \t]{{1,4}}",
+        "[A-Za-z0-9._~+/=:-]",
+        6,
         value="credential",
     ),
     SecretPattern(
@@ -357,98 +305,77 @@ _CONTEXTS = (
         "url-password",
         ("://",),
         rf"{_URL_HEAD}(?P<s>(?P<b>(?![0-9]{{1,5}}\Z){_URL}{{1,1024}}+))\Z",
-        rf"(?:{_URL}*(?=@)|{_URL}*+)",
+        _URL_REST,
         least=2000,
         value="url",
     ),
     SecretPattern("url-token", "url-password", ("://",), rf"://(?P<s>(?P<b>{_USER}{{16,1024}}+))@", f"{_URL}*+", value="user"),
     SecretPattern(
-        "url-token-start",
-        "url-password",
-        ("://",),
-        rf"://(?P<s>(?P<b>{_USER}{{6,1024}}+))\Z",
-        rf"(?:{_URL}*(?=@)|{_URL}*+)",
-        least=2000,
-        value="user",
+        "url-token-start", "url-password", ("://",), rf"://(?P<s>(?P<b>{_USER}{{6,1024}}+))\Z", _URL_REST, 2000, value="user"
     ),
-    SecretPattern(
+    _run(
         "netrc",
-        "assigned",
         ("machine",),
-        r"(?<![A-Za-z])machine\s{1,8}\S{1,255}+\s{1,8}login\s{1,8}\S{1,255}+\s{1,8}password\s{1,8}(?P<s>(?P<b>\S++))",
-        r"\S*+",
+        r"(?<![A-Za-z])machine\s{1,8}\S{1,255}+\s{1,8}login\s{1,8}\S{1,255}+\s{1,8}password\s{1,8}",
+        r"\S",
+        kind="assigned",
         value="value",
     ),
-    SecretPattern(
+    _run(
         "curl-user",
-        "assigned",
         ("curl",),
-        rf"(?<![A-Za-z])curl(?:{_GAP}(?!{_CURL_USER}|curl)\S++){{0,32}}{_GAP}{_CURL_USER}[^\s:\"'/@\[]{{0,128}}+:(?P<s>(?P<b>[^\s\"'\\]++))",
-        r"[^\s\"'\\]*+",
+        rf"(?<![A-Za-z])curl(?:{_GAP}(?!{_CURL_USER}|curl)\S++){{0,32}}{_GAP}{_CURL_USER}[^\s:\"'/@\[]{{0,128}}+:",
+        _ARGUMENT,
+        kind="assigned",
         value="login",
     ),
     # Passwords in arguments of commands: `-p` means something else to most other commands.
-    SecretPattern(
+    _run(
         "sshpass",
-        "assigned",
         ("sshpass",),
-        rf"(?<![A-Za-z])sshpass{_GAP}-p[ \t]{{0,4}}{_ARGUMENT}",
-        _ARGUMENT_REST,
+        rf"(?<![A-Za-z])sshpass{_GAP}-p[ \t]{{0,4}}[\"']?",
+        _ARGUMENT,
+        kind="assigned",
         value="value",
     ),
-    SecretPattern(
+    _run(
         "mysql-password",
-        "assigned",
         ("mysql", "mariadb"),
-        rf"(?<![A-Za-z])(?:mysql|mariadb)[a-z-]{{0,16}}+(?:{_GAP}(?!-p|mysql|mariadb)\S++){{0,32}}{_GAP}-p{_ARGUMENT}",
-        _ARGUMENT_REST,
+        rf"(?<![A-Za-z])(?:mysql|mariadb)[a-z-]{{0,16}}+(?:{_GAP}(?!-p|mysql|mariadb)\S++){{0,32}}{_GAP}-p[\"']?",
+        _ARGUMENT,
+        kind="assigned",
         value="value",
     ),
-    SecretPattern(
+    _run(
         "login-password",
-        "assigned",
         ("login",),
-        rf"(?<![A-Za-z])login(?:{_GAP}(?!-p[ \t=]|login)\S++){{0,32}}{_GAP}-p[ \t=]{{1,4}}{_ARGUMENT}",
-        _ARGUMENT_REST,
+        rf"(?<![A-Za-z])login(?:{_GAP}(?!-p[ \t=]|login)\S++){{0,32}}{_GAP}-p[ \t=]{{1,4}}[\"']?",
+        _ARGUMENT,
+        kind="assigned",
         value="value",
     ),
-    SecretPattern("xml-password", "assigned", _XML_HINTS, rf"{_XML_TAG}{_XML_TEXT}<(?:/|\Z)", _XML_REST, value="value"),
+    SecretPattern("xml-password", "assigned", _XML_HINTS, rf"{_XML}<(?:/|\Z)", _XML_REST, value="value"),
     # Where a chunk ends, the closing tag may still come.
-    SecretPattern(
-        "xml-start",
-        "assigned",
-        _XML_HINTS,
-        rf"{_XML_TAG}{_XML_TEXT}\Z",
-        _XML_REST,
-        least=2000,
-        value="value",
-    ),
+    SecretPattern("xml-start", "assigned", _XML_HINTS, rf"{_XML}\Z", _XML_REST, 2000, value="value"),
     SecretPattern(
         "npm-auth",
         "npm-auth",
         ("_auth",),
-        rf"(?<![A-Za-z0-9])_auth{ASSIGNMENT}\\?[\"']?(?P<s>(?P<b>[A-Za-z0-9+/]{{4,}}+=*+))",
-        "[A-Za-z0-9+/=]*+",
-        least=8,
+        rf"(?<![A-Za-z0-9])_auth{ASSIGNMENT}\\?[\"']?{_LOGIN}",
+        f"{_BASE64}*+",
+        8,
         value="basic",
     ),
     SecretPattern(
-        "docker-auth",
-        "docker-auth",
-        ('auth"', 'auth\\"'),
-        r"\"auth\\?\"\s{0,4}:\s{0,4}\\?\"(?P<s>(?P<b>[A-Za-z0-9+/]{4,}+=*+))",
-        "[A-Za-z0-9+/=]*+",
-        least=8,
-        value="basic",
+        "docker-auth", "docker-auth", ('auth"', 'auth\\"'), rf"\"auth{_JSON_VALUE}{_LOGIN}", f"{_BASE64}*+", 8, value="basic"
     ),
-    SecretPattern(
-        "cookie",
+    _run(
         "cookie",
         ("ookie",),
         r"[Cc]ookie\\?[\"']?[ \t]{0,4}:[ \t]{0,4}\\?[\"']?(?:[^=;\s\"']{1,64}+=[^;\s\"']{0,512}+;[ \t]{0,2}){0,16}"
-        r"(?ai:[a-z0-9_.-]{0,24}?(?:session|sess|sid)(?:[_.-]?id)?)=(?P<s>(?P<b>[^;,\s\"'\\]++))",
-        r"[^;,\s\"'\\]*+",
-        least=16,
+        r"(?ai:[a-z0-9_.-]{0,24}?(?:session|sess|sid)(?:[_.-]?id)?)=",
+        r"[^;,\s\"'\\]",
+        16,
         value="random",
     ),
 )
