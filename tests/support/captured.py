@@ -76,7 +76,7 @@ def rehearse(root: Path, script: Sequence[Mapping[str, Any]], tool: str = "claud
     environment = dict(os.environ)
     home, hooks = more.pop("home", f"{common}/clia/rehearsal/{tool}"), more.pop("hooks", True)
     setting = Setting(tool, str(root), home, clock(), environment=environment, send=send if hooks else None, clock=clock)
-    return play(setting._replace(**more), parse(list(script))).told
+    return play(setting._replace(**more), parse(list(script)))
 
 
 class _Clock:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TOOLS = ("claude-code", "codex", "gemini")
 # The variables that name a tool's project; Codex documents none.
-_PROJECTS = {"claude-code": b"CLAUDE_PROJECT_DIR", "gemini": b"GEMINI_PROJECT_DIR"}
+PROJECTS = {"claude-code": b"CLAUDE_PROJECT_DIR", "gemini": b"GEMINI_PROJECT_DIR"}
 # Events that start an ingest: something began that needs an agent, or ended.
 TURNS = (b"SessionStart", b"Stop", b"StopFailure", b"SubagentStart", b"SubagentStop", b"SessionEnd", b"AfterAgent")
 # The committer is the account's choice; other GIT_ variables are about the repository of the process that started the tool.
@@ -51,7 +51,7 @@ def _put_down(tool: str, place: tuple[bytes, bytes], first: bytes) -> None:
     where, common = place
     head = spool.head(tool.encode(), where, os.environb.get(b"CLIA_AGENT", b""))
     spool.put(spool.spools(common, os.environb), _event(head + first))
-    if _event_name(first) in TURNS and os.environb.get(b"CLIA_HOOK_INGEST") != b"off" and not _is_ingesting(common):
+    if event_name(first) in TURNS and os.environb.get(b"CLIA_HOOK_INGEST") != b"off" and not _is_ingesting(common):
         _start_ingest(where)
 
 
@@ -101,7 +101,7 @@ def _space_of(tool: str) -> tuple[bytes, bytes] | None:
     The current directory or, if it is gone or outside of a space, the tool's project: an agent that changes directory still belongs
     to that project.
     """
-    for where in (_cwd(), os.environb.get(_PROJECTS.get(tool, b""), b"")):
+    for where in (_cwd(), os.environb.get(PROJECTS.get(tool, b""), b"")):
         if os.path.isabs(where):
             common = _common_dir(where)
             if common is not None and os.path.isdir(os.path.join(common, b"clia")):
@@ -160,7 +160,7 @@ def _content(path: bytes) -> bytes:
         os.close(file)
 
 
-def _event_name(payload: bytes) -> bytes:
+def event_name(payload: bytes) -> bytes:
     """The event's name. It is only a hint, so the JSON is not parsed: importing ``json`` would double the run time."""
     _, _, after = payload.partition(b'"hook_event_name"')
     return after[:80].lstrip(b" \t\r\n:").removeprefix(b'"').partition(b'"')[0]

@@ -282,7 +282,7 @@ def hook_rehearse(
     setting = setting._replace(seed=_rehearsal_seed(setting, seed, resumes=resumes))
     try:
         demo = None if steps is not None else parse(story(free_directory(setting.directory, _DEMO_DIRECTORY)))
-        ended, report = play(setting, steps if steps is not None else demo or ())
+        report = play(setting, steps if steps is not None else demo or ())
     except ScriptError as err:
         raise _script_error(script, err) from None
     failed = sum(1 for event in report["events"] if event.get("exit"))
@@ -290,7 +290,7 @@ def hook_rehearse(
     def show() -> None:
         _show_rehearsal(report, failed)
 
-    if ended == "crashed":
+    if report["ended"] == "crashed":
         emit_json(report) if json_output else show()
         os.kill(os.getpid(), signal.SIGKILL)
     return Answer(report, show, exit_code=1 if failed else 0)
@@ -321,23 +321,22 @@ def _rehearsal_setting(
     directory, environment = os.path.realpath(path), dict(os.environ)
     if not os.path.isdir(directory):
         raise FileError(f"{path} is not a directory", fields={"path": path, "reason": "not a directory"})
-    place = stage.place_of(directory, environment)
-    if place is None:
+    repository = stage.repository_of(directory, environment)
+    if repository is None:
         hints = ["git init; clia init"]
         message = f"{directory} is not in a git repository"
         raise InvalidInput(message, code="no-repository", hints=hints, fields={"path": directory})
-    command_words = stage.in_shell(hook) if hook else stage.own_hook(tool)
-    send = stage.sender(tool, command_words, directory, environment)
-    if environment.get("CLIA_HOOK_INGEST") != "off":
-        send = stage.thoughtful(send, place.common)
+    common, branch = repository
+    # -P: a file in the repository cannot shadow a module.
+    words = ["/bin/sh", "-c", hook] if hook else [sys.executable, "-P", "-m", "clia", "hook", tool]
     return Setting(
         tool=tool,
         directory=directory,
-        home=_transcript_home(tool, home, place.common),
+        home=_transcript_home(tool, home, common),
         start=_start_time(start),
-        branch=place.branch,
+        branch=branch,
         environment=environment,
-        send=None if hook is None else send,
+        send=None if hook is None else stage.sender(tool, words, directory, environment, common),
         stop_after=stop_after,
         clock=(lambda: datetime.now(UTC)) if start is None else None,
     )

@@ -58,7 +58,7 @@ def session(root: Path, tool: str, script: list[dict[str, Any]] | None = None, *
         return 0
 
     setting = Setting(tool, str(root / "project"), str(root / "home"), START, environment=dict(os.environ), send=send)
-    return Session(play(setting._replace(**more), parse(script or story())).told, sent, root)
+    return Session(play(setting._replace(**more), parse(script or story())), sent, root)
 
 
 @pytest.fixture(scope="module")

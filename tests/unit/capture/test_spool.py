@@ -182,7 +182,7 @@ def test_what_was_put_aside_is_not_replaced_and_a_pipe_for_its_reason_holds_up_n
     ],
 )
 def test_an_events_name_is_found_in_its_bytes(payload: bytes, name: bytes) -> None:
-    assert main._event_name(payload) == name
+    assert main.event_name(payload) == name
 
 
 def test_a_pipe_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,15 @@ so those of about the same time share a prefix.
 from __future__ import annotations
 
 import json
-import os
 
-from clia.capture.rehearsal.stage import Actor, RehearsedTool, ToolUse, earlier, lines_of, stamp_of, uuid_of
+from clia.capture.rehearsal.stage import RehearsedTool, ToolUse, earlier, lines_of, stamp_of, uuid_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from clia.capture.rehearsal.stage import FileJob, JobOutcome, Line
+    from clia.capture.rehearsal.stage import Actor, FileJob, JobOutcome, Line
 
 MODEL = "gpt-5.2-codex"
 _BEGIN = 1_777_600_000_000  # milliseconds: ids contain a time, which must be deterministic
@@ -26,7 +25,6 @@ _APART = 100_000  # between two seeds
 
 class Codex(RehearsedTool):
     version = "0.150.0"
-    turn = ""
 
     def name_session(self) -> str:
         return self._id("session", self.stage.run)
@@ -37,31 +35,29 @@ class Codex(RehearsedTool):
         return uuid_of(f"{moment:012x}" + stage.digest(*names)[:20], "7")
 
     def transcript_of(self, session: str) -> str:
-        folder = f"{self.stage.setting.home}/sessions"
-        begun = self.stage.setting.start
-        new = f"{folder}/{begun:%Y/%m/%d}/rollout-{begun:%Y-%m-%dT%H-%M-%S}-{session}.jsonl"
-        return earlier(f"{_literal(folder)}/*/*/*/rollout-*-{session}.jsonl") or new
+        folder, start = f"{self.stage.setting.home}/sessions", self.stage.setting.start
+        new = f"{folder}/{start:%Y/%m/%d}/rollout-{start:%Y-%m-%dT%H-%M-%S}-{session}.jsonl"
+        return earlier(folder, f"*/*/*/rollout-*-{session}.jsonl") or new
 
     # The session.
 
     def start(self, source: str) -> None:
-        lines = [self._meta(self.main)] if source == "startup" else []
-        hook = {**self._base_of(self.main, "SessionStart", turn=False), "source": source}
+        self._started(source, [self._meta(self.main)] if source == "startup" else [])
+
+    def _started(self, source: str, lines: list[Line]) -> None:
+        hook = {**self.base("SessionStart"), "source": source}
         self.stage.happen("start", text=source, lines=lines, hook=hook, session=self.session)
 
-    def _meta(self, who: Actor, **more: Any) -> Line:
-        known = {"session_id": self.session, "id": who.id or self.session, **more, "timestamp": stamp_of(self.stage.setting.start)}
-        known |= {"cwd": self.stage.setting.directory, "originator": "codex_cli_rs", "cli_version": self.version}
+    def _meta(self, actor: Actor, **more: Any) -> Line:
+        setting = self.stage.setting
+        fields = {"session_id": self.session, "id": actor.id or self.session, **more, "timestamp": stamp_of(setting.start)}
+        fields |= {"cwd": setting.directory, "originator": "codex_cli_rs", "cli_version": self.version}
         source: Any = "cli"
-        if who.id:
-            spawned = {"parent_thread_id": self.session, "depth": 1, "agent_nickname": None, "agent_role": who.type}
+        if actor.id:
+            spawned = {"parent_thread_id": self.session, "depth": 1, "agent_nickname": None, "agent_role": actor.type}
             source = {"subagent": {"thread_spawn": spawned}}
-        known |= {"source": source, "model_provider": "openai", "base_instructions": None, "history_mode": "legacy"}
-        return self._line(who, "session_meta", known | {"git": {"branch": self.stage.setting.branch}})
-
-    def resumed(self) -> None:
-        super().resumed()
-        self.turn = ""
+        fields |= {"source": source, "model_provider": "openai", "base_instructions": None, "history_mode": "legacy"}
+        return self._line(actor, "session_meta", fields | {"git": {"branch": setting.branch}})
 
     def fork(self) -> None:
         old, source = self.session, self.main.transcript
@@ -69,28 +65,23 @@ class Codex(RehearsedTool):
         copied: list[Line] = [self._meta(self.main, forked_from_id=old)]
         copied += [(self.main.transcript, line) for line in lines_of(source)[1:]]
         self.stage.happen("line", text="fork", lines=copied, session=self.session)
-        hook = {**self._base_of(self.main, "SessionStart", turn=False), "source": "startup"}
-        self.stage.happen("start", text="startup", hook=hook, session=self.session)
+        self._started("startup", [])
 
     def prompt(self, text: str) -> None:
         self.turn, self.prompt_text = self._id(self.stage.fresh("turn")), text
         self._ask(self.main, text)
 
-    def _ask(self, who: Actor, text: str) -> None:
-        started = {
-            "type": "task_started",
-            "turn_id": self.turn,
-            "model_context_window": 272000,
-            "collaboration_mode_kind": "default",
-        }
+    def _ask(self, actor: Actor, text: str) -> None:
+        started: dict[str, Any] = {"type": "task_started", "turn_id": self.turn, "model_context_window": 272000}
+        started["collaboration_mode_kind"] = "default"
         context: dict[str, Any] = {"turn_id": self.turn, "cwd": self.stage.setting.directory, "approval_policy": "on-request"}
         context |= {"sandbox_policy": {"type": "workspace-write"}, "model": MODEL, "effort": "medium", "summary": "auto"}
         item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
         said = {"type": "user_message", "message": text, "images": [], "local_images": [], "text_elements": []}
-        lines = [self._line(who, "event_msg", started), self._line(who, "turn_context", context)]
-        lines += [self._line(who, "response_item", item), self._line(who, "event_msg", said)]
-        hook = {**self._base_of(who, "UserPromptSubmit"), "prompt": text}
-        self._happen("prompt", who, text=text, lines=lines, hook=hook)
+        records = (("event_msg", started), ("turn_context", context), ("response_item", item), ("event_msg", said))
+        lines = [self._line(actor, kind, record) for kind, record in records]
+        hook = {**self._base_of(actor, "UserPromptSubmit"), "prompt": text}
+        self._happen("prompt", actor, text=text, lines=lines, hook=hook)
 
     def stop(self, error: str = "") -> None:
         said = self.main.said or None
@@ -104,11 +95,12 @@ class Codex(RehearsedTool):
         self.main.said = ""
 
     def compact(self, trigger: str, summary: str) -> None:
-        told = {"trigger": trigger}
-        self._happen("note", self.main, text=f"compact: {trigger}", hook={**self._without_mode("PreCompact"), **told})
+        fields = {"turn_id": self.turn, "model": MODEL, "trigger": trigger}
+        before, after = ({**self._root(self.main, name), **fields} for name in ("PreCompact", "PostCompact"))
+        self._happen("note", self.main, text=f"compact: {trigger}", hook=before)
         lines = [self._line(self.main, "compacted", {"message": summary})]
         lines += [self._line(self.main, "event_msg", {"type": "context_compacted"})]
-        self._happen("note", self.main, text=summary, lines=lines, hook={**self._without_mode("PostCompact"), **told})
+        self._happen("note", self.main, text=summary, lines=lines, hook=after)
         self.start("compact")
 
     def end(self, reason: str) -> None:
@@ -118,76 +110,75 @@ class Codex(RehearsedTool):
 
     # What the model says and does.
 
-    def say(self, who: Actor, text: str) -> None:
+    def say(self, actor: Actor, text: str) -> None:
         item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
         event = {"type": "agent_message", "message": text, "phase": None, "memory_citation": None}
-        lines = [self._line(who, "event_msg", event), self._line(who, "response_item", item)]
-        self._happen("said", who, text=text, lines=lines)
-        who.said = text
+        lines = [self._line(actor, "event_msg", event), self._line(actor, "response_item", item)]
+        self._happen("said", actor, text=text, lines=lines)
+        actor.said = text
 
-    def think(self, who: Actor, text: str) -> None:
+    def think(self, actor: Actor, text: str) -> None:
         item = {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}], "encrypted_content": None}
-        lines = [self._line(who, "event_msg", {"type": "agent_reasoning", "text": text}), self._line(who, "response_item", item)]
-        self._happen("thinking", who, text=text, lines=lines)
+        lines = [
+            self._line(actor, "event_msg", {"type": "agent_reasoning", "text": text}),
+            self._line(actor, "response_item", item),
+        ]
+        self._happen("thinking", actor, text=text, lines=lines)
 
-    def call(self, who: Actor, job: FileJob) -> ToolUse:
+    def call(self, actor: Actor, job: FileJob) -> ToolUse:
         if job.kind in ("write", "edit"):
             patch = _patch(job)
             item = {"type": "custom_tool_call", "status": "completed", "name": "apply_patch", "input": patch}
-            return self._call(who, "apply_patch", {"command": patch}, item)
+            return self._call(actor, "apply_patch", {"command": patch}, item)
         command = job.command or f"cat {job.name}"
-        item = {"type": "function_call", "name": "exec_command", "arguments": json.dumps({"cmd": command})}
-        return self._call(who, "Bash", {"command": command}, item)
+        return self._call(actor, "Bash", {"command": command}, _function_call("exec_command", {"cmd": command}))
 
-    def _call(self, who: Actor, name: str, given: Mapping[str, Any], item: Mapping[str, Any]) -> ToolUse:
+    def _call(self, actor: Actor, name: str, given: Mapping[str, Any], item: Mapping[str, Any]) -> ToolUse:
         use = f"call_{self.stage.word('use', 24)}"
-        hook = {**self._base_of(who, "PreToolUse"), "tool_name": name, "tool_input": given, "tool_use_id": use}
-        lines = [self._line(who, "response_item", {**item, "call_id": use})]
-        self._happen("tool-call", who, text=name, lines=lines, hook=hook, tool=name, input=given, tool_use_id=use)
-        who.uses += 1
+        hook = {**self._base_of(actor, "PreToolUse"), "tool_name": name, "tool_input": given, "tool_use_id": use}
+        lines = [self._line(actor, "response_item", {**item, "call_id": use})]
+        self._happen("tool-call", actor, text=name, lines=lines, hook=hook, tool=name, input=given, tool_use_id=use)
+        actor.uses += 1
         return ToolUse(use, name, given)
 
-    def result(self, who: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
+    def result(self, actor: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if use.name == "Bash":
             output = outcome.output if job.kind == "bash" or outcome.ok else f"cat: {job.name}: No such file or directory"
             code = outcome.code if job.kind == "bash" else int(not outcome.ok)
             header = f"Chunk ID: {self.stage.fresh('chunk')[:6]}\nWall time: 0.0312 seconds\nProcess exited with code {code}"
             full = f"{header}\nOriginal token count: {len(output) // 4}\nOutput:\n{output}"
-            self._return(who, use, full, output, kind="function_call_output", exit_code=code)
+            self._return(actor, use, full, output, kind="function_call_output", exit_code=code)
         elif outcome.ok:
             said = f"Success. Updated the following files:\n{'A' if outcome.before is None else 'M'} {job.name}\n"
-            self._return(who, use, said, said, kind="custom_tool_call_output")
+            self._return(actor, use, said, said, kind="custom_tool_call_output")
         else:
             failed = f"apply_patch verification failed: {outcome.output}"
-            line = self._line(who, "response_item", {"type": "custom_tool_call_output", "call_id": use.id, "output": failed})
-            self._happen("tool-failure", who, text=failed, lines=[line], tool=use.name, tool_use_id=use.id)
+            line = self._line(actor, "response_item", {"type": "custom_tool_call_output", "call_id": use.id, "output": failed})
+            self._happen("tool-failure", actor, text=failed, lines=[line], tool=use.name, tool_use_id=use.id)
 
-    def _return(self, who: Actor, use: ToolUse, full: str, shown: Any, *, kind: str, **more: Any) -> None:
-        line = self._line(who, "response_item", {"type": kind, "call_id": use.id, "output": full})
-        hook = {**self._base_of(who, "PostToolUse"), "tool_name": use.name, "tool_input": use.input}
+    def _return(self, actor: Actor, use: ToolUse, full: str, shown: str, *, kind: str, **more: Any) -> None:
+        line = self._line(actor, "response_item", {"type": kind, "call_id": use.id, "output": full})
+        hook = {**self._base_of(actor, "PostToolUse"), "tool_name": use.name, "tool_input": use.input}
         hook |= {"tool_response": shown, "tool_use_id": use.id}
-        text = shown if isinstance(shown, str) else full
-        self._happen("tool-result", who, text=text, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id, **more)
+        self._happen("tool-result", actor, text=shown, lines=[line], hook=hook, tool=use.name, tool_use_id=use.id, **more)
 
     # Sub-agents: separate threads, started and awaited by tools.
 
     def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
         del about
         given = {"message": task, "agent_type": kind}
-        item = {"type": "function_call", "name": "spawn_agent", "arguments": json.dumps(given)}
-        use = self._call(self.main, "spawn_agent", given, item)
+        use = self._call(self.main, "spawn_agent", given, _function_call("spawn_agent", given))
         name = self._id("agent", self.stage.fresh("agent"))
-        child = Actor(self.transcript_of(name), name, kind)
-        self.agents.append(child)
-        answer = {"agent_id": name, "nickname": None}
-        self._return(self.main, use, json.dumps(answer), json.dumps(answer), kind="function_call_output")
-        return use._replace(report=task), child
+        child = self.add_agent(self.transcript_of(name), name, kind, task)
+        answer = json.dumps({"agent_id": name, "nickname": None})
+        self._return(self.main, use, answer, answer, kind="function_call_output")
+        return use, child
 
     def launch(self, use: ToolUse, child: Actor) -> None:
         line = self._meta(child, parent_thread_id=self.session, agent_role=child.type)
         hook = self._base_of(child, "SubagentStart")
         self._happen("sub-start", child, text=child.type, lines=[line], hook=hook, agent_type=child.type, tool_use_id=use.id)
-        self._ask(child, use.report)
+        self._ask(child, child.task)
 
     def settle(self, use: ToolUse, child: Actor) -> None:
         del use
@@ -197,12 +188,10 @@ class Codex(RehearsedTool):
         lines = [self._line(child, "event_msg", done)]
         self._happen("sub-stop", child, text=child.said, lines=lines, hook=hook, agent_type=child.type)
 
-    def gather(self, done: Sequence[Actor]) -> None:
-        given = {"targets": [child.id for child in done]}
-        use = self._call(
-            self.main, "wait_agent", given, {"type": "function_call", "name": "wait_agent", "arguments": json.dumps(given)}
-        )
-        answer = json.dumps({"status": {child.id: {"completed": child.said} for child in done}, "timed_out": False})
+    def gather(self, children: Sequence[Actor]) -> None:
+        given = {"targets": [child.id for child in children]}
+        use = self._call(self.main, "wait_agent", given, _function_call("wait_agent", given))
+        answer = json.dumps({"status": {child.id: {"completed": child.said} for child in children}, "timed_out": False})
         self._return(self.main, use, answer, answer, kind="function_call_output")
 
     # Hooks and lines.
@@ -210,26 +199,27 @@ class Codex(RehearsedTool):
     def base(self, name: str) -> dict[str, Any]:
         return self._base_of(self.main, name, turn=False)
 
-    def _root(self, who: Actor, name: str) -> dict[str, Any]:
-        known = {"session_id": self.session, "transcript_path": who.transcript, "cwd": self.stage.setting.directory}
-        return {**known, "hook_event_name": name}
+    def _root(self, actor: Actor, name: str) -> dict[str, Any]:
+        fields = {"session_id": self.session, "transcript_path": actor.transcript, "cwd": self.stage.setting.directory}
+        return {**fields, "hook_event_name": name}
 
-    def _without_mode(self, name: str) -> dict[str, Any]:
-        return {**self._root(self.main, name), "turn_id": self.turn, "model": MODEL}
-
-    def _base_of(self, who: Actor, name: str, *, turn: bool = True) -> dict[str, Any]:
-        known = {**self._root(who, name), "model": MODEL, "permission_mode": "default"}
+    def _base_of(self, actor: Actor, name: str, *, turn: bool = True) -> dict[str, Any]:
+        fields = {**self._root(actor, name), "model": MODEL, "permission_mode": "default"}
         if turn:
-            known["turn_id"] = self.turn
-        if who.id:
-            known |= {"agent_id": who.id, "agent_type": who.type}
-        return known
+            fields["turn_id"] = self.turn
+        if actor.id:
+            fields |= {"agent_id": actor.id, "agent_type": actor.type}
+        return fields
 
-    def _happen(self, kind: str, who: Actor, **more: Any) -> None:
-        self.stage.happen(kind, who.id, **more, turn_id=self.turn, session=self.session)
+    def _happen(self, kind: str, actor: Actor, **more: Any) -> None:
+        self.stage.happen(kind, actor.id, **more, turn_id=self.turn, session=self.session)
 
-    def _line(self, who: Actor, kind: str, payload: Mapping[str, Any]) -> Line:
-        return who.transcript, {"timestamp": self.stage.stamp(), "type": kind, "payload": payload}
+    def _line(self, actor: Actor, kind: str, payload: Mapping[str, Any]) -> Line:
+        return actor.transcript, {"timestamp": self.stage.stamp(), "type": kind, "payload": payload}
+
+
+def _function_call(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "function_call", "name": name, "arguments": json.dumps(arguments)}
 
 
 def _patch(job: FileJob) -> str:
@@ -239,10 +229,3 @@ def _patch(job: FileJob) -> str:
         lines = [f"*** Update File: {job.name}", "@@", *(f"-{line}" for line in job.old.splitlines())]
         lines += [f"+{line}" for line in job.new.splitlines()]
     return "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
-
-
-def _literal(path: str) -> str:
-    """A directory name escaped for glob."""
-    import glob
-
-    return glob.escape(os.path.abspath(path))

@@ -6,18 +6,17 @@ session's. The chat file is append-only: a changed message is written again unde
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 import re
 
-from clia.capture.rehearsal.stage import Actor, RehearsedTool, ToolUse, earlier, uuid_of
+from clia.capture.rehearsal.stage import RehearsedTool, ToolUse, earlier, input_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from clia.capture.rehearsal.stage import FileJob, JobOutcome, Line
+    from clia.capture.rehearsal.stage import Actor, FileJob, JobOutcome, Line
 
 MODEL = "gemini-3-pro-preview"
 _NAMES = {"read": "read_file", "write": "write_file", "edit": "replace", "bash": "run_shell_command"}
@@ -28,13 +27,12 @@ _TOKENS = {"input": 9120, "output": 84, "cached": 0, "thoughts": 31, "tool": 0, 
 
 class Gemini(RehearsedTool):
     version = "0.61.0"
-    forks = False
 
     def transcript_of(self, session: str) -> str:
         name = re.sub(r"[^a-z0-9]+", "-", os.path.basename(self.stage.setting.directory).lower()).strip("-") or "project"
         chats = os.path.join(self.stage.setting.home, "tmp", name, "chats")
-        known = earlier(f"{glob.escape(chats)}/session-*-{session[:8]}.jsonl")
-        return known or f"{chats}/session-{self.stage.setting.start:%Y-%m-%dT%H-%M}-{session[:8]}.jsonl"
+        new = f"{chats}/session-{self.stage.setting.start:%Y-%m-%dT%H-%M}-{session[:8]}.jsonl"
+        return earlier(chats, f"session-*-{session[:8]}.jsonl") or new
 
     # The session.
 
@@ -42,35 +40,31 @@ class Gemini(RehearsedTool):
         lines = [self._first(self.main, "main")] if source == "startup" else []
         if source == "resume":
             lines = [(self.main.transcript, {"$set": {"sessionId": self.session}})]
-        self.stage.happen(
-            "start", text=source, lines=lines, hook={**self.base("SessionStart"), "source": source}, session=self.session
-        )
+        hook = {**self.base("SessionStart"), "source": source}
+        self.stage.happen("start", text=source, lines=lines, hook=hook, session=self.session)
 
-    def _first(self, who: Actor, kind: str) -> Line:
+    def _first(self, actor: Actor, kind: str) -> Line:
         now, directory = self.stage.stamp(), self.stage.setting.directory
-        known = {"sessionId": who.id or self.session, "projectHash": hashlib.sha256(directory.encode()).hexdigest()}
-        known |= {"startTime": now, "lastUpdated": now, "kind": kind}
-        return who.transcript, known if kind == "main" else {**known, "directories": [directory]}
-
-    def fork(self) -> None:
-        raise NotImplementedError  # see ``forks``
+        record = {"sessionId": actor.id or self.session, "projectHash": hashlib.sha256(directory.encode()).hexdigest()}
+        record |= {"startTime": now, "lastUpdated": now, "kind": kind}
+        return actor.transcript, record if kind == "main" else {**record, "directories": [directory]}
 
     def prompt(self, text: str) -> None:
         self.prompt_text = text
         lines = self._user(self.main, text)
         self._happen("prompt", self.main, text=text, lines=lines, hook={**self.base("BeforeAgent"), "prompt": text})
 
-    def _user(self, who: Actor, text: str) -> list[Line]:
-        who.message = None
-        return self._message(who, {"id": self.stage.uuid("line"), "type": "user", "content": [{"text": text}]})
+    def _user(self, actor: Actor, text: str) -> list[Line]:
+        actor.message = None
+        return self._message(actor, {"id": self.stage.uuid("line"), "type": "user", "content": [{"text": text}]})
 
     def stop(self, error: str = "") -> None:
-        told = {"prompt": self.prompt_text, "prompt_response": self.main.said, "stop_hook_active": False}
-        lines: list[Line] = []
         if error:
             lines = self._message(self.main, {"id": self.stage.uuid("line"), "type": "error", "content": error})
-        more = {"error": error} if error else {"hook": {**self.base("AfterAgent"), **told}}
-        self._happen("turn-end", self.main, text=self.main.said, lines=lines, **more)
+            self._happen("turn-end", self.main, text=self.main.said, lines=lines, error=error)
+        else:
+            fields = {"prompt": self.prompt_text, "prompt_response": self.main.said, "stop_hook_active": False}
+            self._happen("turn-end", self.main, text=self.main.said, hook={**self.base("AfterAgent"), **fields})
         self.main.message, self.main.said = None, ""
 
     def compact(self, trigger: str, summary: str) -> None:
@@ -85,44 +79,44 @@ class Gemini(RehearsedTool):
 
     # What the model says and does.
 
-    def say(self, who: Actor, text: str) -> None:
-        self._open(who)["content"] = text
-        self._happen("said", who, text=text, lines=self._message(who, who.message))
-        who.said = text
+    def say(self, actor: Actor, text: str) -> None:
+        self._open(actor)["content"] = text
+        self._happen("said", actor, text=text, lines=self._message(actor, actor.message))
+        actor.said = text
 
-    def think(self, who: Actor, text: str) -> None:
+    def think(self, actor: Actor, text: str) -> None:
         thought = {"subject": text.partition(".")[0][:60], "description": text, "timestamp": self.stage.stamp()}
-        self._open(who)["thoughts"].append(thought)
-        self._happen("thinking", who, text=text, lines=self._message(who, who.message))
+        self._open(actor)["thoughts"].append(thought)
+        self._happen("thinking", actor, text=text, lines=self._message(actor, actor.message))
 
-    def _open(self, who: Actor) -> dict[str, Any]:
+    def _open(self, actor: Actor) -> dict[str, Any]:
         """The message being written; one with text is closed by the next text."""
-        if who.message is None or who.message["content"] or who.message.get("toolCalls"):
-            who.message = {"id": self.stage.uuid("line"), "type": "gemini", "content": "", "thoughts": []}
-            who.message |= {"tokens": _TOKENS, "model": MODEL}
-        found: dict[str, Any] = who.message
-        return found
+        if actor.message is None or actor.message["content"] or actor.message.get("toolCalls"):
+            actor.message = {"id": self.stage.uuid("line"), "type": "gemini", "content": "", "thoughts": []}
+            actor.message |= {"tokens": _TOKENS, "model": MODEL}
+        message: dict[str, Any] = actor.message
+        return message
 
-    def call(self, who: Actor, job: FileJob) -> ToolUse:
-        return self._call(who, _NAMES[job.kind], _input_of(job))
+    def call(self, actor: Actor, job: FileJob) -> ToolUse:
+        return self._call(actor, _NAMES[job.kind], input_of(job, {"instruction": "Change it"}))
 
-    def _call(self, who: Actor, name: str, given: dict[str, Any]) -> ToolUse:
-        use = f"{name}_{self.stage.number('use', 10**13):013d}_{who.uses}"
+    def _call(self, actor: Actor, name: str, given: dict[str, Any]) -> ToolUse:
+        use = f"{name}_{self.stage.number('use', 10**13):013d}_{actor.uses}"
         hook = {**self.base("BeforeTool"), "tool_name": name, "tool_input": given}
-        self._happen("tool-call", who, text=name, hook=hook, tool=name, input=given, tool_use_id=use)
-        who.uses += 1
+        self._happen("tool-call", actor, text=name, hook=hook, tool=name, input=given, tool_use_id=use)
+        actor.uses += 1
         return ToolUse(use, name, given)
 
-    def result(self, who: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
+    def result(self, actor: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
         if outcome.ok or job.kind == "bash":
             code = {"exit_code": outcome.code} if job.kind == "bash" else {}
             shown = _shown(job, outcome)
-            self._return(who, use, {"llmContent": shown, "returnDisplay": outcome.output or shown}, **code)
+            self._return(actor, use, {"llmContent": shown, "returnDisplay": outcome.output or shown}, **code)
         else:
             error = {"message": outcome.output, "type": _ERRORS[job.kind]}
-            self._return(who, use, {"llmContent": outcome.output, "returnDisplay": f"Error: {outcome.output}", "error": error})
+            self._return(actor, use, {"llmContent": outcome.output, "returnDisplay": f"Error: {outcome.output}", "error": error})
 
-    def _return(self, who: Actor, use: ToolUse, response: dict[str, Any], **more: Any) -> None:
+    def _return(self, actor: Actor, use: ToolUse, response: dict[str, Any], **more: Any) -> None:
         failed = "error" in response
         hook = {**self.base("AfterTool"), "tool_name": use.name, "tool_input": use.input, "tool_response": response}
         answer = {"error" if failed else "output": response["llmContent"]}
@@ -130,26 +124,24 @@ class Gemini(RehearsedTool):
         record["result"] = [{"functionResponse": {"id": use.id, "name": use.name, "response": answer}}]
         record |= {"timestamp": self.stage.stamp(), "resultDisplay": response["returnDisplay"]}
         record |= {"displayName": _SHOWN.get(use.name, use.name), "description": "", "renderOutputAsMarkdown": False}
-        if who.message is None:
-            self._open(who)
-        who.message.setdefault("toolCalls", []).append(record)
-        lines = self._message(who, who.message)[:1]
+        if actor.message is None:
+            self._open(actor)
+        actor.message.setdefault("toolCalls", []).append(record)
+        lines = self._message(actor, actor.message)[:1]
         kind, text = ("tool-failure" if failed else "tool-result"), response["llmContent"]
-        self._happen(kind, who, text=text, lines=lines, hook=hook, tool=use.name, tool_use_id=use.id, **more)
+        self._happen(kind, actor, text=text, lines=lines, hook=hook, tool=use.name, tool_use_id=use.id, **more)
 
     # Sub-agents: Gemini has no hooks for them.
 
     def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
         del about
         use = self._call(self.main, "invoke_agent", {"agent_name": kind, "prompt": task})
-        name = uuid_of(self.stage.fresh("agent"))
-        child = Actor(f"{os.path.dirname(self.main.transcript)}/{self.session}/{name}.jsonl", name, kind)
-        self.agents.append(child)
-        return use._replace(report=task), child
+        name = self.stage.uuid("agent")
+        return use, self.add_agent(f"{os.path.dirname(self.main.transcript)}/{self.session}/{name}.jsonl", name, kind, task)
 
     def launch(self, use: ToolUse, child: Actor) -> None:
-        lines = [self._first(child, "subagent"), *self._user(child, use.report)]
-        self._happen("prompt", child, text=use.report, lines=lines, agent_type=child.type, tool_use_id=use.id)
+        lines = [self._first(child, "subagent"), *self._user(child, child.task)]
+        self._happen("prompt", child, text=child.task, lines=lines, agent_type=child.type, tool_use_id=use.id)
 
     def settle(self, use: ToolUse, child: Actor) -> None:
         self._return(self.main, use, {"llmContent": child.said, "returnDisplay": child.said})
@@ -157,27 +149,17 @@ class Gemini(RehearsedTool):
     # Hooks and lines.
 
     def base(self, name: str) -> dict[str, Any]:
-        known = {"session_id": self.session, "transcript_path": self.main.transcript, "cwd": self.stage.setting.directory}
-        return {**known, "hook_event_name": name, "timestamp": self.stage.stamp()}
+        fields = {"session_id": self.session, "transcript_path": self.main.transcript, "cwd": self.stage.setting.directory}
+        return {**fields, "hook_event_name": name, "timestamp": self.stage.stamp()}
 
-    def _happen(self, kind: str, who: Actor, **more: Any) -> None:
-        told = [record["id"] for _, record in more.get("lines", ()) if "id" in record]
-        self.stage.happen(kind, who.id, **more, **({"uuid": told[0]} if told else {}), session=self.session)
+    def _happen(self, kind: str, actor: Actor, **more: Any) -> None:
+        ids = [record["id"] for _, record in more.get("lines", ()) if "id" in record]
+        self.stage.happen(kind, actor.id, **more, **({"uuid": ids[0]} if ids else {}), session=self.session)
 
-    def _message(self, who: Actor, record: dict[str, Any]) -> list[Line]:
+    def _message(self, actor: Actor, record: dict[str, Any]) -> list[Line]:
         """A message in its current form, and the chat's last change."""
         record.setdefault("timestamp", self.stage.stamp())
-        return [(who.transcript, {**record}), (who.transcript, {"$set": {"lastUpdated": self.stage.stamp()}})]
-
-
-def _input_of(job: FileJob) -> dict[str, Any]:
-    if job.kind == "bash":
-        return {"command": job.command, "description": job.about}
-    if job.kind == "write":
-        return {"file_path": job.path, "content": job.new}
-    if job.kind == "edit":
-        return {"file_path": job.path, "instruction": "Change it", "old_string": job.old, "new_string": job.new}
-    return {"file_path": job.path}
+        return [(actor.transcript, {**record}), (actor.transcript, {"$set": {"lastUpdated": self.stage.stamp()}})]
 
 
 def _shown(job: FileJob, outcome: JobOutcome) -> str:

@@ -15,23 +15,24 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from clia.capture.hook import TURNS
+from clia.capture.hook import PROJECTS, TURNS, event_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    Line = tuple[str, Any]  # the path of a transcript, and a record for it
-
-    from typing import Any
-
     from clia.capture.rehearsal.script import ScriptStep
 
+    Line = tuple[str, Any]  # the path of a transcript, and a record for it
+
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SECONDS, _TIMED_OUT = 60, 124
+_THINKING, _INSTANT = 5.0, 0.02
 
 
 class Setting(NamedTuple):
@@ -58,10 +59,10 @@ class Stage:
         self.setting = setting
         self.events: list[dict[str, Any]] = []
         self.run = 0  # number of the session's start: ids differ between starts
-        self.missing = self.truncating = self.lagging = 0
+        self.faults = {"miss": 0, "truncated": 0, "lag": 0}  # hooks, hooks and steps that are still to be affected
         self._now = setting.start.astimezone(UTC)
         self._counts: Counter[str] = Counter()
-        self._held: list[Line] = []
+        self._late: list[Line] = []
 
     # Ids and times
 
@@ -110,8 +111,10 @@ class Stage:
     ) -> None:
         """One event: its lines, then its hook. ``agent`` is the tool's id of the sub-agent; empty: the session."""
         event: dict[str, Any] = {"n": len(self.events) + 1, "kind": kind, "agent": agent, "text": text, **keys}
-        event["line"] = ("late" if self.lagging else "written") if lines else "none"
-        self._put(lines)
+        event["line"] = ("late" if self.faults["lag"] else "written") if lines else "none"
+        self._late += lines
+        if not self.faults["lag"]:
+            self.release()
         event["hook"] = None if hook is None else str(hook.get("hook_event_name"))
         event["sent"] = "none"
         self.events.append(event)
@@ -124,43 +127,34 @@ class Stage:
         if self.setting.send is None:
             event["sent"] = "off"
             return
-        if self.missing:
-            self.missing -= 1
+        if self.faults["miss"]:
+            self.faults["miss"] -= 1
             event["sent"] = "missed"
             return
-        data = as_json(hook).encode("utf-8", "surrogatepass")
         event["sent"] = "whole"
-        if self.truncating:
-            self.truncating -= 1
+        data = as_json(hook).encode("utf-8", "surrogatepass")
+        if self.faults["truncated"]:
+            self.faults["truncated"] -= 1
             event["sent"] = "truncated"
             data = data[: len(data) // 2]
         event["exit"] = self.setting.send(data)
 
-    def _put(self, lines: Sequence[Line]) -> None:
-        if self.lagging:
-            self._held.extend(lines)
-        else:
-            for path, record in lines:
-                append(path, record)
-
     def step_done(self) -> None:
         """End a step of the script; delayed lines may be written now."""
-        if self.lagging:
-            self.lagging -= 1
-            if not self.lagging:
+        if self.faults["lag"]:
+            self.faults["lag"] -= 1
+            if not self.faults["lag"]:
                 self.release()
 
     def release(self) -> None:
-        held, self._held, self.lagging = self._held, [], 0
-        self._put(held)
-
-
-def append(path: str, record: Any) -> None:
-    """Append a line; a text is written as it is, so a line can be malformed on purpose."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    line = record if isinstance(record, str) else as_json(record)
-    with open(path, "a", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
-        file.write(line + "\n")
+        """Write the delayed lines."""
+        self.faults["lag"] = 0
+        for path, record in self._late:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            line = record if isinstance(record, str) else as_json(record)  # a text can be malformed on purpose
+            with open(path, "a", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
+                file.write(line + "\n")
+        self._late.clear()
 
 
 def as_json(value: Any) -> str:
@@ -178,77 +172,47 @@ def stamp_of(moment: datetime) -> str:
 
 # The machine: the repository, and running hooks
 
-_PROJECT = {"claude-code": "CLAUDE_PROJECT_DIR", "gemini": "GEMINI_PROJECT_DIR"}
-_SECONDS = 60
-_TIMED_OUT = 124
-_THINKING, _INSTANT = 5.0, 0.02
 
-
-class GitPlace(NamedTuple):
-    common: str  # shared git directory
-    branch: str  # empty: none
-
-
-def place_of(directory: str, environment: Mapping[str, str]) -> GitPlace | None:
-    """The repository of a directory, if any."""
-    found = _git(("rev-parse", "--path-format=absolute", "--git-common-dir"), directory, environment)
-    if found is None:
-        return None
-    return GitPlace(found, _git(("symbolic-ref", "--quiet", "--short", "HEAD"), directory, environment) or "")
-
-
-def _git(words: Sequence[str], directory: str, environment: Mapping[str, str]) -> str | None:
+def repository_of(directory: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The shared git directory of a directory's repository, and its branch or ""; None if there is no repository."""
     variables = {key: value for key, value in environment.items() if not key.startswith("GIT_")}
-    done = subprocess.run(["git", *words], cwd=directory, env=variables, capture_output=True, text=True, check=False)
-    return done.stdout.rstrip("\n") if done.returncode == 0 else None
+    outputs = []
+    for words in (("rev-parse", "--path-format=absolute", "--git-common-dir"), ("symbolic-ref", "--quiet", "--short", "HEAD")):
+        git = subprocess.run(["git", *words], cwd=directory, env=variables, capture_output=True, text=True, check=False)
+        outputs.append(git.stdout.rstrip("\n") if git.returncode == 0 else "")
+    return (outputs[0], outputs[1]) if outputs[0] else None
 
 
-def own_hook(tool: str) -> list[str]:
-    """The hook command of this clia; ``-P``: a file in the repository cannot shadow a module."""
-    return [sys.executable, "-P", "-m", "clia", "hook", tool]
+def sender(
+    tool: str, command: Sequence[str], directory: str, environment: Mapping[str, str], common: str
+) -> Callable[[bytes], int]:
+    """Returns a function that runs a hook with a payload and returns its exit code; its output is dropped.
 
-
-def sender(tool: str, command: Sequence[str], directory: str, environment: Mapping[str, str]) -> Callable[[bytes], int]:
-    """Returns a function that runs a hook with a payload and returns its exit code; its output is dropped."""
-    variables = dict(environment)
-    if tool in _PROJECT:
-        variables[_PROJECT[tool]] = directory
+    After each turn it waits until the spool is empty: a model thinks for seconds, and ingest finishes meanwhile.
+    """
+    project = {PROJECTS[tool].decode(): directory} if tool in PROJECTS else {}
+    ingests = environment.get("CLIA_HOOK_INGEST") != "off"
+    new = os.path.join(common, "clia", "spool", "new")
 
     def send(payload: bytes) -> int:
         try:
-            done = subprocess.run(
-                command, cwd=directory, env=variables, input=payload, stdout=subprocess.DEVNULL, timeout=_SECONDS, check=False
-            )
+            code = subprocess.run(
+                command,
+                cwd=directory,
+                env={**environment, **project},
+                input=payload,
+                stdout=subprocess.DEVNULL,
+                timeout=_SECONDS,
+                check=False,
+            ).returncode
         except subprocess.TimeoutExpired:
-            return _TIMED_OUT
-        return done.returncode
-
-    return send
-
-
-def thoughtful(send: Callable[[bytes], int], common: str) -> Callable[[bytes], int]:
-    """Wait after each turn until the spool is empty: a model thinks for seconds, and ingest finishes meanwhile."""
-    new = os.path.join(common, "clia", "spool", "new")
-
-    def sent(payload: bytes) -> int:
-        code = send(payload)
+            code = _TIMED_OUT
         until = time.monotonic() + _THINKING
-        while _event_name(payload) in TURNS and time.monotonic() < until and os.path.isdir(new) and os.listdir(new):
+        while ingests and event_name(payload) in TURNS and time.monotonic() < until and os.path.isdir(new) and os.listdir(new):
             time.sleep(_INSTANT)
         return code
 
-    return sent
-
-
-def _event_name(payload: bytes) -> bytes:
-    try:
-        return str(json.loads(payload)["hook_event_name"]).encode()
-    except (ValueError, KeyError, TypeError):
-        return b""  # truncated on purpose
-
-
-def in_shell(command: str) -> list[str]:
-    return ["/bin/sh", "-c", command]
+    return send
 
 
 def free_directory(directory: str, name: str) -> str:
@@ -265,8 +229,6 @@ def free_directory(directory: str, name: str) -> str:
 
 
 # What a tool does to the working directory
-
-_SECONDS = 60
 
 
 class FileJob(NamedTuple):
@@ -300,11 +262,8 @@ def perform(job: FileJob, directory: str, environment: Mapping[str, str] | None)
         return _run(job.command, directory, environment)
     before = _text_of(job.path)
     if job.kind == "read":
-        return (
-            JobOutcome(True, before, before, before)
-            if before is not None
-            else JobOutcome(False, f"File does not exist: {job.path}")
-        )
+        missing = JobOutcome(False, f"File does not exist: {job.path}")
+        return missing if before is None else JobOutcome(True, before, before, before)
     if job.kind == "edit" and (before is None or job.old not in before):
         return JobOutcome(False, f"String to replace not found in file: {job.path}", before, before)
     after = job.new if job.kind == "write" else (before or "").replace(job.old, job.new, 1)
@@ -346,20 +305,33 @@ def _run(command: str, directory: str, environment: Mapping[str, str] | None) ->
     return JobOutcome(done.returncode == 0, output, code=done.returncode)
 
 
+def input_of(job: FileJob, edit: Mapping[str, Any]) -> dict[str, Any]:
+    """A job as the input of a tool of Claude Code or Gemini CLI; ``edit`` has the fields that differ."""
+    match job.kind:
+        case "bash":
+            return {"command": job.command, "description": job.about}
+        case "write":
+            return {"file_path": job.path, "content": job.new}
+        case "edit":
+            return {"file_path": job.path, "old_string": job.old, "new_string": job.new, **edit}
+    return {"file_path": job.path}
+
+
 # What the tools have in common
 
 
+@dataclass
 class Actor:
     """The session itself, with an empty id, or a sub-agent."""
 
-    def __init__(self, transcript: str, name: str = "", kind: str = "") -> None:
-        self.id = name
-        self.type = kind
-        self.transcript = transcript
-        self.tip: str | None = None  # the last message in the transcript
-        self.message: Any = None  # the message being written
-        self.said = ""  # the model's last text
-        self.uses = 0
+    transcript: str
+    id: str = ""
+    type: str = ""
+    task: str = ""
+    tip: str | None = None  # the last message in the transcript
+    message: Any = None  # the message being written
+    said: str = ""  # the model's last text
+    uses: int = 0
 
 
 class ToolUse(NamedTuple):
@@ -369,21 +341,18 @@ class ToolUse(NamedTuple):
     name: str
     input: Any
     source: str = ""  # the line that made it
-    report: str = ""  # the task of a sub-agent
 
 
 class RehearsedTool(ABC):
     """A coding tool, as seen from outside."""
 
     version: str
-    forks = True
+    turn = ""  # the tool's id of the current turn
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.sessions: list[str] = []
         self.agents: list[Actor] = []
-        self.session = ""
-        self.main = Actor("")
         self.prompt_text = ""
         self.new_session()
 
@@ -396,81 +365,23 @@ class RehearsedTool(ABC):
     def name_session(self) -> str:
         return uuid_of(self.stage.digest("session", self.stage.run))
 
-    def resumed(self) -> None:
-        """The tool restarted: its memory is empty."""
-        self.prompt_text = ""
-
     @abstractmethod
     def transcript_of(self, session: str) -> str: ...
-
-    @abstractmethod
-    def start(self, source: str) -> None: ...
-
-    @abstractmethod
-    def prompt(self, text: str) -> None: ...
-
-    @abstractmethod
-    def say(self, who: Actor, text: str) -> None: ...
-
-    @abstractmethod
-    def think(self, who: Actor, text: str) -> None: ...
-
-    @abstractmethod
-    def call(self, who: Actor, job: FileJob) -> ToolUse:
-        """Announce a job."""
-
-    @abstractmethod
-    def result(self, who: Actor, use: ToolUse, job: FileJob, outcome: JobOutcome) -> None:
-        """Report a job's outcome."""
-
-    @abstractmethod
-    def delegate(self, kind: str, task: str, about: str) -> tuple[ToolUse, Actor]:
-        """Request a sub-agent."""
-
-    @abstractmethod
-    def launch(self, use: ToolUse, child: Actor) -> None:
-        """Start the sub-agent."""
-
-    @abstractmethod
-    def settle(self, use: ToolUse, child: Actor) -> None:
-        """Finish the sub-agent."""
-
-    def gather(self, done: Sequence[Actor]) -> None:
-        """All parallel sub-agents are finished; most tools do nothing."""
-        del done
-
-    @abstractmethod
-    def stop(self, error: str = "") -> None: ...
-
-    @abstractmethod
-    def compact(self, trigger: str, summary: str) -> None: ...
-
-    @abstractmethod
-    def end(self, reason: str) -> None: ...
-
-    @abstractmethod
-    def fork(self) -> None:
-        """Continue a copy of the session under another id."""
 
     @abstractmethod
     def base(self, name: str) -> dict[str, Any]:
         """The fields of every hook payload."""
 
-    def unknown_event(self, name: str, fields: dict[str, Any]) -> None:
-        self.stage.happen("note", text=name, hook={**self.base(name), **fields}, session=self.session)
-
-    def unknown_line(self, who: Actor, record: Any) -> None:
-        self.stage.happen("line", who.id, lines=[(who.transcript, record)], session=self.session)
+    def add_agent(self, transcript: str, name: str, kind: str, task: str) -> Actor:
+        self.agents.append(Actor(transcript, name, kind, task))
+        return self.agents[-1]
 
 
-def earlier(pattern: str) -> str | None:
+def earlier(folder: str, pattern: str) -> str | None:
     """The transcript of an earlier rehearsal whose file name contains its time."""
-    found = sorted(glob.glob(pattern))
-    return found[-1] if found else None
+    return max(glob.glob(f"{glob.escape(folder)}/{pattern}"), default=None)
 
 
 def lines_of(path: str) -> list[str]:
-    if not os.path.exists(path):
-        return []
     with open(path, encoding="utf-8", errors="surrogatepass") as file:
         return file.read().splitlines()
