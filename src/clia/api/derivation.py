@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from clia.api.annotations import resolve
 from clia.api.shapes import ANY, COUNT, FLAG, NUMBER, OBJECT, STRING, TEXT, WHOLE, Either, Listed, Mapped, Optional, Record
-from clia.verbs import GET, Count, Route, Text, route_of, service
+from clia.verbs import GET, Route, route_of, service
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,17 +24,18 @@ if TYPE_CHECKING:
     from clia.api.shapes import Shape
 
 PATH, QUERY, BODY = "path", "query", "body"
-REQUIRED: Any = object()
+REQUIRED: Any = inspect.Parameter.empty
 _SPECIAL = "clia.api.special_shapes"
 
 
 class Param(NamedTuple):
-    """A parameter of a verb; ``name`` is the one in the library, ``key`` the one on the wire."""
+    """A parameter of a verb or tool; ``name`` is the one in the library, ``key`` the one on the wire."""
 
     name: str
-    where: str
     shape: Shape
     default: Any = REQUIRED
+    description: str = ""
+    where: str = BODY
 
     @property
     def key(self) -> str:
@@ -131,25 +132,27 @@ def verb_of(function: Callable[..., Any], service: str, attribute: str) -> Verb:
     if route is None:
         raise TypeError(f"{function.__qualname__} has no route")
     in_path = findall(r"\{(\w+)\}", route.path)
-    params = []
-    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
-        kind = resolve(route.wire.get(name, parameter.annotation), function.__module__)
-        if _is_callback(kind):
-            continue  # progress is not reported over HTTP
-        where = PATH if name.rstrip("_") in in_path else QUERY if route.method == GET else BODY
-        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
-        params.append(Param(name, where, input_shape(kind), default))
+    elsewhere = QUERY if route.method == GET else BODY
+    params = [param._replace(where=PATH if param.key in in_path else elsewhere) for param in params_of(function, route.wire)]
     returned = resolve(route.wire.get("return", function.__annotations__["return"]), function.__module__)
     result = None if returned in (None, NoneType) else shape_of(returned)
     summary = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("``", "")
     return Verb(route, service, attribute, tuple(params), result, summary)
 
 
-def _is_callback(kind: Any) -> bool:
-    return any(get_origin(each) is Callable for each in (kind, *get_args(kind)))
+def params_of(function: Callable[..., Any], wire: Mapping[str, str]) -> Iterator[Param]:
+    """The parameters after the first, without callbacks. ``wire``: annotations to use instead of those in the signature."""
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        kind = resolve(wire.get(name, parameter.annotation), function.__module__)
+        if any(get_origin(each) is Callable for each in (kind, *get_args(kind))):
+            continue  # progress is not sent
+        description = kind.__metadata__[-1] if get_origin(kind) is Annotated else ""
+        yield Param(name, input_shape(kind), parameter.default, description)
 
 
 # Shapes of types
+
+_MARKED = {"count": COUNT, "text": TEXT}  # see clia.verbs
 
 
 @cache
@@ -165,12 +168,12 @@ def input_shape(kind: Any) -> Shape:
 
 
 def _shape(kind: Any, text: Shape, inner: Callable[[Any], Shape]) -> Shape:
-    plain = {str: text, Text: TEXT, int: WHOLE, Count: COUNT, bool: FLAG, float: NUMBER, Any: ANY}
+    plain = {str: text, int: WHOLE, bool: FLAG, float: NUMBER, Any: ANY}
     if kind in plain:
         return plain[kind]
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return inner(args[0])
+        return _MARKED.get(args[1]) or inner(args[0])
     if origin in (UnionType, Union):
         return _union(kind, text, inner)
     if origin in (dict, Mapping):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from clia.errors import InvalidInput
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TEXT_MAX = 4 * 1024 * 1024
 
 
+@runtime_checkable
 class Shape(Protocol):
     def encode(self, value: Any) -> Any:
         """The JSON value."""
@@ -164,7 +165,7 @@ class Listed:
 
     def __init__(self, inner: Shape, made: Callable[[list[Any]], Any] = list) -> None:
         self.inner = inner
-        self._made = made
+        self.made = made
 
     def encode(self, value: Any) -> Any:
         return [self.inner.encode(each) for each in value]
@@ -172,7 +173,7 @@ class Listed:
     def decode(self, given: Any, where: str) -> Any:
         if type(given) is not list:
             raise refusal(where, "a list", given)
-        return self._made([self.inner.decode(each, f"{where}[{index}]") for index, each in enumerate(given)])
+        return self.made([self.inner.decode(each, f"{where}[{index}]") for index, each in enumerate(given)])
 
     def schema(self) -> dict[str, Any]:
         return {"type": "array", "items": self.inner.schema()}
@@ -209,8 +210,8 @@ class Record:
     """
 
     def __init__(self, kind: type[Any], called: str | None = None, /, **fields: Shape) -> None:
-        self._kind = kind
-        self._fields = fields
+        self.kind = kind
+        self.fields = fields
         self.name: str = called or kind.__name__
         missing = set(kind._fields) ^ set(fields)
         if missing:
@@ -219,19 +220,19 @@ class Record:
     def encode(self, value: Any) -> Any:
         if not self.fits(value):
             raise refusal(self.name, f"a clia.{self.name}", value)
-        return {name.rstrip("_"): shape.encode(getattr(value, name)) for name, shape in self._fields.items()}
+        return {name.rstrip("_"): shape.encode(getattr(value, name)) for name, shape in self.fields.items()}
 
     def decode(self, given: Any, where: str) -> Any:
         if type(given) is not dict:
             raise refusal(where, f"an object ({self.name})", given)
-        known = {name.rstrip("_"): name for name in self._fields}
+        known = {name.rstrip("_"): name for name in self.fields}
         for key in given:
             if key not in known:
                 raise InvalidInput(f"{where} has no field {key!r}", code="unknown-field", fields={"field": f"{where}.{key}"})
         for key, name in known.items():
-            if key not in given and name not in self._kind._field_defaults:
+            if key not in given and name not in self.kind._field_defaults:
                 raise InvalidInput(f"{where}.{key} is missing", code="missing-field", fields={"field": f"{where}.{key}"})
-        return self._kind(**{known[key]: self._fields[known[key]].decode(each, f"{where}.{key}") for key, each in given.items()})
+        return self.kind(**{known[key]: self.fields[known[key]].decode(each, f"{where}.{key}") for key, each in given.items()})
 
     def schema(self) -> dict[str, Any]:
         return {"$ref": f"#/components/schemas/{self.name}"}
@@ -239,41 +240,41 @@ class Record:
     def definition(self) -> dict[str, Any]:
         made = {
             "type": "object",
-            "properties": {name.rstrip("_"): shape.schema() for name, shape in self._fields.items()},
-            "required": [name.rstrip("_") for name in self._fields if name not in self._kind._field_defaults],
+            "properties": {name.rstrip("_"): shape.schema() for name, shape in self.fields.items()},
+            "required": [name.rstrip("_") for name in self.fields if name not in self.kind._field_defaults],
             "additionalProperties": False,
         }
-        said = (self._kind.__doc__ or "").split("\n\n")[0].strip()
+        said = (self.kind.__doc__ or "").split("\n\n")[0].strip()
         return made | ({"description": said} if said and not said.startswith(f"{self.name}(") else {})
 
     def parts(self) -> Iterable[Shape]:
-        return self._fields.values()
+        return self.fields.values()
 
     def fits(self, value: Any) -> bool:
-        return isinstance(value, self._kind)
+        return isinstance(value, self.kind)
 
 
 class Either:
     """One of several records, told apart by ``outcome``."""
 
     def __init__(self, **records: Record) -> None:
-        self._records = records
+        self.records = records
 
     def encode(self, value: Any) -> Any:
-        for tag, record in self._records.items():
+        for tag, record in self.records.items():
             if record.fits(value):
                 return {"outcome": tag, **record.encode(value)}
         raise TypeError(type(value).__name__)
 
     def decode(self, given: Any, where: str) -> Any:
         tag = given.get("outcome") if type(given) is dict else None
-        record = self._records.get(tag) if isinstance(tag, str) else None
+        record = self.records.get(tag) if isinstance(tag, str) else None
         if record is None:
-            raise refusal(f"{where}.outcome", f"one of {', '.join(self._records)}", tag)
+            raise refusal(f"{where}.outcome", f"one of {', '.join(self.records)}", tag)
         return record.decode({key: each for key, each in given.items() if key != "outcome"}, where)
 
     def schema(self) -> dict[str, Any]:
-        return {"oneOf": [self._tagged(tag, record) for tag, record in self._records.items()]}
+        return {"oneOf": [self._tagged(tag, record) for tag, record in self.records.items()]}
 
     def _tagged(self, tag: str, record: Record) -> dict[str, Any]:
         made = record.definition()
@@ -283,7 +284,7 @@ class Either:
         }
 
     def parts(self) -> Iterable[Shape]:
-        return [part for record in self._records.values() for part in record.parts()]
+        return [part for record in self.records.values() for part in record.parts()]
 
 
 class Bytes:

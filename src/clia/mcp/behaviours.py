@@ -6,33 +6,41 @@ Text written by others is passed through and never followed.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Annotated, Any
 from urllib.parse import quote
 
-from clia.api.records import BEHAVIOUR_STATS, BEHAVIOUR_VERSION, COMPARISON, MAYBE_STRING, MAYBE_TEXT, STRINGS, SUGGESTION
-from clia.api.shapes import COUNT, FLAG, STRING, TEXT, WHOLE, Listed
+from clia.api.derivation import record_of
+from clia.api.shapes import Listed
 from clia.behaviours.measures import MEASURES
-from clia.behaviours.model import CURRENT, PROPOSED, RETIRED
+from clia.behaviours.model import CURRENT, PROPOSED, RETIRED, BehaviourStats, BehaviourVersion, Comparison, Suggestion
 from clia.behaviours.observing import REVERTED
 from clia.errors import CliaError
-from clia.mcp.toolbox import AGENT, ONCE, ResultShape, Tool, ToolArgument
+from clia.mcp.toolbox import AgentName, ResultShape, tool
 from clia.space.events import event_of
 from clia.values import refs as names
 from clia.values.typed_objects import PROMPT
-from clia.verbs import ADMIN, VIEWER
+from clia.verbs import ADMIN, Count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Mapping, Sequence
 
-    from clia.behaviours.model import BehaviourVersion, KnownBehaviour
+    from clia.behaviours.model import KnownBehaviour
     from clia.facade.space import Space
     from clia.mcp.calls import ToolCall
 
 BAD: dict[str, str] = {key: name for name, measure in MEASURES.items() for key in measure.bad} | {REVERTED: "kept"}
 """Observations of failed work, and the measure that each counts against."""
-_TOLD = 50
-_WORDS = 2000
+FAILURES_MAX = 50
+TEXT_MAX = 2000
+PATCH_MAX = 200_000
+_WHICH = "a behaviour name (for its current version), a version id or id prefix, or PEER/NAME"
+Which = Annotated[str, _WHICH]
+_SUMMARY = ResultShape(name=str, kind=str, cid=str | None, by=str, at=int, why=str, versions=Count, proposed=Count)
+_OUTLINE = ResultShape(
+    **{name: shape for name, shape in record_of(BehaviourVersion).fields.items() if name not in ("name", "kind", "body")}
+)
 
 
 def current(behaviour: KnownBehaviour) -> BehaviourVersion | None:
@@ -45,26 +53,8 @@ def prompts(space: Space) -> list[BehaviourVersion]:
     return [version for version in versions if version is not None]
 
 
-def summary(behaviour: KnownBehaviour) -> dict[str, Any]:
-    """One entry of the list of behaviours."""
-    now = current(behaviour)
-    version = now or behaviour.versions[-1]
-    return {
-        "name": behaviour.name,
-        "kind": behaviour.kind,
-        "cid": None if now is None else now.cid,
-        "by": version.by,
-        "at": version.at,
-        "why": version.why,
-        "versions": len(behaviour.versions),
-        "proposed": sum(item.state == PROPOSED for item in behaviour.versions),
-    }
-
-
-def outline(version: BehaviourVersion) -> dict[str, Any]:
-    """A version without its body."""
-    fields = {key: value for key, value in version._asdict().items() if key not in ("name", "kind", "body")}
-    return fields | {"evidence": list(version.evidence)}
+def address(name: str, rest: str = "evidence") -> str:
+    return f"clia://behaviours/{quote(name, safe='')}/{rest}"
 
 
 # Evidence
@@ -73,35 +63,27 @@ def outline(version: BehaviourVersion) -> dict[str, Any]:
 def evidence(space: Space, name: str) -> dict[str, Any]:
     """The evidence on a behaviour: the rates of each version, the suggestion, and recent failures."""
     behaviour = space.behaviour(name)
-    stats = {behaviour_stat.cid: BEHAVIOUR_STATS.encode(behaviour_stat) for behaviour_stat in space.behaviour_stats(name)}
+    stats = {stat.cid: record_of(BehaviourStats).encode(stat) for stat in space.behaviour_stats(name)}
     versions = [
-        outline(version) | {"observed": stats.get(version.cid), "body": body_address(name, version.cid)}
+        _OUTLINE.encode(version._asdict()) | {"observed": stats.get(version.cid), "body": address(name, f"versions/{version.cid}")}
         for version in behaviour.versions
     ]
+    adopted = current(behaviour) is not None
     return {
         "behaviour": name,
         "kind": behaviour.kind,
         "current": behaviour.current,
-        "measures": {each: measure.says for each, measure in MEASURES.items()},
+        "measures": {key: measure.says for key, measure in MEASURES.items()},
         "versions": versions,
-        "suggestion": None if current(behaviour) is None else SUGGESTION.encode(space.suggest_behaviour(name)),
-        "went_badly": _went_badly(space, behaviour),
+        "suggestion": record_of(Suggestion).encode(space.suggest_behaviour(name)) if adopted else None,
+        "went_badly": _failures(space, behaviour),
         "gaps": space.observation_gaps(),
     }
 
 
-def evidence_address(name: str) -> str:
-    return f"clia://behaviours/{quote(name, safe='')}/evidence"
-
-
-def body_address(name: str, cid: str) -> str:
-    return f"clia://behaviours/{quote(name, safe='')}/versions/{cid}"
-
-
-def _went_badly(space: Space, behaviour: KnownBehaviour) -> list[dict[str, Any]]:
+def _failures(space: Space, behaviour: KnownBehaviour) -> list[dict[str, Any]]:
     """The newest commits and events that count against a runnable version, newest first."""
-    cids = [version.cid for version in behaviour.versions if version.state != RETIRED]
-    sums = space.behaviours.observations.sums(cids)
+    sums = space.behaviours.observations.sums([version.cid for version in behaviour.versions if version.state != RETIRED])
     bad = {
         (at, origin, key, cid)
         for cid, counts in sums.items()
@@ -109,208 +91,144 @@ def _went_badly(space: Space, behaviour: KnownBehaviour) -> list[dict[str, Any]]
         if key in BAD
         for at, origin in observed
     }
-    newest = sorted(bad, reverse=True)[:_TOLD]
-    return [{"version": cid, "measure": BAD[key], "saw": key, "at": at, **_told(space, origin)} for at, origin, key, cid in newest]
+    newest = sorted(bad, reverse=True)[:FAILURES_MAX]
+    return [
+        {"version": cid, "measure": BAD[key], "saw": key, "at": at, "commit": origin, **_failure(space, origin)}
+        for at, origin, key, cid in newest
+    ]
 
 
-def _told(space: Space, origin: str) -> dict[str, Any]:
-    """A commit or an event with the reason for its failure."""
-    entry: dict[str, Any] = {"commit": origin, "agent": None, "subject": "", "why": "", "outcome": None, "session": None}
-    entry["trace"] = None
+def _failure(space: Space, origin: str) -> dict[str, Any]:
+    """The reason for a failure, from its commit or event."""
     try:
         commit = space.show(origin)
-        body = event_of(space.core.objects.commit(origin)) or {}
-    except CliaError:
-        return entry  # no longer in this clone
-    entry["agent"] = commit.agent or _text(body.get("from")) or _text(body.get("agent"))
-    entry["subject"] = commit.subject[:_WORDS]
-    entry["why"] = (_reason(body) or commit.message.partition("\n")[2].strip())[:_WORDS]
-    entry["outcome"] = commit.meta.get("outcome", commit.value)
-    entry["session"] = _text(body.get("session"))
-    entry["trace"] = next((f"clia://traces/{cid}" for cid in _traced(commit.cid, body) if _has_trace(space, cid)), None)
-    return entry
+        event = event_of(space.core.objects.commit(origin)) or {}
+    except CliaError:  # no longer in this clone
+        return {"agent": None, "subject": "", "why": "", "outcome": None, "session": None, "trace": None}
+    text = {key: value for key, value in event.items() if isinstance(value, str)}
+    paths = event.get("paths")
+    reason = f"conflicts in {', '.join(map(str, paths))}" if isinstance(paths, list) else text.get("reason")
+    return {
+        "agent": commit.agent or text.get("from") or text.get("agent"),
+        "subject": commit.subject[:TEXT_MAX],
+        "why": (reason or commit.message.partition("\n")[2].strip())[:TEXT_MAX],
+        "outcome": commit.meta.get("outcome", commit.value),
+        "session": text.get("session"),
+        "trace": _trace_address(space, commit.cid, text.get("theirs")),  # theirs: the head whose merge was refused
+    }
 
 
-def _reason(body: Mapping[str, Any]) -> str:
-    paths = body.get("paths")
-    if isinstance(paths, list):
-        return f"conflicts in {', '.join(map(str, paths))}"
-    return _text(body.get("reason")) or ""
+def _trace_address(space: Space, *cids: str | None) -> str | None:
+    for cid in cids:
+        with suppress(CliaError):
+            if cid is not None and space.trace_for(cid) is not None:
+                return f"clia://traces/{cid}"
+    return None
 
 
-def _traced(cid: str, body: Mapping[str, Any]) -> Iterator[str]:
-    """Commits that may have its trace: the commit itself, or the head whose merge was refused."""
-    yield cid
-    theirs = _text(body.get("theirs"))
-    if theirs is not None:
-        yield theirs
+# Tools
 
 
-def _has_trace(space: Space, cid: str) -> bool:
-    try:
-        return space.trace_for(cid) is not None
-    except CliaError:
-        return False
+@tool("Behaviours of this space", returns=ResultShape(behaviours=Listed(_SUMMARY)))
+def behaviours(call: ToolCall, kind: Annotated[str | None, "session-flow or prompt (default: both)"] = None) -> Mapping[str, Any]:
+    """Lists the behaviours of this space: flows, which sessions run, and prompts. Each has its current version (cid is null if none
+    is adopted) and the number of open proposals."""
+    return {"behaviours": [_summary(behaviour) for behaviour in call.space.behaviours() if kind in (None, behaviour.kind)]}
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+def _summary(behaviour: KnownBehaviour) -> dict[str, Any]:
+    adopted = current(behaviour)
+    return {
+        **(adopted or behaviour.versions[-1])._asdict(),
+        "cid": None if adopted is None else adopted.cid,
+        "versions": len(behaviour.versions),
+        "proposed": sum(version.state == PROPOSED for version in behaviour.versions),
+    }
 
 
-PATCH_MAX = 200_000
-NEXT = "it does not run until a person adopts it: clia behaviour adopt {name} {cid}"
-
-_SUMMARY = ResultShape(name=STRING, kind=STRING, cid=MAYBE_STRING, by=STRING, at=WHOLE, why=STRING, versions=COUNT, proposed=COUNT)
-_OUTLINE = ResultShape(
-    cid=STRING,
-    state=STRING,
-    parent=MAYBE_STRING,
-    notes=STRING,
-    by=STRING,
-    at=WHOLE,
-    why=STRING,
-    evidence=STRINGS,
-    origin=MAYBE_STRING,
-)
-_WHICH = "a behaviour name (for its current version), a version id or id prefix, or PEER/NAME"
-
-
-def _behaviours(call: ToolCall, kind: str | None) -> Mapping[str, Any]:
-    return {"behaviours": [summary(behaviour) for behaviour in call.space.behaviours() if kind in (None, behaviour.kind)]}
-
-
-def _show(call: ToolCall, behaviour: str) -> Mapping[str, Any]:
-    space = call.space
-    known_behaviour = _by_name(call, behaviour)
-    if known_behaviour is None:
-        version = space.behaviour_version(behaviour)
-        known_behaviour = _by_name(call, version.name)
-        listed = (
-            ()
-            if known_behaviour is None or version.cid not in {version.cid for version in known_behaviour.versions}
-            else known_behaviour.versions
-        )
+@tool("One behaviour", returns=ResultShape(version=BehaviourVersion, versions=Listed(_OUTLINE), evidence=str | None))
+def behaviour_show(call: ToolCall, behaviour: Which) -> Mapping[str, Any]:
+    """Shows a version with its full body, and lists the other versions: state (current, trial, former, proposed, retired, foreign),
+    author, reason and evidence commits. evidence is the URI of the observations: read it before you propose a change."""
+    named = _by_name(call, behaviour)
+    if named is not None:
+        version, versions = current(named) or named.versions[-1], named.versions
     else:
-        version, listed = current(known_behaviour) or known_behaviour.versions[-1], known_behaviour.versions
-    address = evidence_address(version.name) if listed else None
-    return {"version": version, "versions": [outline(item) for item in listed], "evidence": address}
+        version = call.space.behaviour_version(behaviour)
+        owner = _by_name(call, version.name)
+        versions = owner.versions if owner is not None and version.cid in {item.cid for item in owner.versions} else ()
+    listed = [item._asdict() for item in versions]
+    return {"version": version, "versions": listed, "evidence": address(version.name) if listed else None}
 
 
 def _by_name(call: ToolCall, name: str) -> KnownBehaviour | None:
     """The behaviour with a name; None if the text is something else, such as an id prefix."""
     if not names.is_name(name):
         return None
-    return next((candidate for candidate in call.space.behaviours() if candidate.name == name), None)
+    return next((behaviour for behaviour in call.space.behaviours() if behaviour.name == name), None)
 
 
-def _stats(call: ToolCall, behaviour: str | None, over: str | None) -> Mapping[str, Any]:
-    stats = call.space.behaviour_stats(behaviour, over=over)
-    return {"stats": stats, "gaps": call.space.observation_gaps()}
+@tool(
+    "Behaviour statistics",
+    returns=ResultShape(stats=list[BehaviourStats], gaps=Count),
+    slow="reading new commits",
+)
+def behaviour_stats(
+    call: ToolCall,
+    behaviour: Annotated[str | None, f"{_WHICH} (default: everything that ran)"] = None,
+    over: Annotated[str | None, "day, week or month: include rates over time"] = None,
+) -> Mapping[str, Any]:
+    """Counts and rates (with 95 % intervals and sample sizes) for each version: sessions, decisions, merges, outcomes, landings,
+    reverts, traces, tokens. If gaps is above 0, this clone has only part of the record."""
+    return {"stats": call.space.behaviour_stats(behaviour, over=over), "gaps": call.space.observation_gaps()}
 
 
-def _compare(call: ToolCall, before: str, after: str) -> Mapping[str, Any]:
-    space = call.space
-    comparison, patch = space.compare_behaviours(before, after), space.behaviour_diff(before, after)
+@tool(
+    "Compare two versions",
+    returns=ResultShape(comparison=Comparison, diff=str, cut=bool),
+    slow="reading new commits",
+)
+def behaviour_compare(
+    call: ToolCall, before: Which, after: Annotated[str, "the version to compare with, named the same way"]
+) -> Mapping[str, Any]:
+    """Compares two versions by each measure: both rates, the probability that the later is better, and proven (1: the later, -1:
+    the earlier, 0: neither). Includes a diff of the text."""
+    comparison, patch = call.space.compare_behaviours(before, after), call.space.behaviour_diff(before, after)
     return {"comparison": comparison, "diff": patch[:PATCH_MAX], "cut": len(patch) > PATCH_MAX}
 
 
-def _suggest(call: ToolCall, behaviour: str, measure: str | None) -> Any:
+@tool("Suggest an action", slow="reading new commits")
+def behaviour_suggest(
+    call: ToolCall,
+    behaviour: Annotated[str, "its name"],
+    measure: Annotated[str | None, "finished, approved, merged, passed or kept (default: as configured)"] = None,
+) -> Suggestion:
+    """Suggests whether to adopt, keep or retire a version, with the newest supporting commits, if there is enough data. This is
+    advice for people: nothing is changed."""
     return call.space.suggest_behaviour(behaviour, measure)
 
 
-def _propose(
-    call: ToolCall, behaviour: str, body: str, evidence: Sequence[str], agent: str | None, **provenance: Any
-) -> Mapping[str, Any]:
-    version = call.space.propose_behaviour(behaviour, body, evidence=evidence, agent=call.agent(agent), **provenance)
-    return {
-        "version": version,
-        "next": NEXT.format(name=version.name, cid=version.cid[:12]) if version.state == "proposed" else None,
-    }
-
-
-BEHAVIOUR_TOOLS = (
-    Tool(
-        "behaviours",
-        "Behaviours of this space",
-        "Lists the behaviours of this space: flows, which sessions run, and prompts. Each has its current version (cid is null"
-        " if none is adopted) and the number of open proposals.",
-        VIEWER,
-        (ToolArgument("kind", MAYBE_TEXT, "session-flow or prompt (default: both)", None),),
-        ResultShape(behaviours=Listed(_SUMMARY)),
-        _behaviours,
-    ),
-    Tool(
-        "behaviour_show",
-        "One behaviour",
-        "Shows a version with its full body, and lists the other versions: state (current, trial, former, proposed,"
-        " retired, foreign), author, reason and evidence commits. evidence is the URI of the observations: read it"
-        " before you propose a change.",
-        VIEWER,
-        (ToolArgument("behaviour", TEXT, _WHICH),),
-        ResultShape(version=BEHAVIOUR_VERSION, versions=Listed(_OUTLINE), evidence=MAYBE_STRING),
-        _show,
-    ),
-    Tool(
-        "behaviour_stats",
-        "Behaviour statistics",
-        "Counts and rates (with 95 % intervals and sample sizes) for each version: sessions, decisions, merges,"
-        " outcomes, landings, reverts, traces, tokens. If gaps is above 0, this clone has only part of the record.",
-        VIEWER,
-        (
-            ToolArgument("behaviour", MAYBE_TEXT, f"{_WHICH} (default: everything that ran)", None),
-            ToolArgument("over", MAYBE_TEXT, "day, week or month: include rates over time", None),
-        ),
-        ResultShape(stats=Listed(BEHAVIOUR_STATS), gaps=COUNT),
-        _stats,
-        slow="reading new commits",
-    ),
-    Tool(
-        "behaviour_compare",
-        "Compare two versions",
-        "Compares two versions by each measure: both rates, the probability that the later is better, and proven (1: the later,"
-        " -1: the earlier, 0: neither). Includes a diff of the text.",
-        VIEWER,
-        (ToolArgument("before", TEXT, _WHICH), ToolArgument("after", TEXT, "the version to compare with, named the same way")),
-        ResultShape(comparison=COMPARISON, diff=STRING, cut=FLAG),
-        _compare,
-        slow="reading new commits",
-    ),
-    Tool(
-        "behaviour_suggest",
-        "Suggest an action",
-        "Suggests whether to adopt, keep or retire a version, with the newest supporting commits, if there is enough data. This"
-        " is advice for people: nothing is changed.",
-        VIEWER,
-        (
-            ToolArgument("behaviour", TEXT, "its name"),
-            ToolArgument("measure", MAYBE_TEXT, "finished, approved, merged, passed or kept (default: as configured)", None),
-        ),
-        SUGGESTION,
-        _suggest,
-        slow="reading new commits",
-    ),
-    Tool(
-        "behaviour_propose",
-        "Propose a better version",
-        "Records a candidate version, with the commits that motivate it, for people to review. It does not run: a person"
-        " must adopt it or put it on trial; you cannot. Proposing the same text twice creates one version.",
-        ADMIN,
-        (
-            ToolArgument("behaviour", TEXT, "behaviour name; a new name also needs kind"),
-            ToolArgument(
-                "body",
-                TEXT,
-                "the full text of the version: flow source, or a prompt (may contain {{task}}, {{agent}}, {{title}})",
-            ),
-            ToolArgument("why", TEXT, "what is wrong with the version that it replaces, and how this one fixes it"),
-            ToolArgument("evidence", Listed(TEXT), "commit ids that show the problem, as in the behaviour's evidence", ()),
-            ToolArgument("notes", TEXT, "purpose and when to use it; stored with the version", ""),
-            ToolArgument("kind", MAYBE_TEXT, "prompt or session-flow; only for a new behaviour", None),
-            ToolArgument("parent", MAYBE_TEXT, "the version that it derives from (default: the current one)", None),
-            AGENT,
-        ),
-        ResultShape(version=BEHAVIOUR_VERSION, next=MAYBE_STRING),
-        _propose,
-        ONCE,
-    ),
+@tool(
+    "Propose a better version",
+    ADMIN,
+    returns=ResultShape(version=BehaviourVersion, next=str | None),
+    idempotent=True,
 )
+def behaviour_propose(
+    call: ToolCall,
+    behaviour: Annotated[str, "behaviour name; a new name also needs kind"],
+    body: Annotated[str, "the full text of the version: flow source, or a prompt (may contain {{task}}, {{agent}}, {{title}})"],
+    why: Annotated[str, "what is wrong with the version that it replaces, and how this one fixes it"],
+    evidence: Annotated[Sequence[str], "commit ids that show the problem, as in the behaviour's evidence"] = (),
+    notes: Annotated[str, "purpose and when to use it; stored with the version"] = "",
+    kind: Annotated[str | None, "prompt or session-flow; only for a new behaviour"] = None,
+    parent: Annotated[str | None, "the version that it derives from (default: the current one)"] = None,
+    agent: AgentName = None,
+) -> Mapping[str, Any]:
+    """Records a candidate version, with the commits that motivate it, for people to review. It does not run: a person must adopt it
+    or put it on trial; you cannot. Proposing the same text twice creates one version."""
+    version = call.space.propose_behaviour(
+        behaviour, body, kind, why=why, notes=notes, evidence=evidence, parent=parent, agent=call.agent(agent)
+    )
+    adopt = f"it does not run until a person adopts it: clia behaviour adopt {version.name} {version.cid[:12]}"
+    return {"version": version, "next": adopt if version.state == PROPOSED else None}

@@ -79,12 +79,12 @@ class SpaceContext:
         base = self._address(self.space())
         return None if base is None else f"{base}/inbox/{quote(agent, safe='')}/{quote(request, safe='')}"
 
-    def said(self, value: Any) -> Any:
+    def in_json(self, value: Any) -> Any:
         """A value with local paths replaced for remote callers."""
         return value if self._paths is None else self._paths.in_json(value)
 
-    def told(self, err: CliaError) -> CliaError:
-        return err if self._paths is None else self._paths.told(err)
+    def in_error(self, err: CliaError) -> CliaError:
+        return err if self._paths is None else self._paths.in_error(err)
 
 
 class WaitSlots:
@@ -111,7 +111,7 @@ class RemotePaths(NamedTuple):
     """Replaces local paths for remote callers."""
 
     in_json: Callable[[Any], Any]
-    told: Callable[[CliaError], CliaError]
+    in_error: Callable[[CliaError], CliaError]
 
 
 class Caller(NamedTuple):

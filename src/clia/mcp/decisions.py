@@ -11,7 +11,7 @@ validates what comes back, as it does every answer.
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from anyio import create_task_group, current_time, move_on_after, sleep
 from mcp.shared.exceptions import MCPError
@@ -19,19 +19,16 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from clia.api.records import MAYBE_STRING
-from clia.api.shapes import ANY, NUMBER, OBJECT, STRING, TEXT, Listed, Optional
 from clia.errors import CliaError, InvalidAnswer, InvalidInput, NotFound, StaleRequest
-from clia.mcp.toolbox import AGENT, ONCE, ResultShape, Tool, ToolArgument
+from clia.mcp.toolbox import AgentName, ResultShape, tool
 from clia.sessions.answers import schema_problem
 from clia.sessions.model import context_of, question_of
 from clia.sessions.records import ASK
-from clia.verbs import ADMIN, DECIDER, VIEWER
+from clia.verbs import ADMIN, DECIDER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from clia.mcp.calls import Exchange, ToolCall
     from clia.sessions.answers import Rule
@@ -173,18 +170,19 @@ FORM_SECONDS = 3600.0
 _LOOK = 0.5
 _OWN = ("question", "choices", "schema")
 
+Wait = Annotated[float, f"seconds to wait for the answer, at most {WAIT_MAX:g}"]
 _OUTCOME = ResultShape(
-    status=STRING,
-    request=STRING,
-    agent=STRING,
-    value=ANY,
-    by=MAYBE_STRING,
-    at=MAYBE_STRING,
-    decision=MAYBE_STRING,
-    rationale=MAYBE_STRING,
-    url=MAYBE_STRING,
-    how=MAYBE_STRING,
-    not_now=MAYBE_STRING,
+    status=str,
+    request=str,
+    agent=str,
+    value=Any,
+    by=str | None,
+    at=str | None,
+    decision=str | None,
+    rationale=str | None,
+    url=str | None,
+    how=str | None,
+    not_now=str | None,
 )
 
 
@@ -244,7 +242,7 @@ def _payload(question: str, context: Any, choices: Sequence[Any] | None, schema:
     return payload | ({} if schema is None else {"schema": schema})
 
 
-def _asked(call: ToolCall, agent: str, payload: Mapping[str, Any]) -> Request:
+def ask(call: ToolCall, agent: str, payload: Mapping[str, Any]) -> Request:
     """The pending request with the same payload, else a new one: a retry does not ask twice."""
     space = call.space
     cleaned = space.core.clean.value(dict(payload))
@@ -274,15 +272,25 @@ def _decide(call: ToolCall, request: Request, form: ElicitationForm, content: Ma
     return outcome(call, request.agent, request.id, refused)
 
 
-async def _request_decision(
-    exchange: Exchange, question: str, context: Any, choices: Any, schema: Any, wait: float, agent: str | None
-) -> Any:
+@tool("Ask a person", ADMIN, returns=_OUTCOME, idempotent=True)
+async def request_decision(
+    exchange: Exchange,
+    question: Annotated[str, "the question, self-contained"],
+    context: Annotated[Mapping[str, Any] | None, "further information for the person, by name"] = None,
+    choices: Annotated[Sequence[Any] | None, "the answers to choose from"] = None,
+    schema: Annotated[Mapping[str, Any] | None, "a JSON Schema for the answer, instead of choices"] = None,
+    wait: Wait = 0.0,
+    agent: AgentName = None,
+) -> dict[str, Any] | InputRequiredResult:
+    """Asks people a question and records it first: for an approval, a choice or missing knowledge. Never guess an approval that
+    your guardrails require. status is decided (value, by, rationale) or held: not answered yet, so continue with other work and
+    poll with decision. Held means neither yes nor no. Asking again creates no second request."""
     call = exchange.call
     payload = _payload(question, context, choices, schema)
     _check_wait(wait)
     state = _state(exchange.state)
     name = state["agent"] if state else await exchange.do(call.agent, agent)
-    request = await exchange.do(_found, call, name, state["request"]) if state else await exchange.do(_asked, call, name, payload)
+    request = await exchange.do(_found, call, name, state["request"]) if state else await exchange.do(ask, call, name, payload)
     if request is None:
         return await exchange.do(outcome, call, name, state["request"])  # answered between two rounds
     result = await _shown(exchange, request)
@@ -368,7 +376,14 @@ _WORDS = {"decline": "declined", "cancel": "dismissed"}
 # Waiting
 
 
-async def _decision(exchange: Exchange, request: str, wait: float, agent: str | None) -> Any:
+@tool("Poll a decision", returns=_OUTCOME)
+async def decision(
+    exchange: Exchange,
+    request: Annotated[str, "request id, from request_decision or pending"],
+    wait: Wait = 0.0,
+    agent: AgentName = None,
+) -> dict[str, Any]:
+    """Returns the state of a request: held, decided (value, by, rationale), given-up or over (its session ended first)."""
     _check_wait(wait)
     name = await exchange.do(exchange.call.agent, agent)
     result = await exchange.do(outcome, exchange.call, name, request)
@@ -390,39 +405,3 @@ async def _waited(exchange: Exchange, result: dict[str, Any], seconds: float) ->
             await sleep(min(_LOOK, left))
             result = await exchange.do(outcome, call, result["agent"], result["request"], result["not_now"])
     return result
-
-
-_WAIT = ToolArgument("wait", NUMBER, f"seconds to wait for the answer, at most {WAIT_MAX:g}", 0.0)
-
-DECISION_TOOLS = (
-    Tool(
-        "request_decision",
-        "Ask a person",
-        "Asks people a question and records it first: for an approval, a choice or missing knowledge. Never guess an"
-        " approval that your guardrails require. status is decided (value, by, rationale) or held: not answered yet, so continue"
-        " with other work and poll with decision. Held means neither yes nor no. Asking again creates no second request.",
-        ADMIN,
-        (
-            ToolArgument("question", TEXT, "the question, self-contained"),
-            ToolArgument("context", Optional(OBJECT), "further information for the person, by name", None),
-            ToolArgument("choices", Optional(Listed(ANY)), "the answers to choose from", None),
-            ToolArgument("schema", Optional(OBJECT), "a JSON Schema for the answer, instead of choices", None),
-            _WAIT,
-            AGENT,
-        ),
-        _OUTCOME,
-        _request_decision,
-        ONCE,
-        talks=True,
-    ),
-    Tool(
-        "decision",
-        "Poll a decision",
-        "Returns the state of a request: held, decided (value, by, rationale), given-up or over (its session ended first).",
-        VIEWER,
-        (ToolArgument("request", TEXT, "request id, from request_decision or pending"), _WAIT, AGENT),
-        _OUTCOME,
-        _decision,
-        talks=True,
-    ),
-)

@@ -29,11 +29,14 @@ if TYPE_CHECKING:
 
     from mcp.server.auth.middleware.bearer_auth import AuthorizationContext
     from mcp.server.context import ServerRequestContext
+    from mcp.server.lowlevel import Server
     from mcp.server.streamable_http import StreamableHTTPServerTransport
     from starlette.types import Receive, Scope, Send
 
     from clia.mcp.calls import SpaceContext
     from clia.users.service import User
+
+    Context = ServerRequestContext[Any, Any]
 
 SESSIONS_MAX, SESSIONS_EACH = 256, 64
 IDLE_SECONDS = 15 * 60.0
@@ -59,26 +62,39 @@ class _Sessions(StreamableHTTPSessionManager):
         return None if taken >= SESSIONS_EACH else super()._admit_session(requestor)
 
 
+def user_of(context: Context) -> User:
+    if context.request is None:
+        raise NotAllowed("the call has no HTTP request", code="not-authenticated")
+    user: User = context.request.scope[USER]
+    return user
+
+
 class Endpoint:
     """``/mcp`` serves the first space, ``/mcp/{space}`` any."""
 
-    def __init__(self, places: Mapping[str, SpaceContext], options: EndpointOptions) -> None:
+    def __init__(
+        self, places: Mapping[str, SpaceContext], options: EndpointOptions, user_of: Callable[[Context], User] = user_of
+    ) -> None:
         self._options = options
         self._places = places
-        self._managers = {name: self._manager(name, place) for name, place in places.items()}
+        self._user_of = user_of
+        self.servers = {name: self._server(name, place) for name, place in places.items()}
+        self._managers = {
+            name: _Sessions(
+                server,
+                session_idle_timeout=IDLE_SECONDS,
+                max_sessions=SESSIONS_MAX,
+                max_request_body_size=options.body_max,
+            )
+            for name, server in self.servers.items()
+        }
 
-    def _manager(self, name: str, place: SpaceContext) -> StreamableHTTPSessionManager:
+    def _server(self, name: str, place: SpaceContext) -> Server[Any]:
         key = hmac.new(self._options.secret.encode("utf-8"), b"clia/mcp", hashlib.sha256).hexdigest()
-        security = RequestStateSecurity(keys=[key], bind_principal=_principal, audience=f"{NAME}/{name}")
-        return _Sessions(
-            server_of(place, self._options.version, self._who, security),
-            session_idle_timeout=IDLE_SECONDS,
-            max_sessions=SESSIONS_MAX,
-            max_request_body_size=self._options.body_max,
+        security = RequestStateSecurity(
+            keys=[key], bind_principal=lambda context: self._user_of(context).name, audience=f"{NAME}/{name}"
         )
-
-    def _who(self, context: ServerRequestContext[Any, Any]) -> Caller:
-        return Caller(_user(context), self._options.now)
+        return server_of(place, self._options.version, lambda context: Caller(self._user_of(context), self._options.now), security)
 
     @asynccontextmanager
     async def life(self) -> AsyncIterator[None]:
@@ -108,14 +124,3 @@ class Endpoint:
         # A session is visible only to the user who opened it.
         scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=user.name, scopes=[user.role]))
         await manager.handle_request(scope, receive, send)
-
-
-def _user(context: ServerRequestContext[Any, Any]) -> User:
-    if context.request is None:
-        raise NotAllowed("the call has no HTTP request", code="not-authenticated")
-    user: User = context.request.scope[USER]
-    return user
-
-
-def _principal(context: ServerRequestContext[Any, Any]) -> str:
-    return _user(context).name

@@ -7,53 +7,51 @@ nothing else.
 from __future__ import annotations
 
 import os
+from typing import Annotated, Any, cast
 
-from clia.api.records import BRIEFING, COMMIT, MAYBE_STRING, MAYBE_TEXT, REQUEST, STRINGS
-from clia.api.shapes import ANY, COUNT, FLAG, OBJECT, STRING, TEXT, Listed, Optional
-from clia.api.special_shapes import SESSION
+from clia.api.shapes import Listed, Optional
 from clia.errors import AgentNotFound, CliaError, InvalidInput, NoSuchAgent
 from clia.identities.contexts import AGENDA
 from clia.identities.journal import Note
 from clia.identities.lineage import lineage
 from clia.identities.writing import WriteLocation
 from clia.identities.writing import journal as append
-from clia.mcp.toolbox import ADDS, AGENT, ResultShape, Tool, ToolArgument
+from clia.mcp.toolbox import AgentName, ResultShape, tool
+from clia.sessions.model import Request, Session
+from clia.space.model import AgentCommit
 from clia.values.names import is_slug
-from clia.verbs import ADMIN, VIEWER
+from clia.values.typed_objects import Briefing
+from clia.verbs import ADMIN, Count
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
     from clia.facade.space import Space
     from clia.identities.diagnostics import Diagnostic
     from clia.identities.lineage import Lineage, MergedDocument
     from clia.mcp.calls import ToolCall
-    from clia.sessions.model import Session
 
-_DIAGNOSTIC = ResultShape(severity=STRING, code=STRING, message=STRING, hint=STRING, path=MAYBE_STRING, pointer=MAYBE_STRING)
+_DIAGNOSTIC = ResultShape(severity=str, code=str, message=str, hint=str, path=str | None, pointer=str | None)
 _STANDING = ResultShape(
-    head=COMMIT,
-    trace_pending=COUNT,
-    briefing=Optional(BRIEFING),
-    parent=MAYBE_STRING,
-    sub_agents=STRINGS,
-    session=Optional(SESSION),
-    waits_for=Listed(REQUEST),
+    head=AgentCommit,
+    trace_pending=Count,
+    briefing=Briefing | None,
+    parent=str | None,
+    sub_agents=list[str],
+    session=Session | None,
+    waits_for=list[Request],
 )
 _WHO = ResultShape(
-    agent=STRING,
-    guardrails=Listed(ANY),
-    slug=MAYBE_STRING,
-    profile=Optional(OBJECT),
-    contexts=STRINGS,
-    space=MAYBE_STRING,
+    agent=str,
+    guardrails=list[Any],
+    slug=str | None,
+    profile=dict[str, Any] | None,
+    contexts=list[str],
+    space=str | None,
     standing=Optional(_STANDING),
     diagnostics=Listed(_DIAGNOSTIC),
 )
-_PLAN = ResultShape(slug=STRING, agenda=OBJECT, contexts=STRINGS, diagnostics=Listed(_DIAGNOSTIC))
-_JOURNALED = ResultShape(slug=STRING, path=STRING, entry=OBJECT, sha256=STRING, appended=FLAG)
 
 
 def slug_of(space: Space | None, agent: str) -> str:
@@ -68,7 +66,10 @@ def slug_of(space: Space | None, agent: str) -> str:
     return agent
 
 
-def _whoami(call: ToolCall, agent: str | None) -> Mapping[str, Any]:
+@tool("Who you are here", returns=_WHO)
+def whoami(call: ToolCall, agent: AgentName = None) -> Mapping[str, Any]:
+    """Call this first. Returns who the agent is here: its guardrails, which are binding, then its merged profile; and its state in
+    the space: newest commit, briefing, parent and sub-agents, live session and pending requests."""
     name = call.agent(agent)
     space = call.space_or_none()
     slug = slug_of(space, name)
@@ -114,31 +115,24 @@ def _standing(space: Space, name: str, *, is_known: bool) -> dict[str, Any] | No
         "briefing": _briefing(space, name),
         "parent": space.parent_agent(name),
         "sub_agents": space.sub_agents(name),
-        "session": _session(space, name),
+        "session": next(iter(space.sessions(name, live=True)), None),
         "waits_for": space.pending(name),
     }
 
 
-def _briefing(space: Space, name: str) -> Any:
+def _briefing(space: Space, name: str) -> Briefing | None:
     try:
         return space.briefing_of(name)
     except CliaError:  # the clone that recorded it has not pushed
         return None
 
 
-def _session(space: Space, name: str) -> Session | None:
-    return next(iter(space.sessions(name, live=True)), None)
-
-
 def _contexts(call: ToolCall, merged: MergedDocument) -> list[str]:
-    directories: list[str] = call.place.said([context.directory for context in merged.chain])
-    return directories
+    return cast("list[str]", call.place.in_json([context.directory for context in merged.chain]))
 
 
 def diagnostics(call: ToolCall, items: Iterable[Diagnostic]) -> list[dict[str, Any]]:
-    keys = ("severity", "code", "message", "hint", "path", "pointer")
-    listed: list[dict[str, Any]] = call.place.said([{key: getattr(diagnostic, key) for key in keys} for diagnostic in items])
-    return listed
+    return cast("list[dict[str, Any]]", call.place.in_json([diagnostic._asdict() for diagnostic in items]))
 
 
 def lineage_here(call: ToolCall, slug: str) -> Lineage:
@@ -146,7 +140,12 @@ def lineage_here(call: ToolCall, slug: str) -> Lineage:
     return lineage(call.place.path, slug)
 
 
-def _plan(call: ToolCall, agent: str | None) -> Mapping[str, Any]:
+@tool(
+    "Your agenda",
+    returns=ResultShape(slug=str, agenda=dict[str, Any], contexts=list[str], diagnostics=Listed(_DIAGNOSTIC)),
+)
+def plan(call: ToolCall, agent: AgentName = None) -> Mapping[str, Any]:
+    """Returns the agent's agenda, merged from every enclosing directory and repository: what to do, and in which order."""
     slug = slug_of(call.space_or_none(), call.agent(agent))
     merged = lineage_here(call, slug).merged(AGENDA)
     return {
@@ -157,52 +156,23 @@ def _plan(call: ToolCall, agent: str | None) -> Mapping[str, Any]:
     }
 
 
-def _journal(
-    call: ToolCall, note: str, tags: Sequence[str], dirs_touched: Sequence[str], key: str | None, agent: str | None
-) -> Any:
+@tool(
+    "Write to your journal",
+    ADMIN,
+    returns=ResultShape(slug=str, path=str, entry=dict[str, Any], sha256=str, appended=bool),
+)
+def journal(
+    call: ToolCall,
+    note: Annotated[str, "what happened, in a few sentences"],
+    tags: Annotated[Sequence[str], "search tags"] = (),
+    dirs_touched: Annotated[Sequence[str], "directories that the work changed"] = (),
+    key: Annotated[str | None, "idempotency key: a second entry with the same key is ignored"] = None,
+    agent: AgentName = None,
+) -> Mapping[str, Any]:
+    """Appends an entry to the agent's agency document, a file in the repository. Use it for what the next session must know:
+    decisions, dead ends, open questions. Using the same key twice adds one entry."""
     slug = slug_of(call.space_or_none(), call.agent(agent))
     if not note.strip():
         raise InvalidInput("note must not be empty", code="empty-value", fields={"field": "note"})
-    done, _ = append(slug, Note(note, tags, dirs_touched=dirs_touched, idempotency_key=key), WriteLocation(call.place.path))
-    shown = os.path.relpath(done.path, call.place.path)
-    return {"slug": slug, "path": shown, "entry": done.entry, "sha256": done.sha256, "appended": done.appended}
-
-
-LINEAGE_TOOLS = (
-    Tool(
-        "whoami",
-        "Who you are here",
-        "Call this first. Returns who the agent is here: its guardrails, which are binding, then its merged profile; and its"
-        " state in the space: newest commit, briefing, parent and sub-agents, live session and pending requests.",
-        VIEWER,
-        (AGENT,),
-        _WHO,
-        _whoami,
-    ),
-    Tool(
-        "plan",
-        "Your agenda",
-        "Returns the agent's agenda, merged from every enclosing directory and repository: what to do, and in which order.",
-        VIEWER,
-        (AGENT,),
-        _PLAN,
-        _plan,
-    ),
-    Tool(
-        "journal",
-        "Write to your journal",
-        "Appends an entry to the agent's agency document, a file in the repository. Use it for what the next session must"
-        " know: decisions, dead ends, open questions. Using the same key twice adds one entry.",
-        ADMIN,
-        (
-            ToolArgument("note", TEXT, "what happened, in a few sentences"),
-            ToolArgument("tags", Listed(TEXT), "search tags", ()),
-            ToolArgument("dirs_touched", Listed(TEXT), "directories that the work changed", ()),
-            ToolArgument("key", MAYBE_TEXT, "idempotency key: a second entry with the same key is ignored", None),
-            AGENT,
-        ),
-        _JOURNALED,
-        _journal,
-        ADDS,
-    ),
-)
+    appended, _ = append(slug, Note(note, tags, dirs_touched=dirs_touched, idempotency_key=key), WriteLocation(call.place.path))
+    return {"slug": slug, **appended._asdict(), "path": os.path.relpath(appended.path, call.place.path)}

@@ -7,27 +7,31 @@ prompt behaviour; proposed, trial and retired versions are not offered. Missing 
 from __future__ import annotations
 
 import json
+from typing import Any
 from urllib.parse import quote, unquote
 
 from mcp_types import Completion, GetPromptResult, Prompt, PromptArgument, PromptMessage, Resource, ResourceTemplate, TextContent
 
-from clia.api.records import BEHAVIOUR_VERSION, BRIEFING, COMMIT, EDGE, REQUEST, TRACE
-from clia.api.special_shapes import SESSION
+from clia.api.derivation import record_of
+from clia.behaviours.model import BehaviourVersion
 from clia.behaviours.prompts import AGENT as AGENT_ARGUMENT
 from clia.behaviours.prompts import TASK, TITLE, placeholders, readable
 from clia.errors import InvalidInput, NoSuchObject, NotFound
 from clia.identities import checks
 from clia.identities.contexts import AGENCY, AGENDA, AGENT
 from clia.mcp.behaviours import evidence
-from clia.mcp.behaviours import prompts as kept
+from clia.mcp.behaviours import prompts as adopted_prompts
 from clia.mcp.lineage_tools import diagnostics, lineage_here
+from clia.mcp.toolbox import ResultShape
+from clia.sessions.model import Request, Session
+from clia.space.model import AgentCommit
+from clia.store.interface import Edge
+from clia.values.typed_objects import Briefing, ConsoleTrace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
-    from clia.behaviours.model import BehaviourVersion
     from clia.mcp.calls import ToolCall
 
 SCHEME = "clia://"
@@ -93,51 +97,55 @@ def _match(path: str, uri: str) -> tuple[str, list[str]] | None:
     return path, [unquote(other) for one, other in zip(wanted, parts, strict=True) if one.startswith("{")]
 
 
-def _agent(call: ToolCall, name: str) -> dict[str, Any]:
+_AGENT = ResultShape(
+    agent=str,
+    head=AgentCommit,
+    briefing=Briefing,
+    parent=str | None,
+    sub_agents=list[str],
+    relations=list[Edge],
+    session=Session | None,
+    waits_for=list[Request],
+)
+
+
+def _agent(call: ToolCall, name: str) -> Any:
     space = call.space
-    live = space.sessions(name, live=True)
-    return {
+    state = {
         "agent": name,
-        "head": COMMIT.encode(space.show(space.head(name))),
-        "briefing": BRIEFING.encode(space.briefing_of(name)),
+        "head": space.show(space.head(name)),
+        "briefing": space.briefing_of(name),
         "parent": space.parent_agent(name),
         "sub_agents": space.sub_agents(name),
-        "relations": [EDGE.encode(edge) for edge in space.relations(name)],
-        "session": SESSION.encode(live[0]) if live else None,
-        "waits_for": [REQUEST.encode(request) for request in space.pending(name)],
+        "relations": space.relations(name),
+        "session": next(iter(space.sessions(name, live=True)), None),
+        "waits_for": space.pending(name),
     }
+    return _AGENT.encode(state)
 
 
-def _trace(call: ToolCall, cid: str) -> dict[str, Any]:
-    attached = call.space.trace_for(cid)
-    if attached is None:
+def _trace(call: ToolCall, cid: str) -> Any:
+    trace = call.space.trace_for(cid)
+    if trace is None:
         raise NoSuchObject(f"commit {cid!r} has no trace", code="no-trace", fields={"commit": cid})
-    document: dict[str, Any] = TRACE.encode(attached)
-    return document
+    return record_of(ConsoleTrace).encode(trace)
 
 
-def _lineage(call: ToolCall, slug: str) -> dict[str, Any]:
+def _lineage(call: ToolCall, slug: str) -> Any:
     lineage = lineage_here(call, slug)
-    merged = {name: lineage.merged(kind) for name, kind in _DOCUMENTS.items()}
-    documents = {name: dict(document.document) for name, document in merged.items()}
+    documents = {name: dict(lineage.merged(kind).document) for name, kind in _DOCUMENTS.items()}
     return {"slug": slug, **documents, "diagnostics": diagnostics(call, lineage.context().diagnostics)}
 
 
-def _evidence(call: ToolCall, name: str) -> dict[str, Any]:
-    return evidence(call.space, name)
-
-
-def _version(call: ToolCall, name: str, cid: str) -> dict[str, Any]:
-    behaviour = call.space.behaviour(name)
-    for candidate in behaviour.versions:
-        if candidate.cid == cid:
-            document: dict[str, Any] = BEHAVIOUR_VERSION.encode(candidate)
-            return document
+def _version(call: ToolCall, name: str, cid: str) -> Any:
+    for version in call.space.behaviour(name).versions:
+        if version.cid == cid:
+            return record_of(BehaviourVersion).encode(version)
     raise NoSuchObject(f"behaviour {name!r} has no version {cid!r}", code="no-such-version", fields={"cid": cid, "behaviour": name})
 
 
-_READERS: dict[str, Callable[..., dict[str, Any]]] = dict(
-    zip(_TEMPLATES, (_agent, _trace, _lineage, _evidence, _version), strict=True)
+_READERS: dict[str, Callable[..., Any]] = dict(
+    zip(_TEMPLATES, (_agent, _trace, _lineage, lambda call, name: evidence(call.space, name), _version), strict=True)
 )
 
 
@@ -194,7 +202,7 @@ _ARGUMENTS = {
 def listed_prompts(call: ToolCall) -> list[Prompt]:
     space = call.space_or_none()
     own = Prompt(name=OWN, title="How to work in a clia space", description="Who you are, how to record work, how to ask people.")
-    return [own, *(_listed(prompt) for prompt in ([] if space is None else kept(space)) if prompt.name != OWN)]
+    return [own, *(_listed(prompt) for prompt in ([] if space is None else adopted_prompts(space)) if prompt.name != OWN)]
 
 
 def _listed(version: BehaviourVersion) -> Prompt:
@@ -214,7 +222,11 @@ def _takes(version: BehaviourVersion) -> list[str]:
 
 def rendered(call: ToolCall, name: str, values: Mapping[str, str]) -> GetPromptResult:
     space = call.space_or_none()
-    chosen = None if name == OWN or space is None else next((version for version in kept(space) if version.name == name), None)
+    chosen = (
+        None
+        if name == OWN or space is None
+        else next((version for version in adopted_prompts(space) if version.name == name), None)
+    )
     if chosen is None and name != OWN:
         raise _unknown(name, [version.name for version in listed_prompts(call)])
     names = [] if chosen is None else _takes(chosen)

@@ -7,6 +7,7 @@ responses and never end the server. On stdio, only protocol messages go to stand
 from __future__ import annotations
 
 import json
+from inspect import iscoroutinefunction
 
 import anyio
 import mcp_types as types
@@ -17,14 +18,9 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from clia.errors import CliaError
-from clia.mcp import resources
-from clia.mcp.behaviours import BEHAVIOUR_TOOLS
+from clia.mcp import behaviours, decisions, lineage_tools, resources, session_tools, space_tools
 from clia.mcp.calls import Caller, Exchange, ToolCall
-from clia.mcp.decisions import DECISION_TOOLS
-from clia.mcp.lineage_tools import LINEAGE_TOOLS
-from clia.mcp.session_tools import SESSION_TOOLS
-from clia.mcp.space_tools import SPACE_TOOLS
-from clia.mcp.toolbox import arguments, broken, input_schema, output_schema, protocol_error, refused
+from clia.mcp.toolbox import Tool, arguments, broken, input_schema, output_schema, protocol_error, refused
 from clia.verbs import VIEWER
 
 TYPE_CHECKING = False
@@ -35,14 +31,12 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from clia.mcp.calls import SpaceContext
-    from clia.mcp.toolbox import Tool
 
     Context = ServerRequestContext[Any, Any]
     R = TypeVar("R")
 
-TOOLS = {tool.name: tool for tool in (*LINEAGE_TOOLS, *SPACE_TOOLS, *DECISION_TOOLS, *SESSION_TOOLS, *BEHAVIOUR_TOOLS)}
-
-
+_MODULES = (lineage_tools, space_tools, decisions, session_tools, behaviours)
+TOOLS = {tool.name: tool for module in _MODULES for tool in vars(module).values() if isinstance(tool, Tool)}
 NAME = "clia"
 _THREADS = 16
 
@@ -56,7 +50,7 @@ def server_of(place: SpaceContext, version: str, who: Callable[[Context], Caller
         title="clia",
         description="The system of record for AI agents in a git repository.",
         instructions=resources.INSTRUCTIONS,
-        get_tool_input_schema=_input_schemas().get,
+        get_tool_input_schema={name: tool.input_schema for name, tool in desk.tools.items()}.get,
         on_list_tools=desk.list_tools,
         on_call_tool=desk.call_tool,
         on_list_resources=desk.list_resources,
@@ -76,7 +70,7 @@ class _RequestHandlers:
     def __init__(self, place: SpaceContext, who: Callable[[Context], Caller]) -> None:
         self._place = place
         self._who = who
-        self._tools = [described(tool) for tool in TOOLS.values()]
+        self.tools = {name: described(tool) for name, tool in TOOLS.items()}
         self._threads: CapacityLimiter | None = None
 
     @property
@@ -89,7 +83,7 @@ class _RequestHandlers:
 
     async def list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         del context, params
-        return types.ListToolsResult(tools=self._tools)
+        return types.ListToolsResult(tools=list(self.tools.values()))
 
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
@@ -100,13 +94,13 @@ class _RequestHandlers:
         try:
             caller = self._who(context)
             caller.require(tool.role)
-            values = arguments(tool.fields, params.arguments or {})
+            values = arguments(tool.params, params.arguments or {})
             result = await _done(tool, Exchange(self._place, caller, context, params, self._limiter), values)
             return result if isinstance(result, types.InputRequiredResult) else _result(tool.result.encode(result))
         except MCPError:
             raise
         except CliaError as err:
-            return refused(self._place.told(err))
+            return refused(self._place.in_error(err))
         except Exception:  # noqa: BLE001  # a bug becomes a logged error result
             return refused(broken(f"tool {tool.name}"))
 
@@ -147,13 +141,13 @@ class _RequestHandlers:
             caller.require(VIEWER)
             return await to_thread.run_sync(work, ToolCall(self._place, caller), limiter=self._limiter)
         except CliaError as err:
-            raise protocol_error(self._place.told(err), {"uri": what}) from None
+            raise protocol_error(self._place.in_error(err), {"uri": what}) from None
         except Exception:  # noqa: BLE001  # as above
             raise protocol_error(broken(what), {"uri": what}) from None
 
 
 async def _done(tool: Tool, exchange: Exchange, values: dict[str, Any]) -> Any:
-    if tool.talks:
+    if iscoroutinefunction(tool.run):
         return await tool.run(exchange, **values)
     if tool.slow is None:
         return await exchange.do(tool.run, exchange.call, **values)
@@ -174,25 +168,20 @@ def _sendable(text: str) -> str:
 
 
 def described(tool: Tool) -> types.Tool:
-    effect = tool.effect
     return types.Tool(
         name=tool.name,
         title=tool.title,
-        description=tool.said,
-        input_schema=input_schema(tool.fields),
+        description=tool.description,
+        input_schema=input_schema(tool.params),
         output_schema=output_schema(tool.result),
         annotations=types.ToolAnnotations(
             title=tool.title,
-            read_only_hint=effect.reads,
-            destructive_hint=effect.destroys,
-            idempotent_hint=effect.repeats,
+            read_only_hint=tool.role == VIEWER,
+            destructive_hint=tool.destructive,
+            idempotent_hint=tool.idempotent,
             open_world_hint=False,
         ),
     )
-
-
-def _input_schemas() -> dict[str, dict[str, Any]]:
-    return {name: input_schema(tool.fields) for name, tool in TOOLS.items()}
 
 
 def serve(place: SpaceContext, version: str) -> None:

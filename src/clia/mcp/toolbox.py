@@ -1,57 +1,43 @@
 """Tool definitions, their JSON Schemas, and errors as MCP results.
 
-Invariant: schemas are derived from the shapes that decode arguments and encode results. A schema is self-contained, because
-clients have no other document to resolve references in. User errors are returned with hints; bugs are only logged.
+Invariant: a tool is stated once, as a function. Its schemas follow from the annotations, defaults and docstring, by the shapes that
+decode arguments and encode results. A schema is self-contained, because clients have no other document to resolve references in.
+User errors are returned with hints; bugs are only logged.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, CallToolResult, TextContent
 
-from clia.api.derivation import REQUIRED
-from clia.api.records import MAYBE_TEXT
-from clia.api.shapes import definitions
+from clia.api.annotations import resolve
+from clia.api.derivation import params_of, shape_of
+from clia.api.shapes import Shape, definitions
 from clia.api.special_shapes import EXTRA_SCHEMAS
 from clia.errors import CliaError, Denied, InvalidInput, NotFound
+from clia.verbs import VIEWER
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from clia.api.shapes import Shape
+    from clia.api.derivation import Param
 
+AgentName = Annotated[str | None, "the agent (default: yourself)"]
 ABSENT: Any = object()
 """The default of an optional argument for which null has a meaning."""
 _ELSEWHERE, _INSIDE = "#/components/schemas/", "#/$defs/"
 
 
-class ToolArgument(NamedTuple):
-    """An argument of a tool: ``name`` in the function, ``key`` for clients."""
-
-    name: str
-    shape: Shape
-    said: str
-    default: Any = REQUIRED
-
-    @property
-    def key(self) -> str:
-        return self.name.rstrip("_")
-
-    @property
-    def required(self) -> bool:
-        return self.default is REQUIRED
-
-
 class ResultShape:
-    """The shape of a result object; all fields are present."""
+    """The shape of a result object, by the types or shapes of its fields; all fields are present."""
 
-    def __init__(self, **fields: Shape) -> None:
-        self.fields = fields
+    def __init__(self, **fields: Any) -> None:
+        self.fields: dict[str, Shape] = {name: kind if isinstance(kind, Shape) else shape_of(kind) for name, kind in fields.items()}
 
     def encode(self, value: Mapping[str, Any]) -> dict[str, Any]:
         return {name: shape.encode(value[name]) for name, shape in self.fields.items()}
@@ -72,18 +58,18 @@ def output_schema(shape: Shape) -> dict[str, Any]:
     return _alone({"type": "object", **shape.schema()}, [shape])
 
 
-def input_schema(fields: Sequence[ToolArgument]) -> dict[str, Any]:
-    properties = {field.key: _described(field) for field in fields}
+def input_schema(params: Sequence[Param]) -> dict[str, Any]:
+    properties = {param.key: _described(param) for param in params}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-    required = [field.key for field in fields if field.required]
-    return _alone(schema | ({"required": required} if required else {}), [field.shape for field in fields])
+    required = [param.key for param in params if param.required]
+    return _alone(schema | ({"required": required} if required else {}), [param.shape for param in params])
 
 
-def _described(field: ToolArgument) -> dict[str, Any]:
-    schema = {**field.shape.schema(), "description": field.said}
-    silent = field.required or field.default is None or field.default is ABSENT
-    default = list(field.default) if isinstance(field.default, tuple) else field.default
-    return schema if silent else {**schema, "default": default}
+def _described(param: Param) -> dict[str, Any]:
+    schema = {**param.shape.schema(), "description": param.description}
+    if param.required or param.default is None or param.default is ABSENT:
+        return schema
+    return {**schema, "default": list(param.default) if isinstance(param.default, tuple) else param.default}
 
 
 def _alone(schema: dict[str, Any], shapes: Sequence[Shape]) -> dict[str, Any]:
@@ -109,53 +95,57 @@ def _moved(value: Any, shared: Mapping[str, Any], used: dict[str, Any]) -> Any:
     return {key: _moved(item, shared, used) for key, item in value.items()}
 
 
-def arguments(fields: Sequence[ToolArgument], values: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(params: Sequence[Param], values: Mapping[str, Any]) -> dict[str, Any]:
     """Decode arguments; raises ``InvalidInput`` for a wrong, unknown or missing field."""
-    by_key = {item.key: item for item in fields}
+    keys = [param.key for param in params]
     for key in values:
-        if key not in by_key:
-            listed = ", ".join(by_key) or "none"
-            raise InvalidInput(
-                f"unknown argument {key!r}", code="unknown-field", hints=[f"arguments: {listed}"], fields={"field": key}
-            )
-    for key, field in by_key.items():
-        if field.required and key not in values:
-            raise InvalidInput(f"{key} is missing", code="missing-field", hints=[field.said], fields={"field": key})
-    return {item.name: item.shape.decode(values[item.key], item.key) if item.key in values else item.default for item in fields}
-
-
-class ToolEffect(NamedTuple):
-    """Hints for clients about the effect of a tool."""
-
-    reads: bool = False
-    destroys: bool = False
-    repeats: bool = False  # idempotent
-
-
-READS = ToolEffect(reads=True, repeats=True)
-ADDS = ToolEffect()
-ONCE = ToolEffect(repeats=True)
-ENDS = ToolEffect(destroys=True)
+        if key not in keys:
+            hints = [f"arguments: {', '.join(keys) or 'none'}"]
+            raise InvalidInput(f"unknown argument {key!r}", code="unknown-field", hints=hints, fields={"field": key})
+    for param in params:
+        if param.required and param.key not in values:
+            fields = {"field": param.key}
+            raise InvalidInput(f"{param.key} is missing", code="missing-field", hints=[param.description], fields=fields)
+    return {
+        param.name: param.shape.decode(values[param.key], param.key) if param.key in values else param.default for param in params
+    }
 
 
 class Tool(NamedTuple):
     name: str
     title: str
-    said: str  # for the model
-    role: str  # the same as over HTTP
-    fields: Sequence[ToolArgument]
+    description: str  # for the model
+    role: str  # the same as over HTTP; a viewer's tools only read
+    params: Sequence[Param]
     result: ResultShape | Shape
-    run: Callable[..., Any]  # takes a Call and the arguments, or, as a coroutine, an Exchange
-    effect: ToolEffect = READS
-    slow: str | None = None  # progress message
-    talks: bool = False  # ``run`` is a coroutine that may show forms
+    run: Callable[..., Any]  # takes a ToolCall and the arguments, or, as a coroutine, an Exchange
+    slow: str | None  # progress message
+    idempotent: bool
+    destructive: bool
 
 
-def agent_field(description: str = "the agent (default: yourself)") -> ToolArgument:
-    return ToolArgument("agent", MAYBE_TEXT, description, None)
+def tool(
+    title: str,
+    role: str = VIEWER,
+    *,
+    returns: ResultShape | None = None,
+    slow: str | None = None,
+    idempotent: bool = False,
+    destructive: bool = False,
+) -> Callable[[Callable[..., Any]], Tool]:
+    """Serve a function as the tool of its name.
 
+    ``Annotated`` describes an argument, the docstring the tool. ``returns``: the fields of the result, where the function returns a
+    mapping and not a record.
+    """
 
-AGENT = agent_field()
+    def decorate(function: Callable[..., Any]) -> Tool:
+        result = returns or shape_of(resolve(function.__annotations__["return"], function.__module__))
+        description, params = " ".join((function.__doc__ or "").split()), tuple(params_of(function, {}))
+        repeatable = idempotent or role == VIEWER
+        return Tool(function.__name__, title, description, role, params, result, function, slow, repeatable, destructive)
+
+    return decorate
 
 
 log = logging.getLogger("clia.mcp")

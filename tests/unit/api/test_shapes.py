@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 import clia
-from clia.api import records
 from clia.api.annotations import resolve
-from clia.api.derivation import BODY, PATH, all_verbs, local_members, record_of
-from clia.api.records import GIVEN
+from clia.api.derivation import BODY, PATH, all_verbs, local_members, record_of, shape_of
 from clia.api.shapes import (
     ANY,
     COUNT,
@@ -40,6 +38,7 @@ from clia.errors import InvalidInput
 from clia.facade.space import alias
 from clia.git.records import Stamp
 from clia.sessions.model import Session
+from clia.sessions.service import SessionRecord
 from clia.verbs import GET, route_of, service
 
 VERBS = {verb.name: verb for verb in all_verbs()}
@@ -88,13 +87,13 @@ def values_of(shape: Any) -> st.SearchStrategy[Any]:
     if isinstance(shape, Optional):
         return st.none() | values_of(shape.inner)
     if isinstance(shape, Listed):
-        return st.lists(values_of(shape.inner), max_size=3).map(shape._made)
+        return st.lists(values_of(shape.inner), max_size=3).map(shape.made)
     if isinstance(shape, Mapped):
         return st.dictionaries(st.text(max_size=8), values_of(shape.inner), max_size=3)
     if isinstance(shape, Either):
-        return st.one_of([values_of(each) for each in shape._records.values()])
+        return st.one_of([values_of(each) for each in shape.records.values()])
     assert isinstance(shape, Record), shape
-    return st.builds(shape._kind, **{name: values_of(each) for name, each in shape._fields.items()})
+    return st.builds(shape.kind, **{name: values_of(each) for name, each in shape.fields.items()})
 
 
 def shapes() -> dict[str, Any]:
@@ -210,7 +209,7 @@ def test_a_record_with_a_field_too_many_too_few_or_of_another_type_is_refused_by
             less = {other: each for other, each in good.items() if other != key}
             assert (refusal(shape, less).code, refusal(shape, less).fields) == ("missing-field", {"field": f"it.{key}"})
             assert not accepts(shape, less)
-        for field, inner in shape._fields.items():
+        for field, inner in shape.fields.items():
             if inner not in (STRING, TEXT, FLAG, COUNT, WHOLE, NUMBER):
                 continue
             key = field.rstrip("_")
@@ -233,10 +232,13 @@ def test_a_record_with_a_field_too_many_too_few_or_of_another_type_is_refused_by
         (Mapped(TEXT), [[], {"a": 1}]),
         (CONTENT, [1, None, {}, {"text": 1}, {"base64": "?"}, {"base64": 1}, {"link": 1}, {"text": "a", "link": "b"}, []]),
         (CONTENT, [{"text": "a", "executable": 1}, {"text": "\ud800"}, {"submodule": []}]),
-        (records.MERGING, [{}, {"outcome": "lost"}, {"outcome": "merged"}, {"outcome": ["merged"]}, 3]),
+        (
+            shape_of(clia.Merged | clia.UpToDate | clia.Conflicts),
+            [{}, {"outcome": "lost"}, {"outcome": "merged"}, {"outcome": ["merged"]}, 3],
+        ),
         (THING, [{}, [], {"type": 3}, {"type": "briefing"}, {"type": "briefing", "title": "", "text": ""}]),
         (SESSION, [{}, [], {"agent": "a"}, {"pending": 3}]),
-        (GIVEN, [{}, [], {"input": 1}, {"input": 1, "resumes": [{}]}]),
+        (record_of(SessionRecord), [{}, [], {"input": 1}, {"input": 1, "resumes": [{}]}]),
         (DECISION, [{}, [], {"session": {}}]),
     ],
 )
@@ -297,8 +299,8 @@ def refusal_of_load(session: Session) -> str:
 
 def test_a_value_of_another_class_is_not_written() -> None:
     for shape, bad in (
-        (records.BRIEFING, "text"),
-        (records.REQUEST, ("a",)),
+        (record_of(clia.Briefing), "text"),
+        (record_of(clia.Request), ("a",)),
         (CONTENT, "text"),
         (CONTENT, None),
         (ENTRIES, "text"),

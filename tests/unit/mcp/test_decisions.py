@@ -176,14 +176,11 @@ def test_the_rounds_of_one_call_may_go_to_two_processes_and_ask_once(desk: Desk)
     assert desk.decisions() == [(TESS, '"yes"')]
 
 
-def test_what_was_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_sealed_for_one_space_of_a_forge_is_refused_by_another(desk: Desk) -> None:
     """The spaces of a forge have one secret: only the name that is sealed with it tells them apart."""
-    monkeypatch.setattr(http, "_user", lambda _: User("tess", "admin"))
     places = {name: SpaceContext(str(desk.root), lambda: desk.space, agent="scout") for name in ("one", "two")}
-    forge = http.Endpoint(
-        places, http.EndpointOptions("http://forge.example", "s" * 32, 1 << 20, "1", lambda name: User(name, "admin"))
-    )
-    one, two = (forge._managers[name].app for name in places)
+    options = http.EndpointOptions("http://forge.example", "s" * 32, 1 << 20, "1", lambda name: User(name, "admin"))
+    one, two = http.Endpoint(places, options, lambda _: User("tess", "admin")).servers.values()
 
     async def main() -> None:
         async with talking(one, MODERN, says()) as there, talking(two, MODERN, says()) as here:
@@ -203,15 +200,15 @@ class Watched:
     """A lock that says when somebody has to wait for it."""
 
     def __init__(self, waits: threading.Event) -> None:
-        self._lock, self._waits = threading.Lock(), waits
+        self.lock, self.waits = threading.Lock(), waits
 
     def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            self._waits.set()
-            self._lock.acquire()
+        if not self.lock.acquire(blocking=False):
+            self.waits.set()
+            self.lock.acquire()
 
     def __exit__(self, *exc: object) -> None:
-        self._lock.release()
+        self.lock.release()
 
 
 def test_two_equal_questions_at_once_are_one_request(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +218,7 @@ def test_two_equal_questions_at_once_are_one_request(desk: Desk, monkeypatch: py
     monkeypatch.setattr(place, "asking", Watched(told))
 
     def ask() -> None:
-        asked.append(decisions._asked(ToolCall(place, Caller()), "scout", GO).id)
+        asked.append(decisions.ask(ToolCall(place, Caller()), "scout", GO).id)
         told.set()
 
     second = threading.Thread(target=ask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio
 import pytest
@@ -14,23 +14,26 @@ from mcp.server.request_state import RequestStateSecurity
 
 import clia
 from clia.api.derivation import all_verbs
+from clia.api.shapes import COUNT, TEXT_MAX
 from clia.capture.service import CapturedSession
 from clia.cli.forge import site_address
 from clia.forge.forge import unique_names
 from clia.git.records import FILE, TreeEntry
-from clia.mcp import resources, space_tools
+from clia.mcp import resources, space_tools, toolbox
 from clia.mcp.calls import Caller, SpaceContext
 from clia.mcp.server import TOOLS, described, server_of
 from clia.users.service import User
 from clia.values.typed_objects import Behaviour, as_bytes
-from clia.verbs import ADMIN
+from clia.verbs import ADMIN, Count
 from support import Tree
 from support import clia as run_clia
 from support.mcp_client import PROTOCOLS, Driver, talking
 from support.spaces import BRIEFING, settings
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from clia.mcp.calls import ToolCall
 
 
 @pytest.fixture
@@ -59,6 +62,48 @@ def test_every_schema_is_one_and_stands_alone() -> None:
             Draft202012Validator.check_schema(schema)
             assert "#/components" not in json.dumps(schema)
             assert schema["type"] == "object"
+
+
+def test_a_tool_is_derived_from_its_function() -> None:
+    @toolbox.tool("Count words", ADMIN, returns=toolbox.ResultShape(words=Count, longest=str | None), idempotent=True)
+    def count_(
+        call: ToolCall,
+        from_: Annotated[str, "the text"],
+        limit: Annotated[Count, "maximum"] = 5,
+        words: Annotated[Sequence[str], "only these"] = (),
+        meta: Annotated[Mapping[str, Any] | None, "more"] = None,
+    ) -> Mapping[str, Any]:
+        """Counts the words
+        of a text."""
+        return {"words": min(len(from_.split()), limit), "longest": None}
+
+    shown = described(count_)
+    assert (shown.name, shown.title, shown.description) == ("count_", "Count words", "Counts the words of a text.")
+    assert shown.input_schema == {
+        "type": "object",
+        "properties": {
+            "from": {"type": "string", "maxLength": TEXT_MAX, "description": "the text"},
+            "limit": {**COUNT.schema(), "description": "maximum", "default": 5},
+            "words": {
+                "type": "array",
+                "items": {"type": "string", "maxLength": TEXT_MAX},
+                "description": "only these",
+                "default": [],
+            },
+            "meta": {"anyOf": [{"type": "object"}, {"type": "null"}], "description": "more"},
+        },
+        "additionalProperties": False,
+        "required": ["from"],
+    }
+    assert shown.output_schema == {
+        "type": "object",
+        "properties": {"words": COUNT.schema(), "longest": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+        "required": ["words", "longest"],
+        "additionalProperties": False,
+    }
+    hints = shown.annotations
+    assert hints is not None
+    assert (hints.read_only_hint, hints.idempotent_hint, hints.destructive_hint) == (False, True, False)
 
 
 def test_a_tool_named_as_a_verb_takes_the_role_of_that_verb() -> None:
