@@ -259,7 +259,7 @@ def test_an_answer_that_nobody_reads_or_that_takes_too_long_ends_with_all_it_sta
     visited: Visited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The programs are gone, and the peer has its places again."""
-    said, transport = tmp_path / "pids", components(visited.peer).federation_resources.transport
+    said, transport = tmp_path / "pids", components(visited.peer).resources.transport
     environment = transport.upload("x", advertise=True).environment
     program = UploadCommand(("sh", "-c", f"sleep 1000 & echo $$ $! >> {said}; echo hello; wait"), environment)
     monkeypatch.setattr(PeerTokens, "advertise", lambda *_: program)

@@ -7,9 +7,12 @@ Threads may share a space: each part is built once.
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from operator import attrgetter
 from threading import RLock
 from typing import Generic, TypeVar, overload
 
+from clia.facade.backends import federation_resources, session_backend
 from clia.space.envelope import Envelope
 
 TYPE_CHECKING = False
@@ -82,8 +85,15 @@ class part(Generic[T]):  # noqa: N801  # used as a decorator
         with components.building:
             if self._name not in components.__dict__:
                 components.__dict__[self._name] = self._build(components)
-        built: T = components.__dict__[self._name]
-        return built
+        component: T = components.__dict__[self._name]
+        return component
+
+
+def built(home: str, needs: str) -> Any:
+    """A part of the class ``home`` (``module:Class``), built from the parts that ``needs`` names, in this order."""
+    module, _, name = home.partition(":")
+    arguments = [attrgetter(need) for need in needs.split()]
+    return part(lambda components: getattr(import_module(module), name)(*(argument(components) for argument in arguments)))
 
 
 class Components:
@@ -124,95 +134,21 @@ class Components:
 
     # Agents, commits, history
 
-    @part
-    def registry(self) -> Registry:
-        from clia.space.registry import Registry
-
-        return Registry(self.core, self.envelope)
-
-    @part
-    def checkpoints(self) -> Checkpoints:
-        from clia.sessions.checkpoints import Checkpoints
-
-        return Checkpoints(self.core)
-
-    @part
-    def agents(self) -> Agents:
-        from clia.space.agents import Agents
-
-        return Agents(self.core, self.envelope, self.checkpoints)
-
-    @part
-    def traces(self) -> Traces:
-        from clia.space.traces import Traces
-
-        return Traces(self.core, self.envelope, self.options.redact_chunk, self.options.entry_max)
-
-    @part
-    def commits(self) -> Commits:
-        from clia.space.commits import Commits
-
-        return Commits(self.core, self.envelope, self.registry, self.traces, self.checkpoints)
-
-    @part
-    def merging(self) -> Merging:
-        from clia.space.merging import Merging
-
-        return Merging(self.core, self.envelope, self.commits)
-
-    @part
-    def landing(self) -> Landing:
-        from clia.space.landing import Landing
-
-        return Landing(self.core, self.envelope, self.merging)
-
-    @part
-    def relations(self) -> Relations:
-        from clia.space.relations import Relations
-
-        return Relations(self.core, self.envelope)
-
-    @part
-    def history(self) -> History:
-        from clia.space.history import History
-
-        return History(self.core, self.agents, self.traces, self.workbench)
-
-    @part
-    def checkouts(self) -> CheckoutPlaces:
-        from clia.space.checkouts import CheckoutPlaces
-
-        return CheckoutPlaces(self.core, self.commits, self.workbench)
-
-    @part
-    def exchange(self) -> RemoteExchange:
-        from clia.space.adoption import RemoteExchange
-
-        return RemoteExchange(self.core, self.envelope, self.workbench)
-
-    @part
-    def checks(self) -> Checks:
-        from clia.space.checks import Checks
-
-        return Checks(self.core, self.envelope, self.relations, self.workbench)
-
-    @part
-    def maintenance(self) -> Upkeep:
-        from clia.space.maintenance import Upkeep
-
-        return Upkeep(self.core, self.agents, self.landing, self.workbench)
-
-    @part
-    def relinking(self) -> Relinking:
-        from clia.space.landing import Relinking
-
-        return Relinking(self.core, self.traces, self.workbench)
-
-    @part
-    def purging(self) -> Purging:
-        from clia.space.purging import Purging
-
-        return Purging(self.core, self.envelope, self.workbench)
+    registry: part[Registry] = built("clia.space.registry:Registry", "core envelope")
+    checkpoints: part[Checkpoints] = built("clia.sessions.checkpoints:Checkpoints", "core")
+    agents: part[Agents] = built("clia.space.agents:Agents", "core envelope checkpoints")
+    traces: part[Traces] = built("clia.space.traces:Traces", "core envelope options.redact_chunk options.entry_max")
+    commits: part[Commits] = built("clia.space.commits:Commits", "core envelope registry traces checkpoints")
+    merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits")
+    landing: part[Landing] = built("clia.space.landing:Landing", "core envelope merging")
+    relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
+    history: part[History] = built("clia.space.history:History", "core agents traces workbench")
+    checkouts: part[CheckoutPlaces] = built("clia.space.checkouts:CheckoutPlaces", "core commits workbench")
+    exchange: part[RemoteExchange] = built("clia.space.adoption:RemoteExchange", "core envelope workbench")
+    checks: part[Checks] = built("clia.space.checks:Checks", "core envelope relations workbench")
+    maintenance: part[Upkeep] = built("clia.space.maintenance:Upkeep", "core agents landing workbench")
+    relinking: part[Relinking] = built("clia.space.landing:Relinking", "core traces workbench")
+    purging: part[Purging] = built("clia.space.purging:Purging", "core envelope workbench")
 
     @part
     def captures(self) -> Captures:
@@ -232,15 +168,9 @@ class Components:
 
     @part
     def session_backend(self) -> SessionBackend:
-        from clia.facade.backends import session_backend
-
         return session_backend(self)
 
-    @part
-    def flows(self) -> Flows:
-        from clia.sessions.flows import Flows
-
-        return Flows(self.core, self.chains, self.session_backend.engine)
+    flows: part[Flows] = built("clia.sessions.flows:Flows", "core chains session_backend.engine")
 
     @part
     def replay(self) -> Replay:
@@ -249,11 +179,7 @@ class Components:
         backend = self.session_backend
         return Replay(backend.engine, self.core.store, self.flows.source, backend.shelf, backend.place)
 
-    @part
-    def transitions(self) -> Transitions:
-        from clia.sessions.transitions import Transitions
-
-        return Transitions(self.core, self.envelope, self.traces)
+    transitions: part[Transitions] = built("clia.sessions.transitions:Transitions", "core envelope traces")
 
     @part
     def lifecycle(self) -> Lifecycle:
@@ -287,79 +213,34 @@ class Components:
 
     # Behaviours
 
-    @part
-    def chains(self) -> BehaviourChains:
-        from clia.space.behaviour_chains import BehaviourChains
-
-        return BehaviourChains(self.core, self.envelope)
-
-    @part
-    def library(self) -> BehaviourLibrary:
-        from clia.behaviours.library import BehaviourLibrary
-
-        return BehaviourLibrary(self.core, self.chains, self.flows)
-
-    @part
-    def observations(self) -> ObservationIndex:
-        from clia.behaviours.index import ObservationIndex
-
-        return ObservationIndex(self.core)
+    chains: part[BehaviourChains] = built("clia.space.behaviour_chains:BehaviourChains", "core envelope")
+    library: part[BehaviourLibrary] = built("clia.behaviours.library:BehaviourLibrary", "core chains flows")
+    observations: part[ObservationIndex] = built("clia.behaviours.index:ObservationIndex", "core")
 
     # Federation
 
     @part
-    def federation_resources(self) -> FederationResources:
-        from clia.facade.backends import federation_resources
-
+    def resources(self) -> FederationResources:
         return federation_resources(self)
 
-    @part
-    def keys(self) -> SpaceKeys:
-        from clia.federation.keys import SpaceKeys
-
-        return SpaceKeys(self.core, self.envelope, self.federation_resources.ring, self.federation_resources.verifier)
-
-    @part
-    def peers(self) -> Peers:
-        from clia.federation.peers import Peers
-
-        return Peers(self.core, self.envelope, self.federation_resources.verifier)
-
-    @part
-    def capabilities(self) -> Capabilities:
-        from clia.federation.capabilities import Capabilities
-
-        return Capabilities(self.core, self.envelope, self.registry, self.peers, self.federation_resources.nonce)
-
-    @part
-    def signing(self) -> SigningKeys:
-        from clia.federation.announcing import SigningKeys
-
-        return SigningKeys(self.keys, self.federation_resources.ring, self.federation_resources.verifier)
-
-    @part
-    def announcing(self) -> Announcer:
-        from clia.federation.announcing import Announcer
-
-        return Announcer(self.core, self.envelope, self.registry, self.signing, self.federation_resources.transport)
+    keys: part[SpaceKeys] = built("clia.federation.keys:SpaceKeys", "core envelope resources.ring resources.verifier")
+    peers: part[Peers] = built("clia.federation.peers:Peers", "core envelope resources.verifier")
+    capabilities: part[Capabilities] = built(
+        "clia.federation.capabilities:Capabilities", "core envelope registry peers resources.nonce"
+    )
+    signing: part[SigningKeys] = built("clia.federation.announcing:SigningKeys", "keys resources.ring resources.verifier")
+    announcing: part[Announcer] = built(
+        "clia.federation.announcing:Announcer", "core envelope registry signing resources.transport"
+    )
 
     @part
     def peer_tokens(self) -> PeerTokens:
         from clia.federation.peer_tokens import PeerTokens
 
-        return PeerTokens(self.core, self.peers, self.signing, (self.announcing, self.federation_resources.transport))
+        return PeerTokens(self.core, self.peers, self.signing, (self.announcing, self.resources.transport))
 
-    @part
-    def refusals(self) -> RefusalLog:
-        from clia.federation.pending import RefusalLog
-
-        return RefusalLog(self.core)
-
-    @part
-    def tracking(self) -> PeerTracking:
-        from clia.federation.tracking import PeerTracking
-
-        return PeerTracking(self.core, self.peers, self.capabilities, self.chains)
+    refusals: part[RefusalLog] = built("clia.federation.pending:RefusalLog", "core")
+    tracking: part[PeerTracking] = built("clia.federation.tracking:PeerTracking", "core peers capabilities chains")
 
     @part
     def syncing(self) -> PeerSync:
@@ -371,24 +252,20 @@ class Components:
             peers=self.peers,
             capabilities=self.capabilities,
             refusals=self.refusals,
-            verifier=self.federation_resources.verifier,
-            transport=self.federation_resources.transport,
+            verifier=self.resources.verifier,
+            transport=self.resources.transport,
             fetch_token=lambda peer: self.peer_tokens.token(peer, FETCH_TOKEN),
-            limits=self.federation_resources.limits,
+            limits=self.resources.limits,
         )
         return PeerSync(self.core, self.envelope, parts)
 
-    @part
-    def pending_moves(self) -> PendingMoves:
-        from clia.federation.pending import PendingMoves
-
-        return PendingMoves(self.capabilities, self.refusals)
+    pending_moves: part[PendingMoves] = built("clia.federation.pending:PendingMoves", "capabilities refusals")
 
     @part
     def federation_checks(self) -> FederationChecks:
         from clia.federation.checks import CheckDependencies, FederationChecks
 
-        backend = self.federation_resources
+        backend = self.resources
         return FederationChecks(
             self.core, CheckDependencies(self.keys, self.peers, self.capabilities, backend.ring, backend.verifier)
         )

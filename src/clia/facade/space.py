@@ -486,4 +486,4 @@ def _absolute(directory: str | os.PathLike[str]) -> str:
     try:
         return os.path.abspath(os.fspath(directory))
     except TypeError:
-        raise InvalidInput(f"{directory!r} is no directory", code="not-a-directory", fields={"path": repr(directory)}) from None
+        raise InvalidInput(f"{directory!r} is not a directory", code="not-a-directory", fields={"path": repr(directory)}) from None

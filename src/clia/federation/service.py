@@ -55,7 +55,7 @@ class PeerService:
     @verb("GET", "/key", ADMIN, "federation")
     def key(self) -> Key:
         """The public key of this space, which peers pin. The first call creates it."""
-        return self._components.keys.show(self._components.federation_resources.address())
+        return self._components.keys.show(self._components.resources.address())
 
     @verb("POST", "/key/rotate", ADMIN, "federation")
     def rotate_key(self, *, lost: bool = False) -> Key:
@@ -69,7 +69,7 @@ class PeerService:
             if self._components.announcing.said(peer.space).tip is not None:
                 self._components.announcing.announce(peer, snapshot=True)
             if notification is not None and peer.url is not None:
-                self._components.federation_resources.transport.notify(peer.url, notification)
+                self._components.resources.transport.notify(peer.url, notification)
         return self.key()
 
     # Peers
@@ -175,7 +175,7 @@ class PeerService:
         from clia.federation.announcing import NOTHING_SHARED
 
         if push is not None:
-            self._components.federation_resources.transport.check_remote(check_text(push, "push"))
+            self._components.resources.transport.check_remote(check_text(push, "push"))
         if peer is not None:
             return [self._announce(self._components.peers.get(peer), snapshot, push)]
         said = self._components.announcing.said
@@ -192,7 +192,7 @@ class PeerService:
     def _announce(self, peer: PinnedPeer, snapshot: bool, push: str | None) -> Announced:
         from clia.federation.peer_tokens import NOTIFY_TOKEN
 
-        transport = self._components.federation_resources.transport
+        transport = self._components.resources.transport
         announced = self._components.announcing.announce(peer, snapshot=snapshot)
         if push is not None:
             transport.push(peer.space, push)
