@@ -204,21 +204,21 @@ for line in sys.stdin: print("heard", line.strip(), flush=True)
 
 def test_at_a_terminal_the_program_has_one_too_with_its_size_its_keys_and_its_echo(place: Place) -> None:
     with Terminal(place.root, "run", "scout", "--", sys.executable, "-c", TUI) as person:
-        fcntl.ioctl(person._hand, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
+        fcntl.ioctl(person.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 90, 0, 0))
         person.sees("[True, True, True] True True")
         person.sees("size ")
-        fcntl.ioctl(person._hand, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
+        fcntl.ioctl(person.master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 99, 0, 0))
         os.kill(person.running.pid, signal.SIGWINCH)
         person.sees("size 33 99")
-        os.write(person._hand, b"\x1a")  # Ctrl-Z: nobody could go on behind it, so nothing stops
+        os.write(person.master, b"\x1a")  # Ctrl-Z: nobody could go on behind it, so nothing stops
         person.types("hello")
         person.sees("hello\r\n")
         person.sees("heard hello\r\n")
-        os.write(person._hand, b"\x03")
+        os.write(person.master, b"\x03")
         person.sees("stopped")
         assert person.ends() == 5
         assert "ended with exit code 5" in person.plain
-        assert termios.tcgetattr(person._hand)[3] & termios.ICANON  # the person's terminal is as it was
+        assert termios.tcgetattr(person.master)[3] & termios.ICANON  # the person's terminal is as it was
     with place.open() as space:
         shown = said(space, space.head("scout"), "terminal")
     assert "heard hello\r\n" in shown

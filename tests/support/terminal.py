@@ -23,7 +23,7 @@ class Terminal:
     """One program that runs at a terminal. What it shows is kept in ``shown``, with every escape sequence."""
 
     def __init__(self, cwd: Path, *words: str) -> None:
-        self._hand, screen = pty.openpty()
+        self.master, screen = pty.openpty()
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("GIT_", "CLIA_", "NO_COLOR"))}
         environment |= {"TERM": "xterm", "COLUMNS": "200", "LC_ALL": "C.UTF-8"}
         self.running = subprocess.Popen(
@@ -40,7 +40,7 @@ class Terminal:
         if self.running.poll() is None:
             self.running.kill()
         self.running.wait()
-        os.close(self._hand)
+        os.close(self.master)
 
     def sees(self, text: str) -> str:
         """Waits until a text is shown that was not seen before; everything up to it, without colours."""
@@ -53,11 +53,11 @@ class Terminal:
             assert self._read(), f"the program ended without {text!r}: {self.shown}"
 
     def types(self, line: str) -> None:
-        os.write(self._hand, f"{line}\n".encode())
+        os.write(self.master, f"{line}\n".encode())
 
     def closes_input(self) -> None:
         """Ctrl-D on an empty line."""
-        os.write(self._hand, b"\x04")
+        os.write(self.master, b"\x04")
 
     def ends(self) -> int:
         """Reads to the end; the exit code."""
@@ -71,10 +71,10 @@ class Terminal:
         return _STYLE.sub("", self.shown)
 
     def _read(self) -> bool:
-        ready, _, _ = select.select([self._hand], [], [], PATIENCE)
+        ready, _, _ = select.select([self.master], [], [], PATIENCE)
         assert ready, f"nothing more was shown after: {self.shown}"
         try:
-            data = os.read(self._hand, 65536)
+            data = os.read(self.master, 65536)
         except OSError:  # how Linux says that the other end is closed
             return False
         self.shown += data.decode("utf-8", "replace")

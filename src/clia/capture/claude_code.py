@@ -6,40 +6,12 @@ most are internal bookkeeping.
 
 from __future__ import annotations
 
-from clia.capture.events import (
-    BOUNDS,
-    CALL,
-    FAILURE,
-    NOTE,
-    PROMPT,
-    RESULT,
-    SAID,
-    START,
-    SUB_START,
-    SUB_STOP,
-    THINKING,
-    TURN_END,
-    HookReport,
-    ToolEvent,
-    as_text,
-    call_line,
-    digest,
-    field,
-    id_field,
-    key_or_digest,
-    path_field,
-    session_end,
-    session_of,
-    shortened,
-    small,
-    time_field,
-    unknown_event,
-    written,
-)
+from clia.capture import events
+from clia.capture.events import HookReport, ToolEvent, as_text, field, shortened, text_event, text_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 NAME = "claude-code"
@@ -49,169 +21,111 @@ _WRITERS = frozenset(("Write", "Edit", "MultiEdit", "NotebookEdit"))
 
 def from_hook(payload: object) -> HookReport:
     """Parse a hook's payload; ``InvalidInput`` if it names no session or event."""
-    said, session, name = session_of(payload)
-    read, sub = _HOOKS.get(name, unknown_event), id_field(said, "agent_id")
-    events = tuple(_of(each, sub, name) for each in read(said))
-    own, of_sub = path_field(said, "transcript_path"), path_field(said, "agent_transcript_path")
+    fields, session, name = events.session_of(payload)
+    sub = events.id_field(fields, "agent_id")
+    reported = tuple(_of(event, sub, name) for event in _events(name, fields))
+    own, of_sub = (events.path_field(fields, key) for key in ("transcript_path", "agent_transcript_path"))
     if sub and own is not None and own.endswith(f"/agent-{sub}.jsonl"):
         own, of_sub = None, own
-    return HookReport(session, events, path_field(said, "cwd"), own, of_sub, field(said, "agent_type") if sub else "")
+    return HookReport(session, reported, events.path_field(fields, "cwd"), own, of_sub, field(fields, "agent_type") if sub else "")
 
 
 def _of(event: ToolEvent, sub: str, name: str) -> ToolEvent:
     """An event of the session or a sub-agent. The start and end of a session are not those of a sub-agent."""
-    fits = event.what not in BOUNDS or (event.what in (SUB_START, SUB_STOP)) == bool(sub)
-    return event._replace(sub=sub) if fits else ToolEvent(NOTE, event.text or name, data={"event": name}, sub=sub)
+    fits = event.what not in events.BOUNDS or (event.what in (events.SUB_START, events.SUB_STOP)) == bool(sub)
+    return event._replace(sub=sub) if fits else ToolEvent(events.NOTE, event.text or name, data={"event": name}, sub=sub)
 
 
-def _start(said: Mapping[str, Any]) -> list[ToolEvent]:
-    source = field(said, "source") or "startup"
-    data = {"source": source, **_named(said, "model", "agent_type", "permission_mode")}
-    return [ToolEvent(START, f"session started: {source}", data=data)]
+def _events(name: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
+    match name:
+        case "SessionStart":
+            yield events.start_event(payload, "model", "agent_type", "permission_mode")
+        case "UserPromptSubmit":
+            yield _prompt(field(payload, "prompt"), payload.get("prompt_id"))._replace(data=text_fields(payload, "source"))
+        case "PreToolUse":
+            call = field(payload, "tool_use_id")
+            event = events.call_event(field(payload, "tool_name"), payload.get("tool_input"), call, _WRITERS)
+            yield event._replace(counted=None)
+        case "PostToolUse":
+            yield _returned(events.RESULT, as_text(payload.get("tool_response")), payload)
+        case "PostToolUseFailure":
+            yield _returned(events.FAILURE, shortened(field(payload, "error")), payload)
+        case "SubagentStart":
+            kind = text_fields(payload, "agent_type")
+            yield ToolEvent(events.SUB_START, f"sub-agent started: {kind.get('agent_type', 'agent')}", data=kind)
+        case "SubagentStop":
+            yield _last_message(events.SUB_STOP, payload)._replace(data=text_fields(payload, "agent_type"))
+        case "Stop":
+            yield _last_message(events.TURN_END, payload)
+        case "StopFailure":
+            why = field(payload, "error_details") or field(payload, "error") or as_text(payload.get("error"))
+            yield ToolEvent(events.NOTE, shortened(f"the turn ended with an error: {why}"), data={"event": name})
+            yield _last_message(events.TURN_END, payload)
+        case "PreCompact" | "PostCompact":
+            text, summary = f"compacted ({field(payload, 'trigger') or 'auto'})", field(payload, "compact_summary")
+            yield ToolEvent(events.NOTE, shortened(f"{text}: {summary}" if summary else text), data={"event": name})
+        case "SessionEnd":
+            yield events.end_event(payload)
+        case _:
+            yield events.unknown_event(payload)
 
 
-def _prompt(said: Mapping[str, Any]) -> list[ToolEvent]:
-    text = field(said, "prompt")
-    key, counted = key_or_digest("prompt", said.get("prompt_id"), text)
-    return [ToolEvent(PROMPT, shortened(text), key, counted, _named(said, "source"))]
+def _prompt(text: str, prompt: object) -> ToolEvent:
+    return ToolEvent(events.PROMPT, shortened(text), *events.key_or_digest("prompt", prompt, text))
 
 
-def _call(said: Mapping[str, Any]) -> list[ToolEvent]:
-    return [_called(field(said, "tool_name"), said.get("tool_input"), field(said, "tool_use_id"))]
-
-
-def _called(tool: str, given: Any, call: str) -> ToolEvent:
-    data = {"tool": tool, "id": call, "input": small(given)}
-    return ToolEvent(
-        CALL, call_line(tool or "tool", given), key_or_digest("call", call, "")[0], data=data, paths=written(tool, given, _WRITERS)
-    )
-
-
-def _result(said: Mapping[str, Any]) -> list[ToolEvent]:
-    return [_returned(RESULT, as_text(said.get("tool_response")), said)]
-
-
-def _failure(said: Mapping[str, Any]) -> list[ToolEvent]:
-    return [_returned(FAILURE, shortened(field(said, "error")), said)]
-
-
-def _returned(what: str, text: str, said: Mapping[str, Any]) -> ToolEvent:
-    call = field(said, "tool_use_id")
-    data: dict[str, Any] = {"tool": field(said, "tool_name"), "id": call}
-    duration = said.get("duration_ms")
+def _returned(what: str, text: str, payload: Mapping[str, Any]) -> ToolEvent:
+    event = events.result_event(what, text, field(payload, "tool_use_id"))
+    data: dict[str, Any] = {"tool": field(payload, "tool_name"), **event.data}
+    duration = payload.get("duration_ms")
     if isinstance(duration, (int, float)) and not isinstance(duration, bool):
-        data["ms"] = small(duration)
-    if said.get("is_interrupt") is True:
+        data["ms"] = events.small(duration)
+    if payload.get("is_interrupt") is True:
         data["interrupted"] = True
-    return ToolEvent(what, text, key_or_digest("result", call, "")[0], data=data)
+    return event._replace(counted=None, data=data)
 
 
-def _sub_start(said: Mapping[str, Any]) -> list[ToolEvent]:
-    kind = field(said, "agent_type")
-    return [ToolEvent(SUB_START, f"sub-agent started: {kind or 'agent'}", data=_named(said, "agent_type"))]
-
-
-def _sub_stop(said: Mapping[str, Any]) -> list[ToolEvent]:
-    return [_last_said(SUB_STOP, said)._replace(data=_named(said, "agent_type"))]
-
-
-def _stop(said: Mapping[str, Any]) -> list[ToolEvent]:
-    return [_last_said(TURN_END, said)]
-
-
-def _last_said(what: str, said: Mapping[str, Any]) -> ToolEvent:
+def _last_message(what: str, payload: Mapping[str, Any]) -> ToolEvent:
     """The end of a turn, with the last message as its counted text."""
-    text = field(said, "last_assistant_message")
-    return ToolEvent(what, shortened(text), counted=f"say:{digest(text)}")
-
-
-def _stop_failure(said: Mapping[str, Any]) -> list[ToolEvent]:
-    error = said.get("error")
-    why = field(said, "error_details") or (error if isinstance(error, str) else as_text(error))
-    note = ToolEvent(NOTE, shortened(f"the turn ended with an error: {why}"), data={"event": "StopFailure"})
-    return [note, _last_said(TURN_END, said)]
-
-
-def _compact(said: Mapping[str, Any]) -> list[ToolEvent]:
-    text = f"compacted ({field(said, 'trigger') or 'auto'})"
-    summary = field(said, "compact_summary")
-    return [ToolEvent(NOTE, shortened(f"{text}: {summary}" if summary else text), data={"event": field(said, "hook_event_name")})]
-
-
-def _named(said: Mapping[str, Any], *names: str) -> dict[str, str]:
-    return {name: field(said, name) for name in names if field(said, name)}
-
-
-_HOOKS: dict[str, Callable[[Mapping[str, Any]], list[ToolEvent]]] = {
-    "SessionStart": _start,
-    "UserPromptSubmit": _prompt,
-    "PreToolUse": _call,
-    "PostToolUse": _result,
-    "PostToolUseFailure": _failure,
-    "SubagentStart": _sub_start,
-    "SubagentStop": _sub_stop,
-    "Stop": _stop,
-    "StopFailure": _stop_failure,
-    "SessionEnd": session_end,
-    "PreCompact": _compact,
-    "PostCompact": _compact,
-}
+    return text_event(what, "say", field(payload, "last_assistant_message"))
 
 
 def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:
     """Parse a transcript line; empty if it is not part of the conversation."""
     message = line.get("message")
     copied = isinstance(line.get("forkedFrom"), dict)  # copied from the session that this one was forked from
-    if not isinstance(message, dict) or line.get("isMeta") is True or copied:
+    parse = {"user": _user, "assistant": _assistant}.get(field(line, "type"))
+    if not isinstance(message, dict) or line.get("isMeta") is True or copied or parse is None:
         return []
-    read = {"user": _user, "assistant": _assistant}.get(field(line, "type"))
-    if read is None:
-        return []
-    at, sub = time_field(line, "timestamp"), id_field(line, "agentId")
-    return [each._replace(at=at, sub=sub) for each in read(line, message)]
+    at, sub = events.time_field(line, "timestamp"), events.id_field(line, "agentId")
+    return [event._replace(at=at, sub=sub) for event in parse(line, message)]
 
 
 def _user(line: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[ToolEvent]:
     for block in _blocks(message):
+        text = field(block, "text")
         if block.get("type") == "tool_result":
-            yield _answered(block)
-        elif block.get("type") == "text" and field(block, "text").strip():
-            yield _typed(line, field(block, "text"))
-
-
-def _typed(line: Mapping[str, Any], text: str) -> ToolEvent:
-    if line.get("isCompactSummary") is True or text.startswith("[Request interrupted by user"):
-        return ToolEvent(NOTE, shortened(text), counted=f"note:{digest(text)}")
-    key, counted = key_or_digest("prompt", line.get("promptId"), text)
-    return ToolEvent(PROMPT, shortened(text), key, counted)
-
-
-def _answered(block: Mapping[str, Any]) -> ToolEvent:
-    call = field(block, "tool_use_id")
-    text = as_text(block.get("content"))
-    what = FAILURE if block.get("is_error") is True else RESULT
-    key, counted = key_or_digest("result", call, text)
-    return ToolEvent(what, text, key, counted, {"id": call})
+            what = events.FAILURE if block.get("is_error") is True else events.RESULT
+            yield events.result_event(what, as_text(block.get("content")), field(block, "tool_use_id"))
+        elif block.get("type") == "text" and text.strip():
+            is_note = line.get("isCompactSummary") is True or text.startswith("[Request interrupted by user")
+            yield text_event(events.NOTE, "note", text) if is_note else _prompt(text, line.get("promptId"))
 
 
 def _assistant(line: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[ToolEvent]:
-    of = field(message, "id")
     for block in _blocks(message):
         kind = block.get("type")
         if kind == "text" and field(block, "text").strip():
-            text = field(block, "text")
-            what = NOTE if line.get("isApiErrorMessage") is True else SAID
-            yield ToolEvent(what, shortened(text), counted=f"say:{digest(text)}", message=of)
+            what = events.NOTE if line.get("isApiErrorMessage") is True else events.SAID
+            yield text_event(what, "say", field(block, "text"), field(message, "id"))
         elif kind == "thinking" and field(block, "thinking").strip():
-            text = field(block, "thinking")
-            yield ToolEvent(THINKING, shortened(text), counted=f"thought:{digest(text)}")
+            yield text_event(events.THINKING, "thought", field(block, "thinking"))
         elif kind == "tool_use":
-            made = _called(field(block, "name"), block.get("input"), field(block, "id"))
-            yield made if made.key else made._replace(counted=f"call:{digest(made.text)}")
+            yield events.call_event(field(block, "name"), block.get("input"), field(block, "id"), _WRITERS)
 
 
 def _blocks(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    return [each for each in content if isinstance(each, dict)] if isinstance(content, list) else []
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

@@ -23,15 +23,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 # Events that become trace entries, named by the entry's kind.
-PROMPT, SAID, THINKING, CALL, RESULT, FAILURE, NOTE = (
-    "prompt",
-    "said",
-    "thinking",
-    "tool-call",
-    "tool-result",
-    "tool-failure",
-    "note",
-)
+PROMPT, SAID, THINKING, NOTE = "prompt", "said", "thinking", "note"
+CALL, RESULT, FAILURE = "tool-call", "tool-result", "tool-failure"
 # Events that start or end something.
 START, SUB_START, SUB_STOP, TURN_END, END = "start", "sub-start", "sub-stop", "turn-end", "end"
 BOUNDS = frozenset((START, SUB_START, SUB_STOP, TURN_END, END))
@@ -74,8 +67,13 @@ class HookReport(NamedTuple):
 
 def field(payload: Mapping[str, Any], name: str) -> str:
     """A text field; "" for any other type."""
-    found = payload.get(name)
-    return whole(found) if isinstance(found, str) else ""
+    value = payload.get(name)
+    return whole(value) if isinstance(value, str) else ""
+
+
+def text_fields(payload: Mapping[str, Any], *names: str) -> dict[str, str]:
+    """The text fields of these names that are not empty."""
+    return {name: text for name in names if (text := field(payload, name))}
 
 
 def whole(text: str) -> str:
@@ -85,8 +83,8 @@ def whole(text: str) -> str:
 
 def id_field(payload: Mapping[str, Any], name: str) -> str:
     """An id field; an implausible id is replaced by its digest."""
-    found = field(payload, name)
-    return found if found.isprintable() and len(found) <= _ID_MAX else digest(found)
+    text = field(payload, name)
+    return text if text.isprintable() and len(text) <= _ID_MAX else digest(text)
 
 
 def is_id(text: str) -> bool:
@@ -95,14 +93,14 @@ def is_id(text: str) -> bool:
 
 def path_field(payload: Mapping[str, Any], name: str) -> str | None:
     """A path field, or None if it cannot be a path."""
-    found = field(payload, name)
-    return found if found and "\0" not in found else None
+    path = field(payload, name)
+    return path if path and "\0" not in path else None
 
 
 def time_field(payload: Mapping[str, Any], name: str) -> str | None:
     """A timestamp in the format that all tools use, so timestamps compare as texts."""
-    found = field(payload, name)
-    return found if _TIME.fullmatch(found) else None
+    text = field(payload, name)
+    return text if _TIME.fullmatch(text) else None
 
 
 def session_of(payload: object) -> tuple[dict[str, Any], str, str]:
@@ -110,8 +108,8 @@ def session_of(payload: object) -> tuple[dict[str, Any], str, str]:
     if not isinstance(payload, dict):
         raise InvalidInput("the event is not a JSON object", code="invalid-event", fields={"field": ""})
     for name in ("session_id", "hook_event_name"):
-        found = payload.get(name)
-        if not isinstance(found, str) or not found.strip() or len(found) > _ID_MAX or not found.isprintable():
+        value = payload.get(name)
+        if not isinstance(value, str) or not value.strip() or len(value) > _ID_MAX or not value.isprintable():
             raise InvalidInput(f"the event has no {name} that could be one", code="invalid-event", fields={"field": name})
     return payload, payload["session_id"], payload["hook_event_name"]
 
@@ -129,12 +127,12 @@ def key_or_digest(prefix: str, given: object, text: str) -> tuple[str | None, st
 
 
 def shortened(text: str, limit: int = TEXT_MAX) -> str:
-    kept = whole(text)
-    if len(kept) <= limit:
-        return kept
+    text = whole(text)
+    if len(text) <= limit:
+        return text
     # Redaction cannot recognise half a secret: redact around the cut before cutting.
-    clean = redact(kept[: limit + _SECRET_MAX]).text
-    return f"{clean[:limit]}\n[cut: {len(kept) - limit} more characters]"
+    clean = redact(text[: limit + _SECRET_MAX]).text
+    return f"{clean[:limit]}\n[cut: {len(text) - limit} more characters]"
 
 
 def small(value: Any, depth: int = 0) -> Any:
@@ -148,11 +146,11 @@ def small(value: Any, depth: int = 0) -> Any:
     if depth >= _DEPTH and isinstance(value, (dict, list)):
         return f"[cut: {type(value).__name__}]"
     if isinstance(value, dict):
-        kept = {shortened(str(key), _ID_MAX): small(each, depth + 1) for key, each in list(value.items())[:_ITEMS]}
-        return kept if len(value) <= _ITEMS else kept | {"[cut]": len(value) - _ITEMS}
+        members = {shortened(str(key), _ID_MAX): small(member, depth + 1) for key, member in list(value.items())[:_ITEMS]}
+        return members if len(value) <= _ITEMS else members | {"[cut]": len(value) - _ITEMS}
     if isinstance(value, list):
-        listed = [small(each, depth + 1) for each in value[:_ITEMS]]
-        return listed if len(value) <= _ITEMS else [*listed, f"[cut: {len(value) - _ITEMS} more]"]
+        items = [small(item, depth + 1) for item in value[:_ITEMS]]
+        return items if len(value) <= _ITEMS else [*items, f"[cut: {len(value) - _ITEMS} more]"]
     return value
 
 
@@ -179,37 +177,53 @@ _TELLING = ("command", "cmd", "file_path", "path", "notebook_path", "pattern", "
 
 def call_line(tool: str, given: Any) -> str:
     """A tool call in one line: the tool and its most telling argument."""
-    said = ""
+    argument = given
     if isinstance(given, dict):
-        found = next((given[name] for name in _TELLING if isinstance(given.get(name), (str, list)) and given[name]), "")
-        said = found if isinstance(found, str) else " ".join(str(each) for each in found)
-    elif isinstance(given, str):
-        said = given
-    return shortened(f"{tool}: {said}" if said else tool, VALUE_MAX)
-
-
-_WRITING = ("file_path", "notebook_path")
+        argument = next((given[name] for name in _TELLING if isinstance(given.get(name), (str, list)) and given[name]), "")
+        argument = argument if isinstance(argument, str) else " ".join(map(str, argument))
+    return shortened(f"{tool}: {argument}" if isinstance(argument, str) and argument else tool, VALUE_MAX)
 
 
 def written(tool: str, given: Any, writers: frozenset[str]) -> tuple[str, ...]:
     """The files that a call says it writes."""
     if tool not in writers or not isinstance(given, dict):
         return ()
-    return tuple(found for name in _WRITING if (found := path_field(given, name)))
+    return tuple(path for name in ("file_path", "notebook_path") if (path := path_field(given, name)))
 
 
-# Events that all tools report alike
+# Events that tools report alike
 
 
-def session_end(said: Mapping[str, Any]) -> list[ToolEvent]:
-    return [ToolEvent(END, field(said, "reason") or "other")]
+def start_event(payload: Mapping[str, Any], *names: str) -> ToolEvent:
+    """The start of a session, with these fields of the payload."""
+    source = field(payload, "source") or "startup"
+    return ToolEvent(START, f"session started: {source}", data={"source": source, **text_fields(payload, *names)})
+
+
+def text_event(what: str, prefix: str, text: str, message: str = "") -> ToolEvent:
+    """A text without an id, identified by its digest."""
+    return ToolEvent(what, shortened(text), counted=f"{prefix}:{digest(text)}", message=message)
+
+
+def call_event(tool: str, given: Any, call: str, writers: frozenset[str] = frozenset()) -> ToolEvent:
+    line = call_line(tool or "tool", given)
+    data = {"tool": tool, "id": call, "input": small(given)}
+    return ToolEvent(CALL, line, *key_or_digest("call", call, line), data, paths=written(tool, given, writers))
+
+
+def result_event(what: str, text: str, call: str) -> ToolEvent:
+    return ToolEvent(what, text, *key_or_digest("result", call, text), {"id": call})
+
+
+def end_event(payload: Mapping[str, Any]) -> ToolEvent:
+    return ToolEvent(END, field(payload, "reason") or "other")
 
 
 _COMMON = ("session_id", "transcript_path", "cwd", "hook_event_name")
 
 
-def unknown_event(said: Mapping[str, Any]) -> list[ToolEvent]:
+def unknown_event(payload: Mapping[str, Any]) -> ToolEvent:
     """An unknown event, as a note with its payload."""
-    name = field(said, "hook_event_name")
-    rest = {key: each for key, each in said.items() if key not in _COMMON}
-    return [ToolEvent(NOTE, name, data={"event": name, "payload": small(rest)})]
+    name = field(payload, "hook_event_name")
+    rest = {key: value for key, value in payload.items() if key not in _COMMON}
+    return ToolEvent(NOTE, name, data={"event": name, "payload": small(rest)})

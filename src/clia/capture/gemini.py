@@ -6,32 +6,12 @@ belongs to the last call of the same tool. Sub-agents cannot be told from the se
 
 from __future__ import annotations
 
-from clia.capture.events import (
-    CALL,
-    FAILURE,
-    PROMPT,
-    RESULT,
-    SAID,
-    START,
-    TURN_END,
-    HookReport,
-    ToolEvent,
-    as_text,
-    call_line,
-    field,
-    path_field,
-    session_end,
-    session_of,
-    shortened,
-    small,
-    time_field,
-    unknown_event,
-    written,
-)
+from clia.capture import events
+from clia.capture.events import HookReport, ToolEvent, as_text, field, shortened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
 NAME = "gemini"
@@ -41,53 +21,42 @@ _WRITERS = frozenset(("write_file", "replace", "edit"))
 
 def from_hook(payload: object) -> HookReport:
     """Parse a hook's payload; ``InvalidInput`` if it names no session or event."""
-    said, session, name = session_of(payload)
-    at = time_field(said, "timestamp")
-    events = tuple(each._replace(at=at) for each in _HOOKS.get(name, unknown_event)(said))
-    return HookReport(session, events, path_field(said, "cwd"))
+    fields, session, name = events.session_of(payload)
+    at = events.time_field(fields, "timestamp")
+    reported = tuple(event._replace(at=at) for event in _events(name, fields))
+    return HookReport(session, reported, events.path_field(fields, "cwd"))
 
 
-def _start(said: Mapping[str, Any]) -> list[ToolEvent]:
-    source = field(said, "source") or "startup"
-    return [ToolEvent(START, f"session started: {source}", data={"source": source})]
+def _events(name: str, payload: Mapping[str, Any]) -> Iterator[ToolEvent]:
+    tool = field(payload, "tool_name")
+    match name:
+        case "SessionStart":
+            yield events.start_event(payload)
+        case "BeforeAgent":
+            yield ToolEvent(events.PROMPT, shortened(field(payload, "prompt")))
+        case "BeforeTool":
+            given = payload.get("tool_input")
+            event = events.call_event(tool, given, "", _WRITERS)
+            yield event._replace(counted=None, data={"tool": tool, "input": event.data["input"]})
+        case "AfterTool":
+            yield _result(payload.get("tool_response"))._replace(data={"tool": tool})
+        case "AfterAgent":
+            text = shortened(field(payload, "prompt_response"))
+            if text.strip():
+                yield ToolEvent(events.SAID, text)
+            yield ToolEvent(events.TURN_END)
+        case "SessionEnd":
+            yield events.end_event(payload)
+        case _:
+            yield events.unknown_event(payload)
 
 
-def _prompt(said: Mapping[str, Any]) -> list[ToolEvent]:
-    return [ToolEvent(PROMPT, shortened(field(said, "prompt")))]
-
-
-def _call(said: Mapping[str, Any]) -> list[ToolEvent]:
-    tool, given = field(said, "tool_name"), said.get("tool_input")
-    return [
-        ToolEvent(
-            CALL, call_line(tool or "tool", given), data={"tool": tool, "input": small(given)}, paths=written(tool, given, _WRITERS)
-        )
-    ]
-
-
-def _result(said: Mapping[str, Any]) -> list[ToolEvent]:
-    given = said.get("tool_response")
-    error = given.get("error") if isinstance(given, dict) else None
-    data = {"tool": field(said, "tool_name")}
+def _result(response: object) -> ToolEvent:
+    error = response.get("error") if isinstance(response, dict) else None
     if not error:
-        return [ToolEvent(RESULT, as_text(given), data=data)]
+        return ToolEvent(events.RESULT, as_text(response))
     message = field(error, "message") if isinstance(error, dict) else ""
-    return [ToolEvent(FAILURE, shortened(message) if message else as_text(error), data=data)]
-
-
-def _turn_end(said: Mapping[str, Any]) -> list[ToolEvent]:
-    text = shortened(field(said, "prompt_response"))
-    return [*([ToolEvent(SAID, text)] if text.strip() else []), ToolEvent(TURN_END)]
-
-
-_HOOKS: dict[str, Callable[[Mapping[str, Any]], list[ToolEvent]]] = {
-    "SessionStart": _start,
-    "BeforeAgent": _prompt,
-    "BeforeTool": _call,
-    "AfterTool": _result,
-    "AfterAgent": _turn_end,
-    "SessionEnd": session_end,
-}
+    return ToolEvent(events.FAILURE, shortened(message) if message else as_text(error))
 
 
 def from_line(line: Mapping[str, Any]) -> list[ToolEvent]:

@@ -42,7 +42,7 @@ def _record(tool: str) -> None:
     place = _space_of(tool)
     if tool in TOOLS and first and place is not None:
         return _put_down(tool, place, first)
-    for _ in _rest():
+    while read_input():
         pass  # drain the pipe: a tool that is still writing must not get an error
     return None if tool in TOOLS else _complain(f"there is no tool {tool!r}; known are {', '.join(TOOLS)}")
 
@@ -67,30 +67,26 @@ def _complain(text: str) -> None:
 def _first() -> bytes:
     """The event, in chunks; a large one up to its limit."""
     parts, size = [], 0
-    while size < spool.CHUNK and (part := _read()):
+    while size < spool.CHUNK and (part := read_input()):
         parts.append(part)
         size += len(part)
     return b"".join(parts)
 
 
-def _rest() -> Iterator[bytes]:
-    while part := _read():
-        yield part
-
-
 def _event(start: bytes) -> Iterator[bytes]:
     yield start
-    yield from _rest()
+    yield from iter(read_input, b"")
 
 
-def _read() -> bytes:
+def read_input(file: int = _STDIN) -> bytes:
+    """The next bytes of the event, or nothing at its end."""
     while True:
         try:
-            return os.read(_STDIN, spool.CHUNK)
+            return os.read(file, spool.CHUNK)
         except BlockingIOError:
             import select  # rare: the tool passed a non-blocking pipe
 
-            select.select([_STDIN], [], [])
+            select.select([file], [], [])
         except OSError:
             return b""  # closed or broken: use what was read
 

@@ -109,7 +109,7 @@ def assemble(git: Git, space_id: str, settings: Settings, place: str) -> Space:
         from clia.facade.hub_state import meet
 
         core, hub_sync = meet(git, core)
-    chunks = _redact_chunk if settings.redact else _keep_chunk
+    chunks = secrets.redact_entry if settings.redact else _keep_chunk
     entry_max = settings.entry_max or positive_number(git, "clia.traceEntryMax") or ENTRY_MAX
     options = Options(place, chunks, entry_max, store_address(git, settings))
     components = Components(git, core, state, options, hub_sync)
@@ -187,14 +187,6 @@ def _cleaner(redact: bool) -> Cleaner:
     if redact:
         return Cleaner(secrets.redact, secrets.redact_value)
     return Cleaner(lambda text: (text, 0), lambda value: (value, 0))
-
-
-def _redact_chunk(text: str, state: Sequence[str] | None) -> tuple[str, int, Sequence[str]]:
-    before = secrets.RedactionState(*state) if state else secrets.START
-    clean, after = secrets.redact_chunk(text, before)
-    if secrets.swallowed(text, before):  # each entry is read alone: what it lost shows in it
-        return secrets.mark(before) + clean.text, clean.count + 1, after
-    return clean.text, clean.count, after
 
 
 def _keep_chunk(text: str, state: Sequence[str] | None) -> tuple[str, int, Sequence[str]]:

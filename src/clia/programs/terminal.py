@@ -40,7 +40,7 @@ class ProgramChannels:
         self._user = user
         self._lines: dict[int, _OutputChannel] = {}
         self._ours: list[int] = []  # the program's ends that are open here too, until it has started
-        self._hand: int | None = None  # our end of the program's terminal
+        self.master: int | None = None  # our end of the program's terminal
         self._hears = user.terminal
         self._typed = b""
         self.far = self._terminal() if user.terminal else (user.stdin, self._pipe("stdout"), self._pipe("stderr"))
@@ -54,10 +54,10 @@ class ProgramChannels:
             self._close(source)
 
     def _terminal(self) -> tuple[int, int, int]:
-        self._hand, screen = pty.openpty()
+        self.master, screen = pty.openpty()
         self._ours.append(screen)
-        self._lines[self._hand] = _OutputChannel("terminal", self._user.stdout)
-        os.set_blocking(self._hand, False)  # a program that does not read must not keep us from listening
+        self._lines[self.master] = _OutputChannel("terminal", self._user.stdout)
+        os.set_blocking(self.master, False)  # a program that does not read must not keep us from listening
         with suppress(termios.error):  # it went away just now
             termios.tcsetattr(screen, termios.TCSANOW, termios.tcgetattr(self._user.stdin))
         self.resize()
@@ -76,9 +76,9 @@ class ProgramChannels:
 
     def resize(self) -> None:
         """Makes the program's terminal as large as the user's."""
-        if self._hand is not None:
+        if self.master is not None:
             with suppress(OSError, termios.error):  # it went away just now
-                termios.tcsetwinsize(self._hand, termios.tcgetwinsize(self._user.stdout))
+                termios.tcsetwinsize(self.master, termios.tcgetwinsize(self._user.stdout))
 
     @contextmanager
     def raw(self) -> Iterator[None]:
@@ -110,7 +110,7 @@ class ProgramChannels:
             wanted.append(self._user.stdin)
         if not wanted:
             return False
-        typed_to = [self._hand] if self._typed and self._hand is not None else []
+        typed_to = [self.master] if self._typed and self.master is not None else []
         ready, free, _ = select.select(wanted, typed_to, [], seconds)
         if self._hears and self._user.stdin in ready:
             self._hear()
@@ -128,10 +128,10 @@ class ProgramChannels:
         self._hears = bool(data)
 
     def _type(self) -> None:
-        if self._hand is None:
+        if self.master is None:
             return
         try:
-            self._typed = self._typed[os.write(self._hand, self._typed) :]
+            self._typed = self._typed[os.write(self.master, self._typed) :]
         except BlockingIOError:
             return
         except OSError:  # the program has closed its end
@@ -144,7 +144,7 @@ class ProgramChannels:
             return False
         shown = line.shown is not None and _write(line.shown, data)
         said(line.name, data)
-        if not shown and source == self._hand:
+        if not shown and source == self.master:
             self._lines[source] = _OutputChannel(line.name, None)
         elif not shown:
             self._close(source)
@@ -153,8 +153,8 @@ class ProgramChannels:
     def _close(self, source: int) -> None:
         del self._lines[source]
         os.close(source)
-        if source == self._hand:
-            self._hand, self._typed, self._hears = None, b"", False
+        if source == self.master:
+            self.master, self._typed, self._hears = None, b"", False
 
 
 def _read(source: int) -> bytes:

@@ -172,6 +172,13 @@ def mark(state: RedactionState) -> str:
     return MARK.format(kind=_kind(state.inside.removesuffix(_WHOLE)))
 
 
+def redact_entry(text: str, state: Sequence[str] | None) -> tuple[str, int, RedactionState]:
+    """Redact one trace entry of a stream. It is read alone, so a mark shows what it lost."""
+    before = RedactionState(*state) if state else START
+    clean, after = redact_chunk(text, before)
+    return (mark(before) + clean.text, clean.count + 1, after) if swallowed(text, before) else (*clean, after)
+
+
 def _kind(name: str) -> str:
     return PEM if name.startswith(PEM) else ROWS[name].kind
 

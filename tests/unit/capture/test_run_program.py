@@ -152,8 +152,8 @@ def test_a_program_that_does_not_read_what_is_typed_is_heard_all_the_same() -> N
     tty.setraw(desk)
     heard: list[bytes] = []
     with ProgramChannels(UserStreams(desk, desk, desk, True, deaf)) as channels:
-        assert channels._hand is not None
-        assert not os.get_blocking(channels._hand)
+        assert channels.master is not None
+        assert not os.get_blocking(channels.master)
         for _ in range(60):
             os.write(hand, b"x" * 1000)
             channels.pass_on(0.0, lambda *_: None)

@@ -197,6 +197,6 @@ def test_a_pipe_that_does_not_block_is_waited_for(monkeypatch: pytest.MonkeyPatc
         return waited(read, write, odd)
 
     monkeypatch.setattr(select, "select", write_late)
-    monkeypatch.setattr(main, "_STDIN", ours)
-    assert main._first() == b"late"
+    assert main.read_input(ours) == b"late"
+    assert main.read_input(ours) == b""
     os.close(ours)

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from clia.facade.opening import _redact_chunk
 from clia.redaction.patterns import ROWS
 from clia.redaction.private_keys import PEM
-from clia.redaction.secrets import START, RedactionState, redact, redact_chunk, redact_value, swallowed
+from clia.redaction.secrets import START, RedactionState, redact, redact_chunk, redact_entry, redact_value, swallowed
 from support.fake_secrets import ALNUM, FAKES, HEX, PEM_KEYS, UPPER, Fake
 
 NEAR_MISSES = [
@@ -413,20 +412,20 @@ def test_a_name_that_starts_after_a_short_word_is_still_seen() -> None:
 
 
 def test_an_entry_that_lost_its_start_says_so() -> None:
-    kept, count, state = _redact_chunk("glpat-" + ALNUM[:10], None)
+    kept, count, state = redact_entry("glpat-" + ALNUM[:10], None)
     assert (kept, count) == ("[redacted:gitlab-token]", 1)
-    kept, count, state = _redact_chunk(ALNUM[10:20] + " and password=hun" + "ter2 x", list(state))
+    kept, count, state = redact_entry(ALNUM[10:20] + " and password=hun" + "ter2 x", list(state))
     assert (kept, count) == ("[redacted:gitlab-token] and password=[redacted:assigned] x", 2)
-    assert _redact_chunk("passed", list(state))[:2] == ("passed", 0)
+    assert redact_entry("passed", list(state))[:2] == ("passed", 0)
 
 
 @pytest.mark.parametrize("fake", PEM_KEYS, ids=lambda fake: fake.public[5:30].strip())
 def test_each_entry_with_a_line_of_a_private_key_says_so(fake: Fake) -> None:
     state: Any = None
     for line in fake.text.splitlines():
-        kept, count, state = _redact_chunk(line, state)
+        kept, count, state = redact_entry(line, state)
         assert (kept, count) == ("[redacted:private-key]", 1) if line.strip() else ("", 0)
-    assert _redact_chunk("exit 0", state)[:2] == ("exit 0", 0)
+    assert redact_entry("exit 0", state)[:2] == ("exit 0", 0)
 
 
 _PUTTY = "PuTTY-User-Key-File-3: ssh-ed25519\nPublic-Lines: 1\nAAAA\n"
@@ -570,10 +569,10 @@ def test_a_moved_cursor_ends_a_token() -> None:
 
 
 def test_an_entry_that_lost_coloured_characters_says_so() -> None:
-    _, _, state = _redact_chunk("glpat-\x1b[1m" + ALNUM[:10] + "\x1b[", None)
-    kept, count, state = _redact_chunk("0m" + ALNUM[10:20] + "\x1b[0m and", list(state))
+    _, _, state = redact_entry("glpat-\x1b[1m" + ALNUM[:10] + "\x1b[", None)
+    kept, count, state = redact_entry("0m" + ALNUM[10:20] + "\x1b[0m and", list(state))
     assert (kept, count) == ("[redacted:gitlab-token]0m\x1b[0m and", 1)
-    assert _redact_chunk(" more", list(state))[:2] == (" more", 0)
+    assert redact_entry(" more", list(state))[:2] == (" more", 0)
 
 
 def test_an_escape_sequence_without_end_is_text() -> None:
