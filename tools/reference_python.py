@@ -25,8 +25,7 @@ from clia.identities import contexts, diagnostics, lineage, origins
 from clia.sessions import health as session_health
 from clia.sessions import model as session_model
 from clia.sessions import service as session_service
-from clia.space import adoption, checks, landing, model, purging
-from clia.space import maintenance as upkeep
+from clia.space import adoption, checks, merging, model, purging
 from clia.store import interface as queue
 from clia.store import interface as store
 from clia.values import typed_objects
@@ -43,7 +42,7 @@ GIVEN = (
 ANSWERS = (
     *(model.Spawned, model.AgentCommit, repository.Stamp, model.Merged, model.UpToDate, model.Conflicts, model.ConflictPath),
     *(model.Landed, model.BlamedLine, workbench.FileChange, store.Edge),
-    *(model.BoundTrace, model.TraceChange, model.TraceHit, purging.Purged, upkeep.AgentState),
+    *(model.BoundTrace, model.TraceChange, model.TraceHit, purging.Purged, model.AgentState),
     *(
         session_model.Request,
         session_model.Decision,
@@ -62,7 +61,7 @@ ANSWERS = (
     *(federation_model.Missing, federation_model.Announced, federation_model.Synced, federation_model.Move),
     *(federation_model.Refused, federation_model.Remote),
     *(hub_records.HubStatus, hub_records.HubSynced, hub_records.Fork, hub_records.Elsewhere),
-    *(checks.Report, checks.Finding, upkeep.Maintained, landing.Relinked, workbench.Pushed, adoption.Adopted),
+    *(checks.Report, checks.Finding, model.Maintained, merging.Relinked, workbench.Pushed, adoption.Adopted),
 )
 
 

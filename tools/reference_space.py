@@ -19,7 +19,7 @@ from clia.federation import checks as federation_checks
 from clia.hub import records as hub_records
 from clia.hub.records import BRANCHES, PUBLISHED_REFS
 from clia.sessions import flows
-from clia.space import adoption, behaviour_chains, checks, envelope, landing, model, traces
+from clia.space import adoption, behaviour_chains, checks, envelope, merging, model, traces
 from clia.space import adoption as taking
 from clia.values import refs, types
 from clia.values.typed_objects import PROMPT, SESSION_FLOW
@@ -147,7 +147,7 @@ WORDS = {
         *("hub-refused", "branch-checked-out"),
     ),
     "`clia publish`": ("new", "moved", "same", "refused"),
-    "`clia land`": (landing.FAST_FORWARD, landing.MERGE, landing.SQUASH),
+    "`clia land`": (merging.FAST_FORWARD, merging.MERGE, merging.SQUASH),
     "the kind of a behaviour": (SESSION_FLOW, PROMPT),
     "the state of a version": _words("CURRENT", "TRIAL", "FORMER", "PROPOSED", "RETIRED", "FOREIGN"),
     "what happens to a version": behaviour_chains.EVENTS,

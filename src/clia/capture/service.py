@@ -204,7 +204,7 @@ class Captures:
         made = worktree(tree)
         if made == tree and not (trace_alone and self.waiting(agent)):
             return None
-        self._commits.check_tree(tree, made)
+        self._commits.snapshots.check_tree(tree, made)
         self._set_up()
         checkout = self._workbench.checkout_of(captured.place)
         ours = checkout is not None and (checkout.agent, checkout.base) == (agent, head) and made in (seen.now, tree)

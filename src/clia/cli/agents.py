@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from clia.facade.space import Space
-    from clia.space.maintenance import AgentState
-    from clia.space.model import Spawned
+    from clia.space.model import AgentState, Spawned
 
 _SUB_AGENT = "sub-agent-of"
 
@@ -100,7 +99,7 @@ def list_agents(
 
 
 def _archived(space: Space, after: str, limit: int | None) -> list[AgentState]:
-    from clia.space.maintenance import AgentState
+    from clia.space.model import AgentState
 
     states = []
     for name in space.agents(archived=True, after=after, limit=limit):

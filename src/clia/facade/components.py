@@ -46,16 +46,13 @@ if TYPE_CHECKING:
     from clia.sessions.service import SessionBackend
     from clia.sessions.transitions import Transitions
     from clia.space.adoption import RemoteExchange
-    from clia.space.agents import Agents
+    from clia.space.agents import Agents, Upkeep
     from clia.space.behaviour_chains import BehaviourChains
-    from clia.space.checkouts import CheckoutPlaces
     from clia.space.checks import Checks
-    from clia.space.commits import Commits
+    from clia.space.commits import CheckoutPlaces, Commits
     from clia.space.core import Core
     from clia.space.history import History
-    from clia.space.landing import Landing, Relinking
-    from clia.space.maintenance import Upkeep
-    from clia.space.merging import Merging
+    from clia.space.merging import Landing, Merging, Relinking
     from clia.space.purging import Purging
     from clia.space.registry import Registry
     from clia.space.relations import Relations
@@ -140,14 +137,14 @@ class Components:
     traces: part[Traces] = built("clia.space.traces:Traces", "core envelope options.redact_chunk options.entry_max")
     commits: part[Commits] = built("clia.space.commits:Commits", "core envelope registry traces checkpoints")
     merging: part[Merging] = built("clia.space.merging:Merging", "core envelope commits")
-    landing: part[Landing] = built("clia.space.landing:Landing", "core envelope merging")
+    landing: part[Landing] = built("clia.space.merging:Landing", "core envelope")
     relations: part[Relations] = built("clia.space.relations:Relations", "core envelope")
     history: part[History] = built("clia.space.history:History", "core agents traces workbench")
-    checkouts: part[CheckoutPlaces] = built("clia.space.checkouts:CheckoutPlaces", "core commits workbench")
+    checkouts: part[CheckoutPlaces] = built("clia.space.commits:CheckoutPlaces", "core commits workbench")
     exchange: part[RemoteExchange] = built("clia.space.adoption:RemoteExchange", "core envelope workbench")
     checks: part[Checks] = built("clia.space.checks:Checks", "core envelope relations workbench")
-    maintenance: part[Upkeep] = built("clia.space.maintenance:Upkeep", "core agents landing workbench")
-    relinking: part[Relinking] = built("clia.space.landing:Relinking", "core traces workbench")
+    maintenance: part[Upkeep] = built("clia.space.agents:Upkeep", "core agents landing workbench")
+    relinking: part[Relinking] = built("clia.space.merging:Relinking", "core traces workbench")
     purging: part[Purging] = built("clia.space.purging:Purging", "core envelope workbench")
 
     @part

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from clia.facade.components import Components
     from clia.git.records import FileChange
-    from clia.space.landing import Relinked
+    from clia.space.merging import Relinked
     from clia.space.model import AgentCommit, BoundTrace, Conflicts, TraceChange, TraceHit
     from clia.space.purging import Purged
     from clia.store.interface import Edge

@@ -39,8 +39,18 @@ if TYPE_CHECKING:
     from clia.space.adoption import Adopted
     from clia.space.checks import Report
     from clia.space.core import Core
-    from clia.space.maintenance import AgentState, Maintained
-    from clia.space.model import AgentCommit, BlamedLine, Conflicts, Content, Landed, Merged, Spawned, UpToDate
+    from clia.space.model import (
+        AgentCommit,
+        AgentState,
+        BlamedLine,
+        Conflicts,
+        Content,
+        Landed,
+        Maintained,
+        Merged,
+        Spawned,
+        UpToDate,
+    )
     from clia.values.typed_objects import Briefing
     from clia.verbs import Count
     from clia.workers.service import FleetService
@@ -333,9 +343,8 @@ class Space:
     ) -> Merged:
         """Conclude a conflicted merge; ``StaleRef`` if either head has moved since."""
         from clia.space.core import CommitText
-        from clia.space.merging import Resolution
 
-        return self._components.merging.resolve(into, from_, (ours, theirs), Resolution(files, changes), CommitText(message, meta))
+        return self._components.merging.resolve(into, from_, (ours, theirs), files, changes, CommitText(message, meta))
 
     # Upkeep
 

@@ -157,7 +157,7 @@ class Forks:
         puts += [(records.key(SNAPSHOT, name, FIRST), copy.snapshot)] if copy.snapshot is not None else []
         appends = (
             Append(records.stream(name, FIRST), tuple(self._events(copy, {"on": genesis, "forked": row["forked"]}))),
-            Append(trace_stream(name), (self._traces.made("session", where, data),)),
+            Append(trace_stream(name), (self._traces.entry("session", where, data),)),
             feed_append(name, FIRST, row, row["forked"]["at"]),
         )
         return Intent(name, "fork", NOWHERE, notes=writes.notes, appends=appends, puts=tuple(puts))

@@ -153,8 +153,8 @@ class Transitions:
 
     def _trace(self, agent: str, session: str, status: str, said: StepSummary, printed: str) -> Append:
         data = {"session": session, "status": status, **said.data}
-        entries = [self._traces.made("flow", printed)] if printed else []
-        return Append(trace_stream(agent), (*entries, self._traces.made("session", said.text, data)))
+        entries = [self._traces.entry("flow", printed)] if printed else []
+        return Append(trace_stream(agent), (*entries, self._traces.entry("session", said.text, data)))
 
     def write(self, step: Transition, expected: int) -> None:
         """Write a transition that moves no branch. ``expected``: the end of the session's stream when it was read."""

@@ -1,17 +1,19 @@
-"""Agents: one branch each, spawned from a briefing.
+"""Agents: one branch each, spawned from a briefing; their states, packing, and archiving finished agents.
 
-Invariant: an agent has both a record and a branch, or neither. A name is never reused, even after archiving.
+Invariant: an agent has both a record and a branch, or neither. A name is never reused, even after archiving. No ref is removed
+unless another ref that stays contains its head.
 """
 
 from __future__ import annotations
 
-from clia.errors import AlreadyExists, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
+from clia.errors import AlreadyExists, CliaError, Conflict, InvalidInput, NoSuchAgent, NoSuchObject
 from clia.git.records import FILE, TreeEntry
 from clia.space.envelope import Intent, RefMove
-from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, Spawned
+from clia.space.model import AGENT, BEHAVIOUR, BRIEFING, PARENT, PROFILE, TYPE, AgentState, Maintained, Spawned
+from clia.space.traces import stream
 from clia.values import refs as names
 from clia.values.commit_messages import check_count, check_text
-from clia.values.typed_objects import Briefing, as_bytes, as_object, as_typed, invalid, parse
+from clia.values.typed_objects import Briefing, as_bytes, as_object, invalid
 from clia.values.types import SPAWN
 
 TYPE_CHECKING = False
@@ -19,11 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
+    from clia.git.workbench import GitWorkbench
     from clia.sessions.checkpoints import Checkpoints
     from clia.space.core import Core
     from clia.space.envelope import Envelope
+    from clia.space.merging import Landing
 
-    Along = Callable[[str], Intent]
+DAY = 24 * 60 * 60
 
 
 class Agents:
@@ -37,13 +41,13 @@ class Agents:
         prefix = names.ARCHIVE if archived else names.HEADS
         last = prefix + check_text(after, "after") if after else ""
         left = None if limit is None else check_count(limit, "limit")
-        found_names: list[str] = []
+        page: list[str] = []
         while True:
             refs = self._core.refs.under(prefix, after=last, limit=left)
-            found_names += [name for name in (ref.removeprefix(prefix) for ref, _ in refs) if names.is_name(name)]
-            if limit is None or not refs or len(found_names) >= limit:
-                return found_names
-            last, left = refs[-1][0], limit - len(found_names)  # some refs were not valid agent names
+            page += [name for name in (ref.removeprefix(prefix) for ref, _ in refs) if names.is_name(name)]
+            if limit is None or not refs or len(page) >= limit:
+                return page
+            last, left = refs[-1][0], limit - len(page)  # some refs were not valid agent names
 
     def spawn(
         self,
@@ -54,7 +58,7 @@ class Agents:
         parent: str | None = None,
         profile: Mapping[str, Any] | None = None,
         trailers: Sequence[tuple[str, str]] = (),
-        along: Along | None = None,
+        along: Callable[[str], Intent] | None = None,
     ) -> Spawned:
         """Spawn an agent on a commit's tree, or on the empty tree.
 
@@ -69,12 +73,9 @@ class Agents:
         with self._envelope.at_work(name):
             self._check_free(name)
             record, files = self._write_record(name, briefing_object, profile)
-            all_trailers = [(AGENT, name), (TYPE, SPAWN), (BRIEFING, files["briefing.json"].cid)]
             profile_cid = files["profile.json"].cid if "profile.json" in files else None
-            all_trailers += [(PROFILE, profile_cid)] if profile_cid else []
-            all_trailers += [(BEHAVIOUR, briefing_object["behaviour"])] if "behaviour" in briefing_object else []
-            all_trailers += [(PARENT, parent)] if parent else []
-            all_trailers += trailers
+            identity = [(AGENT, name), (TYPE, SPAWN), (BRIEFING, files["briefing.json"].cid), (PROFILE, profile_cid)]
+            all_trailers = [*identity, (BEHAVIOUR, briefing_object.get("behaviour")), (PARENT, parent), *trailers]
             genesis = core.write_commit(name, tree, [at] if at else [], f"spawn: {briefing_object['title']}", all_trailers, "spawn")
             branch = RefMove(names.head(name), None, genesis)
             intent = Intent(name, SPAWN, branch) if along is None else along(genesis)
@@ -112,28 +113,22 @@ class Agents:
             data = as_bytes(core.clean.value({"type": "profile", **profile}))
             files["profile.json"] = TreeEntry(FILE, core.objects.write_blob(data))
         tree = core.objects.update_tree(None, files)
-        said = [(AGENT, name), (TYPE, "record")]
-        return core.write_commit(name, tree, [], f"record of {name}", said, "record"), files
+        return core.write_commit(name, tree, [], f"record of {name}", [(AGENT, name), (TYPE, "record")], "record"), files
 
     def record(self, name: str) -> dict[str, Any]:
         """The objects of an agent's record by file name: its briefing and, if known, its profile."""
         core = self._core
-        named = names.remote_agent(check_text(name, "agent"))
-        tip = core.refs.get(names.remote(named[0], f"records/{named[1]}") if named else names.record(names.check_name(name)))
+        remote = names.remote_agent(check_text(name, "agent"))
+        tip = core.refs.get(names.remote(remote[0], f"records/{remote[1]}") if remote else names.record(names.check_name(name)))
         if tip is None:
             raise NoSuchAgent(f"there is no record of an agent {name!r} here", fields={"agent": name})
-        found: dict[str, Any] = {}
-        for path, entry in core.objects.entries(core.objects.commit(tip).tree).items():
-            made = parse(core.objects.blob(entry.cid))
-            if made is not None:
-                found[path] = as_typed(made)
-        return found
+        files = {path: core.typed(entry.cid) for path, entry in core.objects.entries(core.objects.commit(tip).tree).items()}
+        return {path: content for path, content in files.items() if content is not None}
 
     def any_head(self, name: str) -> str:
         """The head of an agent, at work or archived."""
         core = self._core
-        head = core.head(name)
-        return head or core.refs.get(names.archived(name)) or core.require_head(name)
+        return core.head(name) or core.refs.get(names.archived(name)) or core.require_head(name)
 
     def genesis(self, name: str) -> str:
         for commit in self._core.own_commits(name, self.any_head(name)):
@@ -142,18 +137,16 @@ class Agents:
         raise NoSuchObject(f"the genesis of {name!r} is not in this clone", hints=["git fetch --unshallow"], fields={"agent": name})
 
     def briefing_of(self, name: str) -> Briefing:
-        core = self._core
+        fields: dict[str, Any] = {"agent": name}
         if names.remote_agent(check_text(name, "agent")) is not None:
-            tracked = self.record(name).get("briefing.json")
-            if isinstance(tracked, Briefing):
-                return tracked
-            raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields={"agent": name})
-        cid = core.last_own(name, self.any_head(name)).briefing
-        briefing_object = parse(core.objects.blob(cid)) if cid else None
-        parsed = as_typed(briefing_object) if briefing_object else None
-        if not isinstance(parsed, Briefing):
-            raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields={"agent": name, "cid": cid})
-        return parsed
+            briefing = self.record(name).get("briefing.json")
+        else:
+            cid = self._core.last_own(name, self.any_head(name)).briefing
+            briefing = self._core.typed(cid) if cid else None
+            fields["cid"] = cid
+        if not isinstance(briefing, Briefing):
+            raise NoSuchObject(f"the briefing of {name!r} cannot be read", fields=fields)
+        return briefing
 
     def archive(self, name: str) -> None:
         """Move an agent out of the branch list; its head stays under another ref."""
@@ -170,8 +163,7 @@ class Agents:
         with self._envelope.at_work(name):
             if source == names.head(name):
                 core.own_head(name)
-                self._check_not_followed(name)
-                self._check_at_rest(name)
+                self._check_idle(name)
             head = core.refs.get(source)
             if head is None:  # only when restoring
                 at_work = [f"it is at work: clia show {name}"] if core.refs.get(target) else []
@@ -186,7 +178,7 @@ class Agents:
                 )
             kept = existing if existing is not None and core.graph.descends(existing, head) else head
             moves = [(target, existing, kept), (source, head, None)]  # the other ref keeps its head
-            if core.refs.move_together([each for each in moves if each[1] != each[2]], f"clia: {verb}"):
+            if core.refs.move_together([move for move in moves if move[1] != move[2]], f"clia: {verb}"):
                 return
             if kept != existing:
                 core.refs.move(*moves[0], f"clia: {verb}")
@@ -197,7 +189,16 @@ class Agents:
         """Whether the agent has a live session or an open question."""
         return self._checkpoints.busy_with(name) is not None
 
-    def _check_at_rest(self, name: str) -> None:
+    def _check_idle(self, name: str) -> None:
+        """Raise an error if the agent is checked out or has a live session."""
+        place = self._core.refs.followed_by(names.head(name))
+        if place is not None:
+            raise InvalidInput(
+                f"the branch of {name!r} is checked out in {place}",
+                code="branch-checked-out",
+                hints=["switch that worktree to another branch first"],
+                fields={"agent": name, "worktree": place},
+            )
         reason = self._checkpoints.busy_with(name)
         if reason is not None:
             raise Conflict(
@@ -207,12 +208,57 @@ class Agents:
                 fields={"agent": name},
             )
 
-    def _check_not_followed(self, name: str) -> None:
-        place = self._core.refs.followed_by(names.head(name))
-        if place is not None:
-            raise InvalidInput(
-                f"the branch of {name!r} is checked out in {place}",
-                code="branch-checked-out",
-                hints=["switch that worktree to another branch first"],
-                fields={"agent": name, "worktree": place},
-            )
+
+class Upkeep:
+    def __init__(self, core: Core, agents: Agents, landing: Landing, workbench: GitWorkbench) -> None:
+        self._core = core
+        self._agents = agents
+        self._landing = landing
+        self._workbench = workbench
+
+    def states(self, *, after: str = "", limit: int | None = None) -> list[AgentState]:
+        core = self._core
+        names_here = self._agents.names(after=after, limit=limit)
+        with core.store.reading() as view:
+            # Most agents have nothing pending: read only the streams that exist.
+            busy = {stream(name) for name in names_here} if limit is not None else set(view.streams.names(stream("")))
+            waiting = {name: len(view.streams.read(stream(name))) for name in names_here if stream(name) in busy}
+        states = []
+        for name in names_here:
+            head = core.head(name)
+            if head is not None:  # archived in between
+                commit, branch = core.read(head), self._landing.landed_on(name, head)
+                landed = branch and branch.removeprefix(names.BRANCHES)
+                states.append(
+                    AgentState(name, head, commit.kind, commit.subject, commit.committer.at, waiting.get(name, 0), landed)
+                )
+        return states
+
+    def maintain(self, *, archive_idle_days: int | None, dry_run: bool) -> Maintained:
+        if archive_idle_days is not None:
+            check_count(archive_idle_days, "days")
+        before = self._workbench.size()
+        done = [] if archive_idle_days is None else self._finished(archive_idle_days)
+        if not dry_run:
+            done = [name for name in done if self._put_away(name)]
+            self._workbench.pack()
+        return Maintained(tuple(done), before, before if dry_run else self._workbench.size())
+
+    def _finished(self, days: int) -> list[str]:
+        """Idle agents whose work another agent or a branch of people contains."""
+        core = self._core
+        idle = [state for state in self.states() if not state.pending and core.now() - state.at >= days * DAY]
+        if not idle:
+            return []
+        # One walk over everything: a head that is another commit's parent is reachable from that commit.
+        tips = [cid for _, cid in core.refs.under(names.BRANCHES)]
+        contained = {parent for commit in core.graph.walk(tips) for parent in commit.parents}
+        finished = [state.agent for state in idle if state.landed or state.head in contained]
+        return [name for name in finished if not self._agents.is_at_work(name)]
+
+    def _put_away(self, name: str) -> bool:
+        try:
+            self._agents.archive(name)
+        except CliaError:
+            return False  # it is at work again, or checked out
+        return True

@@ -11,6 +11,7 @@ from clia.values import refs as names
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import check_text, compose
 from clia.values.documents import MAX_DEPTH
+from clia.values.typed_objects import as_typed, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from clia.space.model import AgentCommit, Content
     from clia.store.interface import Locks, Store
     from clia.values.clock import Clock
+    from clia.values.typed_objects import TypedObject
 
 T = TypeVar("T")
 FOREIGN = "foreign/"
@@ -101,12 +103,12 @@ class Core(NamedTuple):
 
     def source_head(self, text: str) -> str:
         """The head of something that can be merged: an agent here, or ``PEER/AGENT`` as tracked here."""
-        named = names.remote_agent(check_text(text, "agent"))
-        if named is None:
+        remote = names.remote_agent(check_text(text, "agent"))
+        if remote is None:
             return self.require_head(text)
-        found = self.refs.get(names.remote(named[0], f"agents/{named[1]}"))
-        if found is not None:
-            return found
+        head = self.refs.get(names.remote(remote[0], f"agents/{remote[1]}"))
+        if head is not None:
+            return head
         raise NoSuchAgent(
             f"no agent {text!r} of a peer is tracked here",
             hints=["clia remotes shows those that are", "clia peer list shows whom there is to listen to"],
@@ -149,12 +151,20 @@ class Core(NamedTuple):
 
     def own_commits(self, name: str, head: str) -> Iterator[AgentCommit]:
         """The agent's own commits from a head down to its genesis: first parents that carry its name."""
-        for commit_found in self.graph.first_parents(head):
-            commit = agent_commit(commit_found)
+        for commit in map(agent_commit, self.graph.first_parents(head)):
             if commit.agent == name and commit.kind is not None:
                 yield commit
                 if commit.kind == "spawn":
                     return
+
+    def contains(self, tip: str, cid: str) -> bool:
+        """Whether a history contains a commit that may be missing here."""
+        return self.objects.kind(cid) == "commit" and self.graph.descends(tip, cid)
+
+    def typed(self, cid: str) -> TypedObject | dict[str, Any] | None:
+        """The typed object with this id; None for another kind of blob."""
+        typed_object = parse(self.objects.blob(cid))
+        return None if typed_object is None else as_typed(typed_object)
 
     def own_root(self, name: str, head: str) -> str:
         """The oldest of the agent's own commits."""
@@ -178,15 +188,17 @@ class Core(NamedTuple):
         tree: str,
         parents: Sequence[str],
         text: str,
-        trailers: Sequence[tuple[str, str]],
+        trailers: Sequence[tuple[str, str | None]],
         default: str,
         by: Person | None = None,
     ) -> str:
-        """Write a commit authored by the agent and committed by a person, by default the accountable one."""
+        """Write a commit authored by the agent and committed by a person, by default the accountable one.
+
+        Trailers without a value are left out.
+        """
         at = self.now()
-        full_message = compose(text, trailers, default)
-        person = self.person_stamp(at) if by is None else Stamp(by.name, by.email, at)
-        return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), person, full_message)
+        message = compose(text, [(key, value) for key, value in trailers if value], default)
+        return self.objects.write_commit(tree, parents, self.agent_stamp(name, at), Stamp(*(by or self.person), at), message)
 
     def content(self, entry: TreeEntry) -> Content:
         """The content of a path, as ``commit`` accepts it."""
@@ -201,35 +213,28 @@ class Core(NamedTuple):
         return self.objects.update_tree(None, {})
 
 
-class Cleaner:
+class Cleaner(NamedTuple):
     """Redacts everything that is about to be recorded, unless the operator switched redaction off."""
 
-    def __init__(
-        self,
-        redact_text: Callable[[str], tuple[str, int]],
-        redact_value: Callable[[Any], tuple[Any, int]],
-    ) -> None:
-        self._redact_text = redact_text
-        self._redact_value = redact_value
+    redact_text: Callable[[str], tuple[str, int]]
+    redact_value: Callable[[Any], tuple[Any, int]]
 
     def text(self, text: str, field: str) -> str:
-        return self._redact_text(check_text(text, field))[0]
+        return self.redact_text(check_text(text, field))[0]
 
     def value(self, value: Any) -> Any:
         check_depth(value)
-        return self._redact_value(value)[0]
+        return self.redact_value(value)[0]
 
     def words(self, words: CommitText) -> tuple[str, list[tuple[str, str]]]:
         """The message, and a trailer for the open fields if there are any."""
-        return self.text(words.message, "message"), self._meta(words.meta)
-
-    def _meta(self, meta: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-        if not meta:
-            return []
-        if not isinstance(meta, dict):
+        text = self.text(words.message, "message")
+        if not words.meta:
+            return text, []
+        if not isinstance(words.meta, dict):
             raise InvalidInput("meta must be a JSON object", code="invalid-meta", fields={"field": "meta"})
         try:
-            return [(META, canonical_bytes(self.value(meta)).decode("utf-8"))]
+            return text, [(META, canonical_bytes(self.value(words.meta)).decode("utf-8"))]
         except (ValueError, TypeError, RecursionError) as err:
             raise InvalidInput(f"meta is not JSON: {err}", code="invalid-meta", fields={"field": "meta"}) from None
 
@@ -241,5 +246,5 @@ def check_depth(value: Any) -> None:
         depth += 1
         if depth > MAX_DEPTH:
             raise InvalidInput(f"a value is nested deeper than {MAX_DEPTH} levels", code="too-deep", fields={"limit": MAX_DEPTH})
-        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list, tuple)))
-        level = [child for children in inner for child in children]
+        containers = (item.values() if isinstance(item, dict) else item for item in level if isinstance(item, (dict, list, tuple)))
+        level = [child for children in containers for child in children]

@@ -6,11 +6,10 @@ meaning, so diverged chains are united by a commit with both as parents.
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 from clia.errors import StaleRef
-from clia.space.model import EVENT
+from clia.space.model import EVENT, json_object
 from clia.values.canonical import canonical_bytes
 from clia.values.commit_messages import compose, parse
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from clia.git.records import Commit, Stamp
     from clia.space.core import Core
-
 
 PURGED = "purge"
 """Notes history was rewritten; ``gone`` lists its first commits, which must not come back."""
@@ -35,45 +33,44 @@ class RecordedEvent(NamedTuple):
 
 def write_event(core: Core, tip: str | None, author: Stamp, body: Mapping[str, Any], subject: str) -> str:
     """Write the commit that follows a chain's tip."""
-    whole = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8"))], "event")
-    return core.objects.write_commit(core.empty_tree(), [tip] if tip else [], author, core.person_stamp(), whole)
+    message = compose(subject, [(EVENT, canonical_bytes(dict(body)).decode("utf-8"))], "event")
+    return core.objects.write_commit(core.empty_tree(), [tip] if tip else [], author, core.person_stamp(), message)
 
 
 def append_event(core: Core, ref: str, author: Stamp, body: Mapping[str, Any], subject: str) -> str:
     """Append to a chain; the caller holds its lock, so only plain git can interfere."""
     while True:
         tip = core.refs.get(ref)
-        made = write_event(core, tip, author, body, subject)
+        event = write_event(core, tip, author, body, subject)
         try:
-            core.refs.move(ref, tip, made, "clia: event")
+            core.refs.move(ref, tip, event, "clia: event")
         except StaleRef:
             continue
-        return made
+        return event
 
 
-def read_events(core: Core, tip: str, after: str | None = None) -> Iterator[RecordedEvent]:
-    """The events of a chain, newest first, without those reachable from ``after``."""
-    for commit in core.graph.walk([tip], [after] if after else []):
+def read_events(core: Core, tip: str | None, after: str | None = None) -> Iterator[RecordedEvent]:
+    """The events of a chain, newest first, without those reachable from ``after``; none if there is no chain."""
+    for commit in core.graph.walk([tip], [after] if after else []) if tip else ():
         body = event_of(commit)
         if body is not None:
             yield RecordedEvent(commit.cid, commit.committer.at, body)
 
 
 def event_of(commit: Commit) -> dict[str, Any] | None:
-    for key, value in parse(commit.message)[1]:
-        if key == EVENT:
-            try:
-                body = json.loads(value)
-            except (ValueError, RecursionError):
-                return None
-            return body if isinstance(body, dict) else None
-    return None
+    trailer = next((value for key, value in parse(commit.message)[1] if key == EVENT), "")
+    return json_object(trailer)
+
+
+def texts_in(body: Mapping[str, Any], event: str, field: str) -> list[str]:
+    """The texts that an event of this kind lists in a field; none for other events."""
+    listed = body.get(field) if body.get("event") == event else None
+    return [text for text in listed if isinstance(text, str)] if isinstance(listed, list) else []
 
 
 def revoked_by(body: Mapping[str, Any]) -> list[str]:
     """The grants that an event revokes."""
-    listed = body.get("grants") if body.get("event") == "revoke" else None
-    return [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+    return texts_in(body, "revoke", "grants")
 
 
 def unite(core: Core, ref: str, theirs: str) -> bool:

@@ -124,6 +124,22 @@ class Landed(NamedTuple):
     warnings: tuple[str, ...] = ()  # worktrees with the branch checked out that could not be updated
 
 
+class AgentState(NamedTuple):
+    agent: str
+    head: str
+    kind: str | None
+    subject: str
+    at: int
+    pending: Count
+    landed: str | None  # the branch that contains all of its work
+
+
+class Maintained(NamedTuple):
+    archived: tuple[str, ...]
+    before: Count  # bytes of objects on disk
+    after: Count
+
+
 class BlamedLine(NamedTuple):
     """One line and its origin; the fields are None if people wrote it."""
 
@@ -162,44 +178,36 @@ class BoundTrace(NamedTuple):
     trace: ConsoleTrace
 
 
-def agent_commit(found: Commit) -> AgentCommit:
+_OPTIONAL = (BRIEFING, PROFILE, BEHAVIOUR, PARENT, MERGED, LANDED, RANGE, REQUEST, TAG, VALUE, BY, FORKED)
+_FIELDS = {trailer: trailer.removeprefix(messages.PREFIX).lower() for trailer in _OPTIONAL}
+
+
+def agent_commit(commit: Commit) -> AgentCommit:
     """Read a commit; foreign and malformed trailers are ignored."""
-    text, trailers = messages.parse(found.message)
-    said: dict[str, str] = {}
-    for key, value in trailers:
-        said.setdefault(key, value)
+    text, trailers = messages.parse(commit.message)
+    first = dict(reversed(trailers))  # of several trailers with one key, the first counts
     return AgentCommit(
-        cid=found.cid,
-        parents=found.parents,
-        tree=found.tree,
-        agent=said.get(AGENT),
-        kind=said.get(TYPE),
-        message=text,
-        author=found.author,
-        committer=found.committer,
-        briefing=said.get(BRIEFING),
-        profile=said.get(PROFILE),
-        behaviour=said.get(BEHAVIOUR),
-        parent=said.get(PARENT),
-        merged=said.get(MERGED),
-        landed=said.get(LANDED),
-        range=said.get(RANGE),
-        decisions=tuple(value for key, value in trailers if key == DECISION),
-        request=said.get(REQUEST),
-        tag=said.get(TAG),
-        value=said.get(VALUE),
-        by=said.get(BY),
-        forked=said.get(FORKED),
-        meta=_object(said.get(META)),
+        commit.cid,
+        commit.parents,
+        commit.tree,
+        first.get(AGENT),
+        first.get(TYPE),
+        text,
+        commit.author,
+        commit.committer,
+        decisions=tuple([value for key, value in trailers if key == DECISION]),
+        meta=(json_object(first[META]) or {}) if META in first else {},
+        **{_FIELDS[key]: value for key, value in first.items() if key in _FIELDS},
     )
 
 
-def _object(text: str | None) -> dict[str, Any]:
+def json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object in a text; None if there is none."""
     try:
-        made = json.loads(text or "{}")
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        return {}
-    return made if isinstance(made, dict) else {}
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def as_json(value: Any) -> Any:
@@ -208,9 +216,9 @@ def as_json(value: Any) -> Any:
         fields: Sequence[str] = value._fields
         return {name.rstrip("_"): as_json(getattr(value, name)) for name in fields}
     if isinstance(value, dict):
-        return {key: as_json(each) for key, each in value.items()}
+        return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_json(each) for each in value]
+        return [as_json(item) for item in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value

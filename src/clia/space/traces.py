@@ -59,7 +59,7 @@ class Traces:
         core = self._core
         core.own_head(name)
         _check_kind(kind)
-        _check_entry_text(text)
+        check_text(text, "text", nul=True)
         at = timestamp(core.clock())
         key = redaction(name, kind)
         with core.store.writing() as transaction:
@@ -67,7 +67,7 @@ class Traces:
             clean, count, state = self._redact_chunk(text, before.value if before else None)
             if list(state) != (before.value if before else None):
                 transaction.values.put(key, list(state))
-            entry = self._entry(at, kind, clean, count)
+            entry = self._limited(at, kind, clean, count)
             if data is not None:
                 entry["data"] = self._data(data)
             return transaction.streams.append(stream(name), [entry])
@@ -76,45 +76,43 @@ class Traces:
         """Append the entries whose ``key`` is new for the agent, atomically; returns their number."""
         core = self._core
         core.own_head(name)
-        made = [self._once(each) for each in _listed(entries)]
-        known = SEEN + name
-        rebuilt = self._keys(name) if core.store.get(known) is None else set()
+        keyed = [self._once(entry) for entry in _listed(entries)]
+        seen = SEEN + name
+        rebuilt = self._keys(name) if core.store.get(seen) is None else set()
         with core.store.writing() as transaction:
             values = transaction.values
-            if rebuilt or values.get(known) is None:
+            if rebuilt or values.get(seen) is None:
                 for key in rebuilt:
-                    values.put(f"{known}/{key}", 1)
-                values.put(known, 1)
-            fresh: dict[str, dict[str, Any]] = {}
-            for entry in made:
-                if entry["key"] not in fresh and values.get(f"{known}/{entry['key']}") is None:
-                    fresh[entry["key"]] = entry
-            for key in fresh:
-                values.put(f"{known}/{key}", 1)
-            if fresh:
-                transaction.streams.append(stream(name), list(fresh.values()))
-        return len(fresh)
+                    values.put(f"{seen}/{key}", 1)
+                values.put(seen, 1)
+            new: list[dict[str, Any]] = []
+            for entry in keyed:
+                if values.get(f"{seen}/{entry['key']}") is None:
+                    values.put(f"{seen}/{entry['key']}", 1)
+                    new.append(entry)
+            if new:
+                transaction.streams.append(stream(name), new)
+        return len(new)
 
     def _once(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         key = entry.get("key") if isinstance(entry, dict) else None
         if not isinstance(key, str) or not _KEY.fullmatch(key):
             raise _invalid("key", "that counts once has a 'key' of 1 to 256 printable ASCII characters without spaces")
         # The key is an id: redacting it could make two keys equal.
-        made = self._cleaned({name: each for name, each in entry.items() if name != "key"}) | {"key": key}
-        return made if made.get("data") is None else made | {"data": self._data(made["data"])}
+        clean = self._cleaned({name: value for name, value in entry.items() if name != "key"}) | {"key": key}
+        return clean if clean.get("data") is None else clean | {"data": self._data(clean["data"])}
 
     def _keys(self, name: str) -> set[str]:
         """The keys of all entries of an agent, bound or pending: rebuilds a lost store."""
-        found: set[str] = set()
-        for cid in self._core.notes.all(names.traces(name)).values():
-            trace = self._if_trace(cid)
-            found |= {str(each["key"]) for each in (trace.entries if trace else ()) if each.get("key")}
-        return found | {str(each.body["key"]) for each in self._waiting(name) if each.body.get("key")}
+        traces = map(self.read, self._core.notes.all(names.traces(name)).values())
+        entries = [entry for trace in traces if trace for entry in trace.entries]
+        entries += [pending.body for pending in self._waiting(name)]
+        return {str(entry["key"]) for entry in entries if entry.get("key")}
 
-    def made(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def entry(self, kind: str, text: str, data: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """A redacted entry that the caller appends together with other changes. ``data`` is small and clean."""
         clean, count, _ = self._redact_chunk(text, None)
-        entry = self._entry(timestamp(self._core.clock()), kind, clean, count)
+        entry = self._limited(timestamp(self._core.clock()), kind, clean, count)
         return entry if data is None else entry | {"data": dict(data)}
 
     def _data(self, data: Mapping[str, Any]) -> Any:
@@ -124,7 +122,7 @@ class Traces:
         size = len(as_bytes({"data": clean}))
         return clean if size <= self._entry_max else {"cut": size}
 
-    def _entry(self, at: str, kind: str, text: str, count: int) -> dict[str, Any]:
+    def _limited(self, at: str, kind: str, text: str, count: int) -> dict[str, Any]:
         entry: dict[str, Any] = {"at": at, "kind": kind, "text": text}
         if len(text) > self._entry_max:
             entry["text"] = f"{text[: self._entry_max]}\n[cut: {len(text) - self._entry_max} more characters]"
@@ -136,7 +134,7 @@ class Traces:
     def pending(self, name: str) -> list[dict[str, Any]]:
         """The pending entries, in order."""
         self._core.require_known(name)
-        return [each.body for each in self._waiting(name)]
+        return [pending.body for pending in self._waiting(name)]
 
     def _waiting(self, name: str) -> list[StreamEntry]:
         with self._core.store.reading() as view:
@@ -147,15 +145,15 @@ class Traces:
         waiting = self._waiting(name)
         if not waiting:
             return None
-        trace = ConsoleTrace(commit, name, tuple(each.body for each in waiting))
+        trace = ConsoleTrace(commit, name, tuple(pending.body for pending in waiting))
         return as_bytes(trace.to_object()).decode("utf-8"), (stream(name), waiting[-1].position)
 
     def attach(self, commit: str, entries: Iterable[Mapping[str, Any]] | ConsoleTrace, agent: str | None = None) -> str:
         """Bind a trace to any commit, in the notes of its agent; returns the trace's id."""
         core = self._core
-        found = core.read(commit)
-        given = _listed(entries)
-        owner = found.agent or found.landed or agent
+        target = core.read(commit)
+        listed = _listed(entries)
+        owner = target.agent or target.landed or agent
         if owner is None:
             raise InvalidInput(
                 f"the commit {commit} belongs to no agent",
@@ -166,31 +164,28 @@ class Traces:
         core.require_known(owner)
         if core.head(owner) is not None:
             core.own_head(owner)
-        trace = ConsoleTrace(found.cid, owner, tuple(self._cleaned(each) for each in given))
+        trace = ConsoleTrace(target.cid, owner, tuple(self._cleaned(entry) for entry in listed))
         data = as_bytes(trace.to_object())
         with self._envelope.at_work(owner):
             blob = core.objects.write_blob(data)
-            core.notes.bind(names.traces(owner), found.cid, blob, core.person_stamp(), f"attach: trace of {found.cid}\n")
+            core.notes.bind(names.traces(owner), target.cid, blob, core.person_stamp(), f"attach: trace of {target.cid}\n")
         return blob
 
     def _cleaned(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
             raise _invalid("text", "is an object with a 'text'")
         core = self._core
-        made = dict(core.clean.value({key: each for key, each in entry.items() if key != "text"}))
-        at, kind, before = (
-            made.setdefault("at", timestamp(core.clock())),
-            made.setdefault("kind", "console"),
-            made.get("redacted", 0),
-        )
+        clean_entry = dict(core.clean.value({key: value for key, value in entry.items() if key != "text"}))
+        at = clean_entry.setdefault("at", timestamp(core.clock()))
+        kind = clean_entry.setdefault("kind", "console")
+        before = clean_entry.get("redacted", 0)
         _check_kind(kind)
         if not isinstance(at, str):
             raise _invalid("at", "says when as a text")
         if isinstance(before, bool) or not isinstance(before, int):
             raise _invalid("redacted", "counts what was redacted as a number")
-        clean, count, _ = self._redact_chunk(_check_entry_text(entry["text"]), None)
-        made.update(self._entry(at, kind, clean, count + before))
-        return made
+        clean, count, _ = self._redact_chunk(check_text(entry["text"], "text", nul=True), None)
+        return clean_entry | self._limited(at, kind, clean, count + before)
 
     def cid_for(self, commit: str) -> str | None:
         """The id of the trace bound to a commit."""
@@ -205,8 +200,12 @@ class Traces:
         return "", None
 
     def _refs(self, commit: AgentCommit) -> Iterator[str]:
-        """The notes that may hold a commit's trace: of its agents here, then of peers."""
-        yield from (names.traces(owner) for owner in self._owners(commit))
+        """The notes that may hold a commit's trace: of its agent here, else of any agent; then of peers."""
+        owner = commit.agent or commit.landed
+        if owner is not None and names.is_name(owner):
+            yield names.traces(owner)
+        else:
+            yield from [ref for ref, _ in self._core.refs.under(names.TRACES)]
         yield from self._of_peers(commit)
 
     def _of_peers(self, commit: AgentCommit) -> Iterator[str]:
@@ -219,26 +218,19 @@ class Traces:
 
     def _is_ours(self, name: str, cid: str) -> bool:
         head = self._core.refs.get(names.head(name)) or self._core.refs.get(names.archived(name))
-        return head is not None and any(each.cid == cid for each in self._core.own_commits(name, head))
-
-    def _owners(self, commit: AgentCommit) -> list[str]:
-        """The agents whose notes may hold a commit's trace: its own, else any."""
-        owner = commit.agent or commit.landed
-        if owner is not None and names.is_name(owner):
-            return [owner]
-        return [ref.removeprefix(names.TRACES) for ref, _ in self._core.refs.under(names.TRACES)]
+        return head is not None and any(commit.cid == cid for commit in self._core.own_commits(name, head))
 
     def trace_for(self, commit: str) -> ConsoleTrace | None:
         """The trace of a commit; for a landing, the traces of all landed commits."""
-        found = self._core.read(commit)
-        ref, cid = self._bound(found)
+        target = self._core.read(commit)
+        ref, cid = self._bound(target)
         if cid is not None:
-            return self._as_bound(ref, cid, found.cid)
-        if found.landed is None or found.range is None:
+            return self._as_bound(ref, cid, target.cid)
+        if target.landed is None or target.range is None:
             return None
-        traces = [each for each in (self.trace_for(cid) for cid in self._landed_commits(found)) if each is not None]
+        traces = [trace for trace in map(self.trace_for, self._landed_commits(target)) if trace is not None]
         entries = tuple(entry for trace in traces for entry in trace.entries)
-        return ConsoleTrace(found.cid, found.landed, entries) if traces else None
+        return ConsoleTrace(target.cid, target.landed, entries) if traces else None
 
     def _landed_commits(self, landed: AgentCommit) -> list[str]:
         """The agent's own commits in a landing's range, oldest first."""
@@ -247,69 +239,60 @@ class Traces:
         if core.objects.kind(head) != "commit":
             return []
         hidden = [base] if core.objects.kind(base) == "commit" else []
-        own = [each.cid for each in map(agent_commit, core.graph.walk([head], hidden)) if each.agent == landed.landed]
-        return own[::-1]
+        commits = map(agent_commit, core.graph.walk([head], hidden))
+        return [commit.cid for commit in commits if commit.agent == landed.landed][::-1]
 
-    def _if_trace(self, cid: str) -> ConsoleTrace | None:
-        """None for a note of another program."""
-        made = parse(self._core.objects.blob(cid))
-        if made is None or made["type"] != "console-trace":
+    def read(self, cid: str) -> ConsoleTrace | None:
+        """The trace in a note; None for a note of another program."""
+        note = parse(self._core.objects.blob(cid))
+        if note is None or note["type"] != "console-trace":
             return None
-        return ConsoleTrace(made["commit"], made["agent"], tuple(made["entries"]))
+        return ConsoleTrace(note["commit"], note["agent"], tuple(note["entries"]))
 
     def _as_bound(self, ref: str, cid: str, commit: str) -> ConsoleTrace | None:
         """A trace as read from these notes."""
-        trace = self._if_trace(cid)
+        trace = self.read(cid)
         if trace is None or not ref.startswith(names.REMOTES):
             return trace
         # A peer's trace belongs to the commit that it is bound to, whatever it claims; malformed entries become text.
-        entries = tuple(each if isinstance(each, dict) else {"text": json.dumps(each)} for each in trace.entries)
+        entries = tuple(entry if isinstance(entry, dict) else {"text": json.dumps(entry)} for entry in trace.entries)
         return ConsoleTrace(commit, trace.agent, entries)
 
     def owner(self, cid: str | None) -> str | None:
         """The agent that a trace belongs to."""
-        found = None if cid is None else self._if_trace(cid)
-        return None if found is None else found.agent
+        trace = None if cid is None else self.read(cid)
+        return None if trace is None else trace.agent
 
     def session_traces(self, name: str, commits: Iterable[AgentCommit]) -> list[BoundTrace]:
         """The traces of an agent's own commits, newest first; the agent may be ``PEER/AGENT``."""
-        named = names.remote_agent(name)
-        ref = names.remote(named[0], f"notes/trace/{named[1]}") if named else names.traces(name)
-        bound = self._core.notes.all(ref)
-        found = ((bound[each.cid], self._as_bound(ref, bound[each.cid], each.cid)) for each in commits if each.cid in bound)
-        return [BoundTrace(cid, trace) for cid, trace in found if trace is not None]
+        remote = names.remote_agent(name)
+        ref = names.remote(remote[0], f"notes/trace/{remote[1]}") if remote else names.traces(name)
+        notes = self._core.notes.all(ref)
+        traced = [commit.cid for commit in commits if commit.cid in notes]
+        traces = ((notes[commit], self._as_bound(ref, notes[commit], commit)) for commit in traced)
+        return [BoundTrace(cid, trace) for cid, trace in traces if trace is not None]
 
     def history(self, commit: str) -> list[TraceChange]:
         """Every binding that a commit's trace had, newest first."""
-        found = self._core.read(commit)
-        changes: list[TraceChange] = []
-        for ref in self._refs(found):
-            for each in self._core.notes.history(ref, found.cid):
-                changes.append(TraceChange(each.commit, each.blob, each.by, each.message.strip()))
-        return changes
+        target = self._core.read(commit)
+        changes = (change for ref in self._refs(target) for change in self._core.notes.history(ref, target.cid))
+        return [TraceChange(change.commit, change.blob, change.by, change.message.strip()) for change in changes]
 
     def search(self, matches: Callable[[str], bool], agents: Sequence[str]) -> Iterator[TraceHit]:
         """The entries whose text matches, bound or pending."""
         for name in agents:
             for commit, cid in sorted(self._core.notes.all(names.traces(name)).items()):
-                made = parse(self._core.objects.blob(cid))
-                entries = made["entries"] if made is not None and made["type"] == "console-trace" else []
-                yield from _hits(name, commit, entries, matches)
-            yield from _hits(name, None, [each.body for each in self._waiting(name)], matches)
+                trace = self.read(cid)
+                yield from _hits(name, commit, trace.entries if trace else (), matches)
+            yield from _hits(name, None, [pending.body for pending in self._waiting(name)], matches)
 
 
 def _hits(name: str, commit: str | None, entries: Sequence[Any], matches: Callable[[str], bool]) -> Iterator[TraceHit]:
     for position, entry in enumerate(entries):
-        if isinstance(entry, dict) and matches(
-            str(entry.get("text", "")) + json.dumps(entry.get("data") or "", ensure_ascii=False)
-        ):
-            yield TraceHit(name, commit, position, entry)
-
-
-def _check_entry_text(text: str) -> str:
-    """Any text is allowed, including NUL, which JSON escapes."""
-    check_text(text, "text", nul=True)
-    return text
+        if isinstance(entry, dict):
+            data = json.dumps(entry.get("data") or "", ensure_ascii=False)
+            if matches(f"{entry.get('text', '')}{data}"):
+                yield TraceHit(name, commit, position, entry)
 
 
 def _check_kind(kind: object) -> None:
