@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import posixpath
 from heapq import nlargest
 from itertools import islice
 
@@ -34,45 +35,33 @@ class History:
         """Resolve a name to a commit: an agent's head, an id or a prefix of one, a branch, or any git revision."""
         core = self._core
         check_text(text, "commit")
-        head = self._head(text)
+        head = self._head(text) or self._tracked(text)
         if head is not None:
             return head
-        tracked = self._tracked(text)
-        if tracked is not None:
-            return tracked
-        found = self._short(text)
-        if found is not None and core.objects.kind(found) == "commit":
-            return found
-        sought = self._sought(text)
-        if sought is not None:
-            return sought
-        raise NoSuchObject(
-            f"{text!r} is neither an agent nor a commit here",
-            hints=[
-                "clia list shows the agents; clia log AGENT shows commits"
-                if names.remote_agent(text) is None
-                else "clia remotes shows the agents of peers",
-            ],
-            fields={"text": text},
-        )
+        cid = self._expanded(text)
+        if cid is not None and core.objects.kind(cid) == "commit":
+            return cid
+        if names.is_name(text):
+            core.seek(text)  # another machine may have created it since the last sync
+            head = self._head(text)
+            if head is not None:
+                return head
+        hint = "clia list shows the agents; clia log AGENT shows commits"
+        if names.remote_agent(text) is not None:
+            hint = "clia remotes shows the agents of peers"
+        raise NoSuchObject(f"{text!r} is neither an agent nor a commit here", hints=[hint], fields={"text": text})
 
     def _head(self, text: str) -> str | None:
         """The head of an agent, at work or archived."""
         refs = self._core.refs
         return refs.get(names.head(text)) or refs.get(names.archived(text)) if names.is_name(text) else None
 
-    def _sought(self, text: str) -> str | None:
-        """The head of an agent that another machine created since the last sync."""
-        if names.is_name(text):
-            self._core.seek(text)
-        return self._head(text)
-
     def _tracked(self, text: str) -> str | None:
         """The head of ``PEER/AGENT`` if it is tracked here; a branch of people may have the same name."""
-        named = names.remote_agent(text)
-        return self._core.refs.get(names.remote(named[0], f"agents/{named[1]}")) if named else None
+        remote = names.remote_agent(text)
+        return self._core.refs.get(names.remote(remote[0], f"agents/{remote[1]}")) if remote else None
 
-    def _short(self, text: str) -> str | None:
+    def _expanded(self, text: str) -> str | None:
         try:
             return self._core.objects.expand(f"agents/{text}") or self._core.objects.expand(text)
         except Ambiguous:
@@ -87,25 +76,25 @@ class History:
             check_count(limit, "limit")
         if own:
             return list(islice(self.own(text), limit))
-        start = self.find(text)
-        return list(map(agent_commit, self._core.graph.walk([start]) if limit is None else self._core.graph.newest([start], limit)))
+        graph, start = self._core.graph, [self.find(text)]
+        return list(map(agent_commit, graph.walk(start) if limit is None else graph.newest(start, limit)))
 
     def own(self, name: str) -> Iterator[AgentCommit]:
         """The own commits of an agent here, or of ``PEER/AGENT`` as tracked here."""
-        named = names.remote_agent(check_text(name, "agent"))
-        if named is not None:
-            return self._core.own_commits(named[1], self._core.source_head(name))
+        remote = names.remote_agent(check_text(name, "agent"))
+        if remote is not None:
+            return self._core.own_commits(remote[1], self._core.source_head(name))
         return self._core.own_commits(name, self._agents.any_head(name))
 
     def here(self) -> list[str]:
         """The commit that is checked out, if any."""
-        found = self._core.objects.expand("HEAD")
-        return [] if found is None else [found]
+        head = self._core.objects.expand("HEAD")
+        return [] if head is None else [head]
 
     def window(self, texts: Sequence[str], limit: int) -> list[AgentCommit]:
         """The newest commits reachable from any of the heads, for a graph."""
         check_count(limit, "limit")
-        starts = sorted({self.find(each) for each in texts})
+        starts = sorted({self.find(text) for text in texts})
         if len(starts) > limit:  # commits that the newest heads do not reach are too old to be listed
             starts = nlargest(limit, starts, key=lambda cid: self._core.objects.commit(cid).committer.at)
         return list(map(agent_commit, self._core.graph.newest(starts, limit)))
@@ -130,37 +119,29 @@ class History:
         if names.is_name(text) and head in (core.refs.get(names.head(text)), core.refs.get(names.archived(text))):
             return self._agents.genesis(text), head
         if head == self._tracked(text):
-            *_, first = [None, *(each.cid for each in self.own(text))]
+            *_, first = [None, *(commit.cid for commit in self.own(text))]
             return first, head
-        parents = core.objects.commit(head).parents
-        return (parents[0] if parents else None), head
+        return next(iter(core.objects.commit(head).parents), None), head
 
     def files(self, text: str) -> dict[str, Content]:
         """The files at a commit, as ``commit`` accepts them."""
         core = self._core
-        found = core.objects.entries(core.objects.commit(self.find(text)).tree)
-        return {path: core.content(each) for path, each in found.items()}
+        entries = core.objects.entries(core.objects.commit(self.find(text)).tree)
+        return {path: core.content(entry) for path, entry in entries.items()}
 
     def blame(self, text: str, path: str) -> list[BlamedLine]:
         """Each line with its agent, kind, briefing, behaviour and trace. Landed lines are traced to the agent's commit."""
         _checked([path])
         origins = _Origins(self._core, self._workbench)
-        found = [origins.followed(each) for each in self._workbench.blame(self.find(text), path)]
-        traces = {cid: self._traces.cid_for(cid) for cid in {each.commit for each in found}}
-        return [
-            BlamedLine(
-                number,
-                each.text,
-                each.commit,
-                commit.agent or commit.landed or self._traces.owner(traces[each.commit]),
-                commit.kind,
-                commit.briefing,
-                commit.behaviour,
-                traces[each.commit],
-            )
-            for number, each in enumerate(found, 1)
-            for commit in [origins.commit(each.commit)]
-        ]
+        lines = [origins.followed(line) for line in self._workbench.blame(self.find(text), path)]
+        traces = {cid: self._traces.cid_for(cid) for cid in {line.commit for line in lines}}
+        blamed = []
+        for number, line in enumerate(lines, 1):
+            commit, trace = origins.commit(line.commit), traces[line.commit]
+            agent = commit.agent or commit.landed or self._traces.owner(trace)
+            origin = (agent, commit.kind, commit.briefing, commit.behaviour, trace)
+            blamed.append(BlamedLine(number, line.text, line.commit, *origin))
+        return blamed
 
 
 class _Origins:
@@ -184,8 +165,8 @@ class _Origins:
         key = (origin.commit, origin.path)
         if key not in self._behind:
             self._behind[key] = self._lines(landed, landed.range.partition("..")[2], origin.path)
-        found = self._behind[key].get(origin.number)
-        return origin if found is None else found._replace(text=origin.text)
+        line = self._behind[key].get(origin.number)
+        return origin if line is None else line._replace(text=origin.text)
 
     def _lines(self, landed: AgentCommit, head: str, path: str) -> dict[int, LineOrigin]:
         """Line numbers of a landed file, and the origin of each in the agent's own file."""
@@ -213,19 +194,10 @@ def _matched(here: bytes, there: bytes) -> Iterator[tuple[int, int]]:
 def _checked(paths: Sequence[str]) -> Sequence[str]:
     """Check that a path can be in a tree: git's own error would name a path of this machine."""
     for path in paths:
-        if not check_text(path, "path") or path.startswith("/") or _leaves(path):
+        if not check_text(path, "path") or path.startswith("/") or posixpath.normpath(path).split("/")[0] == "..":
             raise InvalidInput(
                 f"{path!r} is not a path in a commit: paths are relative to its top directory",
                 code="invalid-path",
                 fields={"field": "path", "path": path},
             )
     return paths
-
-
-def _leaves(path: str) -> bool:
-    depth = 0
-    for part in path.split("/"):
-        depth += -1 if part == ".." else part not in ("", ".")
-        if depth < 0:
-            return True
-    return False

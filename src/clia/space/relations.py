@@ -8,13 +8,13 @@ rebuild gives the same result. Before each query it reads the refs that have mov
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from heapq import nlargest
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from clia.errors import InvalidInput, NoSuchObject, NotFound, StoreError
-from clia.space.events import append_event, read_events
+from clia.space.events import append_event, read_events, texts_in
 from clia.store.interface import Edge
 from clia.values import refs as names
 from clia.values.commit_messages import check_text
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
     from clia.space.core import Core
     from clia.space.envelope import Envelope
-    from clia.store.interface import Transaction
+    from clia.store.interface import Edges, Transaction
+
+    T = TypeVar("T")
 
 SUB_AGENT, REVIEWS, MERGES = "sub-agent-of", "reviews", "merges"
 _KIND = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
@@ -50,13 +52,13 @@ class Relations:
         with self._envelope.at_work(src):
             core.own_head(src)
             core.require_head(dst)
-            present = self._origins(src, kind, dst)
+            present = self._ask(lambda edges: edges.origins(src, kind, dst))
             if present:
                 return present[0]
             body = {"event": "edge", "src": src, "kind": kind, "dst": dst}
-            made = append_event(core, names.events(src), core.agent_stamp(src), body, f"relate: {src} {kind} {dst}")
+            event = append_event(core, names.events(src), core.agent_stamp(src), body, f"relate: {src} {kind} {dst}")
             core.reached("committed")
-        return made
+        return event
 
     def unrelate(self, src: str, kind: str, dst: str) -> str:
         """Remove an edge, whatever stated it; returns the id of the retraction."""
@@ -65,31 +67,24 @@ class Relations:
         core = self._core
         with self._envelope.at_work(src):
             core.own_head(src)
-            present = self._origins(src, kind, dst)
+            present = self._ask(lambda edges: edges.origins(src, kind, dst))
             if not present:
                 fields = {"src": src, "kind": kind, "dst": dst}
                 raise NotFound(f"there is no edge {src} -{kind}-> {dst}", code="no-such-edge", fields=fields)
             body = {"event": "retract", "src": src, "kind": kind, "dst": dst, "origins": present}
             return append_event(core, names.events(src), core.agent_stamp(src), body, f"unrelate: {src} {kind} {dst}")
 
-    def _origins(self, src: str, kind: str, dst: str) -> list[str]:
-        self.catch_up()
-        with self._core.store.reading() as view:
-            return view.edges.origins(src, kind, dst)
-
     def targets(self, src: str, kind: str) -> list[str]:
-        return self._ask(src, lambda view: view.edges.targets(src, kind))
+        return self._ask(lambda edges: edges.targets(src, kind), about=src)
 
     def sources(self, dst: str, kind: str) -> list[str]:
-        return self._ask(dst, lambda view: view.edges.sources(dst, kind))
+        return self._ask(lambda edges: edges.sources(dst, kind), about=dst)
 
     def reachable(self, src: str, kind: str) -> list[str]:
-        return self._ask(src, lambda view: view.edges.reachable(src, kind))
+        return self._ask(lambda edges: edges.reachable(src, kind), about=src)
 
     def edges(self, touching: str | None = None) -> list[Edge]:
-        self.catch_up()
-        with self._core.store.reading() as view:
-            return view.edges.standing(touching)
+        return self._ask(lambda edges: edges.standing(touching))
 
     def newest(self, limit: int) -> list[str]:
         """The agents at work with the newest heads, newest first; all of them if the recency index is too short."""
@@ -103,12 +98,13 @@ class Relations:
         heads = (ref.removeprefix(names.HEADS) for ref, _ in self._core.refs.under(names.HEADS))
         return [name for name in heads if names.is_name(name)]
 
-    def _ask(self, name: str, question: Callable[[Transaction], list[str]]) -> list[str]:
-        if names.remote_agent(check_text(name, "agent")) is None:  # a peer's agent may be gone from here; its edges are not
-            self._core.require_known(name)
+    def _ask(self, question: Callable[[Edges], T], *, about: str | None = None) -> T:
+        # A peer's agent may be gone from here; its edges are not.
+        if about is not None and names.remote_agent(check_text(about, "agent")) is None:
+            self._core.require_known(about)
         self.catch_up()
         with self._core.store.reading() as view:
-            return question(view)
+            return question(view.edges)
 
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
         """Bring the index up to date with the refs."""
@@ -116,12 +112,9 @@ class Relations:
             seen, behind = self._behind(view)
             if not behind and (seen is None or seen == _value(view, _SEEN)):
                 return
-        with ExitStack() as stack:
-            if not behind:
-                stack.enter_context(
-                    suppress(StoreError)
-                )  # only the marker is behind: failing to write it makes the next look slower, nothing else
-            transaction = stack.enter_context(self._core.store.writing())
+        # If only the marker is behind, failing to write it makes the next look slower, nothing else.
+        ignored = () if behind else (StoreError,)
+        with suppress(*ignored), self._core.store.writing() as transaction:
             # Look at the refs again inside the transaction: another process may have read further.
             seen, behind = self._behind(transaction)
             for number, source in enumerate(behind):
@@ -157,12 +150,11 @@ class Relations:
 
     def tips(self) -> dict[str, str]:
         """The tips of everything that the index reads: agent branches, at work or archived, and event chains."""
-        found: dict[str, str] = {}
+        tips: dict[str, str] = {}
         for prefix, kind in _REFS.items():  # heads come last and override archived ones
-            for ref, tip in self._core.refs.under(prefix):
-                if names.is_name(ref.removeprefix(prefix)):
-                    found[kind + ref.removeprefix(prefix)] = tip
-        return found
+            refs = ((ref.removeprefix(prefix), tip) for ref, tip in self._core.refs.under(prefix))
+            tips |= {kind + name: tip for name, tip in refs if names.is_name(name)}
+        return tips
 
     def _tip(self, source: str) -> str | None:
         kind, _, name = source.partition("/")
@@ -186,13 +178,10 @@ class Relations:
         for source, tip in tips.items():
             kind, _, name = source.partition("/")
             if kind == "agents":
-                yield name, None if tip is None else self._time_of(tip)
-
-    def _time_of(self, head: str) -> int | None:
-        try:
-            return self._core.objects.commit(head).committer.at
-        except NoSuchObject:
-            return None  # damage is reported by verify
+                at = None
+                with suppress(NoSuchObject):  # damage is reported by verify
+                    at = None if tip is None else self._core.objects.commit(tip).committer.at
+                yield name, at
 
     def _read_source(self, transaction: Transaction, source: str, known: str | None, tip: str | None) -> None:
         kind, _, name = source.partition("/")
@@ -200,13 +189,15 @@ class Relations:
             transaction.edges.drop(source)
             transaction.values.delete(_READ + source)
             return
-        if known is not None and (self._core.objects.kind(known) is None or not self._core.graph.descends(tip, known)):
+        if known is not None and not self._core.contains(tip, known):
             transaction.edges.drop(source)  # the chain was rewritten
             known = None
         if kind == "agents":
             transaction.edges.add(self._of_agent(name, tip, known))
         else:
-            self._of_events(transaction, name, tip, known)
+            for event in read_events(self._core, tip, known):
+                transaction.edges.add(stated(name, event.cid, event.body))
+                transaction.edges.retract(source, retracted(event.body))
         transaction.values.put(_READ + source, tip)
 
     def _of_agent(self, name: str, tip: str, known: str | None) -> Iterator[Edge]:
@@ -218,20 +209,13 @@ class Relations:
             elif commit.kind == SESSION_MERGE and commit.merged:
                 yield Edge(name, MERGES, commit.merged, commit.cid, f"agents/{name}")
 
-    def _of_events(self, transaction: Transaction, name: str, tip: str, known: str | None) -> None:
-        source = f"events/{name}"
-        for event in read_events(self._core, tip, known):
-            transaction.edges.add(stated(name, event.cid, event.body))
-            transaction.edges.retract(source, retracted(event.body))
-
     def _check(self, src: str, kind: str, dst: str) -> None:
         names.check_name(src)
         names.check_name(dst)
         if not _is_edge(kind, dst):
             hints = ["lower-case words joined by hyphens: reviews, advises"]
-            raise InvalidInput(
-                f"{kind!r} is not a valid relation kind", code="invalid-relation", hints=hints, fields={"kind": kind}
-            )
+            message = f"{kind!r} is not a valid relation kind"
+            raise InvalidInput(message, code="invalid-relation", hints=hints, fields={"kind": kind})
 
 
 def stated(name: str, cid: str, body: Mapping[str, Any]) -> list[Edge]:
@@ -243,8 +227,7 @@ def stated(name: str, cid: str, body: Mapping[str, Any]) -> list[Edge]:
 
 def retracted(body: Mapping[str, Any]) -> list[str]:
     """The origins that an event retracts."""
-    origins = body.get("origins") if body.get("event") == "retract" else None
-    return [each for each in origins if isinstance(each, str)] if isinstance(origins, list) else []
+    return texts_in(body, "retract", "origins")
 
 
 def _is_edge(kind: object, dst: object) -> bool:
@@ -261,8 +244,8 @@ def _source_of(ref: str) -> str | None:
 
 
 def _value(view: Transaction, key: str) -> Any:
-    found = view.values.get(key)
-    return None if found is None else found.value
+    row = view.values.get(key)
+    return None if row is None else row.value
 
 
 class RecencyIndex(NamedTuple):
