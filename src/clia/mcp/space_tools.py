@@ -15,8 +15,7 @@ from clia.errors import InvalidInput, NoSuchObject
 from clia.federation.model import Peer, Remote
 from clia.git.records import FileChange
 from clia.mcp.toolbox import AgentName, ResultShape, tool
-from clia.space.maintenance import AgentState
-from clia.space.model import AgentCommit, Content, File, Link, Submodule, TraceHit
+from clia.space.model import AgentCommit, AgentState, Content, File, Link, Submodule, TraceHit
 from clia.store.interface import Edge
 from clia.values.typed_objects import Briefing, ConsoleTrace
 from clia.verbs import ADMIN, Count
