@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from clia.errors import Conflict, InvalidInput, NotFound, StoreError
-from clia.store.interface import ABSENT, Edge, GateFacts, GateQuestion, GrantFact, Store
+from clia.store.interface import ABSENT, Edge, GateFacts, GateQuestion, GrantFact
 from clia.store.postgres_store import PostgresStore
 from clia.store.rules import NAME_BYTES
 from clia.store.sqlite_store import SqliteStore
@@ -23,6 +23,8 @@ from support.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from clia.store.interface import Store
 
 LAST = "\U0010ffff"
 HOSTILE = [

@@ -14,6 +14,7 @@ import pytest
 
 import clia
 from clia.errors import CliaError, GitError, NoSuchAgent, NoSuchObject, StoreError, UnsupportedFormat
+from clia.store import sqlite_store
 from support import git
 from support.crashes import run_all
 from support.disks import become_nobody, fill, no_file_beyond, read_only, small_disk
@@ -352,12 +353,10 @@ def test_a_store_of_a_newer_clia_is_left_alone(place: Place) -> None:
     assert refs(place.root) == before
 
 
-def test_white_box_a_locked_store_refuses_in_time_what_needs_it(place: Place) -> None:
-    """White box: nobody wants to wait the usual half minute here."""
+def test_a_locked_store_refuses_in_time_what_needs_it(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "TIMEOUT", 0.05)  # instead of the usual half minute
     with place.open() as space, closing(sqlite3.connect(place.store, isolation_level=None)) as other:
         before = refs(place.root)
-        space.core.store._timeout = 0.05  # type: ignore[attr-defined]
-        space.core.store._drop_idle()  # type: ignore[attr-defined]
         other.execute("BEGIN IMMEDIATE")
         for name in ("spawn", "commit with trace", "trace"):
             with pytest.raises(StoreError) as caught:

@@ -19,7 +19,7 @@ import pytest
 
 from clia.errors import Conflict, StoreError, UnsupportedFormat
 from clia.store import postgres_server
-from clia.store.interface import Edge, Store
+from clia.store.interface import Edge
 from clia.store.postgres_store import PostgresStore
 from clia.store.sql_schema import KNOWN
 from clia.store.sqlite_store import SqliteStore
@@ -28,6 +28,8 @@ from support.disks import NOBODY, no_file_beyond
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from clia.store.interface import Store
 
 PROCESSES, APPENDS = 8, 40
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")

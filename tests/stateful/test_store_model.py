@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from clia.errors import CliaError
-from clia.store.interface import Edge, Store, Transaction
+from clia.store.interface import Edge
 from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
 from support.memory_store import MemoryStore
@@ -20,6 +20,8 @@ from support.memory_store import MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from clia.store.interface import Store, Transaction
 
 # Few names, so that calls meet; some that sort or match in odd ways, and one that is refused.
 names = st.sampled_from(["", "a", "a/", "a/1", "a%", "a_", "é", "\ud7ff", "\ue000", "\U0010ffff", "a\U0010ffff", "A", "\0"])

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from clia.errors import InvalidInput
 from clia.store import rules
 from clia.store.interface import ABSENT, ANY_VERSION, Edge, GateFacts, StreamEntry, Versioned
+from clia.store.sql_store import SqlStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
-    from clia.store.interface import GateQuestion
+    from clia.store.interface import GateQuestion, Transaction
+    from clia.store.sql_store import Connection
 
 
 class _State(NamedTuple):
@@ -36,38 +38,38 @@ class _State(NamedTuple):
         return _State(dict(self.streams), dict(self.values), set(self.edges), set(self.retractions), list(self.facts))
 
 
-class MemoryStore:
-    """``Store`` in memory. Threads may share it."""
+class MemoryStore(SqlStore):
+    """A store in memory. Threads may share it."""
 
     def __init__(self) -> None:
+        super().__init__("memory")
         self._state = _State({}, {}, set(), set(), [GateFacts()])
         self._writer = threading.Lock()
-        self._thread = threading.local()
         self._closed = False
 
     def close(self) -> None:
         self._closed = True
 
     def scrub(self) -> None:
-        with self._one_at_a_time():
+        with self._open():
             pass  # it has no files
 
     @contextmanager
-    def writing(self) -> Iterator[MemoryTransaction]:
-        with self._one_at_a_time(), self._writer:
+    def writing(self) -> Iterator[Transaction]:
+        with self._open(), self._writer:
             guard = _Guard(self._state.copy(), writes=True)
             try:
-                yield MemoryTransaction(guard)
+                yield cast("Transaction", MemoryTransaction(guard))
                 self._state = guard.looked_at
             finally:
                 guard.ended = True
 
     @contextmanager
-    def reading(self) -> Iterator[MemoryTransaction]:
-        with self._one_at_a_time():
+    def reading(self) -> Iterator[Transaction]:
+        with self._open():
             guard = _Guard(self._state, writes=False)
             try:
-                yield MemoryTransaction(guard)
+                yield cast("Transaction", MemoryTransaction(guard))
             finally:
                 guard.ended = True
 
@@ -80,16 +82,17 @@ class MemoryStore:
             return view.values.scan(prefix)
 
     @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
+    def _open(self) -> Iterator[None]:
         if self._closed:
             raise rules.closed()
-        if getattr(self._thread, "inside", False):
-            raise rules.nested()
-        self._thread.inside = True
-        try:
+        with self._one_at_a_time():
             yield
-        finally:
-            self._thread.inside = False
+
+    def _begin(self, *, writes: bool) -> Connection:
+        raise NotImplementedError
+
+    def _rewrite_files(self) -> None:
+        raise NotImplementedError
 
 
 class MemoryTransaction:
@@ -259,13 +262,13 @@ class _Gate:
         _check_names(*question[:3])
         if question.peer not in facts.trusted:
             return []
-        types, at = _wider(question.type, facts.parents), rules.moment(question.at)
+        types, at = _wider(question.type, facts.parents), rules.clamp(question.at)
         found = {
             grant.cid
             for grant in facts.grants
             if (grant.peer, grant.trigger) == (question.peer, question.trigger)
             and grant.type in types
-            and (grant.expires is None or rules.moment(grant.expires) > at)
+            and (grant.expires is None or rules.clamp(grant.expires) > at)
             and (grant.execute or not question.execute)
         }
         return sorted(found)

@@ -102,7 +102,7 @@ def _carry(old: SqliteStore, new: PostgresStore, without: tuple[str, ...], reach
 
 def _is_open(path: str) -> bool:
     """Whether an SQLite store is there that was not left yet."""
-    from clia.store.sqlite_export import is_moved
+    from clia.store.sqlite_store import is_moved
 
     return os.path.exists(path) and not is_moved(path)
 

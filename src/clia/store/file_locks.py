@@ -31,7 +31,7 @@ class FileLocks:
             fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
             yield
         finally:
-            _release(handle)
+            private_files.release_lock(handle)
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[bool]:
@@ -46,23 +46,11 @@ class FileLocks:
                 free = False
             yield free
         finally:
-            _release(handle)
+            private_files.release_lock(handle)
 
     def _open(self, name: str) -> int:
         path = os.path.join(self._directory, name)
         try:
-            try:
-                return private_files.open_file(path, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError:
-                private_files.make_directory(self._directory)
-                return private_files.open_file(path, os.O_RDWR | os.O_CREAT)
+            return private_files.open_lock(path)
         except OSError as err:
             raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
-
-
-def _release(handle: int) -> None:
-    """Release the lock, even if a forked child still has the file open."""
-    import fcntl
-
-    fcntl.flock(handle, fcntl.LOCK_UN)
-    os.close(handle)

@@ -1,6 +1,7 @@
-"""Interfaces of the live state: store, locks, feed notifications, capability gate and work queue.
+"""Records of the live state, and the interfaces of locks, feed notifications and the work queue.
 
-Each has two production implementations (SQLite or files on one machine, PostgreSQL for several) or is part of one that has.
+Each interface has two implementations: for one machine, and for several that share a PostgreSQL server. SQLite and PostgreSQL
+share the class of the store (``sql_store``).
 """
 
 from __future__ import annotations
@@ -9,11 +10,16 @@ from typing import NamedTuple, Protocol
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from clia.store import sql_store
     from clia.verbs import Count
+
+    Store = sql_store.SqlStore
+    Transaction = sql_store.SqlTransaction
+    Values = sql_store.Values
 
 ANY_VERSION = -1
 """``put`` and ``delete`` regardless of the current version."""
@@ -51,80 +57,6 @@ class Edge(NamedTuple):
     source: str
 
 
-class Streams(Protocol):
-    """Named append-only streams."""
-
-    def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
-        """Append bodies and return the last position.
-
-        ``Conflict`` (stale-position) if the stream does not end at ``expected``.
-        """
-
-    def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
-        """Return the entries after a position, in order."""
-
-    def end(self, stream: str) -> int:
-        """Return the position of the last entry ever appended; 0 if there was none."""
-
-    def replace(self, stream: str, position: int, body: Any) -> None:
-        """Replace the body of an entry: for leaked secrets only. ``NotFound`` if the entry does not exist."""
-
-    def forget(self, stream: str, upto: int) -> None:
-        """Delete the entries up to a position. Later entries do not reuse positions."""
-
-    def names(self, prefix: str) -> list[str]:
-        """Return the streams that hold an entry, sorted."""
-
-
-class Values(Protocol):
-    """Named values with versions."""
-
-    def get(self, key: str) -> Versioned | None: ...
-
-    def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
-        """Set a value and return its version. ``Conflict`` (stale-value) if the current version is not ``expected``."""
-
-    def delete(self, key: str, expected: int = ANY_VERSION) -> bool:
-        """Delete a value; False if there was none. ``Conflict`` (stale-value) as for ``put``."""
-
-    def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        """Return keys and values under a prefix, sorted by key."""
-
-
-class Edges(Protocol):
-    """An index of edges. Several origins may state the same edge; it is live until all of them are retracted.
-
-    A retraction may arrive before the statement it retracts: order does not matter.
-    """
-
-    def add(self, edges: Iterable[Edge]) -> None:
-        """Add edges. Idempotent."""
-
-    def retract(self, source: str, origins: Iterable[str]) -> None:
-        """Retract every edge, present or future, that the origins state. ``source`` is the chain that says so."""
-
-    def drop(self, source: str) -> None:
-        """Delete every edge and retraction read from a chain."""
-
-    def clear(self) -> None:
-        """Delete everything."""
-
-    def targets(self, src: str, kind: str) -> list[str]:
-        """Return the distinct targets of edges of a kind, sorted."""
-
-    def sources(self, dst: str, kind: str) -> list[str]:
-        """Return the distinct sources of edges of a kind, sorted."""
-
-    def reachable(self, src: str, kind: str) -> list[str]:
-        """Return every node reachable over edges of a kind, sorted. Contains ``src`` only if it is on a cycle."""
-
-    def origins(self, src: str, kind: str, dst: str) -> list[str]:
-        """Return the origins that state an edge and are not retracted, sorted."""
-
-    def standing(self, touching: str | None = None) -> list[Edge]:
-        """Return the live edges (optionally those that start or end at ``touching``), one per origin and source, sorted."""
-
-
 class GrantFact(NamedTuple):
     """One grant. It expires at ``expires``, in seconds since the epoch."""
 
@@ -152,63 +84,6 @@ class GateQuestion(NamedTuple):
     trigger: str
     at: int
     execute: bool = False
-
-
-class Gate(Protocol):
-    """The capability gate. Denies by default. Its facts are a cache of refs and are replaced as a whole."""
-
-    def load(self, facts: GateFacts) -> None:
-        """Replace all facts."""
-
-    def allowing(self, question: GateQuestion) -> list[str]:
-        """Return the grants that allow it, sorted; an empty list denies.
-
-        A grant applies if it names the peer, the peer is trusted, trigger and type match (the type itself or one of its
-        ancestors; cycles in hostile facts are harmless), it has not expired, and it allows ``execute`` if that is asked.
-        """
-
-
-class Transaction(Protocol):
-    @property
-    def streams(self) -> Streams: ...
-
-    @property
-    def values(self) -> Values: ...
-
-    @property
-    def edges(self) -> Edges: ...
-
-    @property
-    def gate(self) -> Gate: ...
-
-
-class Store(Protocol):
-    """The live state of one space: streams, values and edges. Threads may share it; each has one transaction at a time.
-
-    Transactions are atomic, durable when their block ends, and serial per space. Bodies and values are JSON. A failure of
-    the store is a ``StoreError``; a failed expectation is a ``Conflict`` and changes nothing. Names have at most 400 bytes
-    and no NUL; a name or value that cannot be stored is ``InvalidInput``.
-    """
-
-    def writing(self) -> AbstractContextManager[Transaction]:
-        """Begin a transaction. An exception in its block rolls it back. Transactions cannot be nested."""
-
-    def reading(self) -> AbstractContextManager[Transaction]:
-        """Open one consistent view. Writing in it is a bug and a ``StoreError``."""
-
-    def get(self, key: str) -> Versioned | None:
-        """Return one current value. Cheaper than ``reading``."""
-
-    def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        """Return the current keys and values under a prefix. Cheaper than ``reading``."""
-
-    def scrub(self) -> str | None:
-        """Remove replaced and forgotten bodies from the store's files.
-
-        Returns None, or what may still hold them and who can remove it.
-        """
-
-    def close(self) -> None: ...
 
 
 class Locks(Protocol):

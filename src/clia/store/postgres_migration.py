@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import Any, LiteralString
 
     from clia.store.sql_store import GuardedConnection, SpaceKeys
-    from clia.store.sqlite_export import SqliteExport
+    from clia.store.sqlite_store import SqliteExport
 
 _MAX_LISTED = 20
 _AFTER_ALL = "\U0010ffff" * (NAME_BYTES // 4 + 1)  # longer than any name, so it sorts after every name with the same prefix

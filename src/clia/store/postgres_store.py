@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import psycopg
     import psycopg_pool
 
-    from clia.store.sqlite_export import SqliteExport
+    from clia.store.sqlite_store import SqliteExport
 
 _CONNECTIONS = 16
 _RECONNECT_SECONDS = 15.0

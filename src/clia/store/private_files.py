@@ -31,6 +31,23 @@ def open_file(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
 
 
+def open_lock(path: str) -> int:
+    """Open a lock file, created if missing, together with its directory."""
+    try:
+        return open_file(path, os.O_RDWR | os.O_CREAT)
+    except FileNotFoundError:
+        make_directory(os.path.dirname(path))
+        return open_file(path, os.O_RDWR | os.O_CREAT)
+
+
+def release_lock(handle: int) -> None:
+    """Release the lock on a file and close it. Closing is not enough: a forked child may have it open too."""
+    import fcntl  # POSIX only, and only writers need it
+
+    fcntl.flock(handle, fcntl.LOCK_UN)
+    os.close(handle)
+
+
 def make_file(path: str) -> None:
     """Create an empty private file without opening it; one that exists is tightened.
 

@@ -42,14 +42,9 @@ def at_most(limit: int | None) -> int:
     return _FAR if limit is None else max(0, min(limit, _FAR))
 
 
-def place(position: int) -> int:
-    """Clamp a position to what every database can compare."""
-    return max(-1, min(position, _FAR))
-
-
-def moment(at: int) -> int:
-    """Clamp a time to what every database can compare."""
-    return max(-_FAR, min(at, _FAR))
+def clamp(number: int) -> int:
+    """Limit a position or a time to what every database can compare."""
+    return max(-_FAR, min(number, _FAR))
 
 
 def encode(value: Any) -> str:

@@ -46,7 +46,7 @@ ORDER BY g.cid
 
 
 class SqlGate:
-    """``Gate`` of one transaction."""
+    """The capability gate of one transaction. Denies by default. Its facts are a cache of refs and are replaced as a whole."""
 
     def __init__(self, connection: GuardedConnection, space: str) -> None:
         self._db = connection
@@ -54,10 +54,11 @@ class SqlGate:
         self._tables_exist = False
 
     def load(self, facts: GateFacts) -> None:
+        """Replace all facts."""
         self._db.check_writable()
         space, name = self._space, rules.check_name
         grants = [
-            (space, *map(name, grant[:4]), int(grant.execute), None if grant.expires is None else rules.moment(grant.expires))
+            (space, *map(name, grant[:4]), int(grant.execute), None if grant.expires is None else rules.clamp(grant.expires))
             for grant in facts.grants
         ]
         trusted = [(space, name(peer)) for peer in facts.trusted]
@@ -72,10 +73,15 @@ class SqlGate:
         self._db.write_many(_SUBTYPE, subtypes)
 
     def allowing(self, question: GateQuestion) -> list[str]:
+        """Return the grants that allow it, sorted; an empty list denies.
+
+        A grant applies if it names the peer, the peer is trusted, trigger and type match (the type itself or one of its
+        ancestors; cycles in hostile facts are harmless), it has not expired, and it allows ``execute`` if that is asked.
+        """
         peer, type_, trigger = map(rules.check_name, question[:3])
         if not self._has_tables():
             return []
-        space, at = self._space, rules.moment(question.at)
+        space, at = self._space, rules.clamp(question.at)
         wider = (space, type_, space)
         rows = self._db.fetch(_ALLOWING, *wider, space, peer, trigger, type_, at, int(question.execute))
         return [cid for (cid,) in rows]

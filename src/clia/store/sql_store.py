@@ -11,7 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from clia.errors import StoreError
 from clia.store import rules
@@ -20,8 +20,10 @@ from clia.store.sql_gate import SqlGate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
+
+T = TypeVar("T")
 
 
 def standing(columns: str, where: str, tables: str = "clia_edges e") -> str:
@@ -75,28 +77,22 @@ _EDGES = standing(_EDGE, "1 = 1")
 _TOUCHING = f"{standing(_EDGE, 'src = ?')} UNION {standing(_EDGE, 'dst = ?')}"
 
 
-class Connection(ABC):
+class Connection(Protocol):
     """A connection with an open transaction. Failures are raised as ``StoreError``."""
 
-    @abstractmethod
     def fetch(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]: ...
 
-    @abstractmethod
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         """Run a statement once per row of arguments; return the number of affected rows."""
 
-    @abstractmethod
     def has_table(self, name: str) -> bool: ...
 
-    @abstractmethod
     def make_tables(self, statements: Sequence[str]) -> None:
         """Create missing tables as part of the transaction; concurrent creators wait for each other."""
 
     def appended(self, stream: str) -> None:
         """Called after an append, for databases with notifications."""
-        del stream
 
-    @abstractmethod
     def finish(self, *, commit: bool) -> None:
         """End the transaction and return the connection, even if this raises."""
 
@@ -118,7 +114,11 @@ class SpaceKeys(NamedTuple):
 
 
 class SqlStore(ABC):
-    """The live state of one space in an SQL database. Threads may share it; each has one transaction at a time.
+    """The live state of one space: streams, values and edges. Threads may share it; each has one transaction at a time.
+
+    Transactions are atomic, durable when their block ends, and serial per space. Bodies and values are JSON. A failure of
+    the store is a ``StoreError``; a failed expectation is a ``Conflict`` and changes nothing. Names have at most 400 bytes
+    and no NUL; a name or value that cannot be stored is ``InvalidInput``.
 
     ``own``: the key for caches of one clone's refs, if the rest is shared with other clones.
     """
@@ -136,6 +136,10 @@ class SqlStore(ABC):
         """Rewrite the files without deleted data; returns what ``scrub`` returns."""
 
     def scrub(self) -> str | None:
+        """Remove replaced and forgotten bodies from the store's files.
+
+        Returns None, or what may still hold them and who can remove it.
+        """
         with self._one_at_a_time():
             return self._rewrite_files()
 
@@ -144,11 +148,13 @@ class SqlStore(ABC):
 
     @contextmanager
     def writing(self) -> Iterator[SqlTransaction]:
+        """Begin a transaction. An exception in its block rolls it back. Transactions cannot be nested."""
         with self._connection(writes=True) as connection:
             yield SqlTransaction(connection, self._keys)
 
     @contextmanager
     def reading(self) -> Iterator[SqlTransaction]:
+        """Open one consistent view. Writing in it is a bug and a ``StoreError``."""
         with self._connection(writes=False) as connection:
             yield SqlTransaction(connection, self._keys)
 
@@ -165,29 +171,29 @@ class SqlStore(ABC):
             connection.finish(commit=True)
 
     def get(self, key: str) -> Versioned | None:
-        return _versioned(key, *_version_and_text(self._once(_GET, [self._keys.of(key), rules.check_name(key)])))
+        """Return one current value. Cheaper than ``reading``."""
+        return _versioned(key, *_version_and_text(self._fetch_once(_GET, [self._keys.of(key), rules.check_name(key)])))
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
+        """Return the current keys and values under a prefix. Cheaper than ``reading``."""
         where = self._keys.under(prefix)
         if where is None:
             with self.reading() as view:
                 return view.values.scan(prefix)
-        return rules.decode_all(self._once(_SCAN, [where, *rules.prefix_range(prefix)]))
-
-    def _once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the rows of a single statement outside of any transaction of this thread."""
-        if getattr(self._thread, "inside", False):
-            raise rules.nested()
-        return self._fetch_once(sql, arguments)
+        return rules.decode_all(self._fetch_once(_SCAN, [where, *rules.prefix_range(prefix)]))
 
     def _fetch_once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of a single statement outside of any transaction of this thread."""
         with self._connection(writes=False) as connection:
             return connection.fetch(sql, *arguments)
 
-    @contextmanager
-    def _one_at_a_time(self) -> Iterator[None]:
+    def _check_not_nested(self) -> None:
         if getattr(self._thread, "inside", False):
             raise rules.nested()
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        self._check_not_nested()
         self._thread.inside = True
         try:
             yield
@@ -196,12 +202,10 @@ class SqlStore(ABC):
 
 
 class SqlTransaction:
-    """``Transaction`` on SQL tables."""
-
     def __init__(self, connection: GuardedConnection, keys: SpaceKeys) -> None:
-        self.streams = _Streams(connection, keys)
-        self.values = _Values(connection, keys)
-        self.edges = _Edges(connection, keys.own)
+        self.streams = Streams(connection, keys)
+        self.values = Values(connection, keys)
+        self.edges = Edges(connection, keys.own)
         self.gate = SqlGate(connection, keys.own)
 
 
@@ -214,6 +218,7 @@ class GuardedConnection:
         self._process = os.getpid()
         self._ended = False
         self._failure: StoreError | None = None
+        self.appended = connection.appended
 
     def check_writable(self) -> None:
         """Refuse a write in a read-only transaction. The first check of every write."""
@@ -222,36 +227,19 @@ class GuardedConnection:
             raise rules.only_reading()
 
     def fetch(self, sql: str, *arguments: Any) -> list[tuple[Any, ...]]:
-        self._check()
-        try:
-            return self._connection.fetch(sql, arguments)
-        except StoreError as err:
-            raise self._failed(err) from None
+        return self._call(self._connection.fetch, sql, arguments)
 
     def write(self, sql: str, *arguments: Any) -> int:
-        return self.write_many(sql, [arguments])
+        return self._call(self._connection.write, sql, [arguments])
 
     def write_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
-        try:
-            return self._connection.write(sql, rows) if rows else 0
-        except StoreError as err:
-            raise self._failed(err) from None
+        return self._call(self._connection.write, sql, rows) if rows else 0
 
     def has_table(self, name: str) -> bool:
-        self._check()
-        try:
-            return self._connection.has_table(name)
-        except StoreError as err:
-            raise self._failed(err) from None
+        return self._call(self._connection.has_table, name)
 
     def make_tables(self, statements: Sequence[str]) -> None:
-        try:
-            self._connection.make_tables(statements)
-        except StoreError as err:
-            raise self._failed(err) from None
-
-    def appended(self, stream: str) -> None:
-        self._connection.appended(stream)
+        self._call(self._connection.make_tables, statements)
 
     def finish(self, *, commit: bool) -> None:
         self._check_alive()
@@ -260,10 +248,13 @@ class GuardedConnection:
         if commit and self._failure is not None:
             raise self._failure
 
-    def _failed(self, err: StoreError) -> StoreError:
-        """Remember a failure."""
-        self._failure = err
-        return err
+    def _call(self, method: Callable[..., T], *arguments: Any) -> T:
+        self._check()
+        try:
+            return method(*arguments)
+        except StoreError as err:
+            self._failure = err
+            raise
 
     def _check(self) -> None:
         self._check_alive()
@@ -278,88 +269,102 @@ class GuardedConnection:
             raise StoreError("a transaction cannot be used in a forked process", code="store-forked")
 
 
-class _Streams:
-    def __init__(self, connection: GuardedConnection, keys: SpaceKeys) -> None:
-        self._db = connection
-        self._keys = keys
+class Streams(NamedTuple):
+    """Named append-only streams."""
+
+    db: GuardedConnection
+    keys: SpaceKeys
 
     def append(self, stream: str, bodies: Sequence[Any], expected: int | None = None) -> int:
-        self._db.check_writable()
+        """Append bodies and return the last position.
+
+        ``Conflict`` (stale-position) if the stream does not end at ``expected``.
+        """
+        self.db.check_writable()
         texts = [rules.encode(body) for body in bodies]
         last = self._advance_end(stream, len(texts), expected)
         if texts:
-            space, first = self._keys.of(stream), last - len(texts) + 1
-            self._db.write_many(_APPEND, [(space, stream, position, text) for position, text in enumerate(texts, first)])
-            self._db.appended(stream)
+            space, first = self.keys.of(stream), last - len(texts) + 1
+            self.db.write_many(_APPEND, [(space, stream, position, text) for position, text in enumerate(texts, first)])
+            self.db.appended(stream)
         return last
 
     def _advance_end(self, stream: str, count: int, expected: int | None) -> int:
         """Advance the end of a stream and return it; check it first if ``expected`` is given."""
-        space = self._keys.of(stream)
+        space = self.keys.of(stream)
         if expected and count:
-            moved = self._db.fetch(_MOVE_END_FROM, count, space, rules.check_name(stream), rules.place(expected))
-            if moved:
-                return int(moved[0][0])
+            rows = self.db.fetch(_MOVE_END_FROM, count, space, rules.check_name(stream), rules.clamp(expected))
+            if rows:
+                return int(rows[0][0])
         if expected is not None or not count:
             end = self.end(stream)
             if expected is not None and expected != end:
                 raise rules.stale_position(stream, expected, end)
             if not count:
                 return end
-        return int(self._db.fetch(_MOVE_END, space, rules.check_name(stream), count)[0][0])
+        return int(self.db.fetch(_MOVE_END, space, rules.check_name(stream), count)[0][0])
 
     def read(self, stream: str, after: int = 0, limit: int | None = None) -> list[StreamEntry]:
-        rows = self._db.fetch(_READ, self._keys.of(stream), rules.check_name(stream), rules.place(after), rules.at_most(limit))
+        """Return the entries after a position, in order."""
+        rows = self.db.fetch(_READ, self.keys.of(stream), rules.check_name(stream), rules.clamp(after), rules.at_most(limit))
         bodies = rules.decode_all([(f"{stream}:{position}", body) for position, body in rows])
         return [StreamEntry(position, body) for (position, _), (_, body) in zip(rows, bodies, strict=True)]
 
     def end(self, stream: str) -> int:
-        rows = self._db.fetch(_END, self._keys.of(stream), rules.check_name(stream))
+        """Return the position of the last entry ever appended; 0 if there was none."""
+        rows = self.db.fetch(_END, self.keys.of(stream), rules.check_name(stream))
         return int(rows[0][0]) if rows else 0
 
     def replace(self, stream: str, position: int, body: Any) -> None:
-        self._db.check_writable()
-        where = self._keys.of(stream), rules.check_name(stream), rules.place(position)
-        if not self._db.write(_REPLACE, rules.encode(body), *where):
+        """Replace the body of an entry: for leaked secrets only. ``NotFound`` if the entry does not exist."""
+        self.db.check_writable()
+        where = self.keys.of(stream), rules.check_name(stream), rules.clamp(position)
+        if not self.db.write(_REPLACE, rules.encode(body), *where):
             raise rules.no_entry(stream, position)
 
     def forget(self, stream: str, upto: int) -> None:
-        self._db.check_writable()
-        self._db.write(_FORGET, self._keys.of(stream), rules.check_name(stream), rules.place(upto))
+        """Delete the entries up to a position. Later entries do not reuse positions."""
+        self.db.check_writable()
+        self.db.write(_FORGET, self.keys.of(stream), rules.check_name(stream), rules.clamp(upto))
 
     def names(self, prefix: str) -> list[str]:
-        return [name for (name,) in _under(self._db, _NAMES, self._keys, prefix)]
+        """Return the streams that hold an entry, sorted."""
+        return [name for (name,) in _under(self.db, _NAMES, self.keys, prefix)]
 
 
-class _Values:
-    def __init__(self, connection: GuardedConnection, keys: SpaceKeys) -> None:
-        self._db = connection
-        self._keys = keys
+class Values(NamedTuple):
+    """Named values with versions."""
+
+    db: GuardedConnection
+    keys: SpaceKeys
 
     def get(self, key: str) -> Versioned | None:
         return _versioned(key, *self._row(key))
 
     def put(self, key: str, value: Any, expected: int = ANY_VERSION) -> int:
-        self._db.check_writable()
+        """Set a value and return its version. ``Conflict`` (stale-value) if the current version is not ``expected``."""
+        self.db.check_writable()
         text = rules.encode(value)
         if expected == ANY_VERSION:
-            return int(self._db.fetch(_PUT_NEXT, self._keys.of(key), rules.check_name(key), text)[0][0])
+            return int(self.db.fetch(_PUT_NEXT, self.keys.of(key), rules.check_name(key), text)[0][0])
         version, _ = self._expect(key, expected)
-        self._db.write(_PUT, self._keys.of(key), key, version + 1, text)
+        self.db.write(_PUT, self.keys.of(key), key, version + 1, text)
         return version + 1
 
     def delete(self, key: str, expected: int = ANY_VERSION) -> bool:
-        self._db.check_writable()
+        """Delete a value; False if there was none. ``Conflict`` (stale-value) as for ``put``."""
+        self.db.check_writable()
         version, text = self._expect(key, expected)
-        self._db.write_many(_PUT, [] if text is None else [(self._keys.of(key), key, version, None)])
+        self.db.write_many(_PUT, [] if text is None else [(self.keys.of(key), key, version, None)])
         return text is not None
 
     def scan(self, prefix: str) -> list[tuple[str, Any]]:
-        return rules.decode_all(_under(self._db, _SCAN, self._keys, prefix))
+        """Return keys and values under a prefix, sorted by key."""
+        return rules.decode_all(_under(self.db, _SCAN, self.keys, prefix))
 
     def _row(self, key: str) -> tuple[int, str | None]:
         """Return the last version, and the text unless deleted."""
-        return _version_and_text(self._db.fetch(_GET, self._keys.of(key), rules.check_name(key)))
+        return _version_and_text(self.db.fetch(_GET, self.keys.of(key), rules.check_name(key)))
 
     def _expect(self, key: str, expected: int) -> tuple[int, str | None]:
         version, text = self._row(key)
@@ -386,48 +391,61 @@ def _versioned(key: str, version: int, text: str | None) -> Versioned | None:
     return None if text is None else Versioned(rules.decode(text, key), version)
 
 
-class _Edges:
-    def __init__(self, connection: GuardedConnection, space: str) -> None:
-        self._db = connection
-        self._space = space
+class Edges(NamedTuple):
+    """An index of edges. Several origins may state the same edge; it is live until all of them are retracted.
+
+    A retraction may arrive before the statement it retracts: order does not matter. All lists are sorted.
+    """
+
+    db: GuardedConnection
+    space: str
 
     def add(self, edges: Iterable[Edge]) -> None:
-        self._db.check_writable()
-        self._db.write_many(_ADD, [(self._space, *map(rules.check_name, edge)) for edge in edges])
+        """Add edges. Idempotent."""
+        self.db.check_writable()
+        self.db.write_many(_ADD, [(self.space, *map(rules.check_name, edge)) for edge in edges])
 
     def retract(self, source: str, origins: Iterable[str]) -> None:
-        self._db.check_writable()
+        """Retract every edge, present or future, that the origins state. ``source`` is the chain that says so."""
+        self.db.check_writable()
         rules.check_name(source)
-        self._db.write_many(_RETRACT, [(self._space, rules.check_name(origin), source) for origin in origins])
+        self.db.write_many(_RETRACT, [(self.space, rules.check_name(origin), source) for origin in origins])
 
     def drop(self, source: str) -> None:
-        self._db.check_writable()
+        """Delete every edge and retraction read from a chain."""
+        self.db.check_writable()
         for sql in _DROP:
-            self._db.write(sql, self._space, rules.check_name(source))
+            self.db.write(sql, self.space, rules.check_name(source))
 
     def clear(self) -> None:
-        self._db.check_writable()
+        """Delete everything."""
+        self.db.check_writable()
         for sql in _CLEAR:
-            self._db.write(sql, self._space)
+            self.db.write(sql, self.space)
 
     def targets(self, src: str, kind: str) -> list[str]:
+        """Return the distinct targets of edges of a kind."""
         return self._column(_TARGETS, src, kind)
 
     def sources(self, dst: str, kind: str) -> list[str]:
+        """Return the distinct sources of edges of a kind."""
         return self._column(_SOURCES, dst, kind)
 
     def reachable(self, src: str, kind: str) -> list[str]:
-        return self._column(REACHABLE, src, kind, self._space, kind)
+        """Return every node reachable over edges of a kind. Contains ``src`` only if it is on a cycle."""
+        return self._column(REACHABLE, src, kind, self.space, kind)
 
     def origins(self, src: str, kind: str, dst: str) -> list[str]:
+        """Return the origins that state an edge and are not retracted."""
         return self._column(_ORIGINS, src, kind, dst)
 
     def standing(self, touching: str | None = None) -> list[Edge]:
+        """Return the live edges (optionally those that start or end at ``touching``), one per origin and source."""
         if touching is None:
-            rows = self._db.fetch(_EDGES, self._space)
+            rows = self.db.fetch(_EDGES, self.space)
         else:
-            rows = self._db.fetch(_TOUCHING, self._space, rules.check_name(touching), self._space, touching)
+            rows = self.db.fetch(_TOUCHING, self.space, rules.check_name(touching), self.space, touching)
         return sorted(Edge(*row) for row in rows)
 
     def _column(self, sql: str, *names: str) -> list[str]:
-        return [name for (name,) in self._db.fetch(sql, self._space, *map(rules.check_name, names))]
+        return [name for (name,) in self.db.fetch(sql, self.space, *map(rules.check_name, names))]

@@ -3,7 +3,8 @@
 Invariant: writers queue at ``<path>.lock`` before SQLite sees them, because SQLite's own waiting starves under load; the kernel
 releases that lock at death, and readers never take it. No connection survives a fork: SQLite would rely on locks that only the
 parent holds, and the child's commits could be lost (measured). The first writer migrates an older file; readers use it as it is.
-Only SQLite opens the database file: closing any other handle on it would drop SQLite's locks.
+Only SQLite opens the database file: closing any other handle on it would drop SQLite's locks. A store that is moved to a server
+is marked and its tables renamed in one transaction, so that no process, not even one that has it open, goes on working with it.
 """
 
 from __future__ import annotations
@@ -14,27 +15,32 @@ import sqlite3
 import threading
 import time
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from typing import NamedTuple
 from urllib.parse import quote
 
 from clia.errors import StoreError
 from clia.store import private_files, rules
 from clia.store import sql_schema as schema
-from clia.store.sql_store import Connection, SqlStore
+from clia.store.sql_store import SqlStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Any
 
-    from clia.store.sqlite_export import SqliteExport
+    from clia.store.sql_store import Connection, GuardedConnection
 
+    FileId = tuple[int, int]  # what distinguishes a file from another one with the same name
+
+TIMEOUT = 30.0
+"""Seconds to wait for other processes."""
 _NOT_WRITABLE = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.01
 _HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
 _DIALECT = {"text": "TEXT", "packed": " WITHOUT ROWID"}
 # SQLite result code: our code and hint. Everything else is a ``store-error``.
-_ERRORS = {
+ERRORS = {
     sqlite3.SQLITE_ERROR: ("store-corrupt", rules.REBUILD),  # our statements are valid, so the tables are damaged
     sqlite3.SQLITE_CORRUPT: ("store-corrupt", rules.REBUILD),
     sqlite3.SQLITE_NOTADB: ("store-corrupt", rules.REBUILD),
@@ -44,6 +50,12 @@ _ERRORS = {
     sqlite3.SQLITE_FULL: ("store-full", "free some space on its disk"),
     sqlite3.SQLITE_IOERR: ("store-unreadable", f"check its disk; if the file is damaged, {rules.REBUILD}"),
 }
+_BATCH = 500
+# Tombstones are not exported: versions start again.
+_VALUES = "SELECT key, version, value FROM clia_values WHERE space = ? AND key {} ? AND value IS NOT NULL ORDER BY key LIMIT ?"
+_STREAMS = "SELECT stream, last FROM clia_streams WHERE space = ? ORDER BY stream"
+_ENTRIES = "SELECT position, body FROM clia_entries WHERE space = ? AND stream = ? AND position > ? ORDER BY position LIMIT ?"
+_TABLES = r"SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'clia\_%' ESCAPE '\'"
 
 
 class SqliteStore(SqlStore):
@@ -52,17 +64,17 @@ class SqliteStore(SqlStore):
     ``durable``: committed transactions survive a power failure; otherwise only the death of the process.
     """
 
-    def __init__(self, path: str, space: str, *, durable: bool = True, timeout: float = 30.0) -> None:
+    def __init__(self, path: str, space: str, *, durable: bool = True, timeout: float | None = None) -> None:
         super().__init__(space)
-        self._path = path
+        self.path = path
         self._durable = durable
-        self._timeout = timeout
+        self._timeout = TIMEOUT if timeout is None else timeout
         self._mutex = threading.Lock()
-        self._idle: list[tuple[sqlite3.Connection, tuple[int, int]]] = []
+        self._idle: list[tuple[sqlite3.Connection, FileId]] = []
         self._busy = 0
         self._closed = False
         self._forked_busy = False
-        self._migrated: tuple[int, int] | None = None  # the file that is known to be migrated
+        self._migrated: FileId | None = None  # the file that is known to be migrated
         _STORES.add(self)
 
     def close(self) -> None:
@@ -76,11 +88,11 @@ class SqliteStore(SqlStore):
 
         If the block succeeds, this store is retired; otherwise nothing is changed.
         """
-        from clia.store.sqlite_export import SqliteExport, retire  # only a move needs it
-
-        with self._connection(writes=True) as guarded:
-            yield SqliteExport(guarded, self._space, without)
-            retire(guarded)
+        with self._connection(writes=True) as connection:
+            yield SqliteExport(connection, self._space, without)
+            for (name,) in connection.fetch(_TABLES):
+                connection.fetch(f"ALTER TABLE {name} RENAME TO moved_{name}")  # our own names
+            connection.fetch(f"PRAGMA user_version = {schema.MOVED}")
 
     def _begin(self, *, writes: bool) -> Connection:
         lock = self._lock_writers() if writes else None
@@ -93,20 +105,21 @@ class SqliteStore(SqlStore):
                 connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             except sqlite3.Error as err:
                 self.release_connection(connection, None)
-                raise _error(self._path, err) from None
+                raise _error(self.path, err) from None
         except BaseException:
             _release(lock)
             raise
-        return _SqliteConnection(self, connection, file, lock, self._path)
+        return _SqliteConnection(self, connection, file, lock)
 
     def _fetch_once(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
+        self._check_not_nested()
         connection, file = self._acquire(queued=False)
         usable = None
         try:
             rows = connection.execute(sql, arguments).fetchall()
             usable = file
         except sqlite3.Error as err:
-            raise _error(self._path, err) from None
+            raise _error(self.path, err) from None
         finally:
             self.release_connection(connection, usable)
         return rows
@@ -120,63 +133,54 @@ class SqliteStore(SqlStore):
                 # The journal holds the old pages; wait for readers that still use it.
                 (busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             except sqlite3.Error as err:
-                raise _error(self._path, err) from None
+                raise _error(self.path, err) from None
             finally:
                 self.release_connection(connection, file)
             if busy:
-                raise _locked(self._path, f"other processes kept reading for {self._timeout:g} s")
+                raise _locked(self.path, f"other processes kept reading for {self._timeout:g} s")
         finally:
             _release(lock)
 
     def _lock_writers(self) -> int:
         """Wait for the writers' lock and return its handle."""
-        path = f"{self._path}.lock"
         try:
-            try:
-                handle = private_files.open_file(path, os.O_RDWR | os.O_CREAT)
-            except FileNotFoundError:
-                private_files.make_directory(os.path.dirname(path))
-                handle = private_files.open_file(path, os.O_RDWR | os.O_CREAT)
+            handle = private_files.open_lock(f"{self.path}.lock")
         except (OSError, ValueError) as err:
             reason = getattr(err, "strerror", None) or str(err)
-            hint = _ERRORS[sqlite3.SQLITE_READONLY][1]
-            message = f"{self._path}: the store is not writable: {reason}"
-            fields = {"path": self._path, "reason": reason}
-            raise StoreError(message, code="store-read-only", hints=[hint], fields=fields) from None
+            code, hint = ERRORS[sqlite3.SQLITE_READONLY]
+            message = f"{self.path}: the store is not writable: {reason}"
+            raise StoreError(message, code=code, hints=[hint], fields={"path": self.path, "reason": reason}) from None
+        waited, pause = 0.0, _FIRST_PAUSE
         try:
-            self._wait(handle)
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if waited >= self._timeout:
+                        raise _locked(self.path, f"other processes kept writing for {self._timeout:g} s") from None
+                else:
+                    return handle
+                time.sleep(pause)
+                waited += pause
+                pause = min(pause * 2, _LONGEST_PAUSE)
         except BaseException:
             os.close(handle)
             raise
-        return handle
 
-    def _wait(self, handle: int) -> None:
-        waited, pause = 0.0, _FIRST_PAUSE
-        while True:
-            try:
-                return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if waited >= self._timeout:
-                    raise _locked(self._path, f"other processes kept writing for {self._timeout:g} s") from None
-            time.sleep(pause)
-            waited += pause
-            pause = min(pause * 2, _LONGEST_PAUSE)
-
-    def _acquire(self, *, queued: bool) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
+    def _acquire(self, *, queued: bool) -> tuple[sqlite3.Connection, FileId | None]:
         """Return a connection and the id of its file; no id if it must not be reused."""
         with self._mutex:
             if self._closed:
                 raise rules.closed()
             if self._forked_busy:
                 message = "the process was forked while a transaction was open"
-                raise StoreError(
-                    message, code="store-forked", hints=["start processes with exec instead of fork"], fields={"path": self._path}
-                )
+                hints = ["start processes with exec instead of fork"]
+                raise StoreError(message, code="store-forked", hints=hints, fields={"path": self.path})
             self._busy += 1
             while self._idle:
                 connection, file = self._idle.pop()
                 # A damaged store may have been moved aside: do not write to it there.
-                if file == _file_id(self._path):
+                if file == _file_id(self.path):
                     return connection, file
                 connection.close()
         try:
@@ -186,7 +190,7 @@ class SqliteStore(SqlStore):
                 self._busy -= 1
             raise
 
-    def release_connection(self, connection: sqlite3.Connection, file: tuple[int, int] | None) -> None:
+    def release_connection(self, connection: sqlite3.Connection, file: FileId | None) -> None:
         with self._mutex:
             self._busy -= 1
             if file is None or self._closed:
@@ -198,29 +202,29 @@ class SqliteStore(SqlStore):
         while self._idle:
             self._idle.pop()[0].close()
 
-    def _connect(self, *, queued: bool) -> tuple[sqlite3.Connection, tuple[int, int] | None]:
+    def _connect(self, *, queued: bool) -> tuple[sqlite3.Connection, FileId | None]:
         with suppress(OSError, ValueError):  # SQLite reports the problem
-            private_files.make_directory(os.path.dirname(self._path))
-            private_files.make_file(self._path)  # SQLite gives -wal and -shm the same mode
+            private_files.make_directory(os.path.dirname(self.path))
+            private_files.make_file(self.path)  # SQLite gives -wal and -shm the same mode
             for suffix in ("-wal", "-shm", ".lock"):
-                private_files.tighten(self._path + suffix)
+                private_files.tighten(self.path + suffix)
         try:
-            return self._open("mode=rwc", queued=queued), _file_id(self._path)
+            return self._open("mode=rwc", queued=queued), _file_id(self.path)
         except sqlite3.Error as err:
             # An unused database in a read-only directory: SQLite can read it as immutable.
-            if _primary(err) not in _NOT_WRITABLE or _file_id(self._path) is None or _file_id(f"{self._path}-wal") is not None:
-                raise _error(self._path, err) from None
+            if _primary(err) not in _NOT_WRITABLE or _file_id(self.path) is None or _file_id(f"{self.path}-wal") is not None:
+                raise _error(self.path, err) from None
         try:
             return self._open("mode=ro&immutable=1", queued=queued), None
         except sqlite3.Error as err:
-            raise _error(self._path, err) from None
+            raise _error(self.path, err) from None
 
     def _open(self, mode: str, *, queued: bool) -> sqlite3.Connection:
         try:
-            address = f"file:{quote(os.fsencode(self._path))}?{mode}"
+            address = f"file:{quote(os.fsencode(self.path))}?{mode}"
             connection = sqlite3.connect(address, timeout=self._timeout, isolation_level=None, check_same_thread=False, uri=True)
         except ValueError as err:
-            raise StoreError(f"{self._path!r}: {err}", fields={"path": self._path, "reason": str(err)}) from None
+            raise StoreError(f"{self.path!r}: {err}", fields={"path": self.path, "reason": str(err)}) from None
         try:
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'NORMAL'}")
             if not self._version(connection):
@@ -233,10 +237,8 @@ class SqliteStore(SqlStore):
     def _version(self, connection: sqlite3.Connection) -> int:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version == schema.MOVED:
-            from clia.store.sqlite_export import moved
-
-            raise moved(self._path)
-        schema.check_mark(version, path=self._path)
+            raise _moved(self.path)
+        schema.check_mark(version, path=self.path)
         return int(version)
 
     def _create(self, connection: sqlite3.Connection, *, queued: bool) -> None:
@@ -246,8 +248,8 @@ class SqliteStore(SqlStore):
                 return
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if tables:
-                message = f"{self._path} is an SQLite database of another application"
-                raise StoreError(message, code="not-a-store", hints=[rules.REBUILD], fields={"path": self._path})
+                message = f"{self.path} is an SQLite database of another application"
+                raise StoreError(message, code="not-a-store", hints=[rules.REBUILD], fields={"path": self.path})
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("BEGIN IMMEDIATE")
             for statement in schema.FIRST_SCHEMA:
@@ -268,27 +270,23 @@ class SqliteStore(SqlStore):
         self._mutex.release()
 
 
-class _SqliteConnection(Connection):
-    def __init__(
-        self, store: SqliteStore, connection: sqlite3.Connection, file: tuple[int, int] | None, lock: int | None, path: str
-    ) -> None:
-        self._store = store
-        self._connection = connection
-        self._file = file
-        self._lock = lock
-        self._path = path
+class _SqliteConnection(NamedTuple):
+    store: SqliteStore
+    connection: sqlite3.Connection
+    file: FileId | None
+    lock: int | None
 
     def fetch(self, sql: str, arguments: Sequence[Any]) -> list[tuple[Any, ...]]:
         try:
-            return self._connection.execute(sql, arguments).fetchall()
+            return self.connection.execute(sql, arguments).fetchall()
         except sqlite3.Error as err:
-            raise _error(self._path, err) from None
+            raise _error(self.store.path, err) from None
 
     def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> int:
         try:
-            return self._connection.executemany(sql, rows).rowcount
+            return self.connection.executemany(sql, rows).rowcount
         except sqlite3.Error as err:
-            raise _error(self._path, err) from None
+            raise _error(self.store.path, err) from None
 
     def has_table(self, name: str) -> bool:
         return bool(self.fetch(_HAS_TABLE, [name]))
@@ -297,17 +295,47 @@ class _SqliteConnection(Connection):
         for statement in statements:  # the only writer
             self.fetch(statement.format(**_DIALECT), [])
 
+    def appended(self, stream: str) -> None:
+        """SQLite has no notifications."""
+
     def finish(self, *, commit: bool) -> None:
         file = None
         try:
-            if commit or self._connection.in_transaction:  # SQLite rolls back some failures itself
-                self._connection.execute("COMMIT" if commit else "ROLLBACK")
-            file = self._file
+            if commit or self.connection.in_transaction:  # SQLite rolls back some failures itself
+                self.connection.execute("COMMIT" if commit else "ROLLBACK")
+            file = self.file
         except sqlite3.Error as err:
-            raise _error(self._path, err) from None
+            raise _error(self.store.path, err) from None
         finally:
-            self._store.release_connection(self._connection, file)
-            _release(self._lock)
+            self.store.release_connection(self.connection, file)
+            _release(self.lock)
+
+
+class SqliteExport(NamedTuple):
+    """The rows of a space, except names that start with one of ``without``."""
+
+    connection: GuardedConnection
+    space: str
+    without: tuple[str, ...]
+
+    def values(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield batches of (key, version, text)."""
+        operator, last = ">=", ""
+        while rows := self.connection.fetch(_VALUES.format(operator), self.space, last, _BATCH):
+            yield [row for row in rows if not row[0].startswith(self.without)]
+            operator, last = ">", rows[-1][0]
+
+    def streams(self) -> list[tuple[Any, ...]]:
+        """Return (stream, last position), also of empty streams."""
+        return [row for row in self.connection.fetch(_STREAMS, self.space) if not row[0].startswith(self.without)]
+
+    def entries(self) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield batches of (stream, position, text)."""
+        for stream, _ in self.streams():
+            after = 0
+            while rows := self.connection.fetch(_ENTRIES, self.space, stream, after, _BATCH):
+                yield [(stream, *row) for row in rows]
+                after = rows[-1][0]
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
@@ -343,8 +371,7 @@ def _run_step(connection: sqlite3.Connection, step: schema.MigrationStep) -> Non
     connection.execute(f"PRAGMA user_version = {max(mark, step.min_known)}")
 
 
-def _file_id(path: str) -> tuple[int, int] | None:
-    """Return what distinguishes a file from another one with the same name."""
+def _file_id(path: str) -> FileId | None:
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -354,9 +381,7 @@ def _file_id(path: str) -> tuple[int, int] | None:
 
 def _release(lock: int | None) -> None:
     if lock is not None:
-        # Closing is not enough: a forked child may have the handle too.
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        os.close(lock)
+        private_files.release_lock(lock)
 
 
 def _primary(err: Exception) -> int:
@@ -366,13 +391,9 @@ def _primary(err: Exception) -> int:
 def _error(path: str, err: Exception) -> StoreError:
     if _primary(err) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return _locked(path, str(err))
-    if _primary(err) == sqlite3.SQLITE_ERROR:
-        from clia.store.sqlite_export import is_moved, moved
-
-        if is_moved(path):  # while it was open here
-            return moved(path)
-    code, hint = _ERRORS.get(_primary(err), (None, None))
-    hints = [hint] if hint else []
+    if _primary(err) == sqlite3.SQLITE_ERROR and is_moved(path):  # while it was open here
+        return _moved(path)
+    code, *hints = ERRORS.get(_primary(err), (None,))
     return StoreError(f"{path}: store error: {err}", code=code, hints=hints, fields={"path": path, "reason": str(err)})
 
 
@@ -385,6 +406,28 @@ def _locked(path: str, reason: str) -> StoreError:
     )
     error.retryable = True
     return error
+
+
+def is_moved(path: str) -> bool:
+    """Whether the file is marked as moved; False if it is missing or unreadable."""
+    with suppress(sqlite3.Error, ValueError):
+        address = f"file:{quote(os.fsencode(path))}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True, isolation_level=None)) as connection:
+            return bool(connection.execute("PRAGMA user_version").fetchone()[0] == schema.MOVED)
+    return False
+
+
+def _moved(path: str) -> StoreError:
+    return StoreError(
+        f"{path}: the live state has moved to PostgreSQL",
+        code="store-moved",
+        hints=[
+            "restart programs that were running before the move",
+            "git config clia.store shows its address; if unset, run clia init --store postgresql://… again",
+            f"to start with an empty store instead: move {path} aside and run 'clia rebuild'",
+        ],
+        fields={"path": path},
+    )
 
 
 _STORES: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

@@ -18,14 +18,14 @@ from clia.store.postgres_store import PostgresStore
 from clia.store.sqlite_store import SqliteStore
 from clia.users.service import ROLES, User, Users, users_of
 from support.crashes import FORK
-from support.memory_store import MemoryStore, MemoryTransaction
+from support.memory_store import MemoryStore
 from support.spaces import refused, settings
 from support.terminal import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from clia.store.interface import Store
+    from clia.store.interface import Store, Transaction
 
 DAWN = datetime(2026, 5, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -567,7 +567,7 @@ class Interrupted(MemoryStore):
         self.before: list[Callable[[], object]] = []
 
     @contextmanager
-    def writing(self) -> Iterator[MemoryTransaction]:
+    def writing(self) -> Iterator[Transaction]:
         while self.before:
             self.before.pop()()
         with super().writing() as change:
