@@ -419,7 +419,7 @@ def test_closing_ends_the_waiting(scout: clia.Space) -> None:
 
 def test_sqlite_is_looked_at_and_postgresql_rings(here: Place, scout: clia.Space) -> None:
     with fed(scout) as feed:
-        assert isinstance(feed._bell, PollingNotifier if here.store is None else PostgresNotifier)
+        assert isinstance(feed.notifier, PollingNotifier if here.store is None else PostgresNotifier)
 
 
 def test_postgresql_rings_for_every_transaction_that_adds_to_the_feed(on_postgres: Place) -> None:
@@ -455,7 +455,7 @@ def test_what_is_undone_and_what_belongs_to_another_space_does_not_ring(on_postg
             assert listener.heard() is False
             with space.core.store.writing() as change:
                 change.streams.append(FEED, [{}])
-            listener._connection.execute("SELECT 1")  # which brings along what was said before
+            listener.connection.execute("SELECT 1")  # which brings along what was said before
             assert listener.heard() is True
 
 

@@ -15,9 +15,8 @@ from clia.errors import Conflict, StoreError
 from clia.space.envelope import GATE, SPACE_LOCK
 from clia.store.file_locks import FileLocks
 from clia.store.interface import CLONE_LOCKS, Locks
-from clia.store.postgres_locks import PostgresLocks
+from clia.store.postgres_locks import LOCK_TIMEOUT, LockSession, PostgresLocks
 from clia.store.postgres_store import PostgresStore
-from support import postgres
 from support.crashes import FORK
 from support.own_postgres import Server, own_server
 
@@ -257,11 +256,9 @@ def test_a_forked_process_makes_its_own_connection_and_leaves_what_its_parent_ho
 def test_limits_on_idle_and_waiting_sessions_are_not_for_locks(shared: Machines) -> None:
     """A server may end sessions that are idle, and statements that wait: those that are about locks have limits of their own."""
     words = "-c idle_session_timeout=60000 -c lock_timeout=60000 -c statement_timeout=60000"
-    locks = shared._replace(address=f"{shared.address} options='{words}'").open("here")
-    assert isinstance(locks, PostgresLocks)
-    session = locks._free_session()
+    session = LockSession(f"{shared.address} options='{words}'", 30.0, LOCK_TIMEOUT)
     for name, limit in (("idle_session_timeout", "0"), ("lock_timeout", "5min"), ("statement_timeout", "0")):
-        assert session._connection.execute("SELECT current_setting(%s)", [name]).fetchone() == (limit,)
+        assert session.connection.execute("SELECT current_setting(%s)", [name]).fetchone() == (limit,)
     session.end()
 
 
@@ -299,23 +296,21 @@ def test_locks_outlive_a_restart_of_the_server(shared: Machines, own: Server) ->
     assert free(there)
 
 
-def test_the_server_is_told_to_watch_for_machines_that_fall_silent(own: Server, tmp_path: Path) -> None:
+def test_the_server_is_told_to_watch_for_machines_that_fall_silent(own: Server) -> None:
     """Over a network: a socket of the same machine needs no watching. Locks, and writers of the store."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     own.stop()
     try:
         more = f"-c listen_addresses=127.0.0.1 -c port={port}"
-        own._control("start", "-l", f"{own.directory}/log", "-o", f"{postgres._SETTINGS} -k {own.directory} {more}")
+        own.start(more)
         address = f"postgresql://clia@127.0.0.1:{port}/postgres"
-        locks = PostgresLocks(address, "space", FileLocks(str(tmp_path)))
-        with closing(locks), closing(PostgresStore(address, "space")) as store:
-            session, connection = locks._free_session(), store._begin(writes=True)
+        session = LockSession(address, 30.0, LOCK_TIMEOUT)
+        with closing(PostgresStore(address, "space")) as store, store.writing() as transaction:
             names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
             asked = f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}"
-            assert session._connection.execute(asked).fetchall() == connection.fetch(asked, ()) == [("15", "5", "3", "30000")]
-            connection.finish(commit=False)
-            session.end()
+            assert session.connection.execute(asked).fetchall() == transaction.values.db.fetch(asked) == [("15", "5", "3", "30000")]
+        session.end()
     finally:
         own.stop()
         own.start()

@@ -227,28 +227,31 @@ def test_what_was_noted_of_a_job_that_is_gone_is_not_told_of_the_next(queue: Pro
     assert (known.attempts, known.error) == (1, "no answer")
 
 
-def test_no_note_is_left_of_what_is_done_or_forgotten(queue: ProcrastinateQueue) -> None:
+def test_no_note_is_left_of_what_is_done_or_forgotten(queue: ProcrastinateQueue, address: str, space: str) -> None:
     now = time.time()
+    store = PostgresStore(address, space)
     for end in (queue.done, lambda _: queue.forget([])):
         for _ in range(2):
             claim = queue.claim([FIRST], "w1", now, LEASE)
             assert claim is not None
             queue.retry(claim, now, "no route")
-        assert any(value for _, value in queue._store.scan("queue/notes/"))
+        assert any(value for _, value in store.scan("queue/notes/"))
         last = queue.claim([FIRST], "w1", now, LEASE)
         assert last is not None
         end(last)
-        assert not any(value for _, value in queue._store.scan("queue/notes/"))
+        assert not any(value for _, value in store.scan("queue/notes/"))
+    store.close()
 
 
-def test_however_much_waits_a_few_jobs_are_in(queue: ProcrastinateQueue) -> None:
+def test_however_much_waits_a_few_jobs_are_in(postgres_address: str) -> None:
     tasks = [Task("scout", f"1.{number}", "llm", float(number)) for number in range(300)]
-    for task in reversed(tasks[:20]):  # each is due longer than all that are in
-        claim = queue.claim([*tasks[20:], task], "w1", time.time(), LEASE)
-        assert claim is not None
-        assert claim.task == task
-        queue.done(claim)
-    assert len(queue._jobs.live()) <= 20
+    with opened(postgres_address, "one") as queue:
+        for task in reversed(tasks[:20]):  # each is due longer than all that are in
+            claim = queue.claim([*tasks[20:], task], "w1", time.time(), LEASE)
+            assert claim is not None
+            assert claim.task == task
+            queue.done(claim)
+        assert rows(postgres_address, "procrastinate_jobs") <= 20
 
 
 def test_whoever_only_looks_makes_no_tables(postgres_address: str) -> None:

@@ -22,12 +22,12 @@ class Server:
     def stop(self) -> None:
         self._control("stop", "-m", "fast")
 
-    def start(self) -> None:
-        self._control("start", "-l", f"{self.directory}/log", "-o", f"{postgres._SETTINGS} -k {self.directory}")
+    def start(self, more: str = "") -> None:
+        self._control("start", "-l", f"{self.directory}/log", "-o", f"{postgres.SETTINGS} -k {self.directory} {more}")
 
     def _control(self, *words: str) -> None:
         program = str(postgres.binaries() / "pg_ctl")
-        postgres._run([program, *words, "-w", "-D", f"{self.directory}/data"], self.directory)
+        postgres.run([program, *words, "-w", "-D", f"{self.directory}/data"], self.directory)
 
 
 @contextmanager
@@ -35,7 +35,7 @@ def own_server() -> Iterator[Server]:
     directory = f"/tmp/clia-pg-{uuid.uuid4().hex[:12]}"  # short: the path of a socket has 107 bytes
     os.mkdir(directory, 0o700)
     try:
-        postgres._start(directory)
+        postgres.start(directory)
         yield Server(directory)
     finally:
         with suppress(postgres.NoPostgres):  # it is stopped, or was never there

@@ -20,7 +20,7 @@ DIRECTORY, RUN = "CLIA_TEST_POSTGRES", "CLIA_TEST_RUN"
 _PROGRAMS = ("initdb", "postgres", "pg_ctl")
 _numbers = count(1)
 # Nothing here need outlive a power failure.
-_SETTINGS = "-c listen_addresses='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200"
+SETTINGS = "-c listen_addresses='' -c fsync=off -c synchronous_commit=off -c full_page_writes=off -c max_connections=200"
 _WATCHER = '(tail --pid="$1" -f /dev/null; "$2/pg_ctl" stop -m immediate -D "$3/data"; rm -rf "$3") >/dev/null 2>&1 &'
 
 
@@ -37,7 +37,7 @@ def announce() -> None:
 def stop() -> None:
     directory = os.environ.pop(DIRECTORY)
     if Path(directory, "data/postmaster.pid").exists():
-        _run([str(binaries() / "pg_ctl"), "stop", "-m", "immediate", "-D", f"{directory}/data"], directory)
+        run([str(binaries() / "pg_ctl"), "stop", "-m", "immediate", "-D", f"{directory}/data"], directory)
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -50,7 +50,7 @@ def fresh() -> str:
     with open(f"{directory}/lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not Path(directory, "started").exists():
-            _start(directory)
+            start(directory)
             Path(directory, "started").touch()
     worker, schema = os.environ.get("PYTEST_XDIST_WORKER", "alone"), f"s{os.getpid()}_{next(_numbers)}"
     with psycopg.connect(f"host={directory} user=clia dbname=postgres", autocommit=True) as admin:
@@ -79,16 +79,16 @@ def _works(program: Path) -> bool:
     return bool(done.returncode == 0)
 
 
-def _start(directory: str) -> None:
+def start(directory: str) -> None:
     programs = binaries()
     user = _user()
     if user:
         os.chown(directory, user["user"], user["group"])
     data = f"{directory}/data"
     made = ["initdb", "-D", data, "-U", "clia", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
-    _run([str(programs / made[0]), *made[1:]], directory)
-    _run(
-        [str(programs / "pg_ctl"), "start", "-w", "-D", data, "-l", f"{directory}/log", "-o", f"{_SETTINGS} -k {directory}"],
+    run([str(programs / made[0]), *made[1:]], directory)
+    run(
+        [str(programs / "pg_ctl"), "start", "-w", "-D", data, "-l", f"{directory}/log", "-o", f"{SETTINGS} -k {directory}"],
         directory,
     )
     watched = os.environ[RUN]
@@ -97,7 +97,7 @@ def _start(directory: str) -> None:
     )
 
 
-def _run(words: list[str], directory: str) -> None:
+def run(words: list[str], directory: str) -> None:
     with open(f"{directory}/{Path(words[0]).name}.out", "w+") as out:
         done = subprocess.run(words, cwd=directory, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False, **_user())
         out.seek(0)

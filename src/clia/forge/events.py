@@ -60,9 +60,9 @@ class FeedEntry(NamedTuple):
 class Feed:
     """The feed of a space. Threads may share it, but only one may wait."""
 
-    def __init__(self, core: Core, bell: FeedNotifier) -> None:
+    def __init__(self, core: Core, notifier: FeedNotifier) -> None:
         self._store = core.store
-        self._bell = bell
+        self.notifier = notifier
         self._looking = RefWatcher(core)
         self._one_look = threading.Lock()
 
@@ -106,11 +106,11 @@ class Feed:
 
     def wait(self, after: int, timeout: float) -> bool:
         """Wait for entries after a position; False on timeout or when the feed is closed."""
-        return self._bell.wait(lambda: self.end() > after, timeout)
+        return self.notifier.wait(lambda: self.end() > after, timeout)
 
     def close(self) -> None:
         """Stop waiting. The space stays open."""
-        self._bell.close()
+        self.notifier.close()
 
 
 def feed_of(space: Space) -> Feed:

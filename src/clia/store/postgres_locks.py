@@ -15,14 +15,12 @@ from contextlib import contextmanager, suppress
 
 from clia.errors import Conflict, StoreError
 from clia.store.interface import CLONE_LOCKS
-from clia.store.postgres_server import KEEPALIVE, PostgresAddress, detect_dead_peers, disable_limits, lock_number, modules
+from clia.store.postgres_server import PostgresAddress, detect_dead_peers, disable_limits, lock_number, modules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any, LiteralString
-
-    import psycopg
 
     from clia.store.interface import Locks
 
@@ -43,12 +41,12 @@ class PostgresLocks:
 
     def __init__(self, dsn: str, space: str, inner: Locks, *, timeout: float = 30.0, patience: float = LOCK_TIMEOUT) -> None:
         self._dsn = dsn
+        self._timeout = timeout
         self._patience = patience
         self._space = space
         self._inner = inner
-        self._seconds = max(2, round(timeout))  # the minimum of libpq
         self._mutex = threading.Lock()
-        self._idle: dict[int, list[_LockSession]] = {}  # by process: a forked child does not use its parent's
+        self._idle: dict[int, list[LockSession]] = {}  # by process: a forked child does not use its parent's
         self._closed = False
         self._thread = threading.local()
 
@@ -66,7 +64,12 @@ class PostgresLocks:
                 yield
                 return
             number = self._number(name)
-            session = self._wait(name, _LOCK[shared], number)
+            try:
+                session, _ = self._request(_LOCK[shared], number)
+            except TimeoutError:
+                message = f"another process has held the lock {name!r} for {self._patience:g} seconds; it may be stopped or hanging"
+                hints = ["clia fleet shows the machines at work", "the lock is released when that process ends"]
+                raise Conflict(message, code="agent-held", hints=hints, fields={"lock": name}) from None
             try:
                 yield
             finally:
@@ -85,32 +88,21 @@ class PostgresLocks:
             finally:
                 self._unlock(session, _UNLOCK[False] if granted else None, number)
 
-    def _wait(self, name: str, sql: LiteralString, number: int) -> _LockSession:
-        try:
-            return self._request(sql, number)[0]
-        except TimeoutError:
-            raise _held(name, self._patience) from None
-
     def _number(self, name: str) -> int:
         return lock_number(f"lock {self._space} {name}")
 
-    def _request(self, sql: LiteralString, number: int) -> tuple[_LockSession, Any]:
-        """Request a lock; return the connection and the answer. Reconnects once if the connection was lost unnoticed."""
-        session = self._session()
-        try:
-            return session, session.request(sql, number)
-        except BaseException as err:
-            self._give_back(session)
-            if not (isinstance(err, StoreError) and session.lost and session.used):
-                raise
-        session = self._session()
-        try:
-            return session, session.request(sql, number)
-        except BaseException:
-            self._give_back(session)
-            raise
+    def _request(self, sql: LiteralString, number: int) -> tuple[LockSession, Any]:
+        """Request a lock; return the connection and the answer. Reconnects if the connection was lost unnoticed."""
+        while True:
+            session = self._session()
+            try:
+                return session, session.request(sql, number)
+            except BaseException as err:
+                self._give_back(session)
+                if not (isinstance(err, StoreError) and session.lost and session.used):
+                    raise
 
-    def _unlock(self, session: _LockSession, sql: LiteralString | None, number: int) -> None:
+    def _unlock(self, session: LockSession, sql: LiteralString | None, number: int) -> None:
         try:
             if sql is not None and not session.lost:
                 with suppress(StoreError):  # the server releases it
@@ -118,25 +110,20 @@ class PostgresLocks:
         finally:
             self._give_back(session)
 
-    def _session(self) -> _LockSession:
+    def _session(self) -> LockSession:
         """Return this thread's session, counting one more lock."""
-        session: _LockSession | None = getattr(self._thread, "session", None)
+        session: LockSession | None = getattr(self._thread, "session", None)
+        with self._mutex:
+            idle = self._idle.get(os.getpid(), [])
+            while idle and (session is None or session.lost):
+                session = idle.pop()
         if session is None or session.lost:
-            session = self._free_session()
-            self._thread.session = session
+            session = LockSession(self._dsn, self._timeout, self._patience)
+        self._thread.session = session
         session.holds += 1
         return session
 
-    def _free_session(self) -> _LockSession:
-        with self._mutex:
-            idle = self._idle.get(os.getpid(), [])
-            while idle:
-                session = idle.pop()
-                if not session.lost:
-                    return session
-        return _LockSession(self._dsn, self._seconds, self._patience)
-
-    def _give_back(self, session: _LockSession) -> None:
+    def _give_back(self, session: LockSession) -> None:
         session.holds -= 1
         if session.holds:
             return
@@ -150,35 +137,35 @@ class PostgresLocks:
         session.end()
 
 
-class _LockSession:
+class LockSession:
     """One connection, used by one thread at a time."""
 
-    def __init__(self, dsn: str, seconds: int, patience: float) -> None:
-        self._address = PostgresAddress(dsn)
+    def __init__(self, dsn: str, timeout: float, patience: float) -> None:
+        self._address = PostgresAddress(dsn, timeout)
         self._process = os.getpid()
         self.holds = 0
         self.used = False  # it worked before, so a failure may mean a lost connection
         with self._address.translated():
-            self._connection: psycopg.Connection = modules()[0].connect(dsn, autocommit=True, connect_timeout=seconds, **KEEPALIVE)
+            self.connection = self._address.connect()
             try:
-                detect_dead_peers(self._connection)
-                disable_limits(self._connection)
-                self._connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{round(patience * 1000)}ms"])
+                detect_dead_peers(self.connection)
+                disable_limits(self.connection)
+                self.connection.execute("SELECT set_config('lock_timeout', %s, false)", [f"{round(patience * 1000)}ms"])
             except BaseException:
-                self._connection.close()
+                self.connection.close()
                 raise
 
     @property
     def lost(self) -> bool:
         """True also in a forked child: the connection belongs to its parent."""
-        return self._process != os.getpid() or self._connection.closed
+        return self._process != os.getpid() or self.connection.closed
 
     def request(self, sql: LiteralString, number: int) -> Any:
         """Return the server's answer; ``TimeoutError`` if another session held the lock too long."""
         try:
             with self._address.translated():
                 try:
-                    row = self._connection.execute(sql, [number]).fetchone()
+                    row = self.connection.execute(sql, [number]).fetchone()
                 except modules()[0].errors.LockNotAvailable:
                     raise TimeoutError from None
         except (StoreError, TimeoutError):
@@ -191,13 +178,4 @@ class _LockSession:
 
     def end(self) -> None:
         if self._process == os.getpid():
-            self._connection.close()
-
-
-def _held(name: str, seconds: float) -> Conflict:
-    return Conflict(
-        f"another process has held the lock {name!r} for {seconds:g} seconds; it may be stopped or hanging",
-        code="agent-held",
-        hints=["clia fleet shows the machines at work", "the lock is released when that process ends"],
-        fields={"lock": name},
-    )
+            self.connection.close()

@@ -1,4 +1,4 @@
-"""What all users of a PostgreSQL server share: the driver, error translation and lock numbers.
+"""What all users of a PostgreSQL server share: the driver, connections, error translation and lock numbers.
 
 Invariant: an error is one line and never contains a password.
 """
@@ -6,6 +6,7 @@ Invariant: an error is one line and never contains a password.
 from __future__ import annotations
 
 import hashlib
+import logging
 from contextlib import contextmanager
 
 from clia.errors import StoreError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 # Server settings, and the server version that introduced each.
 _SERVER_KEEPALIVE = {"tcp_keepalives_idle": 0, "tcp_keepalives_interval": 0, "tcp_keepalives_count": 0, "tcp_user_timeout": 120_000}
+_RECONNECT_SECONDS = 15.0
 IDLE_SECONDS = 60.0
 """How long a transaction may be idle: a stopped process would block all other writers."""
 _IDLE = "idle_in_transaction_session_timeout"
@@ -32,10 +34,13 @@ _GRANT = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO th
 
 
 class PostgresAddress:
-    """A database address as shown in errors, without the password."""
+    """A database address, shown in errors without the password. Connects within ``timeout`` seconds."""
 
-    def __init__(self, dsn: str) -> None:
-        self._postgres, self._pools = modules()
+    def __init__(self, dsn: str, timeout: float) -> None:
+        self._postgres, _ = modules()
+        self._dsn, self._timeout = dsn, timeout
+        # The minimum of libpq is 2.
+        self._settings = {"connect_timeout": max(2, round(timeout)), **KEEPALIVE}
         try:
             self._parts = self._postgres.conninfo.conninfo_to_dict(dsn)
         except self._postgres.Error:
@@ -53,6 +58,26 @@ class PostgresAddress:
         error.retryable = retryable
         return error
 
+    def connect(self) -> psycopg.Connection:
+        """Connect without a pool, which would retry a refused connection until its timeout."""
+        connection: psycopg.Connection = self._postgres.connect(self._dsn, autocommit=True, **self._settings)
+        connection.isolation_level = self._postgres.IsolationLevel.READ_COMMITTED
+        return connection
+
+    def pool_settings(self, size: int, **settings: Any) -> dict[str, Any]:
+        # The pool logs lost connections; the next caller gets an error anyway.
+        logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+        return {
+            "conninfo": self._dsn,
+            "kwargs": {**self._settings, **settings},
+            "min_size": 0,
+            "max_size": size,
+            "num_workers": 1,
+            "timeout": self._timeout,
+            # The pool doubles its pause after each failure; limit it, so that a returning server is noticed.
+            "reconnect_timeout": min(self._timeout, _RECONNECT_SECONDS),
+        }
+
     @contextmanager
     def translated(self) -> Iterator[None]:
         try:
@@ -63,8 +88,6 @@ class PostgresAddress:
         except self._postgres.errors.DeadlockDetected:
             hints = ["try again"]
             raise self.error("deadlock with another program", code="store-locked", hints=hints, retryable=True) from None
-        except self._pools.PoolTimeout as err:
-            raise self.error(str(err), code="store-unavailable", hints=[_CHECK_SERVER], retryable=True) from None
         except self._postgres.OperationalError as err:
             raise self.error(_reason(err), code="store-unavailable", hints=[_CHECK_SERVER], retryable=True) from None
         except self._postgres.errors.InsufficientPrivilege as err:

@@ -8,17 +8,17 @@ commits. Tables are migrated while others use them.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import threading
+from typing import NamedTuple
 
 from clia.errors import StoreError
 from clia.store import postgres_migration as migration
 from clia.store import sql_schema as schema
 from clia.store.interface import FEED
-from clia.store.postgres_server import KEEPALIVE, PostgresAddress, detect_dead_peers, lock_number, modules
+from clia.store.postgres_server import PostgresAddress, detect_dead_peers, lock_number, modules
 from clia.store.rules import check_name, closed
-from clia.store.sql_store import REACHABLE, Connection, SqlStore, reachable, standing
+from clia.store.sql_store import REACHABLE, SqlStore, reachable, standing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import psycopg
     import psycopg_pool
 
+    from clia.store.sql_store import Connection
     from clia.store.sqlite_store import SqliteExport
 
 _CONNECTIONS = 16
-_RECONNECT_SECONDS = 15.0
 # READ COMMITTED: in a stricter isolation the snapshot would predate the lock.
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {wait}; SELECT pg_advisory_xact_lock({space})"
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -45,7 +45,7 @@ _MARK = "SELECT version FROM clia_schema"
 _SET_MARK = "UPDATE clia_schema SET version = greatest(version, %s)"
 _FIRST_FORM = ("CREATE TABLE clia_schema (version INTEGER NOT NULL)", *schema.FIRST_SCHEMA, "INSERT INTO clia_schema VALUES (1)")
 _DIALECT = {"text": 'TEXT COLLATE "C"', "packed": ""}
-_STEP_LOCK_SECONDS = 5.0
+_STEP_LOCK_MILLISECONDS = 5000
 """How long a migration step waits for writers, who wait behind it. If it fails, the next start retries."""
 _FILES = "SELECT pg_relation_filenode(each::regclass) FROM unnest(ARRAY['clia_entries', 'clia_values']) AS each"
 _LEFTOVERS = "pages of its files, until the owner of the tables runs VACUUM FULL clia_entries, clia_values, or the same purge"
@@ -68,9 +68,8 @@ class PostgresStore(SqlStore):
         self._era_query = migration.era_query(space) if self._keys.own == space else None  # None: cannot be merged
         self._era: tuple[int] | None = None  # the era when the store was opened; None: never merged
         self._opened = False
-        self._dsn = dsn
-        self._timeout = timeout
-        self._address = PostgresAddress(dsn)
+        self._lock_milliseconds = max(1, int(timeout * 1000))  # 0 would mean forever
+        self._address = PostgresAddress(dsn, timeout)
         self._mutex = threading.Lock()
         self._pools: list[tuple[int, psycopg_pool.ConnectionPool]] = []
         self._closed = False
@@ -88,24 +87,19 @@ class PostgresStore(SqlStore):
         with self._address.translated():
             connection = pool.getconn()
         try:
+            begin = _WRITE.format(wait=self._lock_milliseconds, space=lock_number(self._space)) if writes else _READ
             with self._address.translated():
-                self._start(connection, _WRITE.format(wait=self._wait(), space=lock_number(self._space)) if writes else _READ)
+                # Checks the era in the same round trip.
+                answer = connection.execute(f"{begin}; {self._era_query}" if self._era_query else begin)
+                while answer.nextset():
+                    pass
+                if self._era_query and answer.fetchone() != self._era:
+                    connection.rollback()
+                    raise self._moved()
         except BaseException:
             pool.putconn(connection)
             raise
         return _PostgresConnection(pool, connection, self._address, _channel(self._space), self._tables)
-
-    def _start(self, connection: psycopg.Connection, begin: LiteralString) -> None:
-        """Begin a transaction and check the era in the same round trip."""
-        if self._era_query is None:
-            connection.execute(begin)
-            return
-        answer = connection.execute(f"{begin}; {self._era_query}")
-        while answer.nextset():
-            pass
-        if answer.fetchone() != self._era:
-            connection.rollback()
-            raise self._moved()
 
     def _moved(self) -> StoreError:
         return self._address.error(
@@ -117,15 +111,14 @@ class PostgresStore(SqlStore):
     def listen(self) -> FeedListener:
         """Return a connection that receives a notification for each transaction that appends to the feed."""
         self._pool()  # raises if the store is closed; creates the tables
-        postgres, _ = modules()
         with self._address.translated():
-            connection = postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds(), **KEEPALIVE)
+            connection = self._address.connect()
             try:
                 connection.execute(f"LISTEN {_channel(self._space)}")
             except BaseException:
                 connection.close()
                 raise
-        return FeedListener(connection, self._address)
+        return FeedListener(connection, self._address, connection.fileno())
 
     def merge_clone_state(self, old: str) -> int:
         """Move the live state under another key to this space; return the number of names.
@@ -157,7 +150,7 @@ class PostgresStore(SqlStore):
 
     def _rewrite_files(self) -> str | None:
         with self._address.translated(), self._pool().connection() as connection:
-            connection.execute(f"SET lock_timeout = {self._wait()}")
+            connection.execute(f"SET lock_timeout = {self._lock_milliseconds}")
             try:
                 before = connection.execute(_FILES).fetchall()
                 connection.execute("VACUUM FULL clia_entries, clia_values")
@@ -166,9 +159,6 @@ class PostgresStore(SqlStore):
             finally:
                 connection.execute("RESET lock_timeout")
         return f"{self._address}: {_LEFTOVERS}" if left else None
-
-    def _wait(self) -> int:
-        return max(1, int(self._timeout * 1000))  # 0 would mean forever
 
     def _pool(self) -> psycopg_pool.ConnectionPool:
         """Return this process's pool. A forked child neither uses nor frees its parent's."""
@@ -180,45 +170,23 @@ class PostgresStore(SqlStore):
             return self._pools[-1][1]
 
     def _connect(self) -> psycopg_pool.ConnectionPool:
-        postgres, pools = modules()
-        # Connect once outside the pool, which would retry a refused connection until its timeout.
-        with self._address.translated(), postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds()) as first:
+        with self._address.translated(), self._address.connect() as first:
             self._create_schema(first)
-            self._open(first)
-        # The pool logs lost connections; the next caller gets an error anyway.
-        logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-        pool: psycopg_pool.ConnectionPool = pools.ConnectionPool(
-            self._dsn,
-            kwargs={"autocommit": True, "connect_timeout": self._seconds(), **KEEPALIVE},
-            configure=detect_dead_peers,
-            min_size=0,
-            max_size=_CONNECTIONS,
-            num_workers=1,
-            timeout=self._timeout,
-            # The pool doubles its pause after each failure; limit it, so that a returning server is noticed.
-            reconnect_timeout=min(self._timeout, _RECONNECT_SECONDS),
-            check=pools.ConnectionPool.check_connection,
-            open=True,
-        )
+            if self._era_query is not None and not self._opened:  # once, also for forked children
+                era = first.execute(self._era_query).fetchone()
+                if self._is_current is not None and not self._is_current():  # after reading: a merge changes the setting first
+                    raise self._moved()
+                self._era, self._opened = era, True
+        pools = modules()[1].ConnectionPool
+        settings = self._address.pool_settings(_CONNECTIONS, autocommit=True)
+        pool: psycopg_pool.ConnectionPool = pools(**settings, configure=detect_dead_peers, check=pools.check_connection, open=True)
         return pool
-
-    def _open(self, connection: psycopg.Connection) -> None:
-        """Remember the era, once, also for forked children."""
-        if self._era_query is not None and not self._opened:
-            era = connection.execute(self._era_query).fetchone()
-            if self._is_current is not None and not self._is_current():  # after reading the era: a merge changes the setting first
-                raise self._moved()
-            self._era, self._opened = era, True
-
-    def _seconds(self) -> int:
-        return max(2, round(self._timeout))  # the minimum of libpq
 
     def _create_schema(self, connection: psycopg.Connection) -> None:
         if _scalar(connection, _ENCODING) != "UTF8":
             raise self._address.error(
                 "the database encoding is not UTF8", hints=["createdb --encoding=UTF8 --template=template0 NAME"]
             )
-        connection.isolation_level = modules()[0].IsolationLevel.READ_COMMITTED
         if not _scalar(connection, _HAS_TABLE, "clia_schema"):
             with connection.transaction():
                 connection.execute(_schema_lock())
@@ -233,10 +201,9 @@ class PostgresStore(SqlStore):
     def _run_step(self, connection: psycopg.Connection, step: schema.MigrationStep) -> bool:
         """Run a migration step; False if it must wait for writers or privileges, which an optional one may."""
         errors = modules()[0].errors
-        wait = max(1, int(min(self._timeout, _STEP_LOCK_SECONDS) * 1000))
         try:
             with connection.transaction():
-                connection.execute(f"SET LOCAL lock_timeout = {wait}")
+                connection.execute(f"SET LOCAL lock_timeout = {min(self._lock_milliseconds, _STEP_LOCK_MILLISECONDS)}")
                 connection.execute(_schema_lock())
                 if _last_step(connection) < step.number:
                     _run(connection, schema.statements_of(step))
@@ -248,28 +215,27 @@ class PostgresStore(SqlStore):
         return True
 
 
-class FeedListener:
+class FeedListener(NamedTuple):
     """Receives notifications of appends. For one thread."""
 
-    def __init__(self, connection: psycopg.Connection, address: PostgresAddress) -> None:
-        self._connection = connection
-        self._address = address
-        self._number = connection.fileno()
+    connection: psycopg.Connection
+    address: PostgresAddress
+    number: int  # of its file, also when it is closed
 
     def fileno(self) -> int:
         """Readable when there is a notification or the connection is lost."""
-        return self._number
+        return self.number
 
     def heard(self) -> bool:
         """Whether there was a notification since the last call; ``StoreError`` if the connection is lost."""
-        with self._address.translated():
-            return len(list(self._connection.notifies(timeout=0))) > 0
+        with self.address.translated():
+            return len(list(self.connection.notifies(timeout=0))) > 0
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
 
-class _PostgresConnection(Connection):
+class _PostgresConnection:
     def __init__(
         self,
         pool: psycopg_pool.ConnectionPool,

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 import os
 import re
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from clia.errors import StoreError
-from clia.store.postgres_server import KEEPALIVE, PostgresAddress, lock_number, modules
+from clia.store.postgres_server import PostgresAddress, lock_number, modules
 from clia.store.rules import closed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from datetime import datetime
     from typing import Any, LiteralString
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _CONNECTIONS = 4
-_RECONNECT_SECONDS = 15.0
 _LISTEN_RETRY_SECONDS, _CLOSE_SECONDS = 1.0, 3.0
 TODO, DOING = "todo", "doing"
 _SCHEMA_LOCK: LiteralString = "SELECT pg_advisory_xact_lock(%s)"
@@ -56,14 +55,6 @@ SELECT id, extract(epoch FROM clock_timestamp() - last_heartbeat)::float8 AS sec
 """
 
 
-class NewJob(NamedTuple):
-    """A job to enqueue."""
-
-    name: str  # of its queue and locks; unique
-    priority: int
-    words: dict[str, Any]
-
-
 class _ProcessLink(NamedTuple):
     """The connection of one process: event loop, thread and connector."""
 
@@ -72,7 +63,6 @@ class _ProcessLink(NamedTuple):
     thread: threading.Thread
     connector: PsycopgConnector
     manager: JobManager
-    address: PostgresAddress
 
 
 class Jobs:
@@ -95,22 +85,17 @@ class Jobs:
         with self._mutex:
             if self._links and self._links[-1].process == os.getpid():
                 return True
-        with self._connected() as connection:
+        with self._address.translated(), self._address.connect() as connection:
             return connection.execute(_HAS_TABLES).fetchone() is not None
 
-    def live(self) -> list[Job]:
-        """Return every waiting or running job."""
-        found = self._run(lambda link: link.manager.list_jobs_async(task=self._task))
-        return [job for job in found if job.status in (TODO, DOING)]
-
-    def ids_named(self, name: str) -> list[int]:
-        found = self._run(lambda link: link.manager.list_jobs_async(task=self._task, queueing_lock=name))
-        return [job.id for job in found if job.id is not None and job.status in (TODO, DOING)]
+    def live(self, **filters: Any) -> list[Job]:
+        """Return the waiting and running jobs; ``filters`` as in procrastinate."""
+        jobs = self._run(lambda link: link.manager.list_jobs_async(task=self._task, **filters))
+        return [job for job in jobs if job.status in (TODO, DOING)]
 
     def is_held(self, job: int, slot: int) -> bool:
         """Whether a slot runs a job."""
-        found = self._run(lambda link: link.manager.list_jobs_async(id=job))
-        return any((each.status, each.worker_id) == (DOING, slot) for each in found)
+        return any((row.status, row.worker_id) == (DOING, slot) for row in self.live(id=job))
 
     def stalled(self, seconds: float) -> list[Job]:
         """Return jobs whose slot is silent for this long, or gone."""
@@ -118,10 +103,8 @@ class Jobs:
 
     def silent(self, slots: Iterable[int]) -> dict[int, float]:
         """Return the seconds since each slot's last heartbeat, without slots that are gone."""
-        wanted = sorted(set(slots))
-        if not wanted:
-            return {}
-        rows = self._run(lambda link: link.connector.execute_query_all_async(_SILENCE, slots=wanted))
+        ids = sorted(set(slots))
+        rows = self._run(lambda link: link.connector.execute_query_all_async(_SILENCE, slots=ids)) if ids else []
         return {row["id"]: row["seconds"] for row in rows}
 
     def clock(self) -> float:
@@ -130,27 +113,18 @@ class Jobs:
 
     # Changes
 
-    def put(self, jobs: Sequence[NewJob]) -> None:
-        """Enqueue jobs in this order; none if one of the names is already waiting."""
+    def put(self, jobs: Sequence[tuple[str, int, dict[str, Any]]]) -> None:
+        """Enqueue jobs (unique name, priority, arguments) in this order; none if one of the names is already waiting."""
 
         async def put(link: _ProcessLink) -> None:
-            from procrastinate import exceptions
             from procrastinate.jobs import Job
 
-            made = [
-                Job(
-                    queue=new.name,
-                    lock=new.name,
-                    queueing_lock=new.name,
-                    task_name=self._task,
-                    priority=new.priority,
-                    task_kwargs=new.words,
-                )
-                for new in jobs
+            rows = [
+                Job(queue=name, lock=name, queueing_lock=name, task_name=self._task, priority=priority, task_kwargs=arguments)
+                for name, priority, arguments in jobs
             ]
-            with suppress(exceptions.AlreadyEnqueued):
-                found = await link.manager.batch_defer_jobs_async(made)
-                self._own = {job.id for job in found if job.id is not None}
+            with suppress(_exceptions().AlreadyEnqueued):
+                self._own = {job.id or 0 for job in await link.manager.batch_defer_jobs_async(rows)}
 
         self._run(put)
 
@@ -158,14 +132,12 @@ class Jobs:
         """Fetch the first of these jobs that is due, for a slot; ``NoSlot`` if the slot is gone."""
 
         async def fetch(link: _ProcessLink) -> Job | None:
-            from procrastinate import exceptions
-
             await link.manager.update_heartbeat(slot)
             try:
                 return await link.manager.fetch_job(list(names), slot)
-            except exceptions.UniqueViolation:  # its duplicate is running
+            except _exceptions().UniqueViolation:  # its duplicate is running
                 return None
-            except exceptions.ConnectorException as err:
+            except _exceptions().ConnectorException as err:
                 if isinstance(err.__cause__, modules()[0].errors.ForeignKeyViolation):
                     raise NoSlot from None
                 raise
@@ -179,11 +151,9 @@ class Jobs:
         """Return a running job to the queue until a time by the server's clock; no effect if it is not running."""
 
         async def retry(link: _ProcessLink) -> None:
-            from procrastinate import exceptions
-
             try:
                 await _ignore_missing(link.manager.retry_job_by_id_async(job, at, priority))
-            except exceptions.UniqueViolation:  # its duplicate is waiting
+            except _exceptions().UniqueViolation:  # its duplicate is waiting
                 await _ignore_missing(_delete(link.manager, job))
 
         self._run(retry)
@@ -222,15 +192,13 @@ class Jobs:
             if notification["type"] != "job_inserted" or job in self._own:
                 return
             # Notifications cover all spaces and carry only a job id.
-            found = await link.manager.list_jobs_async(id=job, task=self._task)
-            if list(found) and job not in self._own:  # it may arrive before our own insert returns
+            jobs = await link.manager.list_jobs_async(id=job, task=self._task)
+            if list(jobs) and job not in self._own:  # it may arrive before our own insert returns
                 notify()
 
         async def listen() -> None:
-            from procrastinate import exceptions
-
             while True:
-                with suppress(exceptions.ConnectorException):  # the server is unavailable; other calls report it
+                with suppress(_exceptions().ConnectorException):  # the server is unavailable; other calls report it
                     await link.manager.listen_for_jobs(on_notification=on_notification)
                 await asyncio.sleep(_LISTEN_RETRY_SECONDS)
 
@@ -245,9 +213,9 @@ class Jobs:
     def close(self) -> None:
         with self._mutex:
             self._closed = True
-            mine = [link for link in self._links if link.process == os.getpid()]
+            links = [link for link in self._links if link.process == os.getpid()]
             self._links = []
-        for link in mine:
+        for link in links:
             with suppress(Exception):  # nobody is left to report it to
                 asyncio.run_coroutine_threadsafe(_shut_down(link), link.loop).result(self._timeout)
             link.loop.call_soon_threadsafe(link.loop.stop)
@@ -262,8 +230,15 @@ class Jobs:
             if self._closed:
                 raise closed()
             future = asyncio.run_coroutine_threadsafe(make(link), link.loop)
-        with _translated(link.address):
-            return future.result(within)
+        with self._address.translated():
+            try:
+                return future.result(within)
+            except concurrent.futures.CancelledError:
+                raise closed() from None
+            except _exceptions().ConnectorException as err:
+                if err.__cause__ is not None:
+                    raise err.__cause__ from None  # the driver's error
+                raise self._address.error(f"procrastinate: {err}") from None
 
     def _linked(self) -> _ProcessLink:
         with self._mutex:
@@ -273,103 +248,71 @@ class Jobs:
                 self._links.append(self._connect())
             return self._links[-1]
 
+    @cached_property
+    def _address(self) -> PostgresAddress:
+        return PostgresAddress(self._dsn, self._timeout)
+
     def _connect(self) -> _ProcessLink:
-        _, pools = modules()
-        psycopg_connector, manager = _procrastinate()
-        with self._connected() as first:
+        pool = modules()[1].AsyncConnectionPool
+        try:
+            from procrastinate import manager, psycopg_connector  # an extra, and 100 ms at start-up
+        except ImportError:
+            hints = ["pip install 'clia[postgres]'"]
+            raise StoreError("workers on several machines require procrastinate", code="store-extra-missing", hints=hints) from None
+        with self._address.translated(), self._address.connect() as first:
             self._create_tables(first)
-        # The pool logs lost connections; the next caller gets an error anyway.
-        logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-        connector = psycopg_connector.PsycopgConnector(
-            pool_factory=pools.AsyncConnectionPool,
-            conninfo=self._dsn,
-            kwargs={"connect_timeout": self._seconds(), **KEEPALIVE},
-            configure=_each_statement_alone,
-            min_size=0,
-            max_size=_CONNECTIONS,
-            num_workers=1,
-            timeout=self._timeout,
-            reconnect_timeout=min(self._timeout, _RECONNECT_SECONDS),
-        )
+        settings = self._address.pool_settings(_CONNECTIONS)
+        connector = psycopg_connector.PsycopgConnector(pool_factory=pool, configure=_each_statement_alone, **settings)
         loop = asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever, name="clia-queue", daemon=True)
         thread.start()
         asyncio.run_coroutine_threadsafe(connector.open_async(), loop).result()
-        return _ProcessLink(os.getpid(), loop, thread, connector, manager.JobManager(connector), PostgresAddress(self._dsn))
-
-    @contextmanager
-    def _connected(self) -> Iterator[psycopg.Connection]:
-        """Connect outside the pool, which would retry a refused connection until its timeout."""
-        postgres, _ = modules()
-        with (
-            PostgresAddress(self._dsn).translated(),
-            postgres.connect(self._dsn, autocommit=True, connect_timeout=self._seconds()) as connection,
-        ):
-            connection.isolation_level = postgres.IsolationLevel.READ_COMMITTED
-            yield connection
+        return _ProcessLink(os.getpid(), loop, thread, connector, manager.JobManager(connector))
 
     def _create_tables(self, connection: psycopg.Connection) -> None:
         """Create missing tables. Those of an older procrastinate are left alone: others may use them."""
+        from importlib.metadata import version
+
         from procrastinate.schema import SchemaManager
         from procrastinate.sql import queries
 
         with connection.transaction():
             connection.execute(_SCHEMA_LOCK, [lock_number("procrastinate schema")])
             if connection.execute(_HAS_TABLES).fetchone() is None:
-                PostgresAddress(self._dsn).check_may_create(connection)
+                self._address.check_may_create(connection)
                 connection.execute(SchemaManager.get_schema())
         names = sorted({name for text in queries.values() for name in re.findall(r"\bprocrastinate_[a-z0-9_]+", text)})
         missing = [row[0] for row in connection.execute(_MISSING, [names]).fetchall()]
         if missing:
-            raise self._unfit(missing, Path(SchemaManager.get_migrations_path()))
-
-    def _unfit(self, missing: list[str], migrations: Path) -> StoreError:
-        from importlib.metadata import version
-
-        wanted = re.compile(rf"\b(?:{'|'.join(missing)})\b")
-        files = [each for each in sorted(migrations.glob("*.sql")) if wanted.search(each.read_text(encoding="utf-8"))]
-        hints = [f"apply: psql -f {each}" for each in files]
-        return PostgresAddress(self._dsn).error(
-            f"the tables do not match procrastinate {version('procrastinate')}: missing {', '.join(missing)}",
-            code="queue-schema-unfit",
-            hints=[*hints, "if a newer procrastinate created them: upgrade the package"],
-        )
-
-    def _seconds(self) -> int:
-        return max(2, round(self._timeout))  # the minimum of libpq
+            pattern = re.compile(rf"\b(?:{'|'.join(missing)})\b")
+            files = sorted(Path(SchemaManager.get_migrations_path()).glob("*.sql"))
+            hints = [f"apply: psql -f {file}" for file in files if pattern.search(file.read_text(encoding="utf-8"))]
+            raise self._address.error(
+                f"the tables do not match procrastinate {version('procrastinate')}: missing {', '.join(missing)}",
+                code="queue-schema-unfit",
+                hints=[*hints, "if a newer procrastinate created them: upgrade the package"],
+            )
 
 
 class NoSlot(Exception):
     """The slot was removed; the queue creates another."""
 
 
-@contextmanager
-def _translated(address: PostgresAddress) -> Iterator[None]:
-    """Translate errors of procrastinate and the driver to store errors."""
-    from procrastinate import exceptions
+def _exceptions() -> Any:
+    from procrastinate import exceptions  # only after ``_connect`` has checked that it is installed
 
-    with address.translated():
-        try:
-            yield
-        except concurrent.futures.CancelledError:
-            raise closed() from None
-        except exceptions.ConnectorException as err:
-            if err.__cause__ is not None:
-                raise err.__cause__ from None  # the driver's error
-            raise address.error(f"procrastinate: {err}") from None
+    return exceptions
 
 
 async def _each_statement_alone(connection: psycopg.AsyncConnection) -> None:
-    await connection.set_autocommit(True)
+    await connection.set_autocommit(True)  # not a setting: procrastinate adds it to those of the connection that listens
 
 
 async def _ignore_missing(call: Coroutine[Any, Any, None]) -> None:
     """Ignore the error of procrastinate's functions for a job that is gone or in another state."""
-    from procrastinate import exceptions
-
     try:
         await call
-    except exceptions.ConnectorException as err:
+    except _exceptions().ConnectorException as err:
         if not isinstance(err.__cause__, modules()[0].errors.RaiseException):
             raise
 
@@ -383,16 +326,7 @@ def _delete(manager: JobManager, job: int) -> Coroutine[Any, Any, None]:
 async def _shut_down(link: _ProcessLink) -> None:
     """Cancel open calls and close the pool."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in others:
-        each.cancel()
+    for task in others:
+        task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
     await link.connector.close_async()
-
-
-def _procrastinate() -> tuple[Any, Any]:
-    try:
-        from procrastinate import manager, psycopg_connector  # an extra, and 100 ms at start-up
-    except ImportError:
-        hints = ["pip install 'clia[postgres]'"]
-        raise StoreError("workers on several machines require procrastinate", code="store-extra-missing", hints=hints) from None
-    return psycopg_connector, manager

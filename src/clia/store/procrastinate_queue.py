@@ -16,14 +16,14 @@ import heapq
 import math
 import threading
 import time
-import zlib
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from clia.errors import CliaError
 from clia.store.interface import Claim, Task, Waiting
-from clia.store.procrastinate_jobs import DOING, Jobs, NewJob, NoSlot
+from clia.store.procrastinate_jobs import DOING, Jobs, NoSlot
+from clia.store.store_queue import ERROR_MAX, TaskValues
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,14 +32,12 @@ if TYPE_CHECKING:
 
     from procrastinate.jobs import Job
 
-    from clia.store.interface import Store, Transaction
+    from clia.store.interface import Store, Values, Versioned
 
     TaskKey = tuple[str, str]  # agent and request
 
-_SLOTS, _NOTES = "queue/slots", "queue/notes/"
-_VALUES = 64  # keys of notes: a deleted key leaves a tombstone
+_SLOTS, _NOTES = "queue/slots", TaskValues("queue/notes/")
 _MAX_ENQUEUED = 16  # unclaimed jobs, about
-_ERROR_MAX = 2000
 _MIN_PRIORITY, _MAX_PRIORITY = -(2**31), 2**31 - 1  # 32 bits
 _MAX_TIME = 4_000_000_000.0  # the database's timestamps are limited
 _CLOCK_SECONDS, _CLOCK_JUMP = 60.0, 0.5
@@ -59,10 +57,6 @@ class _HeldJob(NamedTuple):
     job: Job
     slot: int
     owner: _SlotOwner
-
-    @property
-    def id(self) -> int:
-        return self.job.id or 0
 
 
 class _JobNote(NamedTuple):
@@ -98,28 +92,29 @@ class ProcrastinateQueue:
         self._recover(now, lease)
         tried: set[str] = set()
         while not tried.issuperset(names := self._enqueue(due, now)):
-            found = self._fetch(names, _SlotOwner(worker, lease))
-            if found is not None:
-                claim = Claim(due[_task_key(found.job)], worker, self._attempts(found.job), now + lease)
+            held = self._fetch(names, _SlotOwner(worker, lease))
+            if held is not None:
+                job = held.job  # one that was never returned has no note
+                attempt = max(1, job.attempts + 1 - _note(self._store, job).uncounted) if job.attempts else 1
+                claim = Claim(due[_task_key(job)], worker, attempt, now + lease)
                 with self._mutex:
-                    self._held[_key(claim)] = found
+                    self._held[_key(claim)] = held
                 return claim
             tried.update(names)  # taken by others
         return None
 
     def keep(self, claim: Claim, now: float, lease: float) -> Claim | None:
-        with self._mutex:
-            held = self._held.get(_key(claim))
+        held = self._held.get(_key(claim))
         if held is None:
             return None
         self._jobs.beat(held.slot)
-        if self._jobs.is_held(held.id, held.slot):
+        if self._jobs.is_held(held.job.id or 0, held.slot):
             return claim._replace(until=now + lease)
         self._forget_claim(claim)
         return None
 
     def retry(self, claim: Claim, at: float, error: str, *, counts: bool = True) -> None:
-        text = error[:_ERROR_MAX]
+        text = error[:ERROR_MAX]
         self._return_job(
             claim,
             self._at(at),
@@ -128,54 +123,50 @@ class ProcrastinateQueue:
         )
 
     def release(self, claim: Claim) -> None:
-        with self._mutex:
-            held = self._held.get(_key(claim))
+        held = self._held.get(_key(claim))
         at = held.job.scheduled_at if held is not None else None
         self._return_job(claim, at or self._at(), None, lambda note: note._replace(uncounted=note.uncounted + 1))
 
     def done(self, claim: Claim) -> None:
         name = self._name(claim.task[:2])
-        with self._mutex:
-            held = self._held.get(_key(claim))
-        self._jobs.finish([held.id] if held is not None else self._jobs.ids_named(name))
+        held = self._held.get(_key(claim))
+        jobs = [held.job] if held is not None else self._jobs.live(queueing_lock=name)
+        self._jobs.finish(job.id or 0 for job in jobs)
         if held is None or held.job.attempts:
             with self._store.writing() as transaction:
-                _put_note(transaction, name, None)
+                _NOTES.put(transaction, name, None)
         self._forget_claim(claim)
 
     def next_time(self, tasks: Sequence[Task], now: float) -> float | None:
         if not tasks:
             return None
         self._read_clock(now)
-        known = {_task_key(job): job for job in self._jobs.live()}
-        ends = self._ends(known.values())
-        fresh = min((task.not_before for task in tasks if task[:2] not in known), default=math.inf)
-        tried = (self._due(task, known[task[:2]], ends) for task in tasks if task[:2] in known)
-        return max(now, min([fresh, *tried]))
+        jobs = {_task_key(job): job for job in self._jobs.live()}
+        ends = self._ends(jobs.values())
+        return max(now, min(self._due(task, jobs[task[:2]], ends) if task[:2] in jobs else task.not_before for task in tasks))
 
     def waiting(self) -> list[Waiting]:
         if not self._jobs.tables_exist():
             return []
         jobs = self._jobs.live()
         ends, slots = self._ends(jobs), self._slots()
-        notes = {name: note for _, value in self._store.scan(_NOTES) for name, note in _notes(value).items()}
-        made = [self._as_waiting(job, notes.get(job.queue), ends, slots) for job in jobs]
-        return sorted((each for each in made if each.attempts or each.worker or each.error), key=lambda each: each.task[:2])
+        notes = _NOTES.all(self._store)
+        rows = [self._as_waiting(job, _as_note(notes.get(job.queue), job), ends, slots) for job in jobs]
+        return sorted((row for row in rows if row.attempts or row.worker or row.error), key=lambda row: row.task[:2])
 
     def forget(self, live: Sequence[tuple[str, str]]) -> int:
         if not self._jobs.tables_exist():
             return 0
-        kept = set(live)
-        tried = {each.task[:2] for each in self.waiting()} - kept
-        gone = [job for job in self._jobs.live() if _task_key(job) not in kept]
-        self._jobs.finish(job.id for job in gone if job.id is not None)
-        noted = {name for _, value in self._store.scan(_NOTES) for name in _notes(value)}
-        dropped = noted - {self._name(key) for key in kept} if noted else noted
-        if dropped:
+        keys = set(live)
+        attempted = {row.task[:2] for row in self.waiting()} - keys
+        self._jobs.finish([job.id or 0 for job in self._jobs.live() if _task_key(job) not in keys])
+        notes = _NOTES.all(self._store)
+        names = notes.keys() - {self._name(key) for key in keys} if notes else ()
+        if names:
             with self._store.writing() as transaction:
-                for name in sorted(dropped):
-                    _put_note(transaction, name, None)
-        return len(tried)
+                for name in sorted(names):
+                    _NOTES.put(transaction, name, None)
+        return len(attempted)
 
     def watch(self, wake: Callable[[], None]) -> None:
         self._jobs.listen(wake)
@@ -197,19 +188,19 @@ class ProcrastinateQueue:
         if missing:
             with self._store.writing():
                 there, missing = self._choice(due, now)
-                self._jobs.put([NewJob(self._name(task[:2]), _priority(task.not_before), task._asdict()) for task in missing])
+                self._jobs.put([(self._name(task[:2]), _priority(task.not_before), task._asdict()) for task in missing])
         return there + [self._name(task[:2]) for task in missing]
 
     def _choice(self, due: dict[TaskKey, Task], now: float) -> tuple[list[str], list[Task]]:
         """Return the names of enqueued free tasks, and the tasks to enqueue if one of them comes first."""
-        known = {_task_key(job): job for job in self._jobs.live()}
-        ours = ((due[key], job) for key, job in known.items() if key in due and job.status != DOING)
-        there = [job for task, job in ours if self._due(task, job, {}) <= now]
+        jobs = {_task_key(job): job for job in self._jobs.live()}
+        free = ((due[key], job) for key, job in jobs.items() if key in due and job.status != DOING)
+        there = [job for task, job in free if self._due(task, job, {}) <= now]
         first = max((job.priority for job in there), default=_MIN_PRIORITY - 1)
         room = max(1, _MAX_ENQUEUED - len(there))
-        missing = heapq.nsmallest(room, (due[key] for key in due if key not in known), key=lambda task: task.not_before)
-        wanted = bool(missing) and _priority(missing[0].not_before) > first
-        return [job.queue for job in there], missing if wanted else []
+        missing = heapq.nsmallest(room, (due[key] for key in due if key not in jobs), key=lambda task: task.not_before)
+        comes_first = bool(missing) and _priority(missing[0].not_before) > first
+        return [job.queue for job in there], missing if comes_first else []
 
     def _fetch(self, names: Sequence[str], owner: _SlotOwner) -> _HeldJob | None:
         while True:
@@ -231,13 +222,13 @@ class ProcrastinateQueue:
             if free:
                 return free.pop()
         self._jobs.prune_slots(_PRUNE_SECONDS)
-        made = self._jobs.new_slot()
+        slot = self._jobs.new_slot()
         with self._store.writing() as transaction:
-            known = _as_slots(transaction.values.get(_SLOTS))
-            alive = self._jobs.silent(known)
-            kept = {number: each for number, each in known.items() if number in alive} | {made: owner}
-            transaction.values.put(_SLOTS, {str(number): list(each) for number, each in sorted(kept.items())})
-        return made
+            slots = _as_slots(transaction.values.get(_SLOTS))
+            alive = self._jobs.silent(slots)
+            slots = {number: slots[number] for number in slots if number in alive} | {slot: owner}
+            transaction.values.put(_SLOTS, {str(number): list(slots[number]) for number in sorted(slots)})
+        return slot
 
     def _forget_claim(self, claim: Claim) -> None:
         """Forget a claim of ours; its slot becomes free."""
@@ -249,14 +240,13 @@ class ProcrastinateQueue:
     # Returning
 
     def _return_job(self, claim: Claim, at: datetime, priority: int | None, change: Callable[[_JobNote], _JobNote]) -> None:
-        with self._mutex:
-            held = self._held.get(_key(claim))
+        held = self._held.get(_key(claim))
         if held is None:
             return
         with self._store.writing() as transaction:
-            if self._jobs.is_held(held.id, held.slot):
-                _put_note(transaction, held.job.queue, change(_note(transaction, held.job)))
-                self._jobs.retry(held.id, at, priority)
+            if self._jobs.is_held(held.job.id or 0, held.slot):
+                _NOTES.put(transaction, held.job.queue, change(_note(transaction.values, held.job)))
+                self._jobs.retry(held.job.id or 0, at, priority)
         self._forget_claim(claim)
 
     def _recover(self, now: float, lease: float) -> None:
@@ -269,26 +259,26 @@ class ProcrastinateQueue:
         with self._store.writing() as transaction:
             for job, slot, seconds in self._stalled(_as_slots(transaction.values.get(_SLOTS)), lease):
                 if slot is not None:
-                    error = f"worker {slot.worker} stopped responding"
-                    _put_note(transaction, job.queue, _note(transaction, job)._replace(error=error))
-                if job.id is not None:
-                    self._jobs.retry(job.id, self._at(), _priority(now - seconds))
+                    note = _note(transaction.values, job)._replace(error=f"worker {slot.worker} stopped responding")
+                    _NOTES.put(transaction, job.queue, note)
+                self._jobs.retry(job.id or 0, self._at(), _priority(now - seconds))
 
     def _stalled(self, slots: dict[int, _SlotOwner], lease: float) -> list[tuple[Job, _SlotOwner | None, float]]:
         """Return jobs whose lease expired, with owner and seconds since; leases differ by worker."""
-        longest = max([lease, *(each.lease for each in slots.values())])
-        found: list[tuple[Job, _SlotOwner | None, float]] = []
-        for seconds in sorted({lease, longest, *(each.lease for each in slots.values())}):
+        leases = sorted({lease, *(owner.lease for owner in slots.values())})
+        longest = leases[-1]
+        stalled: list[tuple[Job, _SlotOwner | None, float]] = []
+        for seconds in leases:
             jobs = self._jobs.stalled(seconds)
-            silent = self._jobs.silent(job.worker_id for job in jobs if job.worker_id is not None)
+            silent = self._jobs.silent(job.worker_id or 0 for job in jobs)
             for job in jobs:
-                slot = slots.get(job.worker_id) if job.worker_id is not None else None
+                slot = slots.get(job.worker_id or 0)
                 if job.worker_id not in silent:
                     if seconds == longest:
-                        found.append((job, slot, 0.0))  # its slot was removed
+                        stalled.append((job, slot, 0.0))  # its slot was removed
                 elif (slot.lease if slot is not None else longest) == seconds:
-                    found.append((job, slot, silent[job.worker_id] - seconds))
-        return found
+                    stalled.append((job, slot, silent[job.worker_id] - seconds))
+        return stalled
 
     # State
 
@@ -298,14 +288,6 @@ class ProcrastinateQueue:
 
     def _slots(self) -> dict[int, _SlotOwner]:
         return _as_slots(self._store.get(_SLOTS))
-
-    def _attempts(self, job: Job) -> int:
-        """Return the number of this attempt. A job that was never returned has no note."""
-        if not job.attempts:
-            return 1
-        found = self._store.get(_note_key(job.queue))
-        note = _notes(found.value).get(job.queue) if found is not None else None
-        return max(1, job.attempts + 1 - _uncounted(job, note))
 
     def _due(self, task: Task, job: Job, ends: dict[int, float]) -> float:
         """Return when a task may be attempted next, by the caller's clock: a claimed one when the claim expires."""
@@ -319,33 +301,32 @@ class ProcrastinateQueue:
         if not doing:
             return {}
         slots, now = self._slots(), self._jobs.clock() + self._clock_offset
-        silent = self._jobs.silent(job.worker_id for job in doing if job.worker_id is not None)
+        silent = self._jobs.silent(job.worker_id or 0 for job in doing)
         return {
-            job.id: now + slots[job.worker_id].lease - silent[job.worker_id]
+            job.id or 0: now + slots[job.worker_id].lease - silent[job.worker_id]
             for job in doing
-            if job.id is not None and job.worker_id in slots and job.worker_id in silent
+            if job.worker_id in slots and job.worker_id in silent
         }
 
-    def _as_waiting(self, job: Job, note: _JobNote | None, ends: dict[int, float], slots: dict[int, _SlotOwner]) -> Waiting:
+    def _as_waiting(self, job: Job, note: _JobNote, ends: dict[int, float], slots: dict[int, _SlotOwner]) -> Waiting:
         doing = job.status == DOING
-        attempts = job.attempts + doing - _uncounted(job, note)
+        attempts = job.attempts + doing - note.uncounted
         slot = slots.get(job.worker_id or 0)
         worker = (slot.worker if slot is not None else "unknown") if doing else None
         next_at = None if doing else self._time(job.scheduled_at)
-        error = note.error if note is not None and note.job == job.id else None
-        return Waiting(_task(job), max(0, attempts), worker, ends.get(job.id or 0), next_at, error)
+        return Waiting(_task(job), max(0, attempts), worker, ends.get(job.id or 0), next_at, note.error)
 
     # Time
 
     def _read_clock(self, now: float) -> None:
         """Measure the offset of the caller's clock, periodically and after it was set."""
-        passed = time.monotonic()
+        monotonic = time.monotonic()
         if self._read is not None:
-            then, said = self._read
-            if passed - then < _CLOCK_SECONDS and abs((now - said) - (passed - then)) < _CLOCK_JUMP:
+            passed = monotonic - self._read[0]
+            if passed < _CLOCK_SECONDS and abs(now - self._read[1] - passed) < _CLOCK_JUMP:
                 return
         self._clock_offset = now - self._jobs.clock()
-        self._read = passed, now
+        self._read = monotonic, now
 
     def _at(self, at: float = 0.0) -> datetime:
         """Convert a time from the caller's clock to the database's; default: now."""
@@ -382,38 +363,16 @@ def _task_key(job: Job) -> TaskKey:
     return _task(job)[:2]
 
 
-def _as_slots(found: Any) -> dict[int, _SlotOwner]:
-    value = found.value if found is not None and isinstance(found.value, dict) else {}
-    return {int(number): _SlotOwner(str(each[0]), float(each[1])) for number, each in value.items()}
+def _as_slots(row: Versioned | None) -> dict[int, _SlotOwner]:
+    value = row.value if row is not None and isinstance(row.value, dict) else {}
+    return {int(number): _SlotOwner(str(worker), float(lease)) for number, (worker, lease) in value.items()}
 
 
-def _note_key(name: str) -> str:
-    return f"{_NOTES}{zlib.crc32(name.encode()) % _VALUES:02d}"
+def _note(values: Store | Values, job: Job) -> _JobNote:
+    return _as_note(_NOTES.get(values, job.queue), job)
 
 
-def _notes(value: Any) -> dict[str, _JobNote]:
-    return {name: _JobNote(*each) for name, each in value.items()} if isinstance(value, dict) else {}
-
-
-def _note(transaction: Transaction, job: Job) -> _JobNote:
+def _as_note(fields: Any, job: Job) -> _JobNote:
     """Return the note of a job; an empty one if it is about another job of the same task."""
-    found = transaction.values.get(_note_key(job.queue))
-    note = _notes(found.value).get(job.queue) if found is not None else None
+    note = _JobNote(*fields) if fields else None
     return note if note is not None and note.job == job.id else _JobNote(job.id or 0)
-
-
-def _put_note(transaction: Transaction, name: str, note: _JobNote | None) -> None:
-    """Set the note of a task; None deletes it."""
-    found = transaction.values.get(_note_key(name))
-    value = dict(found.value) if found is not None and isinstance(found.value, dict) else {}
-    if note is None and name not in value:
-        return
-    if note is None:
-        del value[name]
-    else:
-        value[name] = list(note)
-    transaction.values.put(_note_key(name), value)
-
-
-def _uncounted(job: Job, note: _JobNote | None) -> int:
-    return note.uncounted if note is not None and note.job == job.id else 0

@@ -1,7 +1,7 @@
 """A work queue in the store: claims are stored values.
 
 Invariant: each operation is one transaction, so one process at a time has a task. Only attempted tasks are stored, not waiting
-ones: the cost depends on what is in flight. Tasks share a fixed number of keys, because a deleted key leaves a tombstone.
+ones: the cost depends on what is in flight.
 """
 
 from __future__ import annotations
@@ -16,11 +16,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from clia.store.interface import Store, Transaction
+    from clia.store.interface import Store, Transaction, Values
 
-_PREFIX = "claim/"
 _KEYS = 64
-_ERROR_MAX = 2000
+ERROR_MAX = 2000
+
+
+class TaskValues(NamedTuple):
+    """Lists of fields, one for a task. Tasks share a fixed number of keys, because a deleted key leaves a tombstone."""
+
+    prefix: str
+
+    def all(self, values: Store | Values) -> dict[str, Any]:
+        rows = (value for _, value in values.scan(self.prefix) if isinstance(value, dict))
+        return {name: fields for value in rows for name, fields in value.items()}
+
+    def get(self, values: Store | Values, name: str) -> Any:
+        return self._bucket(values, name)[1].get(name)
+
+    def put(self, transaction: Transaction, name: str, fields: Sequence[Any] | None) -> None:
+        """Set the fields of a task; None deletes them."""
+        key, value = self._bucket(transaction.values, name)
+        if fields is not None:
+            transaction.values.put(key, {**value, name: list(fields)})
+        elif name in value:
+            transaction.values.put(key, {other: value[other] for other in value if other != name})
+
+    def _bucket(self, values: Store | Values, name: str) -> tuple[str, dict[str, Any]]:
+        key = f"{self.prefix}{zlib.crc32(name.encode()) % _KEYS:02d}"
+        row = values.get(key)
+        return key, row.value if row is not None and isinstance(row.value, dict) else {}
+
+
+_STATES = TaskValues("claim/")
 
 
 class _Attempted(NamedTuple):
@@ -52,15 +80,15 @@ class StoreQueue:
             before = states.get(_name(task), _Attempted(task.kind, task.not_before, 0))
             error = f"worker {before.worker} stopped responding" if before.worker else before.error
             state = before._replace(attempts=before.attempts + 1, worker=worker, until=now + lease, error=error)
-            _put(transaction, _name(task), state)
+            _STATES.put(transaction, _name(task), state)
         return Claim(task, worker, state.attempts, now + lease)
 
     def keep(self, claim: Claim, now: float, lease: float) -> Claim | None:
-        kept = self._change(claim, lambda state: state._replace(until=now + lease))
-        return claim._replace(until=now + lease) if kept else None
+        changed = self._change(claim, lambda state: state._replace(until=now + lease))
+        return claim._replace(until=now + lease) if changed else None
 
     def retry(self, claim: Claim, at: float, error: str, *, counts: bool = True) -> None:
-        text = error[:_ERROR_MAX]
+        text = error[:ERROR_MAX]
         self._change(
             claim,
             lambda state: state._replace(attempts=state.attempts - (not counts), worker=None, until=None, next_at=at, error=text),
@@ -71,7 +99,7 @@ class StoreQueue:
 
     def done(self, claim: Claim) -> None:
         with self._store.writing() as transaction:
-            _put(transaction, _name(claim.task), None)
+            _STATES.put(transaction, _name(claim.task), None)
 
     def next_time(self, tasks: Sequence[Task], now: float) -> float | None:
         with self._store.reading() as view:
@@ -81,17 +109,18 @@ class StoreQueue:
     def waiting(self) -> list[Waiting]:
         with self._store.reading() as view:
             states = _attempted(view)
-        return [_waiting(name, states[name]) for name in sorted(states, key=lambda name: name.partition("/")[::2])]
+        tasks = [(Task(*name.partition("/")[::2], *state[:2]), state[2:]) for name, state in states.items()]
+        return [Waiting(task, *fields) for task, fields in sorted(tasks, key=lambda row: row[0][:2])]
 
     def forget(self, live: Sequence[tuple[str, str]]) -> int:
-        kept = {f"{agent}/{request}" for agent, request in live}
+        live_names = {f"{agent}/{request}" for agent, request in live}
         with self._store.reading() as view:
-            if not _attempted(view).keys() - kept:
+            if not _attempted(view).keys() - live_names:
                 return 0  # the usual case, without a write transaction
         with self._store.writing() as transaction:
-            gone = _attempted(transaction).keys() - kept
+            gone = _attempted(transaction).keys() - live_names
             for name in sorted(gone):
-                _put(transaction, name, None)
+                _STATES.put(transaction, name, None)
         return len(gone)
 
     def watch(self, wake: Callable[[], None]) -> None:
@@ -104,11 +133,11 @@ class StoreQueue:
         """Change the state of a task; False if the claim was lost."""
         with self._store.writing() as transaction:
             name = _name(claim.task)
-            state = _get(transaction, name)
+            state = _parse(_STATES.get(transaction.values, name))
             if state is None or (state.worker, state.attempts) != (claim.worker, claim.attempt):
                 return False
             state = change(state)
-            _put(transaction, name, state if state.attempts or state.worker or state.error else None)
+            _STATES.put(transaction, name, state if state.attempts or state.worker or state.error else None)
         return True
 
 
@@ -125,19 +154,9 @@ def _due(task: Task, state: _Attempted | None) -> float:
     return max(task.not_before, state.next_at or 0.0)
 
 
-def _key(name: str) -> str:
-    return f"{_PREFIX}{zlib.crc32(name.encode()) % _KEYS:02d}"
-
-
 def _attempted(view: Transaction) -> dict[str, _Attempted]:
-    values = (value for _, value in view.values.scan(_PREFIX) if isinstance(value, dict))
-    states = {name: _parse(fields) for value in values for name, fields in value.items()}
+    states = {name: _parse(fields) for name, fields in _STATES.all(view.values).items()}
     return {name: state for name, state in states.items() if state is not None}
-
-
-def _get(view: Transaction, name: str) -> _Attempted | None:
-    row = view.values.get(_key(name))
-    return _parse(row.value.get(name)) if row is not None and isinstance(row.value, dict) else None
 
 
 def _parse(fields: Any) -> _Attempted | None:
@@ -149,22 +168,3 @@ def _parse(fields: Any) -> _Attempted | None:
     texts = (state.kind, state.worker or "", state.error or "")
     valid = all(isinstance(number, (int, float)) for number in numbers) and all(isinstance(text, str) for text in texts)
     return state if valid else None
-
-
-def _put(transaction: Transaction, name: str, state: _Attempted | None) -> None:
-    """Set the state of a task; None deletes it."""
-    row = transaction.values.get(_key(name))
-    value = dict(row.value) if row is not None and isinstance(row.value, dict) else {}
-    if state is None and name not in value:
-        return
-    if state is None:
-        del value[name]
-    else:
-        value[name] = list(state)
-    transaction.values.put(_key(name), value)
-
-
-def _waiting(name: str, state: _Attempted) -> Waiting:
-    agent, _, request = name.partition("/")
-    task = Task(agent, request, state.kind, state.not_before)
-    return Waiting(task, state.attempts, state.worker, state.until, state.next_at, state.error)
