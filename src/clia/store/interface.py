@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Store = sql_store.SqlStore
     Transaction = sql_store.SqlTransaction
     Values = sql_store.Values
+    Edges = sql_store.Edges
 
 ANY_VERSION = -1
 """``put`` and ``delete`` regardless of the current version."""
