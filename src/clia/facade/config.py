@@ -8,7 +8,7 @@ names of variables that do.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from clia.errors import InvalidDocument, NotFound
 from clia.values.refs import is_name
@@ -16,40 +16,40 @@ from clia.values.refs import is_name
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
 
     from clia.behaviours.suggesting import Policy
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _MAX_BYTES = 1024 * 1024
-_SECONDS_MAX = 10 * 365 * 86400  # beyond it clocks and waits of the system overflow
+_SECONDS_MAX = 10 * 365 * 86400  # the system's clocks and waits overflow beyond it
 _COUNT_MAX = 10**9
+R = TypeVar("R", bound=Any)
 
 
 class FlowLimits(NamedTuple):
-    """What one turn of a flow may use."""
+    """Limits of one turn of a flow."""
 
     turn_seconds: float = 5.0
     memory_mb: int = 64
 
 
 class WorkerOptions(NamedTuple):
-    """How a worker works."""
+    """Options of a worker."""
 
-    lease_seconds: float = 30.0  # a worker that is not heard of for so long has lost its work to others
+    lease_seconds: float = 30.0  # a worker without a heartbeat for this long loses its tasks to others
     attempts: int = 5
-    backoff_seconds: float = 1.0  # before the second attempt; doubled with each
+    backoff_seconds: float = 1.0  # before the second attempt; doubles with each attempt
     backoff_max_seconds: float = 300.0
     concurrency: int = 4
     poll_seconds: float = 0.5
-    grace_seconds: float = 10.0  # what runs may take so long to end when the worker is told to stop
-    timeout_seconds: float = 600.0  # for one attempt of an effect that has no time of its own
-    behaviours_seconds: float = 60.0  # how often behaviours are judged whose policy adopts by itself
-    hub_seconds: float = 5.0  # how often the clone and its hub are brought together, by workers and forges
+    grace_seconds: float = 10.0  # for running effects to finish when the worker stops
+    timeout_seconds: float = 600.0  # for one attempt of an effect without its own timeout
+    behaviours_seconds: float = 60.0  # interval of evaluating behaviours whose policy adopts automatically
+    hub_seconds: float = 5.0  # interval of syncing with the hub, by workers and forges
 
 
 class Llm(NamedTuple):
-    """An endpoint that speaks OpenAI's chat completions."""
+    """An endpoint with OpenAI's chat completions API."""
 
     url: str
     model: str | None = None
@@ -58,78 +58,78 @@ class Llm(NamedTuple):
 
 
 class ProgramRule(NamedTuple):
-    """A program that flows may have run, and how."""
+    """A program that flows may run."""
 
     run: tuple[str, ...]
     timeout_seconds: float = 600.0
-    environment: tuple[str, ...] = ()  # names of variables that it may see
-    kind: str = "finding"  # of the commit that its changes become
+    environment: tuple[str, ...] = ()  # names of the environment variables it gets
+    kind: str = "finding"  # kind of the commit with its changes
 
 
 class Webhook(NamedTuple):
-    """Whom the forge tells that something waits or was decided."""
+    """An address that the forge notifies about waiting and decided requests."""
 
     url: str
-    secret_env: str  # the variable that holds what deliveries are signed with
+    secret_env: str  # the variable with the signing secret
     events: tuple[str, ...] = ("waiting", "decided")
     timeout_seconds: float = 10.0
 
 
 class ForgeOptions(NamedTuple):
-    """How a forge serves."""
+    """Options of a forge."""
 
-    address: str = ""  # as browsers reach it: https://forge.example; cookies and links follow it
+    address: str = ""  # as browsers reach it: https://forge.example; used for cookies and links
     body_max: int = 8 * 1024 * 1024  # bytes of one request
-    per_minute: int = 3000  # requests of one user, or of one address that is not logged in
-    logins_per_minute: int = 20  # wrong tokens of one address
-    listeners: int = 1000  # of events at a time
-    proxy_header: str | None = None  # in which a trusted proxy names the user
-    proxies: tuple[str, ...] = ()  # the addresses that this header is believed from
+    per_minute: int = 3000  # requests of a user, or of an address that is not logged in
+    logins_per_minute: int = 20  # failed logins of an address
+    listeners: int = 1000  # concurrent listeners for events
+    proxy_header: str | None = None  # header in which a trusted proxy names the user
+    proxies: tuple[str, ...] = ()  # addresses of trusted proxies
     webhooks: Mapping[str, Webhook] = MappingProxyType({})
 
 
 class FederationOptions(NamedTuple):
-    """How other spaces are listened to."""
+    """Options for syncing with peers."""
 
-    transfer_mb: int = 1024  # what one transfer may take
+    transfer_mb: int = 1024  # limit of one transfer
     transfer_seconds: float = 600.0
-    every_seconds: float = 600.0  # how often a forge listens to every peer, besides when one knocks
-    announce_seconds: float = 5.0  # how often it looks whether there is something to tell them
+    every_seconds: float = 600.0  # interval of syncing with every peer, in addition to notifications
+    announce_seconds: float = 5.0  # interval of announcing changes
 
 
 class Config(NamedTuple):
-    """Everything that the operator decides."""
+    """The operator's configuration."""
 
-    answers: Mapping[str, Any] = _NOTHING  # by kind of request: the JSON Schema of its answers
+    answers: Mapping[str, Any] = _NOTHING  # JSON Schema of answers, by kind of request
     flows: FlowLimits = FlowLimits()
     worker: WorkerOptions = WorkerOptions()
     llm: Llm | None = None
     programs: Mapping[str, ProgramRule] = MappingProxyType({})
-    effects: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # the tables of effects that others bring
+    effects: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # tables of third-party effects
     forge: ForgeOptions = ForgeOptions()
     federation: FederationOptions = FederationOptions()
-    behaviours: Mapping[str, Policy] = MappingProxyType({})  # by name, ``*`` for all others: what each is judged by
-    path: str | None = None  # where it was read
+    behaviours: Mapping[str, Policy] = MappingProxyType({})  # policies by behaviour name, or ``*`` for all others
+    path: str | None = None  # the file it was read from
 
 
 def read_config(path: str | None, *, required: bool = False) -> Config:
-    """What a file says. No path, or no file unless it is ``required``: the defaults."""
+    """The configuration in a file. The defaults if there is no path, or no file and it is not ``required``."""
     if path is None:
         return Config()
     data = _read(path)
     if data is None:
         if required:
-            raise NotFound(f"there is no configuration at {path}", code="no-such-config", fields={"path": path})
+            raise NotFound(f"configuration file {path} does not exist", code="no-such-config", fields={"path": path})
         return Config()
-    import tomllib  # only where there is a file
+    import tomllib  # only if there is a file
 
     try:
-        made = tomllib.loads(data.decode("utf-8"))
+        values = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as err:
         raise _invalid(path, "", f"not TOML: {err}") from None
-    except ValueError:  # what Python says of a number with thousands of digits is of no use here
+    except ValueError:  # a number with thousands of digits
         raise _invalid(path, "", "not TOML: a number or a time in it is too large") from None
-    return _config(_Table(path, "", made))
+    return _config(_Table(path, "", values))
 
 
 def _read(path: str) -> bytes | None:
@@ -152,62 +152,40 @@ def _config(top: _Table) -> Config:
     llm, command = effects.pop("llm", None), effects.pop("command", None)
     for table in effects.values():
         table.take("timeout_seconds", _positive)  # every effect has it
-    flows, worker, federation = FlowLimits(), WorkerOptions(), FederationOptions()
+    programs = () if command is None else command.only("programs").tables("programs")
     return Config(
         answers=answers,
-        flows=flows._replace(**_numbers(top.table("flows"), flows._asdict())),
-        worker=worker._replace(**_numbers(top.table("worker"), worker._asdict())),
-        llm=None if llm is None else _llm(llm),
-        programs={} if command is None else dict(_programs(command)),
+        flows=top.table("flows").record(FlowLimits),
+        worker=top.table("worker").record(WorkerOptions),
+        llm=None if llm is None else llm.record(Llm, url=_url),
+        programs={name: table.record(ProgramRule, run=_words) for name, table in programs},
         effects={kind: dict(table.values) for kind, table in effects.items()},
         forge=_forge(top.table("forge")),
-        federation=federation._replace(**_numbers(top.table("federation"), federation._asdict())),
-        behaviours={name: _policy(name, each) for name, each in top.tables("behaviours")},
+        federation=top.table("federation").record(FederationOptions),
+        behaviours={name: _policy(name, table) for name, table in top.tables("behaviours")},
         path=top.path,
     )
 
 
 def _forge(table: _Table) -> ForgeOptions:
-    made = ForgeOptions()
-    table.only(*made._fields)
-    said = {
-        "address": table.take("address", _url),
-        "proxy_header": table.take("proxy_header", _text),
-        "proxies": table.take("proxies", _texts),
-        **{name: table.take(name, _count) for name in ("body_max", "per_minute", "logins_per_minute", "listeners")},
-        "webhooks": {name: _webhook(each) for name, each in table.tables("webhooks")},
-    }
-    return made._replace(**{name: value for name, value in said.items() if value is not None})
-
-
-def _webhook(table: _Table) -> Webhook:
-    table.only(*Webhook._fields)
-    made = Webhook(table.need("url", _url), table.need("secret_env", _text))
-    said = {"events": table.take("events", _hook_events), "timeout_seconds": table.take("timeout_seconds", _positive)}
-    return made._replace(**{name: value for name, value in said.items() if value is not None})
+    hooks = {name: hook.record(Webhook, url=_url, events=_hook_events) for name, hook in table.tables("webhooks")}
+    return table.record(ForgeOptions, address=_url, webhooks=lambda _: hooks)
 
 
 def _hook_events(value: Any) -> tuple[str, ...]:
-    found = _texts(value)
+    events = _texts(value)
     known = Webhook._field_defaults["events"]
-    if not found or any(each not in known for each in found):
+    if not events or any(event not in known for event in events):
         raise _Refused(f"must be a list of {' and '.join(known)}")
-    return found
+    return events
 
 
 def _policy(name: str, table: _Table) -> Policy:
-    from clia.behaviours.suggesting import Policy  # only where there is one: every command reads this file
+    from clia.behaviours.suggesting import Policy  # only if there is one: every command reads this file
 
-    table.only(*Policy._fields)
     if name != "*" and not is_name(name):
-        raise _invalid(table.path, f"behaviours.{name}", "is no behaviour's name, and not *")
-    said = {
-        "measure": table.take("measure", _measure),
-        "least": table.take("least", _count),
-        "error": table.take("error", _share),
-        "adopt": table.take("adopt", _flag),
-    }
-    return Policy(**{field: value for field, value in said.items() if value is not None})
+        raise _invalid(table.path, f"behaviours.{name}", "is neither the name of a behaviour nor *")
+    return table.record(Policy, measure=_measure, error=_share)
 
 
 def _measure(value: Any) -> str:
@@ -220,39 +198,12 @@ def _measure(value: Any) -> str:
 
 def _share(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 0.5:
-        raise _Refused("must be a probability above 0, and at most 0.5")
+        raise _Refused("must be a probability above 0 and at most 0.5")
     return float(value)
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _Refused("must be true or false")
-    return value
-
-
-def _numbers(table: _Table, defaults: Mapping[str, int | float]) -> dict[str, Any]:
-    table.only(*defaults)
-    said = {name: table.take(name, _count if type(value) is int else _positive) for name, value in defaults.items()}
-    return {name: value for name, value in said.items() if value is not None}
-
-
-def _llm(table: _Table) -> Llm:
-    table.only(*Llm._fields)
-    made = Llm(table.need("url", _url), table.take("model", _text), table.take("api_key_env", _text))
-    seconds = table.take("timeout_seconds", _positive)
-    return made if seconds is None else made._replace(timeout_seconds=seconds)
-
-
-def _programs(table: _Table) -> Iterator[tuple[str, ProgramRule]]:
-    for name, rule in table.only("programs").tables("programs"):
-        rule.only(*ProgramRule._fields)
-        made = ProgramRule(rule.need("run", _words), environment=rule.take("environment", _texts) or ())
-        said = {"timeout_seconds": rule.take("timeout_seconds", _positive), "kind": rule.take("kind", _text)}
-        yield name, made._replace(**{field: value for field, value in said.items() if value is not None})
-
-
 class _Table:
-    """One table of the file, and where it stands."""
+    """A table of the file, with its dotted name."""
 
     def __init__(self, path: str, where: str, values: Mapping[str, Any]) -> None:
         self.path = path
@@ -262,11 +213,11 @@ class _Table:
     def only(self, *known: str) -> _Table:
         for key in self.values:
             if key not in known:
-                raise _invalid(self.path, self._name(key), f"is not known; known here: {', '.join(known)}")
+                raise _invalid(self.path, self._name(key), f"is unknown; known here: {', '.join(known)}")
         return self
 
     def take(self, key: str, read: Callable[[Any], Any]) -> Any:
-        """A value, read; None where it is not there."""
+        """The value of a key; None if it is missing."""
         if key not in self.values:
             return None
         try:
@@ -278,6 +229,18 @@ class _Table:
         if key not in self.values:
             raise _invalid(self.path, self._name(key), "is missing")
         return self.take(key, read)
+
+    def record(self, kind: type[R], **readers: Callable[[Any], Any]) -> R:
+        """A record of the table's values: a field with a default is optional. ``readers``: fields not read by their type."""
+        self.only(*kind._fields)
+        values = {}
+        for field, annotation in kind.__annotations__.items():
+            read = readers.get(field) or _READERS[str(getattr(annotation, "__forward_arg__", annotation))]
+            value = (self.take if field in kind._field_defaults else self.need)(field, read)
+            if value is not None:
+                values[field] = value
+        record: R = kind(**values)
+        return record
 
     def table(self, key: str) -> _Table:
         return _Table(self.path, self._name(key), self.take(key, _table) or {})
@@ -291,7 +254,7 @@ class _Table:
 
 
 class _Refused(Exception):
-    """What is wrong with a value; never leaves this module."""
+    """A problem with a value; never leaves this module."""
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -302,7 +265,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise _Refused("must be a text, and not empty")
+        raise _Refused("must be a non-empty text")
     return value
 
 
@@ -322,22 +285,22 @@ def _words(value: Any) -> tuple[str, ...]:
 def _url(value: Any) -> str:
     text = _text(value)
     if not text.startswith(("http://", "https://")) or "@" in text or "?" in text or "#" in text:
-        raise _Refused("must be an http:// or https:// address, without a user, a query or a fragment")
-    from urllib.parse import urlsplit  # 10 ms, and only where an endpoint is configured
+        raise _Refused("must be an http:// or https:// address without user, query or fragment")
+    from urllib.parse import urlsplit  # 10 ms, only if an endpoint is configured
 
     try:
         parts = urlsplit(text)
         host = parts.hostname if parts.port != 0 else None
-    except ValueError:  # brackets that do not match, a port beyond all ports
+    except ValueError:  # unbalanced brackets, or a port out of range
         host = None
     if not host or not text.isascii() or not text.isprintable() or " " in text:
-        raise _Refused("must be an address with a host, and a port up to 65535 where it has one")
+        raise _Refused("must be an address with a host and, optionally, a port up to 65535")
     return text.rstrip("/")
 
 
 def _positive(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _SECONDS_MAX:
-        raise _Refused(f"must be a number above 0, and at most {_SECONDS_MAX} (ten years)")
+        raise _Refused(f"must be a number above 0 and at most {_SECONDS_MAX} (ten years)")
     return float(value)
 
 
@@ -345,6 +308,23 @@ def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _COUNT_MAX:
         raise _Refused(f"must be a whole number from 1 to {_COUNT_MAX}")
     return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _Refused("must be true or false")
+    return value
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "str": _text,
+    "str | None": _text,
+    "tuple[str, ...]": _texts,
+    "int": _count,
+    "float": _positive,
+    "bool": _flag,
+}
+"""How the value of a field is read, by the type of the field."""
 
 
 def _invalid(path: str, field: str, problem: str) -> InvalidDocument:

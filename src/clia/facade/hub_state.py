@@ -1,7 +1,7 @@
 """The hub of a space when it is opened or joined: its settings, and the store that its machines share.
 
-Invariant: machines that share a store share a hub. What tells a store or a hub from others is written once, and checked before
-anything else is.
+Invariant: machines that share a store share a hub. The ids of a store and of a hub are written once, and checked before anything
+else.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from clia.store.interface import Store
 
 _HUB_ID, _STORE_ID, _PROBE = "hub/id", "store/id", "store/probe"
-"""Which hub the machines that share a store have, and what the store is called: the hub says that to every machine."""
+"""Keys in a shared store: the id of the hub of its machines, and its own id, which the hub records for every machine."""
 
 
 def hub_of(git: Git) -> RemoteHub | None:
@@ -50,7 +50,7 @@ def hub_of(git: Git) -> RemoteHub | None:
 
     if git.setting(f"remote.{remote}.url") is None:
         raise NotFound(
-            f"the setting {HUB} names the remote {remote!r}, which there is not",
+            f"the setting {HUB} names the remote {remote!r}, which does not exist",
             code="no-such-remote",
             hints=["clia hub set URL", f"or work without a hub: git config --unset {HUB}"],
             fields={"remote": remote},
@@ -65,7 +65,7 @@ def hub_of(git: Git) -> RemoteHub | None:
 
 
 def meet(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
-    """The space over refs that the hub shares, and what keeps the two in step."""
+    """The core over refs that the hub shares, and the sync between the two."""
     hub = hub_of(git)
     if hub is None:
         return alone, None
@@ -94,15 +94,15 @@ def meet(git: Git, alone: Core) -> tuple[Core, HubSync | None]:
 
 
 def check_state(git: Git, space_id: str, settings: Settings, wish: HubWish, before: Mark | None) -> None:
-    """Before anything is written at a hub: that what is live can be kept where its machines keep it, and that they have this hub.
+    """Check, before anything is written to a hub, that this clone uses the store and the hub of the space's machines.
 
-    ``before``: what this clone had joined until now. One that works with a store of its own goes on so.
+    ``before``: the mark of the hub that this clone had joined. A clone with its own store may keep it.
     """
     where, mark = store_address(git, settings), mark_of(git)
     shared = None if mark is None or wish.new_store else mark.store
     if where is None:
         if mark is not None and shared is not None and (before is None or before.id != mark.id):
-            raise _other_store("the machines of this space share a database, and this one comes without")
+            raise _other_store("the machines of this space share a database, but this one has no store address")
         return
     from clia.store.postgres_store import PostgresStore
 
@@ -119,7 +119,7 @@ def check_state(git: Git, space_id: str, settings: Settings, wish: HubWish, befo
 
 
 class _Undone(Exception):
-    """Nothing of a transaction is to stay."""
+    """Rolls a transaction back."""
 
 
 def _check_writable(store: Store) -> None:
@@ -129,9 +129,9 @@ def _check_writable(store: Store) -> None:
 
 
 def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = False, new_hub: bool = False) -> None:
-    """What a clone kept for itself in PostgreSQL becomes the space's; ``Conflict`` where another has the like already.
+    """Hand a clone's own state in PostgreSQL to the space; ``Conflict`` if another clone has the same keys.
 
-    ``anew``: the store that machines shared before is gone for good, and this one takes its place; ``new_hub``: so is their hub.
+    ``anew``: the store that machines shared before is lost, and this one replaces it; ``new_hub``: the same for their hub.
     """
     where = store_address(git, settings)
     person, now = person_of(settings, git.setting), clock_of(settings)()
@@ -156,7 +156,7 @@ def bring_state(git: Git, space_id: str, settings: Settings, *, anew: bool = Fal
 
 
 def _check_one_hub(store: Store, hub: str | None, *, anew: bool) -> None:
-    """Machines that share a store share a hub: two would go two ways without a word."""
+    """Machines that share a store must share a hub: with two, they would diverge silently."""
     with store.writing() as transaction:
         known = transaction.values.get(_HUB_ID)
         if known is None or anew:
@@ -175,7 +175,7 @@ def _hub_of_store(store: Store) -> str | None:
 
 
 def _name_of(store: Store) -> str:
-    """What tells a store from any other, for the machines of a space; made once, and copied along with the database."""
+    """The id of a store; created once, and copied along with the database."""
     with store.writing() as transaction:
         known = transaction.values.get(_STORE_ID)
         if known is not None:
@@ -194,13 +194,13 @@ def _check_is_the_store(git: Git, store: Store) -> None:
         raise _other_store()
 
 
-def _other_store(message: str = "the machines of this space keep what is live in another database") -> Conflict:
+def _other_store(message: str = "the machines of this space use another database") -> Conflict:
     return Conflict(
         message,
         code="other-store",
         hints=[
-            "give its address with --store: git config clia.store tells it on a machine that works",
-            "if it is gone for good, or each machine is to have its own: clia hub set URL --new-store, on one that works",
+            "give its address with --store; to see it, run git config clia.store on another machine",
+            "if it is lost, or each machine should have its own: clia hub set URL --new-store on a machine that works",
         ],
         fields={"field": "store"},
     )

@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from clia.hub.remote import RemoteHub
 
 HUB_ADDRESS = "clia.hubAddress"
-"""The setting of git that says where the hub was seen last."""
+"""The git setting with the last known address of the hub."""
 OUTAGE_FILE = "hub-away.json"
-"""Beside the store: since when the hub is away."""
+"""The file beside the store that records since when the hub is unreachable."""
 _REMOTE = "hub"
 _SECRET = re.compile(r"^\w[\w+.-]*://[^/@]*:[^@]*@|[?&][^=&]*(?:token|password|secret|key)[^=&]*=", re.IGNORECASE)
-"""A password before the host, also one with a slash in it; or one of the names that services give to theirs."""
+"""A password before the host, which may contain a slash, or a query parameter with a usual name."""
 MARK, _TRAILER = names.HUB_MARK, "Clia-Hub"
-_NOT_JOINED = "no hub was joined: look at the address, and try again when it can be reached"
+_NOT_JOINED = "no hub was joined: check the address, and try again when it can be reached"
 
 
 class HubWish(NamedTuple):
     """The hub to set: the address of a repository on a git server, or the name of a remote."""
 
     address: str
-    heads: str | None = None  # branches, published; None: as the hub has it already
-    new_store: bool = False  # the store that machines shared before is gone for good; where this one has none, each has its own
-    new_hub: bool = False  # the hub that the machines which share a store had before is gone for good
+    heads: str | None = None  # branches or published; None: keep the setting of the hub
+    new_store: bool = False  # the shared store is lost; without a store here, each machine has its own
+    new_hub: bool = False  # the previous hub of the machines that share a store is lost
 
 
 class Mark(NamedTuple):
@@ -54,14 +54,14 @@ class Mark(NamedTuple):
 
     id: str
     heads: str
-    store: str | None = None  # the id of the store that machines share; None: each has its own, as far as the hub knows
+    store: str | None = None  # the id of the shared store; None: each machine has its own, as far as the hub knows
 
 
 class Reached(NamedTuple):
     """A repository that was reached and can be the hub; nothing was written there."""
 
-    taken: list[Adopted]
-    before: Mark | None  # of the hub that this clone had
+    adopted: list[Adopted]
+    before: Mark | None  # mark of the previous hub of this clone
 
 
 def reach(git: Git, wish: HubWish) -> Reached:
@@ -78,19 +78,18 @@ def reach(git: Git, wish: HubWish) -> Reached:
 
 
 def settle(git: Git, wish: HubWish, space: str, by: Stamp) -> str:
-    """Says at the hub what it is, and which space it holds, where nobody has; the space that counts: another machine may have
-    been quicker."""
+    """Write the hub's mark and its space ref if it has none; return its space ref, which another machine may have written."""
     config = git.handle.repo.config
     config[HUB_HEADS] = _agreed(git, _hub(git), wish.heads, by)
     hub = _hub(git)
     if not hub.fetch(retry_now=True):
         raise hub.unreachable()
     config[HUB_ADDRESS] = hub.address()
-    there = hub.tracked(names.SPACE) or _offered(hub, space)
+    theirs = hub.tracked(names.SPACE) or _sent(hub, names.SPACE, None, space)
     ours = git.refs.get(names.SPACE)
-    if ours not in (None, there):
-        raise _other_space(ours, there)
-    return there
+    if ours not in (None, theirs):
+        raise _other_space(ours, theirs)
+    return theirs
 
 
 def mark_of(git: Git) -> Mark | None:
@@ -114,27 +113,27 @@ def check_heads(git: Git) -> None:
 
 
 def recognize(git: Git, hub: RemoteHub, named: str | None = None) -> None:
-    """``Conflict`` (other-hub) where the remote leads to another hub than this clone has joined, going by what was read last.
+    """``Conflict`` (other-hub) if, by what was read last, the remote is not the hub that this clone joined.
 
-    ``named``: the id that the machines of a shared store know their hub by. An empty hub may have been made anew where it was.
+    ``named``: the id of the hub in a shared store. An empty repository at the same address may be the hub, re-created.
     """
     ours, seen = mark_of(git), hub.mark()
     if ours is None:
         return
     if seen is None:
         if git.setting(HUB_ADDRESS) not in (None, hub.address()):
-            raise other_hub(f"nothing says that {hub.address()} is the hub of this space, and the hub was elsewhere before")
+            raise other_hub(f"{hub.address()} is not marked as the hub of this space, and the hub was at another address before")
     elif _read(git, seen).id != (named or ours.id):
-        raise other_hub(f"{hub.address()} is another hub than the one that this space has")
+        raise other_hub(f"{hub.address()} is not the hub of this space")
 
 
 def keep_mark(git: Git, hub: RemoteHub, named: str | None) -> None:
-    """After all of the hub was read: sees to it that it is the one that was joined, and gives one that was made anew its mark."""
+    """After the hub was read: check that it is the one that was joined, and restore the mark of a re-created one."""
     recognize(git, hub, named)
     ours = git.refs.get(names.tracking(hub.remote, MARK))
     if ours is not None and hub.mark() is None:
         hub.push_mark(ours)
-        recognize(git, hub, named)  # another machine may have been quicker
+        recognize(git, hub, named)  # another machine may have written a mark first
     if git.setting(HUB_ADDRESS) != hub.address():
         git.handle.repo.config[HUB_ADDRESS] = hub.address()
 
@@ -145,15 +144,15 @@ def other_hub(message: str) -> Conflict:
         code="other-hub",
         hints=[
             "to move a hub, copy it: git push --mirror; then git remote set-url on each machine",
-            "a hub that was made anew where it was gets everything back by clia hub sync, on a machine that had joined it",
-            "if the old hub is gone for good: clia hub set URL --new-hub, then clia hub set URL on each other machine",
+            "if the hub was re-created at the same address, restore it with clia hub sync on a machine that had joined it",
+            "if the old hub is lost: clia hub set URL --new-hub, then clia hub set URL on each other machine",
         ],
         fields={"field": "hub"},
     )
 
 
 def agree_on_store(git: Git, store: str | None, by: Stamp, *, anew: bool) -> str | None:
-    """The store that machines of the hub share: what the hub says; said now where nobody has, or where it is to be another."""
+    """The id of the shared store as the hub records it; recorded now if missing, or, with ``anew``, if it changes."""
     hub, before = _hub(git), mark_of(git)
     with _put_back_on_failure(git):
         if not hub.read(MARK):
@@ -161,13 +160,13 @@ def agree_on_store(git: Git, store: str | None, by: Stamp, *, anew: bool) -> str
         mark = hub.tracked(MARK)
         known = _read(git, mark) if mark else before or Mark(str(uuid4()), git.setting(HUB_HEADS) or BRANCHES)
         while mark is None or (known.store != store and (known.store is None or anew)):
-            mark = _marked(git, hub, mark, known._replace(store=store), by)  # another machine may have said something else
+            mark = _marked(git, hub, mark, known._replace(store=store), by)  # another machine may have written first
             known = _read(git, mark)
     return known.store
 
 
 def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
-    """Where the hub keeps agents' heads: what it says itself, for all machines; said now where nobody has."""
+    """Where the hub keeps agents' heads, as its mark records for all machines; recorded now if it has no mark."""
     mark = hub.tracked(MARK)
     if mark is None:
         mark = _marked(git, hub, None, Mark(str(uuid4()), wished or BRANCHES), by)
@@ -180,7 +179,7 @@ def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
         raise Conflict(
             f"the hub keeps agents' heads as {heads}, and has some",
             code="other-heads",
-            hints=["where heads are kept is one decision for all machines, made before the first agent is published"],
+            hints=["choose where heads are kept before the first agent is published; the choice holds for all machines"],
             fields={"field": "heads", "actual": heads},
         )
     return _read(git, _marked(git, hub, mark, known._replace(heads=wished or heads), by)).heads
@@ -188,23 +187,18 @@ def _agreed(git: Git, hub: RemoteHub, wished: str | None, by: Stamp) -> str:
 
 def _marked(git: Git, hub: RemoteHub, old: str | None, mark: Mark, by: Stamp) -> str:
     """Write the mark of the hub; return the current one, which may be another machine's."""
-    said = canonical_bytes({key: value for key, value in mark._asdict().items() if value is not None}).decode("utf-8")
+    text = canonical_bytes({key: value for key, value in mark._asdict().items() if value is not None}).decode("utf-8")
     tree = git.objects.update_tree(None, {})
-    made = git.objects.write_commit(tree, [old] if old else [], by, by, compose("hub", [(_TRAILER, said)], "hub"))
-    hub.probe(made)
-    try:
-        hub.send([(MARK, old, made)])
-    except StaleRef as err:
-        there: str = err.fields["actual"]
-        return there
-    return made
+    commit = git.objects.write_commit(tree, [old] if old else [], by, by, compose("hub", [(_TRAILER, text)], "hub"))
+    hub.probe(commit)
+    return _sent(hub, MARK, old, commit)
 
 
 def _read(git: Git, mark: str) -> Mark:
-    said = dict(parse(git.objects.commit(mark).message)[1]).get(_TRAILER, "")
+    text = dict(parse(git.objects.commit(mark).message)[1]).get(_TRAILER, "")
     try:
-        made = json.loads(said)
-        name, heads, store = made["id"], made["heads"], made.get("store")
+        body = json.loads(text)
+        name, heads, store = body["id"], body["heads"], body.get("store")
     except (ValueError, KeyError, TypeError):
         name, heads, store = None, None, None
     if not isinstance(name, str) or heads not in (BRANCHES, PUBLISHED_REFS):
@@ -215,23 +209,24 @@ def _read(git: Git, mark: str) -> Mark:
 def _hub(git: Git) -> RemoteHub:
     from clia.facade.hub_state import hub_of
 
-    made = hub_of(git)
-    if made is None:
+    hub = hub_of(git)
+    if hub is None:
         raise NotFound("this space has no hub", code="no-hub")
-    return made
+    return hub
 
 
-def _offered(hub: RemoteHub, space: str) -> str:
+def _sent(hub: RemoteHub, ref: str, old: str | None, new: str) -> str:
+    """Move a ref of the hub; return where it is now, which may be where another machine moved it."""
     try:
-        hub.send([(names.SPACE, None, space)])
+        hub.send([(ref, old, new)])
     except StaleRef as err:
-        there: str = err.fields["actual"]
-        return there
-    return space
+        actual: str = err.fields["actual"]
+        return actual
+    return new
 
 
 def check(wish: HubWish) -> None:
-    """``InvalidInput`` where a wish cannot be one, whatever is there."""
+    """``InvalidInput`` if a wish is malformed."""
     if wish.heads not in (None, BRANCHES, PUBLISHED_REFS):
         raise InvalidInput(
             f"agents' heads are kept as {BRANCHES} or {PUBLISHED_REFS}, not {wish.heads!r}",
@@ -239,12 +234,12 @@ def check(wish: HubWish) -> None:
             fields={"field": "heads"},
         )
     if not wish.address or wish.address.startswith("-") or not wish.address.isprintable():
-        raise InvalidInput(f"{wish.address!r} is no address of a hub", code="invalid-hub", fields={"field": "hub"})
+        raise InvalidInput(f"{wish.address!r} is not a valid hub address", code="invalid-hub", fields={"field": "hub"})
     if _SECRET.search(wish.address):
         raise InvalidInput(
-            "the hub's address holds a password, and would be kept in git's settings",
+            "the hub's address contains a password, which git would keep in its settings",
             code="password-in-hub",
-            hints=["leave it out, and let git's credential helper keep it"],
+            hints=["leave it out and use git's credential helper"],
             fields={"field": "hub"},
         )
 
@@ -257,7 +252,7 @@ def kept_on_failure(git: Git) -> Iterator[None]:
             yield
     except TransportError as err:
         if err.code == "hub-away":
-            err.hints = (_NOT_JOINED,)  # nothing is owed to a hub that there is not
+            err.hints = (_NOT_JOINED,)  # there is no hub to send unpublished work to
         raise
 
 
@@ -273,8 +268,8 @@ def _put_back_on_failure(git: Git) -> Iterator[None]:
             _put_back(path, content)
         git.handle.renew()
         now = _known(git)
-        for ref in sorted({*known, *now}, key=lambda ref: ref in known):  # what is new goes first: it may be in the way
-            with suppress(StaleRef):  # somebody has read the hub meanwhile, which is newer
+        for ref in sorted({*known, *now}, key=lambda ref: ref in known):  # new refs are removed first: they may be in the way
+            with suppress(StaleRef):  # another process fetched from the hub in the meantime
                 if known.get(ref) != now.get(ref):
                     git.refs.move(ref, now.get(ref), known.get(ref), "clia: undo")
         raise
@@ -314,9 +309,9 @@ def _remote(git: Git, address: str) -> str:
     if _REMOTE in remotes:
         if git.setting(HUB) != _REMOTE:
             raise Conflict(
-                f"there is a remote {_REMOTE!r} already, at another address",
+                f"the remote {_REMOTE!r} already exists with another address",
                 code="remote-taken",
-                hints=["name the remote that is to be the hub: clia hub set REMOTE", f"git remote rename {_REMOTE} OTHER"],
+                hints=["name the remote to use as the hub: clia hub set REMOTE", f"git remote rename {_REMOTE} OTHER"],
                 fields={"remote": _REMOTE},
             )
         git.command.run("remote", "set-url", _REMOTE, where)
@@ -335,7 +330,7 @@ def _check_is_another(git: Git, remote: str) -> None:
         raise InvalidInput(
             "this repository cannot be its own hub",
             code="invalid-hub",
-            hints=["a hub is a repository of its own: git init --bare"],
+            hints=["create a separate repository for the hub: git init --bare"],
             fields={"field": "hub"},
         )
 
@@ -352,8 +347,8 @@ def _same_space(git: Git, remote: str) -> list[Adopted]:
 
 def _other_space(ours: str | None, theirs: str) -> Conflict:
     return Conflict(
-        "the hub holds another space than this repository",
+        "the hub holds a different space",
         code="other-space",
-        hints=["clone the hub, and init there; or choose an empty repository as the hub"],
+        hints=["clone the hub and run clia init in the clone, or use an empty repository as the hub"],
         fields={"ours": ours, "theirs": theirs},
     )

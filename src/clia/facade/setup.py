@@ -1,6 +1,6 @@
-"""Making a space, and giving it a hub or another store.
+"""Create a space, set its hub, or move its store.
 
-Invariant: ``init`` makes a space once; its id is the same in every clone.
+Invariant: ``init`` creates a space once; its id is the same in every clone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from clia.values.commit_messages import compose
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from clia.facade.backends import Git
     from clia.facade.joining import Reached
@@ -36,22 +36,22 @@ _TAKEN = (NEW, AHEAD, UNITED)
 def init_space(
     path: str | os.PathLike[str] = ".", *, settings: Settings | None = None, adopt: bool = True, hub: str | None = None
 ) -> Space:
-    """Makes a space, or opens the one that is there. In a clone the space of its origin is adopted.
+    """Create a space, or open the existing one. In a clone, adopt the space of its origin.
 
-    An empty or missing directory becomes a git repository first. ``hub``: a git server's repository, or a remote, where machines
-    of the space meet.
+    An empty or missing directory becomes a git repository first. ``hub``: the address of a repository on a git server, or the
+    name of a remote, that the machines of the space share.
     """
     return set_up(path, settings=settings, adopt=adopt, hub=None if hub is None else HubWish(hub)).space
 
 
 class SetUp(NamedTuple):
-    """What ``set_up`` did."""
+    """The result of ``set_up``."""
 
     space: Space
     path: str
     created: bool
     adopted: tuple[Adopted, ...]
-    rules: tuple[tuple[str, tuple[str, ...]], ...]  # each remote with what git now fetches from it
+    rules: tuple[tuple[str, tuple[str, ...]], ...]  # each remote, with the refspecs that git now fetches from it
 
 
 def set_up(
@@ -63,13 +63,13 @@ def set_up(
     keep_store: bool = False,
     hub: HubWish | None = None,
 ) -> SetUp:
-    """``init_space``, telling what it did. ``news``: ask the remotes again; ``keep_store``: remember the store's address.
+    """Like ``init_space``, with a detailed result. ``news``: fetch from the remotes again. ``keep_store``: save the store address.
 
-    ``hub``: where the machines of the space meet; everything is shared there from now on.
+    ``hub``: the hub to share everything through from now on.
     """
     chosen = settings or Settings()
     check_address(chosen.store)
-    with _unmade_on_failure(path):
+    with _removed_on_failure(path):
         return _set_up(path, chosen, hub, adopt=adopt, news=news, keep_store=keep_store)
 
 
@@ -80,17 +80,17 @@ def _set_up(
     check_address(chosen.store or git.setting("clia.store"))
     known = git.refs.get(names.SPACE)
     if keep_store and known is not None:
-        _move_store(git, known, chosen)  # before the hub: up to then the store on the server is this clone's alone
+        _move_store(git, known, chosen)  # before the hub: until then the store on the server belongs to this clone alone
     with nullcontext() if hub is None else kept_on_failure(git):
         reached = None if hub is None else reach(git, hub)
-        taken = [] if reached is None else reached.taken
+        taken = [] if reached is None else reached.adopted
         remotes = git.workbench.remotes() if adopt else []
         if git.refs.get(names.SPACE) is None:
-            taken += [found for remote in remotes if remote != git.setting(HUB) for found in _fetch_space(git, remote)]
+            taken += [adopted for remote in remotes if remote != git.setting(HUB) for adopted in _fetch_space(git, remote)]
         tip = git.refs.get(names.SPACE) or _create(git, chosen)
         if hub is not None and reached is not None:
             tip = _settle(git, hub, reached, tip, chosen)
-        tip = _stand(git, tip)
+        tip = _set_space_ref(git, tip)
         if hub is not None:
             _bring_state(git, space_id_of(git, tip), chosen, hub)
     if keep_store and chosen.store:
@@ -100,32 +100,30 @@ def _set_up(
     for remote in others:
         taken += space.adopt(remote, fetch=news and known is not None)
     if space.has_hub and (hub is not None or news):
-        taken += [Adopted(each.ref, each.what, each.cid or "") for each in space.hub.sync() if each.what in _TAKEN]
+        taken += [Adopted(move.ref, move.what, move.cid or "") for move in space.hub.sync() if move.what in _TAKEN]
     rules = tuple((remote, tuple(fetch_rules(remote))) for remote in others)
-    return SetUp(space, git.handle.path, known is None and not _is_adopted(taken), tuple(taken), rules)
+    created = known is None and all(adopted.ref != names.SPACE for adopted in taken)
+    return SetUp(space, git.handle.path, created, tuple(taken), rules)
 
 
 @contextmanager
-def _unmade_on_failure(path: str | os.PathLike[str]) -> Iterator[None]:
-    """A repository, and a directory, that were made for a space that could not be made go again."""
+def _removed_on_failure(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Remove the repository and the directory again if they were created for a space that could not be created."""
     from clia.git.libgit2 import find_repository
 
     where = os.path.abspath(path)
-    there, empty = os.path.isdir(where), os.path.isdir(where) and not os.listdir(where)
-    made = (empty or not os.path.lexists(where)) and find_repository(where) is None
+    existed = os.path.isdir(where)
+    empty = existed and not os.listdir(where)
+    creates = (empty or not os.path.lexists(where)) and find_repository(where) is None
     try:
         yield
     except BaseException:
-        if made:
+        if creates:
             shutil.rmtree(os.path.join(where, ".git"), ignore_errors=True)
-            if not there:
+            if not existed:
                 with suppress(OSError):
                     os.rmdir(where)
         raise
-
-
-def _is_adopted(taken: Sequence[Adopted]) -> bool:
-    return any(each.ref == names.SPACE for each in taken)
 
 
 def _root_or_new(path: str | os.PathLike[str]) -> str:
@@ -138,14 +136,14 @@ def _root_or_new(path: str | os.PathLike[str]) -> str:
     if found is not None:
         return found
     if os.path.isdir(where) and os.listdir(where):
-        return repository_at(path)  # files that nobody asked us to put under git
+        return repository_at(path)  # it has files that the user did not ask to put under git
     os.makedirs(where, exist_ok=True)
     create_repository(where)
     return where
 
 
 def _settle(git: Git, wish: HubWish, reached: Reached, tip: str, settings: Settings) -> str:
-    """Writes to the hub what it is, once all else is known to be fit for it; the space that counts."""
+    """Write the hub's mark after all other checks; return the space ref to use."""
     from clia.facade import hub_state
 
     hub_state.check_state(git, space_id_of(git, tip), settings, wish, reached.before)
@@ -153,14 +151,14 @@ def _settle(git: Git, wish: HubWish, reached: Reached, tip: str, settings: Setti
 
 
 def _bring_state(git: Git, space_id: str, settings: Settings, wish: HubWish) -> None:
-    """What was live in this clone is the space's from now on, where machines share a store."""
+    """If machines share a store, hand this clone's live state to the space."""
     from clia.facade import hub_state
 
     hub_state.bring_state(git, space_id, settings, anew=wish.new_store, new_hub=wish.new_hub)
 
 
 def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None:
-    """Takes what is live beside the repository to the store that the settings name, and keeps its address; what came along."""
+    """Move the live state beside the repository to the store in the settings, save its address, and return what was moved."""
     from clia.git.libgit2 import find_repository
 
     root = find_repository(os.path.abspath(path))
@@ -170,18 +168,18 @@ def move_store(path: str | os.PathLike[str], settings: Settings) -> Moved | None
 
 
 def _move_store(git: Git, tip: str, settings: Settings) -> Moved | None:
-    from clia.facade import store_migration as moving_store
+    from clia.facade import store_migration
 
-    return moving_store.move_store(git, space_id_of(git, tip), settings)
+    return store_migration.move_store(git, space_id_of(git, tip), settings)
 
 
 def set_hub(path: str | os.PathLike[str], wish: HubWish, *, settings: Settings | None = None) -> Space:
-    """Gives the space at or above a path a hub, or another one. Nothing is exchanged yet but which space it is."""
+    """Set or replace the hub of the space at or above a path. Only the space's identity is exchanged yet."""
     chosen = settings or Settings()
     git = connect(repository_at(path), chosen)
     tip = git.refs.get(names.SPACE)
     if tip is None:
-        return open_space(path, settings=chosen)  # says that there is none
+        return open_space(path, settings=chosen)  # raises no-such-space
     with kept_on_failure(git):
         _settle(git, wish, reach(git, wish), tip, chosen)
         _bring_state(git, space_id_of(git, tip), chosen, wish)
@@ -189,13 +187,13 @@ def set_hub(path: str | os.PathLike[str], wish: HubWish, *, settings: Settings |
 
 
 def _stamp(git: Git, settings: Settings) -> Stamp:
-    """Whoever opens the space, now."""
+    """The accountable person and the current time."""
     person = person_of(settings, git.setting)
     return Stamp(person.name, person.email, int(clock_of(settings)().timestamp()))
 
 
 def _fetch_space(git: Git, remote: str) -> list[Adopted]:
-    """Fetches everything of a remote's space, and takes over which space it is."""
+    """Fetch everything of a remote's space, and adopt its space ref if there is none here."""
     git.workbench.add_fetch_rules(remote, fetch_rules(remote))
     git.workbench.fetch(remote, fetch_rules(remote))
     theirs = git.refs.get(f"{names.TRACKING}{remote}/clia/space")
@@ -206,23 +204,23 @@ def _fetch_space(git: Git, remote: str) -> list[Adopted]:
 
 
 def _create(git: Git, settings: Settings) -> str:
-    """What says which space it is; nothing points at it yet."""
+    """Write the commit that identifies a new space; no ref points at it yet."""
     from uuid import uuid4
 
     body = canonical_bytes({"type": "space", "id": str(uuid4()), "format": FORMAT})
     tree = git.objects.update_tree(None, {"space.json": TreeEntry(FILE, git.objects.write_blob(body))})
     by = _stamp(git, settings)
-    # In the message too: a partial clone has commits, and no blobs until git is asked for them.
+    # Also in the message: a partial clone has the commit but not the blob.
     return git.objects.write_commit(tree, [], by, by, compose("space", [(SPACE, body.decode("utf-8"))], "space"))
 
 
-def _stand(git: Git, tip: str) -> str:
-    """Makes a space that of this repository; the one that it is then."""
+def _set_space_ref(git: Git, tip: str) -> str:
+    """Point the space ref at a commit; return where it points, which may be another process's commit."""
     if git.refs.get(names.SPACE) == tip:
         return tip
     try:
         git.refs.move(names.SPACE, None, tip, "clia: init")
     except StaleRef as err:
-        there: str = err.fields["actual"]  # another process was quicker
-        return there
+        actual: str = err.fields["actual"]
+        return actual
     return tip

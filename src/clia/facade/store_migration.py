@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import NamedTuple
 
 from clia.errors import CliaError
+from clia.facade.backends import unwatched
 from clia.facade.settings import HUB
 from clia.hub.clone_ids import clone_id
 from clia.sessions.records import LIVE
@@ -31,24 +32,23 @@ if TYPE_CHECKING:
 
 STORE = "clia.store"
 _FILE, _USERS, _TRACES = "space.db", "user/", stream("")
-_OF_PROCESSES = ("claim/", "fleet/", "queue/")  # who lives says so anew
-# These say what no clone can read from its refs again.
-_TOLD = ("feed/refs", FOREIGN, "sweep/")
-_MADE_ANEW = tuple(each for each in CLONE_KEYS if each not in _TOLD)
+_OF_PROCESSES = ("claim/", "fleet/", "queue/")  # live processes write these again
+_NOT_IN_REFS = ("feed/refs", FOREIGN, "sweep/")  # cannot be rebuilt from refs
+_REBUILT = tuple(key for key in CLONE_KEYS if key not in _NOT_IN_REFS)
 
 
 class Moved(NamedTuple):
-    """What came along, apart from the past."""
+    """What was moved, apart from history."""
 
-    sessions: int  # live ones
-    traces: int  # entries that wait for their commit
+    sessions: int  # live sessions
+    traces: int  # pending entries
     users: int
 
 
 def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:
-    """Brings what is live beside the repository to the PostgreSQL that the settings name, and keeps its address.
+    """Move the live state beside the repository to the PostgreSQL server in the settings, and save its address.
 
-    None where there is nothing to be moved: the store is elsewhere already, or was never used.
+    None if there is nothing to move: the store is already elsewhere, or was never used.
     """
     path = os.path.join(git.handle.common_dir, "clia", _FILE)
     if settings.store is None or git.setting(STORE) is not None or not _is_open(path):
@@ -60,22 +60,22 @@ def move_store(git: Git, space_id: str, settings: Settings) -> Moved | None:
     own = f"{space_id}/{clone_id(git.handle.common_dir)}"
     shared = git.setting(HUB) is not None
     if shared:
-        hub_state.bring_state(git, space_id, settings)  # also: the machines that share it have this hub
-    without = (*_OF_PROCESSES, *_MADE_ANEW, *((FOREIGN,) if shared else ()))  # where all is shared, so are agents
+        hub_state.bring_state(git, space_id, settings)  # also checks that the machines that share it have this hub
+    without = (*_OF_PROCESSES, *_REBUILT, *((FOREIGN,) if shared else ()))  # with a shared store, agents are shared, too
     with (
         opening.assemble(git, space_id, settings._replace(store=None), git.handle.path) as space,
         space.alone(),
         closing(SqliteStore(path, space_id, durable=git.handle.durable)) as old,
         closing(PostgresStore(settings.store, space_id if shared else own, own=own)) as new,
     ):
-        moved = _carry(old, new, without, settings.reached or _nothing)
+        moved = _carry(old, new, without, settings.reached or unwatched)
         git.handle.repo.config[STORE] = settings.store
         new.confirm_import()
     return moved
 
 
 def left_behind(space: Space) -> int:
-    """How many live sessions are in the store beside the repository, while the space works with another one."""
+    """The number of live sessions in the store beside the repository while the space uses another store."""
     from clia.store.sqlite_store import SqliteStore
 
     path = os.path.join(space.home, _FILE)
@@ -86,12 +86,12 @@ def left_behind(space: Space) -> int:
         with closing(SqliteStore(path, space.id)) as beside:
             return len(beside.scan(LIVE))
     except CliaError:
-        return 0  # it cannot be read, and nobody works with it
+        return 0  # unreadable, and not in use
 
 
 def _carry(old: SqliteStore, new: PostgresStore, without: tuple[str, ...], reached: Callable[[str], None]) -> Moved:
     with old.reading() as view:
-        traces = sum(len(view.streams.read(each)) for each in view.streams.names(_TRACES))
+        traces = sum(len(view.streams.read(name)) for name in view.streams.names(_TRACES))
         moved = Moved(len(view.values.scan(LIVE)), traces, len(view.values.scan(_USERS)))
     with old.exporting(without) as rows:
         new.import_store(rows)
@@ -101,12 +101,7 @@ def _carry(old: SqliteStore, new: PostgresStore, without: tuple[str, ...], reach
 
 
 def _is_open(path: str) -> bool:
-    """Whether an SQLite store is there that was not left yet."""
+    """Whether there is a SQLite store that was not moved yet."""
     from clia.store.sqlite_store import is_moved
 
     return os.path.exists(path) and not is_moved(path)
-
-
-def _nothing(step: str) -> None:
-    """Nobody watches the steps."""
-    del step

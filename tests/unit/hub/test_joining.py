@@ -55,7 +55,7 @@ def test_a_space_that_could_not_be_made_leaves_nothing_behind(tmp_path: Path) ->
     assert not (tmp_path / "new").exists()
     (tmp_path / "empty").mkdir()
     error = refused("hub-away", lambda: clia.init(tmp_path / "empty", settings=settings(), hub=str(tmp_path / "nowhere.git")))
-    assert error.hints == ("no hub was joined: look at the address, and try again when it can be reached",)
+    assert error.hints == ("no hub was joined: check the address, and try again when it can be reached",)
     assert list((tmp_path / "empty").iterdir()) == []
 
 
