@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
     from clia.federation.signing import Ed25519Verifier
 
-if TYPE_CHECKING:
-    Allowed = Callable[[str, str], bool]
-
 DENIED, CLASH = "capability-denied", "type-clash"
 CLOCK_SKEW = 300
 """Maximum clock difference between two spaces, in seconds."""
@@ -121,6 +118,7 @@ def accept(position: Position, token: str, listener: ListenerContext, tracked: M
 
 
 def _authentic(position: Position, token: str, listener: ListenerContext) -> Statement:
+    """The statement in a token, if the peer's newest key signed it for this space."""
     if len(token) > TOKEN_MAX:
         raise refusal("statement-too-large", f"a statement has at most {TOKEN_MAX} characters; this one has {len(token)}")
     signed = listener.verifier.read(token, TOKEN_TYPE, listener.keys)
@@ -169,9 +167,9 @@ def _check_time(statement: Statement, now: int) -> None:
 def _waiting_claims(position: Position, statement: Statement, tracked: Mapping[str, str]) -> dict[str, RefClaim]:
     """The claims that wait after a statement. Refs missing from a snapshot are no longer shared."""
     if statement.is_snapshot:
-        said = {each.ref: each for each in statement.claims}
-        gone = [ref for ref in tracked if ref not in said and not ref.startswith(TYPES_PREFIX)]
-        return unsettled(said | {ref: _withdrawal(ref) for ref in gone}, tracked)
+        claims = {claim.ref: claim for claim in statement.claims}
+        gone = [ref for ref in tracked if ref not in claims and not ref.startswith(TYPES_PREFIX)]
+        return unsettled(claims | {ref: RefClaim(ref, None, "agent-commit", "head-move") for ref in gone}, tracked)
     claim = statement.claims[0]
     known = claim.ref in position.waiting or claim.ref in tracked
     if not known and len(position.waiting) + len(tracked) >= REFS_MAX:
@@ -181,11 +179,7 @@ def _waiting_claims(position: Position, statement: Statement, tracked: Mapping[s
 
 def unsettled(waiting: Mapping[str, RefClaim], tracked: Mapping[str, str]) -> dict[str, RefClaim]:
     """The claims that are not applied yet."""
-    return {ref: each for ref, each in waiting.items() if each.new != tracked.get(ref)}
-
-
-def _withdrawal(ref: str) -> RefClaim:
-    return RefClaim(ref, None, "agent-commit", "head-move")
+    return {ref: claim for ref, claim in waiting.items() if claim.new != tracked.get(ref)}
 
 
 def is_clash(claim: RefClaim, tracked: Mapping[str, str]) -> bool:
@@ -194,11 +188,11 @@ def is_clash(claim: RefClaim, tracked: Mapping[str, str]) -> bool:
     return ours and tracked.get(claim.ref) not in (None, claim.new)
 
 
-def outstanding(waiting: Sequence[RefClaim], tracked: Mapping[str, str], allowed: Allowed) -> list[Effect]:
+def outstanding(waiting: Sequence[RefClaim], tracked: Mapping[str, str], allowed: Callable[[str, str], bool]) -> list[Effect]:
     """The effects to apply, types before the refs that use them. Untracking a ref needs no grant."""
     effects: list[Effect] = []
-    clashing = {each.type for each in waiting if is_clash(each, tracked)}
-    for claim in sorted(waiting, key=lambda each: (not each.ref.startswith(TYPES_PREFIX), each.ref)):
+    clashing = {claim.type for claim in waiting if is_clash(claim, tracked)}
+    for claim in sorted(waiting, key=lambda claim: (not claim.ref.startswith(TYPES_PREFIX), claim.ref)):
         at = tracked.get(claim.ref)
         if claim.new == at:
             continue

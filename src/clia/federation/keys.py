@@ -7,14 +7,14 @@ the space again.
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import islice
 from typing import NamedTuple
 
-from clia.errors import BadSignature, CliaError, Conflict, Denied, InvalidInput, NotFound
+from clia.errors import BadSignature, CliaError, Conflict, Denied, InvalidInput
 from clia.federation.model import Key
-from clia.federation.statements import refusal
+from clia.federation.signing import no_private_key
+from clia.federation.statements import json_object, refusal
 from clia.space.adoption import KEYS_LOCK
 from clia.values import refs as names
 from clia.values.canonical import canonical_bytes, text_digest
@@ -22,13 +22,14 @@ from clia.values.commit_messages import check_flag, compose, parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from clia.federation.signing import Ed25519Verifier, KeyFiles
     from clia.git.graph import GitGraph
     from clia.space.core import Core
     from clia.space.envelope import Envelope
 
+KEY_TRAILER = "Clia-Key"
 KEY_TOKEN_TYPE = "clia-key"  # noqa: S105  # the type of a JWS
 PROOF_TYPE = "clia-key-proof"
 CHAIN_MAX = 1000
@@ -52,27 +53,23 @@ def read_identity(text: str, verifier: Ed25519Verifier) -> SpaceIdentity:
     """Parse the output of ``clia key show``; ``InvalidInput`` for anything else."""
     match_ = _IDENTITY.fullmatch(text.strip())
     if match_ is None or not verifier.is_key(match_.group(2)):
-        raise InvalidInput(
-            "not the key of a space",
-            code="invalid-key",
-            hints=["'clia key show' in the other space prints it: clia:SPACE:KEY"],
-            fields={"field": "key"},
-        )
+        hints = ["'clia key show' in the other space prints it: clia:SPACE:KEY"]
+        raise InvalidInput("not the key of a space", code="invalid-key", hints=hints, fields={"field": "key"})
     return SpaceIdentity(match_.group(1), match_.group(2))
 
 
 def fingerprint(key: str) -> str:
     """128 bits of a key's digest in groups, for people to compare."""
-    found = text_digest(key)[:32]
-    return " ".join(found[at : at + 4] for at in range(0, 32, 4))
+    digits = text_digest(key)[:32]
+    return " ".join(digits[at : at + 4] for at in range(0, 32, 4))
 
 
 def sign_link(ring: KeyFiles, space: str, number: int, key: str, signer: str) -> str:
     """The token that adds a space's ``number``-th key. The first key signs itself; a later one also signs a proof."""
-    said: dict[str, object] = {"space": space, "number": number, "key": key}
+    body: dict[str, object] = {"space": space, "number": number, "key": key}
     if key != signer:
-        said["proof"] = ring.sign(key, PROOF_TYPE, _proof_payload(space, number, signer))
-    return ring.sign(signer, KEY_TOKEN_TYPE, canonical_bytes(said))
+        body["proof"] = ring.sign(key, PROOF_TYPE, _proof_payload(space, number, signer))
+    return ring.sign(signer, KEY_TOKEN_TYPE, canonical_bytes(body))
 
 
 def _proof_payload(space: str, number: int, signer: str) -> bytes:
@@ -82,20 +79,24 @@ def _proof_payload(space: str, number: int, signer: str) -> bytes:
 
 def read_chain(tokens: Sequence[str], space: str, verifier: Ed25519Verifier) -> tuple[str, ...]:
     """Verify a chain and return its keys, oldest first."""
-    if len(tokens) > CHAIN_MAX or any(len(each) > LINK_MAX for each in tokens):
-        raise refusal("malformed-key-chain", f"a chain has at most {CHAIN_MAX} keys")
+    if len(tokens) > CHAIN_MAX or any(len(token) > LINK_MAX for token in tokens):
+        raise _malformed(f"a chain has at most {CHAIN_MAX} keys")
     keys: list[str] = []
     for number, token in enumerate(tokens, 1):
-        said = _link_body(token, verifier, keys)
-        key, proof = said.get("key"), said.pop("proof", None)
-        if said != {"space": space, "number": number, "key": key} or not isinstance(key, str) or not verifier.is_key(key):
-            raise refusal("malformed-key-chain", f"link {number} does not bind a key to the space {space}", link=number)
+        body = _link_body(token, verifier, keys)
+        key, proof = body.get("key"), body.pop("proof", None)
+        if body != {"space": space, "number": number, "key": key} or not isinstance(key, str) or not verifier.is_key(key):
+            raise _malformed(f"link {number} does not bind a key to the space {space}", link=number)
         if key in keys:
-            raise refusal("malformed-key-chain", f"link {number} reuses a replaced key", link=number)
+            raise _malformed(f"link {number} reuses a replaced key", link=number)
         if keys and not _is_proof(proof, key, _proof_payload(space, number, keys[-1]), verifier):
-            raise refusal("malformed-key-chain", f"link {number} has no valid proof by its own key", link=number)
+            raise _malformed(f"link {number} has no valid proof by its own key", link=number)
         keys.append(key)
     return tuple(keys)
+
+
+def _malformed(message: str, **fields: int) -> Denied:
+    return refusal("malformed-key-chain", message, **fields)
 
 
 def _is_proof(token: object, key: str, payload: bytes, verifier: Ed25519Verifier) -> bool:
@@ -107,13 +108,10 @@ def _is_proof(token: object, key: str, payload: bytes, verifier: Ed25519Verifier
 
 def _link_body(token: str, verifier: Ed25519Verifier, keys: Sequence[str]) -> dict[str, object]:
     signed = verifier.read(token, KEY_TOKEN_TYPE, keys[-1:] or _AnyKey())
-    try:
-        said = json.loads(signed.payload)
-    except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict) or (not keys and said.get("key") != signed.key):
-        raise refusal("malformed-key-chain", "the first key of a chain must sign itself")
-    return said
+    body = json_object(signed.payload)
+    if body is None or (not keys and body.get("key") != signed.key):
+        raise _malformed("the first key of a chain must sign itself")
+    return body
 
 
 class _AnyKey:
@@ -131,17 +129,12 @@ def continue_chain(pinned: Sequence[str], tokens: Sequence[str], space: str, ver
     try:
         whole = read_chain(tokens, space, verifier)
     except BadSignature as err:
-        raise refusal("malformed-key-chain", f"a key is not signed by the one before it: {err.message}") from None
-    known = list(pinned)
-    start = whole.index(known[0]) if known[0] in whole else -1
-    theirs = list(whole[start:]) if start >= 0 else []
-    shared = min(len(theirs), len(known))
-    if start < 0 or theirs[:shared] != known[:shared]:
-        raise refusal("key-not-continued", "the peer's keys do not continue the pinned chain", pinned=known[-1])
-    return tuple(known + theirs[shared:])
-
-
-KEY_TRAILER = "Clia-Key"
+        raise _malformed(f"a key is not signed by the one before it: {err.message}") from None
+    theirs = whole[whole.index(pinned[0]) :] if pinned[0] in whole else ()
+    shared = min(len(theirs), len(pinned))
+    if not theirs or theirs[:shared] != tuple(pinned[:shared]):
+        raise refusal("key-not-continued", "the peer's keys do not continue the pinned chain", pinned=pinned[-1])
+    return (*pinned, *theirs[shared:])
 
 
 class SpaceKeys:
@@ -167,23 +160,15 @@ class SpaceKeys:
 
     def show(self, url: str | None = None) -> Key:
         """The space's current key; the first one is created on demand."""
-        chain = self.chain() or self._begin()
+        chain, space = self.chain() or self._begin(), self._core.space_id
         newest = chain[-1]
-        return Key(
-            SpaceIdentity(self._core.space_id, newest).text,
-            self._core.space_id,
-            newest,
-            self._ring.has(newest),
-            chain,
-            fingerprint(newest),
-            url,
-        )
+        return Key(SpaceIdentity(space, newest).text, space, newest, self._ring.has(newest), chain, fingerprint(newest), url)
 
     def current(self) -> str:
         """The key that signs statements; ``NotFound`` if only another clone has it."""
         key = self.show().key
         if not self._ring.has(key):
-            raise _no_private_key(key)
+            raise no_private_key(key)
         return key
 
     def rotate(self, *, lost: bool = False) -> Key:
@@ -191,23 +176,23 @@ class SpaceKeys:
         core = self._core
         check_flag(lost, "lost")
         with self._envelope.among_others(), core.locks.hold(KEYS_LOCK):
-            tip, chain = core.refs.get(names.KEYS), self._chain_unless(broken=lost)
+            tip = core.refs.get(names.KEYS)
+            try:
+                chain = self.chain()
+            except Denied:
+                if not lost:
+                    raise
+                chain = ()
             mine = bool(chain) and self._ring.has(chain[-1])
             full = len(chain) >= CHAIN_MAX
             if lost and mine and not full:
-                raise Conflict(
-                    "this clone has the key, so it is not lost",
-                    code="key-not-lost",
-                    hints=["replace it with: clia key rotate (peers follow automatically)"],
-                )
+                hints = ["replace it with: clia key rotate (peers follow automatically)"]
+                raise Conflict("this clone has the key, so it is not lost", code="key-not-lost", hints=hints)
             if chain and not mine and not lost:
-                raise _no_private_key(chain[-1])
+                raise no_private_key(chain[-1])
             if full and not lost:
-                raise Conflict(
-                    f"a chain has at most {CHAIN_MAX} keys",
-                    code="too-many-keys",
-                    hints=["start a new chain with: clia key rotate --lost"],
-                )
+                hints = ["start a new chain with: clia key rotate --lost"]
+                raise Conflict(f"a chain has at most {CHAIN_MAX} keys", code="too-many-keys", hints=hints)
             if lost or not chain:
                 self._append(None, tip, 1, "a new identity" if tip else "first key")
             else:
@@ -215,15 +200,6 @@ class SpaceKeys:
                 for key in chain:  # a process that died may have left older ones
                     self._ring.forget(key)
         return self.show()
-
-    def _chain_unless(self, *, broken: bool) -> tuple[str, ...]:
-        """The chain; an unreadable one is empty if it may be ``broken``."""
-        try:
-            return self.chain()
-        except Denied:
-            if not broken:
-                raise
-            return ()
 
     def _begin(self) -> tuple[str, ...]:
         core = self._core
@@ -234,9 +210,9 @@ class SpaceKeys:
 
     def _append(self, signer: str | None, tip: str | None, number: int, subject: str) -> None:
         core = self._core
-        made = self._ring.make()
+        key = self._ring.make()
         core.reached("key-made")
-        token = sign_link(self._ring, core.space_id, number, made, signer or made)
+        token = sign_link(self._ring, core.space_id, number, key, signer or key)
         by = core.person_stamp()
         parents = [tip] if tip and signer else []  # a new identity starts a new chain
         commit = core.objects.write_commit(core.empty_tree(), parents, by, by, compose(subject, [(KEY_TRAILER, token)], "key"))
@@ -246,18 +222,5 @@ class SpaceKeys:
 
 def key_tokens(graph: GitGraph, tip: str) -> list[str]:
     """The links of a key chain, oldest first."""
-
-    def each() -> Iterator[str]:
-        for commit in islice(graph.first_parents(tip), CHAIN_MAX + 1):
-            yield from (value[: LINK_MAX + 1] for key, value in parse(commit.message)[1] if key == KEY_TRAILER)
-
-    return list(each())[::-1]
-
-
-def _no_private_key(key: str) -> NotFound:
-    return NotFound(
-        "this clone does not have the private key of the space",
-        code="no-private-key",
-        hints=["run the command in the clone that has it, or if it is lost: clia key rotate --lost"],
-        fields={"key": key},
-    )
+    trailers = (trailer for commit in islice(graph.first_parents(tip), CHAIN_MAX + 1) for trailer in parse(commit.message)[1])
+    return [value[: LINK_MAX + 1] for key, value in trailers if key == KEY_TRAILER][::-1]

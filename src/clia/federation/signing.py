@@ -49,7 +49,7 @@ class Ed25519Verifier:
         ``BadSignature`` with the codes ``malformed-token``, ``wrong-algorithm``, ``wrong-token-type``, ``unknown-key`` and
         ``bad-signature``, checked in this order.
         """
-        header = _header(token)
+        header = _read_header(token)
         if header.get("alg") != ALGORITHM:
             message = f"only {ALGORITHM} is accepted, not {header.get('alg')!r}"
             raise BadSignature(message, code="wrong-algorithm", fields={"alg": repr(header.get("alg"))})
@@ -58,7 +58,7 @@ class Ed25519Verifier:
         key = header.get("kid")
         if not isinstance(key, str) or key not in keys or not self.is_key(key):
             raise BadSignature("the token is signed with an unknown key", code="unknown-key", fields={"key": repr(key)})
-        if token.partition(".")[0] != _encoded(_header_bytes(key, typ)):
+        if token.partition(".")[0] != _encoded(json.dumps(_header(key, typ), separators=(",", ":")).encode("ascii")):
             raise BadSignature("the token has a non-standard header", code="malformed-token")
         return SignedPayload(key, _payload(token, key))
 
@@ -77,9 +77,9 @@ class KeyFiles:
         """Generate and store a key pair; returns the public key."""
         from joserfc.jwk import OKPKey
 
-        made = OKPKey.generate_key("Ed25519").as_dict(private=True)
-        public = str(made["x"])
-        self._write(public, json.dumps({name: made[name] for name in ("kty", "crv", "x", "d")}).encode("ascii"))
+        key = OKPKey.generate_key("Ed25519").as_dict(private=True)
+        public = str(key["x"])
+        self._write(public, json.dumps({name: key[name] for name in ("kty", "crv", "x", "d")}).encode("ascii"))
         return public
 
     def has(self, public: str) -> bool:
@@ -89,8 +89,7 @@ class KeyFiles:
         """A signed token. ``NotFound`` (no-private-key) if this clone does not have the key."""
         from joserfc import jws
 
-        header = {"alg": ALGORITHM, "kid": public, "typ": typ}
-        return jws.serialize_compact(header, payload, _private_key(self._read(public)), algorithms=[ALGORITHM])
+        return jws.serialize_compact(_header(public, typ), payload, _private_key(self._read(public)), algorithms=[ALGORITHM])
 
     def forget(self, public: str) -> None:
         """Remove a private key, if it exists."""
@@ -100,12 +99,12 @@ class KeyFiles:
     def exposed(self) -> list[str]:
         """The paths of key files that other users can read."""
         try:
-            found = sorted(os.path.join(self._directory, name) for name in os.listdir(self._directory))
+            paths = sorted(os.path.join(self._directory, name) for name in os.listdir(self._directory))
         except FileNotFoundError:
             return []
         except OSError as err:
             raise FileError(f"{self._directory}: {err.strerror}", fields={"path": self._directory}) from None
-        return [path for path in found if _file_mode(path) & 0o077]
+        return [path for path in paths if _file_mode(path) & 0o077]
 
     def _path(self, public: str) -> str:
         if not _PUBLIC_KEY.fullmatch(public):
@@ -119,17 +118,12 @@ class KeyFiles:
                 mode = os.fstat(file.fileno()).st_mode
                 text = file.read(4096)
         except FileNotFoundError:
-            raise NotFound(
-                "this clone does not have the private key of the space",
-                code="no-private-key",
-                hints=["run the command in the clone that has it, or if it is lost: clia key rotate --lost"],
-                fields={"key": public},
-            ) from None
+            raise no_private_key(public) from None
         except (OSError, ValueError) as err:
             raise FileError(f"{path}: {err}", fields={"path": path, "reason": str(err)}) from None
         if mode & 0o077:
-            message = f"{path} can be read by others"
-            raise FileError(message, code="key-exposed", hints=[f"chmod 600 {path}; if it leaked: clia key rotate"])
+            hints = [f"chmod 600 {path}; if it leaked: clia key rotate"]
+            raise FileError(f"{path} can be read by others", code="key-exposed", hints=hints)
         return text
 
     def _write(self, public: str, data: bytes) -> None:
@@ -150,9 +144,15 @@ class KeyFiles:
             raise FileError(f"{path}: {err.strerror}", fields={"path": path, "reason": err.strerror}) from None
 
 
-def _header_bytes(key: str, typ: str) -> bytes:
-    """The only accepted header, as ``KeyFiles.sign`` writes it."""
-    return json.dumps({"alg": ALGORITHM, "kid": key, "typ": typ}, separators=(",", ":")).encode("ascii")
+def _header(key: str, typ: str) -> dict[str, str]:
+    """The only accepted header of a token."""
+    return {"alg": ALGORITHM, "kid": key, "typ": typ}
+
+
+def no_private_key(key: str) -> NotFound:
+    message = "this clone does not have the private key of the space"
+    hints = ["run the command in the clone that has it, or if it is lost: clia key rotate --lost"]
+    return NotFound(message, code="no-private-key", hints=hints, fields={"key": key})
 
 
 def _file_mode(path: str) -> int:
@@ -162,7 +162,7 @@ def _file_mode(path: str) -> int:
         return 0  # removed meanwhile
 
 
-def _header(token: str) -> dict[str, Any]:
+def _read_header(token: str) -> dict[str, Any]:
     if not token.isascii() or token.count(".") != 2:
         raise BadSignature("not a signed token", code="malformed-token")
     try:
@@ -181,17 +181,12 @@ def _payload(token: str, key: str) -> bytes:
     try:
         payload = jws.deserialize_compact(token.encode("ascii"), _public_key(key), registry=_registry()).payload
     except (JoseError, ValueError) as err:
-        raise BadSignature(
-            "the signature is invalid: the token was changed, or signed with another key", fields={"reason": str(err)}
-        ) from None
+        message = "the signature is invalid: the token was changed, or signed with another key"
+        raise BadSignature(message, fields={"reason": str(err)}) from None
     # Base64 has several encodings of the same bytes, but a statement is identified by its token: accept one only.
-    if ".".join(map(_encoded, _parts(token))) != token:
+    if ".".join(_encoded(_decoded(part)) for part in token.split(".")) != token:
         raise BadSignature("the token is not in its canonical encoding", code="malformed-token")
     return payload
-
-
-def _parts(token: str) -> list[bytes]:
-    return [_decoded(part) for part in token.split(".")]
 
 
 def _decoded(text: str) -> bytes:

@@ -75,21 +75,11 @@ class Statement(NamedTuple):
         return self.trigger == SNAPSHOT
 
     def payload(self) -> bytes:
-        said: dict[str, Any] = {
-            "format": self.format,
-            "space": self.space,
-            "aud": self.aud,
-            "seq": self.seq,
-            "prev": self.prev,
-            "at": self.at,
-            "exp": self.exp,
-            "trigger": self.trigger,
-        }
+        body = self._asdict()
+        claims, old = body.pop("claims"), body.pop("old")
         if self.is_snapshot:
-            said["heads"] = [_claim_body(claim) for claim in self.claims]
-        else:
-            said |= {"old": self.old, **_claim_body(self.claims[0])}
-        return canonical_bytes(said)
+            return canonical_bytes({**body, "heads": [_claim_body(claim) for claim in claims]})
+        return canonical_bytes({**body, "old": old, **_claim_body(claims[0])})
 
 
 def digest(token: str) -> str:
@@ -106,10 +96,10 @@ def token_part(token: str, number: int) -> bytes:
 def claimed_seq(token: str) -> int | None:
     """The sequence number in a token, unverified."""
     try:
-        said = json.loads(token_part(token, 1))
-    except (ValueError, IndexError, RecursionError):
+        body = json_object(token_part(token, 1)) or {}
+    except (ValueError, IndexError):
         return None
-    seq = said.get("seq") if isinstance(said, dict) else None
+    seq = body.get("seq")
     return seq if _is_number(seq) else None
 
 
@@ -129,15 +119,13 @@ def tracked_ref(place: str) -> str | None:
     return None
 
 
-def is_shared_ref(ref: object) -> bool:
+def is_shared_ref(ref: object) -> TypeGuard[str]:
     """Whether a ref is of a kind that is announced, with a valid name."""
-    if not isinstance(ref, str):
+    prefix = next((prefix for prefix in _SHARED_REFS if ref.startswith(prefix)), None) if isinstance(ref, str) else None
+    if prefix is None or not isinstance(ref, str):
         return False
-    for prefix in _SHARED_REFS:
-        if ref.startswith(prefix):
-            name = ref.removeprefix(prefix)
-            return is_type_name(name) if prefix == TYPES_PREFIX else names.is_name(name)
-    return False
+    name = ref.removeprefix(prefix)
+    return is_type_name(name) if prefix == TYPES_PREFIX else names.is_name(name)
 
 
 def head_trigger(kind: str | None) -> str:
@@ -155,8 +143,7 @@ def claim_of(ref: str, new: str | None, kind: str | None = None) -> RefClaim:
 
 def activities(name: str, parent: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The DefineType and SubtypeOf objects that announce a type."""
-    said = {"name": name, "parent": parent}
-    return {"type": "define-type", **said}, {"type": "subtype-of", **said}
+    return {"type": "define-type", "name": name, "parent": parent}, {"type": "subtype-of", "name": name, "parent": parent}
 
 
 def define_cid(name: str, parent: str) -> str:
@@ -166,10 +153,8 @@ def define_cid(name: str, parent: str) -> str:
 
 
 def _claim_body(claim: RefClaim) -> dict[str, Any]:
-    said: dict[str, Any] = {"ref": claim.ref, "new": claim.new, "type": claim.type, "trigger": claim.trigger}
-    if claim.parent is not None:
-        said["activities"] = list(activities(claim.type, claim.parent))
-    return said
+    body: dict[str, Any] = {"ref": claim.ref, "new": claim.new, "type": claim.type, "trigger": claim.trigger}
+    return body if claim.parent is None else {**body, "activities": list(activities(claim.type, claim.parent))}
 
 
 def refusal(code: str, message: str, **fields: Any) -> Denied:
@@ -179,79 +164,67 @@ def refusal(code: str, message: str, **fields: Any) -> Denied:
 
 def read_statement(payload: bytes, level: int = FORMAT) -> Statement:
     """Parse a payload; ``level`` is the highest format version that the peer has used."""
-    said = _json_object(payload)
-    version = said.get("format")
+    body = json_object(payload)
+    if body is None:
+        raise malformed("payload", "not a JSON object")
+    version, trigger = body.get("format"), body.get("trigger")
     if not _is_number(version) or version > FORMAT:
         hints = ["upgrade clia to understand this peer"]
         raise UnsupportedFormat(f"the statement has format {version!r}; this version of clia supports {FORMAT}", hints=hints)
     if version < max(level, _FORMAT_FIRST):
         raise refusal("format-downgrade", f"the statement has format {version}; at least {max(level, _FORMAT_FIRST)} is required")
-    trigger = said.get("trigger")
     if trigger not in TRIGGERS:
         raise malformed("trigger", f"unknown trigger {trigger!r}")
-    claims = tuple(_snapshot_claims(said)) if trigger == SNAPSHOT else (_claim(said, "", withdrawn="old" in said),)
-    statement = Statement(
-        space=_text(said, "space"),
-        aud=_text(said, "aud"),
-        seq=_number(said, "seq"),
-        prev=None if said.get("prev") is None else _text(said, "prev"),
-        at=_number(said, "at"),
-        exp=_number(said, "exp"),
-        trigger=trigger,
-        claims=claims,
-        old=None if said.get("old") is None else _id(said, "old"),
-        format=version,
-    )
+    claims = tuple(_snapshot_claims(body)) if trigger == SNAPSHOT else (_claim(body, "", withdrawn="old" in body),)
+    prev = None if body.get("prev") is None else _text(body, "prev")
+    old = None if body.get("old") is None else _id(body, "old")
+    seq, at, exp = (_number(body, field) for field in ("seq", "at", "exp"))
+    statement = Statement(_text(body, "space"), _text(body, "aud"), seq, prev, at, exp, trigger, claims, old, version)
     if statement.payload() != payload:
         raise malformed("payload", "not in canonical form, or with unknown fields")
     return statement
 
 
-def _json_object(payload: bytes) -> dict[str, Any]:
+def json_object(payload: bytes) -> dict[str, Any] | None:
+    """The JSON object in a payload; None if it holds anything else."""
     try:
-        said = json.loads(payload)
+        body = json.loads(payload)
     except (ValueError, RecursionError):
-        raise malformed("payload", "not JSON") from None
-    if not isinstance(said, dict):
-        raise malformed("payload", "not a JSON object")
-    return said
+        return None
+    return body if isinstance(body, dict) else None
 
 
-def _snapshot_claims(said: Mapping[str, Any]) -> Iterator[RefClaim]:
-    heads = said.get("heads")
+def _snapshot_claims(body: Mapping[str, Any]) -> Iterator[RefClaim]:
+    heads = body.get("heads")
     if not isinstance(heads, list) or len(heads) > REFS_MAX:
         raise malformed("heads", f"must be a list of at most {REFS_MAX} heads")
-    seen: set[str] = set()
-    for number, each in enumerate(heads):
-        if not isinstance(each, dict):
+    refs: set[str] = set()
+    for number, head in enumerate(heads):
+        if not isinstance(head, dict):
             raise malformed(f"heads/{number}", "not an object")
-        claim = _claim(each, f"heads/{number}/")
-        if claim.ref in seen:
+        claim = _claim(head, f"heads/{number}/")
+        if claim.ref in refs:
             raise malformed(f"heads/{number}/ref", f"{claim.ref} is listed twice")
-        seen.add(claim.ref)
+        refs.add(claim.ref)
         yield claim
 
 
-def _claim(said: Mapping[str, Any], at: str, *, withdrawn: bool = False) -> RefClaim:
-    ref, trigger, kind = said.get("ref"), said.get("trigger"), said.get("type")
-    if not isinstance(ref, str) or not is_shared_ref(ref):
+def _claim(body: Mapping[str, Any], at: str, *, withdrawn: bool = False) -> RefClaim:
+    ref, trigger, kind = body.get("ref"), body.get("trigger"), body.get("type")
+    if not is_shared_ref(ref):
         raise refusal("invalid-ref", f"{ref!r} is not a ref that can be announced", field=f"{at}ref")
-    prefix = next(each for each in _SHARED_REFS if ref.startswith(each))
+    prefix = next(prefix for prefix in _SHARED_REFS if ref.startswith(prefix))
     _, triggers, fixed = _SHARED_REFS[prefix]
     if trigger not in triggers:
         raise malformed(f"{at}trigger", f"{trigger!r} is not a trigger of {ref}")
     if not isinstance(kind, str) or not is_type_name(kind) or (fixed is not None and kind != fixed):
         raise malformed(f"{at}type", f"{kind!r} is not a type of {ref}")
-    new = None if withdrawn and said.get("new") is None else _id(said, "new", at)
+    new = None if withdrawn and body.get("new") is None else _id(body, "new", at)
     if prefix != TYPES_PREFIX:
         if prefix == names.HEADS and head_trigger(kind) != trigger and new is not None:
             raise malformed(f"{at}trigger", f"{trigger!r} does not match type {kind!r}")
         return RefClaim(ref, new, kind, trigger)
-    return _type_claim(said, at, ref, kind, new)
-
-
-def _type_claim(said: Mapping[str, Any], at: str, ref: str, kind: str, new: str | None) -> RefClaim:
-    listed = said.get("activities")
+    listed = body.get("activities")
     parent = listed[0].get("parent") if isinstance(listed, list) and listed and isinstance(listed[0], dict) else None
     if ref != TYPES_PREFIX + kind or not isinstance(parent, str) or not is_type_name(parent):
         raise malformed(f"{at}activities", f"do not define the type {kind}")
@@ -264,25 +237,25 @@ def malformed(field: str, why: str) -> Denied:
     return refusal("malformed-statement", f"the statement's {field}: {why}", field=field)
 
 
-def _text(said: Mapping[str, Any], field: str) -> str:
-    found = said.get(field)
-    if not isinstance(found, str) or not 0 < len(found) <= 200 or not found.isascii():
+def _text(body: Mapping[str, Any], field: str) -> str:
+    value = body.get(field)
+    if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isascii():
         raise malformed(field, "not a text of up to 200 ASCII characters")
-    return found
+    return value
 
 
-def _id(said: Mapping[str, Any], field: str, at: str = "") -> str:
-    found = said.get(field)
-    if not isinstance(found, str) or not names.is_id(found) or not found.strip("0"):
-        raise malformed(at + field, f"{found!r} is not an object id")
-    return found
+def _id(body: Mapping[str, Any], field: str, at: str = "") -> str:
+    value = body.get(field)
+    if not isinstance(value, str) or not names.is_id(value) or not value.strip("0"):
+        raise malformed(at + field, f"{value!r} is not an object id")
+    return value
 
 
-def _number(said: Mapping[str, Any], field: str) -> int:
-    found = said.get(field)
-    if not _is_number(found):
-        raise malformed(field, f"{found!r} is not a number")
-    return found
+def _number(body: Mapping[str, Any], field: str) -> int:
+    value = body.get(field)
+    if not _is_number(value):
+        raise malformed(field, f"{value!r} is not a number")
+    return value
 
 
 def _is_number(value: Any) -> TypeGuard[int]:
