@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clia.facade.space import Space
     from clia.sessions.service import SessionBackend
 
-__all__ = ["Crash", "Settings", "components", "crash_at", "use_backend"]
+__all__ = ["Crash", "Settings", "components", "crash_at", "replace_parts", "use_backend"]
 _OF_SESSIONS = ("flows", "replay", "lifecycle", "decisions", "health", "forks", "library")
 
 
@@ -41,6 +41,11 @@ def crash_at(step: str, times: int = 1) -> Callable[[str], None]:
 def components(space: Space) -> Components:
     """The parts that an open space is made of."""
     return space._components  # noqa: SLF001  # the one place that may
+
+
+def replace_parts(space: Space, **parts: object) -> None:
+    """Replace parts of a space by name, for example ``syncing`` by one with another transport."""
+    vars(components(space)).update(parts)
 
 
 def use_backend(space: Space, backend: SessionBackend) -> None:

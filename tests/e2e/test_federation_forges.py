@@ -15,7 +15,7 @@ import pytest
 import clia
 from clia.client import RemoteSpace
 from clia.facade.config import ForgeOptions
-from clia.federation.peer_tokens import FETCH_TOKEN, NOTIFY_TOKEN, PeerTokens
+from clia.federation.announcing import FETCH_TOKEN, NOTIFY_TOKEN, PeerTokens
 from clia.forge import federation as fetching
 from clia.forge.federation import KNOCK_MAX
 from clia.forge.forge import forge_of

@@ -29,7 +29,7 @@ from clia.federation.acceptance import (
     unsettled,
 )
 from clia.federation.keys import continue_chain, sign_link
-from clia.federation.peers import _position_body, _read_position
+from clia.federation.peers import position_json, read_position
 from clia.federation.signing import KeyFiles
 from clia.federation.statements import SNAPSHOT, TOKEN_TYPE, RefClaim, Statement, claim_of, define_cid, digest
 from clia.values.types import BUILT_IN
@@ -120,7 +120,7 @@ class Tracker:
 
     def written(self) -> str:
         """What is kept in git."""
-        said = _position_body(self.position, {})
+        said = position_json(self.position)
         kept = {"keys": self.keys, "accepted": said, "refs": self.tracked, "types": self.types, "grants": sorted(self.grants)}
         return json.dumps(kept, sort_keys=True)
 
@@ -129,7 +129,7 @@ class Tracker:
         kept = json.loads(self.written())
         self.__init__(self.me, self.owner)  # type: ignore[misc]  # it is somebody new who reads what is kept
         self.keys = tuple(kept["keys"])
-        self.position = _read_position(kept["accepted"])
+        self.position = read_position(kept["accepted"])
         self.tracked, self.types = kept["refs"], kept["types"]
         self.grants = {(kind, trigger) for kind, trigger in kept["grants"]}
 

@@ -25,13 +25,11 @@ if TYPE_CHECKING:
     from clia.capture.service import Captures
     from clia.facade.backends import Git, LiveState, Options
     from clia.facade.config import Config
-    from clia.federation.announcing import Announcer, SigningKeys
+    from clia.federation.announcing import Announcer, PeerTokens
     from clia.federation.capabilities import Capabilities
     from clia.federation.checks import FederationChecks
     from clia.federation.keys import SpaceKeys
-    from clia.federation.peer_tokens import PeerTokens
     from clia.federation.peers import Peers
-    from clia.federation.pending import PendingMoves, RefusalLog
     from clia.federation.service import FederationResources
     from clia.federation.syncing import PeerSync
     from clia.federation.tracking import PeerTracking
@@ -225,44 +223,17 @@ class Components:
     capabilities: part[Capabilities] = built(
         "clia.federation.capabilities:Capabilities", "core envelope registry peers resources.nonce"
     )
-    signing: part[SigningKeys] = built("clia.federation.announcing:SigningKeys", "keys resources.ring resources.verifier")
-    announcing: part[Announcer] = built(
-        "clia.federation.announcing:Announcer", "core envelope registry signing resources.transport"
+    announcing: part[Announcer] = built("clia.federation.announcing:Announcer", "core envelope registry keys resources")
+    peer_tokens: part[PeerTokens] = built("clia.federation.announcing:PeerTokens", "core peers keys announcing resources")
+    tracking: part[PeerTracking] = built("clia.federation.tracking:PeerTracking", "core peers capabilities chains")
+    federation_checks: part[FederationChecks] = built(
+        "clia.federation.checks:FederationChecks", "core keys peers capabilities resources"
     )
 
     @part
-    def peer_tokens(self) -> PeerTokens:
-        from clia.federation.peer_tokens import PeerTokens
-
-        return PeerTokens(self.core, self.peers, self.signing, (self.announcing, self.resources.transport))
-
-    refusals: part[RefusalLog] = built("clia.federation.pending:RefusalLog", "core")
-    tracking: part[PeerTracking] = built("clia.federation.tracking:PeerTracking", "core peers capabilities chains")
-
-    @part
     def syncing(self) -> PeerSync:
-        from clia.federation.peer_tokens import FETCH_TOKEN
-        from clia.federation.syncing import PeerSync, SyncDependencies
+        from clia.federation.announcing import FETCH_TOKEN
+        from clia.federation.syncing import PeerSync
 
-        parts = SyncDependencies(
-            registry=self.registry,
-            peers=self.peers,
-            capabilities=self.capabilities,
-            refusals=self.refusals,
-            verifier=self.resources.verifier,
-            transport=self.resources.transport,
-            fetch_token=lambda peer: self.peer_tokens.token(peer, FETCH_TOKEN),
-            limits=self.resources.limits,
-        )
-        return PeerSync(self.core, self.envelope, parts)
-
-    pending_moves: part[PendingMoves] = built("clia.federation.pending:PendingMoves", "capabilities refusals")
-
-    @part
-    def federation_checks(self) -> FederationChecks:
-        from clia.federation.checks import CheckDependencies, FederationChecks
-
-        backend = self.resources
-        return FederationChecks(
-            self.core, CheckDependencies(self.keys, self.peers, self.capabilities, backend.ring, backend.verifier)
-        )
+        fetch_token = lambda peer: self.peer_tokens.token(peer, FETCH_TOKEN)  # noqa: E731  # built if it is needed
+        return PeerSync(self.core, self.envelope, self.registry, self.peers, self.capabilities, self.resources, fetch_token)

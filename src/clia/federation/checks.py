@@ -9,15 +9,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import BadSignature, CliaError, NoSuchObject
-from clia.federation.announcing import ANNOUNCEMENT, token_payload
+from clia.federation.announcing import commit_token
 from clia.federation.capabilities import is_capability
 from clia.federation.claim_checks import ClaimChecker
-from clia.federation.statements import TOKEN_TYPE, TRIGGERS, claim_of, digest, read_statement, tracked_ref
+from clia.federation.statements import TOKEN_TYPE, TRIGGERS, claim_of, digest, read_statement, token_part, tracked_ref
 from clia.space.checks import Finding
 from clia.space.events import event_of
 from clia.store.interface import GateQuestion
 from clia.values import refs as names
-from clia.values.commit_messages import parse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from clia.federation.capabilities import Capabilities
     from clia.federation.keys import SpaceKeys
     from clia.federation.peers import Peers, PinnedPeer
-    from clia.federation.signing import Ed25519Verifier, KeyFiles
+    from clia.federation.service import FederationResources
     from clia.federation.statements import Statement
     from clia.git.records import Commit
     from clia.space.core import Core
@@ -36,35 +35,29 @@ _RESTORE_HINT = "restore an earlier commit from its history: git update-ref {} C
 _CUT_OFF_CODES = frozenset(("no-genesis", "missing-object"))
 
 
-class CheckDependencies(NamedTuple):
+class FederationChecks(NamedTuple):
+    core: Core
     keys: SpaceKeys
     peers: Peers
     capabilities: Capabilities
-    ring: KeyFiles
-    verifier: Ed25519Verifier
-
-
-class FederationChecks:
-    def __init__(self, core: Core, parts: CheckDependencies) -> None:
-        self._core = core
-        self._parts = parts
+    resources: FederationResources
 
     def verify(self, progress: Callable[[str], None] | None = None, *, whole: bool = True) -> tuple[list[Finding], list[str]]:
         """The findings, and what this clone cannot see; ``whole``: whether it has the complete history."""
-        run = _FederationCheckRun(self._core, self._parts, whole=whole)
-        looks = {"keys": run.keys, "peers": run.peers, "announcements": run.chains, "capabilities": run.capabilities}
-        for what, look in looks.items():
+        run = _FederationCheckRun(self, whole=whole)
+        checks = {"keys": run.keys, "peers": run.peers, "announcements": run.chains, "capabilities": run.capabilities}
+        for name, check in checks.items():
             if progress is not None:
-                progress(what)
-            look()
+                progress(name)
+            check()
         return run.findings, run.unseen
 
 
 class _FederationCheckRun:
     """One run: its findings, and what it could not see."""
 
-    def __init__(self, core: Core, parts: CheckDependencies, *, whole: bool) -> None:
-        self._core = core
+    def __init__(self, parts: FederationChecks, *, whole: bool) -> None:
+        self._core = parts.core
         self._parts = parts
         self._whole = whole
         self._keys: tuple[str, ...] = ()
@@ -85,7 +78,7 @@ class _FederationCheckRun:
             self._keys = self._parts.keys.chain()
         except CliaError as err:
             self._broken(err, names.KEYS, _RESTORE_HINT.format(names.KEYS))
-        for path in self._parts.ring.exposed():
+        for path in self._parts.resources.ring.exposed():
             self._found("key-exposed", f"{path} can be read by others: run chmod 600; if it leaked: clia key rotate")
 
     # Peers, and what is tracked of them
@@ -136,51 +129,45 @@ class _FederationCheckRun:
 
     def chains(self) -> None:
         for ref, tip in self._core.refs.under(names.ANNOUNCE):
+            again = f"run git update-ref -d {ref}; the next clia announce starts with a snapshot"
             try:
-                self._chain(ref, tip)
+                broken = self._break(ref, tip)
+                if broken is not None:
+                    self._found("chain-broken", f"commit {broken[0]} {broken[1]}; {again}", ref, broken[0])
             except CliaError as err:
-                self._broken(err, ref, f"run git update-ref -d {ref}; the next clia announce starts with a snapshot")
+                self._broken(err, ref, again)
 
-    def _chain(self, ref: str, tip: str) -> None:
-        """Check a chain from its newest statement to its first."""
+    def _break(self, ref: str, tip: str) -> tuple[str, str] | None:
+        """Check a chain from its newest statement to its first; return the commit that breaks it, and why."""
         later: Statement | None = None
         for commit in self._core.graph.first_parents(tip):
-            token = self._token(commit)
+            token = commit_token(commit)
             statement = token and self._statement(token)
-            if not token or not statement or (statement.space, statement.aud) != self._between(ref):
-                self._cut(ref, commit.cid, "has no statement of this space to that audience")
-                return
-            if later is not None and not _follows(later, statement, token):
-                self._cut(ref, commit.cid, f"is not the statement before {later.seq}")
-                return
+            between = (self._core.space_id, ref.removeprefix(names.ANNOUNCE))
+            if not token or not statement or (statement.space, statement.aud) != between:
+                return commit.cid, "has no statement of this space to that audience"
+            if later is not None:
+                follows = (
+                    later.seq > statement.seq if later.is_snapshot else later.seq == statement.seq + 1
+                )  # a snapshot may skip some
+                if not follows or later.prev != digest(token):
+                    return commit.cid, f"is not the statement before {later.seq}"
             later = statement
         if later is not None and not (later.is_snapshot and later.prev is None) and self._whole:
-            self._cut(ref, tip, "does not lead back to an initial snapshot")
-
-    def _between(self, ref: str) -> tuple[str, str]:
-        return self._core.space_id, ref.removeprefix(names.ANNOUNCE)
-
-    def _cut(self, ref: str, cid: str, why: str) -> None:
-        again = f"run git update-ref -d {ref}; the next clia announce starts with a snapshot"
-        self._found("chain-broken", f"commit {cid} {why}; {again}", ref, cid)
-
-    def _token(self, commit: Commit) -> str | None:
-        values = [value for key, value in parse(commit.message)[1] if key == ANNOUNCEMENT]
-        return values[0] if len(values) == 1 else None
+            return tip, "does not lead back to an initial snapshot"
+        return None
 
     def _statement(self, token: str) -> Statement | None:
         try:
-            return read_statement(self._payload(token))
+            try:
+                payload = self._parts.resources.verifier.read(token, TOKEN_TYPE, self._keys).payload
+            except BadSignature as err:
+                if err.code != "unknown-key":
+                    raise
+                payload = token_part(token, 1)  # signed by a lost identity
+            return read_statement(payload)
         except (CliaError, ValueError):
             return None
-
-    def _payload(self, token: str) -> bytes:
-        try:
-            return self._parts.verifier.read(token, TOKEN_TYPE, self._keys).payload
-        except BadSignature as err:
-            if err.code != "unknown-key":
-                raise
-            return token_payload(token)  # signed by a lost identity
 
     # Capabilities
 
@@ -188,9 +175,9 @@ class _FederationCheckRun:
         ref = names.CAPABILITIES
         tip = self._core.refs.get(ref)
         try:
-            for commit in self._core.graph.walk([tip]) if tip else ():
-                self._event(commit)
             if tip:
+                for commit in self._core.graph.walk([tip]):
+                    self._event(commit)
                 self._grants(tip)
             self._facts()
         except CliaError as err:
@@ -198,9 +185,9 @@ class _FederationCheckRun:
 
     def _event(self, commit: Commit) -> None:
         body = event_of(commit) or {}
-        kind, made = body.get("event"), body.get("capability")
+        kind, grant = body.get("event"), body.get("capability")
         united = len(commit.parents) == 2 and not body
-        read = kind == "revoke" if kind != "grant" else isinstance(made, dict) and is_capability(made)
+        read = kind == "revoke" if kind != "grant" else isinstance(grant, dict) and is_capability(grant)
         if not (united or read):
             message = f"{commit.cid} is not a readable grant or revocation, and is ignored"
             self._found("not-a-capability", message, names.CAPABILITIES, commit.cid)
@@ -208,8 +195,8 @@ class _FederationCheckRun:
     def _grants(self, tip: str) -> None:
         """Check that the tree of the newest commit matches its history."""
         core = self._core
-        there = {path: each.cid for path, each in core.objects.entries(core.objects.commit(tip).tree).items()}
-        wanted = {f"{each.cid}.json": each.cid for each in self._parts.capabilities.standing(tip)}
+        there = {path: entry.cid for path, entry in core.objects.entries(core.objects.commit(tip).tree).items()}
+        wanted = {f"{grant.cid}.json": grant.cid for grant in self._parts.capabilities.standing(tip)}
         if there != wanted:
             odd = ", ".join(sorted(path for path, _ in there.items() ^ wanted.items()))
             message = f"the files of {tip} do not match the grants in its history: {odd}"
@@ -226,8 +213,8 @@ class _FederationCheckRun:
                     question for question in _questions(facts, now) if view.gate.allowing(question) != _allowing(facts, question)
                 ]
                 wrong = wrong if capabilities.is_compiled(view) else []  # otherwise grants are changing right now
-        for each in wrong:
-            message = f"the gate gives a wrong answer for {each.type} by {each.trigger} from {each.peer}"
+        for question in wrong:
+            message = f"the gate gives a wrong answer for {question.type} by {question.trigger} from {question.peer}"
             self._found("gate-differs", f"{message}; run: clia rebuild", names.CAPABILITIES)
 
 
@@ -255,9 +242,3 @@ def _allowing(facts: GateFacts, question: GateQuestion) -> list[str]:
         and (grant.expires is None or grant.expires > question.at)
         and (grant.execute or not question.execute)
     )
-
-
-def _follows(later: Statement, statement: Statement, token: str) -> bool:
-    """Whether ``later`` follows ``statement``; a snapshot may skip numbers."""
-    next_one = later.seq > statement.seq if later.is_snapshot else later.seq == statement.seq + 1
-    return next_one and later.prev == digest(token)

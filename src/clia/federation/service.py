@@ -8,7 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from clia.errors import CliaError, InvalidInput
-from clia.federation.model import Share, Synced
+from clia.federation.acceptance import unsettled
+from clia.federation.keys import fingerprint
+from clia.federation.model import Peer, Share, Synced
+from clia.values import refs as names
 from clia.values.commit_messages import check_text
 from clia.verbs import ADMIN, VIEWER, verb
 
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from clia.facade.components import Components
-    from clia.federation.model import Announced, Explained, Grant, Key, Peer, Refused, Remote, RemoteBehaviour, Untaken
-    from clia.federation.peer_tokens import PeerTokens
+    from clia.federation.announcing import PeerTokens
+    from clia.federation.model import Announced, Explained, Grant, Key, Refused, Remote, RemoteBehaviour, Untaken
     from clia.federation.peers import PinnedPeer
     from clia.federation.signing import Ed25519Verifier, KeyFiles
     from clia.federation.transport import GitTransport
@@ -60,16 +63,13 @@ class PeerService:
     @verb("POST", "/key/rotate", ADMIN, "federation")
     def rotate_key(self, *, lost: bool = False) -> Key:
         """Replace the key by a new one, signed by the old one. ``lost``: a new identity, which every peer has to pin again."""
-        from clia.federation.peer_tokens import NOTIFY_TOKEN
-
-        # Knocks are signed by the old key: peers know that one until they have synced.
-        notifications = [(peer, self._components.peer_tokens.token(peer, NOTIFY_TOKEN)) for peer in self._components.peers.all()]
+        # Signed by the old key: peers know that one until they have synced.
+        notifications = [(peer, self._notification(peer)) for peer in self._components.peers.all()]
         self._components.keys.rotate(lost=lost)
         for peer, notification in notifications:
-            if self._components.announcing.said(peer.space).tip is not None:
+            if self._components.announcing.announced(peer.space).tip is not None:
                 self._components.announcing.announce(peer, snapshot=True)
-            if notification is not None and peer.url is not None:
-                self._components.resources.transport.notify(peer.url, notification)
+            self._notify(peer, notification)
         return self.key()
 
     # Peers
@@ -82,25 +82,15 @@ class PeerService:
     @verb("POST", "/peers/{name}", ADMIN, "federation", "change_peer")
     def change(self, name: str, *, url: str | None = None, trusted: bool | None = None) -> Peer:
         """Change the address of a peer, or its trust. Nothing is accepted from an untrusted peer, whatever was granted."""
-        from clia.federation.peers import PeerChanges
-
-        return self._shown(self._components.peers.change(name, PeerChanges(url, trusted)))
+        return self._shown(self._components.peers.change(name, url=url, trusted=trusted))
 
     @verb("PUT", "/peers/{name}/share", ADMIN, "federation")
     def share(
-        self,
-        name: str,
-        *,
-        agents: Sequence[str] = (),
-        traces: bool = False,
-        sessions: bool = False,
-        behaviours: Sequence[str] = (),
+        self, name: str, *, agents: Sequence[str] = (), traces: bool = False, sessions: bool = False, behaviours: Sequence[str] = ()
     ) -> Peer:
         """Set what is announced to a peer from now on; ``*`` means all."""
-        from clia.federation.peers import PeerChanges
-
         share = Share(_listed(agents, "agents"), traces, sessions, _listed(behaviours, "behaviours"))
-        return self._shown(self._components.peers.change(name, PeerChanges(share=share)))
+        return self._shown(self._components.peers.change(name, share=share))
 
     @verb("POST", "/peers/{name}/remove", ADMIN, "federation", "remove_peer")
     def remove(self, name: str) -> None:
@@ -113,7 +103,7 @@ class PeerService:
     @verb("GET", "/peers", VIEWER, "federation", "peers")
     def __call__(self) -> list[Peer]:
         """Every peer, sorted by name."""
-        return [self._shown(each) for each in self._components.peers.all()]
+        return [self._shown(peer) for peer in self._components.peers.all()]
 
     @verb("GET", "/peers/{name}", VIEWER, "federation", "peer")
     def get(self, name: str) -> Peer:
@@ -121,27 +111,33 @@ class PeerService:
         return self._shown(self._components.peers.get(name))
 
     def _shown(self, peer: PinnedPeer) -> Peer:
-        return self._components.peers.show(peer, self._components.syncing.tracked(peer))
+        tracked, position = self._components.syncing.tracked(peer), peer.position
+        return Peer(
+            *(peer.name, peer.space, peer.keys, fingerprint(peer.keys[-1]), peer.url, peer.trusted, peer.share),
+            seq=position.seq,
+            heard=position.at or None,
+            level=position.level,
+            forked=position.forked,
+            waiting=len(unsettled(position.waiting, tracked)),
+            agents=sum(ref.startswith(names.HEADS) for ref in tracked),
+        )
 
     @verb("GET", "/peers/{name}/refusals", VIEWER, "federation")
     def refusals(self, name: str) -> list[Refused]:
         """What was refused from a peer, and why; newest first."""
-        return self._components.refusals.of(self._components.peers.get(name).space)
+        return self._components.syncing.refusals(self._components.peers.get(name).space)
 
     @verb("GET", "/peers/{name}/waiting", VIEWER, "federation")
     def waiting(self, name: str) -> list[Untaken]:
         """What a peer announced and is not accepted here, why, and what would change that."""
-        peer = self._components.peers.get(name)
-        return self._components.pending_moves.of(peer, self._components.syncing.tracked(peer))
+        return sorted(self._components.syncing.pending(self._components.peers.get(name)))
 
     # Capabilities
 
     @verb("POST", "/capabilities", ADMIN, "federation")
     def grant(self, peer: str, type_: str, trigger: str, *, execute: bool = False, expires: int | None = None) -> Grant:
         """Allow something from a peer, including subtypes."""
-        from clia.federation.capabilities import GrantRequest
-
-        return self._components.capabilities.grant(GrantRequest(peer, type_, trigger, execute, expires))
+        return self._components.capabilities.grant(peer, type_, trigger, execute=execute, expires=expires)
 
     @verb("POST", "/capabilities/revoke", ADMIN, "federation")
     def revoke(self, peer: str, type_: str | None = None, trigger: str | None = None, *, cid: str | None = None) -> list[Grant]:
@@ -152,7 +148,7 @@ class PeerService:
     def grants(self, peer: str | None = None) -> list[Grant]:
         """The grants to one peer, or to all."""
         space = None if peer is None else self._components.peers.get(peer).space
-        return [each for each in self._components.capabilities.all() if space in (None, each.space)]
+        return [grant for grant in self._components.capabilities.all() if space in (None, grant.space)]
 
     @verb("GET", "/capabilities/explain", VIEWER, "federation")
     def explain(self, peer: str, type_: str, trigger: str, *, execute: bool = False) -> Explained:
@@ -178,10 +174,10 @@ class PeerService:
             self._components.resources.transport.check_remote(check_text(push, "push"))
         if peer is not None:
             return [self._announce(self._components.peers.get(peer), snapshot, push)]
-        said = self._components.announcing.said
-        told = [peer for peer in self._components.peers.all() if peer.share != Share() or said(peer.space).tip is not None]
         announced = []
-        for pinned in told:
+        for pinned in self._components.peers.all():
+            if pinned.share == Share() and self._components.announcing.announced(pinned.space).tip is None:
+                continue
             try:
                 announced.append(self._announce(pinned, snapshot, push))
             except InvalidInput as err:
@@ -190,31 +186,34 @@ class PeerService:
         return announced
 
     def _announce(self, peer: PinnedPeer, snapshot: bool, push: str | None) -> Announced:
-        from clia.federation.peer_tokens import NOTIFY_TOKEN
-
-        transport = self._components.resources.transport
         announced = self._components.announcing.announce(peer, snapshot=snapshot)
         if push is not None:
-            transport.push(peer.space, push)
-        notification = self._components.peer_tokens.token(peer, NOTIFY_TOKEN) if announced.statements and peer.url else None
-        if notification is None or peer.url is None:
-            return announced
-        return announced._replace(rung=transport.notify(peer.url, notification))
+            self._components.resources.transport.push(peer.space, push)
+        return announced._replace(rung=self._notify(peer, self._notification(peer))) if announced.statements else announced
+
+    def _notification(self, peer: PinnedPeer) -> str | None:
+        from clia.federation.announcing import NOTIFY_TOKEN
+
+        return None if peer.url is None else self._components.peer_tokens.token(peer, NOTIFY_TOKEN)
+
+    def _notify(self, peer: PinnedPeer, notification: str | None) -> bool | None:
+        """Whether the peer's forge accepts a notification; None if it has no forge, or this clone cannot sign."""
+        if peer.url is None or notification is None:
+            return None
+        return self._components.resources.transport.notify(peer.url, notification)
 
     @verb("POST", "/sync", ADMIN, "federation")
     def sync(self, peer: str | None = None, *, progress: Progress | None = None) -> list[Synced]:
         """Fetch the announcements of one peer, or of all; a peer that fails is reported and does not stop the others."""
         if peer is not None:
             return [self._components.syncing.sync(peer, progress)]
-        found = []
-        for each in self._components.peers.all():
-            if each.url is None:
-                continue
+        results = []
+        for pinned in self._components.peers.all():
             try:
-                found.append(self._components.syncing.sync(each.name, progress))
+                results += [self._components.syncing.sync(pinned.name, progress)] if pinned.url is not None else []
             except CliaError as err:
-                found.append(Synced(each.name, 0, each.position.seq, (), (), 0, err.to_json()))
-        return found
+                results.append(Synced(pinned.name, 0, pinned.position.seq, (), (), 0, err.to_json()))
+        return results
 
     @verb("GET", "/remotes", VIEWER, "federation")
     def remotes(self, peer: str | None = None) -> list[Remote]:
@@ -227,7 +226,7 @@ class PeerService:
         return self._components.tracking.behaviours(peer)
 
 
-def _listed(names: Sequence[str], field: str) -> tuple[str, ...]:
-    if isinstance(names, (list, tuple)):
-        return tuple(check_text(each, field) for each in names)
+def _listed(listed: Sequence[str], field: str) -> tuple[str, ...]:
+    if isinstance(listed, (list, tuple)):
+        return tuple(check_text(name, field) for name in listed)
     raise InvalidInput(f"{field} is a list of names", code="invalid-names", fields={"field": field})

@@ -29,7 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from clia.errors import CliaError, Denied, InvalidInput, NotAllowed
-from clia.federation.peer_tokens import FETCH_TOKEN, NOTIFY_TOKEN
+from clia.federation.announcing import FETCH_TOKEN, NOTIFY_TOKEN
 from clia.forge.guard import TooLarge, TooMany
 from clia.forge.problems import Unauthenticated
 from clia.forge.rendering.texts import one_line

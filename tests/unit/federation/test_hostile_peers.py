@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import pytest
 
 import clia
+from clia.federation.announcing import CLOCK_SKEW, FETCH_TOKEN, NOTIFY_TOKEN, TOKEN_SECONDS
 from clia.federation.keys import sign_link
-from clia.federation.peer_tokens import CLOCK_SKEW, FETCH_TOKEN, NOTIFY_TOKEN, TOKEN_SECONDS
 from clia.federation.statements import RefClaim, define_cid
-from clia.testing import components
+from clia.testing import components, replace_parts
 from clia.values.canonical import canonical_bytes
 from clia.values.typed_objects import SESSION_FLOW, Behaviour, as_bytes
 from support import git
@@ -415,8 +415,8 @@ def test_a_revocation_while_objects_are_on_their_way_still_counts(pair: Pair) ->
     moved_on(pair)
     remotes = pair.hearer.remotes("ay")
     syncing = components(pair.hearer).syncing  # the one part of a space that has a transport
-    inner = syncing._parts.transport
-    syncing._parts = syncing._parts._replace(transport=cast("Any", Late(inner, lambda: pair.hearer.revoke("ay"))))
+    late = cast("Any", Late(syncing.resources.transport, lambda: pair.hearer.revoke("ay")))
+    replace_parts(pair.hearer, syncing=syncing._replace(resources=syncing.resources._replace(transport=late)))
     assert pair.sync().moves == ()
     assert pair.hearer.remotes("ay") == remotes
 

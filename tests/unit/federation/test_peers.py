@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from clia.testing import components
+from clia.testing import components, replace_parts
 from support import git
 from support.federation import OTHER, Late, Pair, codes
 from support.spaces import BRIEFING, refused
@@ -71,26 +71,29 @@ def test_what_was_heard_of_a_peer_counts_for_no_other_that_has_its_name(pair: Pa
     """It is removed, and another one added; or it is gone. Nothing is written, and once it is back all is as ever."""
     new = moved_on(pair)
     syncing = components(pair.hearer).syncing
-    usual = syncing._parts
+    usual = syncing.resources.transport
     before: list[object] = []
+
+    def use(transport: object) -> None:
+        resources = syncing.resources._replace(transport=cast("Any", transport))
+        replace_parts(pair.hearer, syncing=syncing._replace(resources=resources))
 
     def replaced() -> None:
         pair.hearer.remove_peer("ay")
         pair.hearer.add_peer("ay", f"clia:{OTHER}:{pair.owner.key().key}", pair.place("owner"))
         before.append((components(pair.hearer).peers.get("ay"), pair.state()))
 
-    syncing._parts = usual._replace(transport=cast("Any", Meanwhile(usual.transport, replaced, verb)))
+    use(Meanwhile(usual, replaced, verb))
     refused("peer-changed", pair.sync)
     assert before == [(components(pair.hearer).peers.get("ay"), pair.state())]
-    syncing._parts = usual
+    use(usual)
     pair.hearer.remove_peer("ay")
     pair.hearer.add_peer("ay", pair.owner.key().text, pair.place("owner"))
     pair.grant()
     assert codes(pair.sync().refused) == []
     assert tracked(pair) == {"scout": new}
     new = moved_on(pair, "again")
-    removing = Meanwhile(usual.transport, lambda: pair.hearer.remove_peer("ay"), verb)
-    syncing._parts = usual._replace(transport=cast("Any", removing))
+    use(Meanwhile(usual, lambda: pair.hearer.remove_peer("ay"), verb))
     refused("no-such-peer", pair.sync)
     assert git("for-each-ref", "refs/clia/remotes/", "refs/clia/peers/", cwd=pair.place("hearer")) == ""
 

@@ -8,7 +8,7 @@ import pytest
 
 import clia
 from clia.errors import BadSignature
-from clia.federation.peer_tokens import CLOCK_SKEW, FETCH_TOKEN, TOKEN_SECONDS
+from clia.federation.announcing import CLOCK_SKEW, FETCH_TOKEN, TOKEN_SECONDS
 from clia.values.canonical import canonical_bytes
 from support.federation import OTHER, OWNER, VERIFIER, Pair, Speaker, codes, encoded
 from support.spaces import refused
