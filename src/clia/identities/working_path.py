@@ -160,35 +160,61 @@ def _submodule_roots(files: LocalFiles, directory: str, diagnostics: list[Diagno
     return [below(directory, each) for each in paths]
 
 
-_SECTION = re.compile(r'\[([A-Za-z0-9.-]+)(?:[ \t\r\f\v]+"((?:[^"\\\n]|\\[^\n])*)")?\]')
-# Matches nearly every line of a real file; other lines are parsed character by character.
-_SIMPLE = re.compile(r'[ \t]*(?:\[submodule "([^"\\\n]*)"\]|([A-Za-z][A-Za-z0-9-]*)[ \t]*=([^"\\#;\n]*))[ \t]*(?:\n|\Z)')
+# An item of git's configuration files: a section header, a variable with or without a value, or a comment.
+_ITEM = re.compile(
+    r"""\s*+(?:
+      \[(?P<section>[A-Za-z0-9.-]++)(?:[ \t\r\f\v]+"(?P<name>(?:[^"\\\n]++|\\[^\n])*+)")?\]
+    | (?P<key>[A-Za-z][A-Za-z0-9-]*+)[ \t]*+(?:
+        =(?P<value>(?:[^"\\\#;\n]++|\\["\\ntb\n]|"(?:[^"\\\n]++|\\["\\ntb\n])*+")*+)(?=[\#;\n]|\Z)
+      | (?=\n|\Z)
+      )
+    | [#;][^\n]*+
+    | \Z
+    )""",
+    re.VERBOSE,
+)
 # Paths that do not match need no normalization; most do not.
 _SUSPICIOUS = re.compile(r"\A(?:[-/]|\Z)|/\Z|//|(?:\A|/)\.|\.git|[\\:\0]", re.IGNORECASE)
-_BLANKS = re.compile(r"\s+")
-_KEY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*")
-_ESCAPES = {"n": "\n", "t": "\t", "b": "\b", '"': '"', "\\": "\\"}
-
-
-class _InvalidLine(Exception):
-    """A line that git would reject."""
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "b": "\b"}
 
 
 def submodule_paths(text: str, path: str) -> tuple[list[str], list[Diagnostic]]:
     """Relative submodule paths, sorted, each once, and a diagnostic for each refused one."""
-    try:
-        declared = _declared_paths(text)
-    except _InvalidLine as err:
-        return [], [diagnostic("invalid-gitmodules", path, f"{path}: {err}")]
-    found: set[str] = set()
-    refused: list[Diagnostic] = []
-    for name, value in sorted(declared.items()):
-        clean = _normalized(value)
-        if clean is None:
-            refused.append(diagnostic("unsafe-submodule-path", path, f"submodule {name!r}: path {value!r} is unsafe"))
-        else:
-            found.add(clean)
-    return sorted(found), refused
+    text = text.replace("\r\n", "\n")
+    declared: dict[str, str] = {}  # the last of several paths wins, as in git
+    name: str | None = None
+    at = 0
+    while at < len(text):
+        item = _ITEM.match(text, at)
+        if item is None:
+            line = text.count("\n", 0, len(text) - len(text[at:].lstrip())) + 1
+            return [], [diagnostic("invalid-gitmodules", path, f"{path}: line {line} is not git configuration")]
+        at = item.end()
+        kind = item.lastgroup
+        if kind == "value":
+            if name is not None and item["key"].lower() == "path":
+                declared[name] = _unquoted(item["value"])
+        elif kind == "name":
+            name = _ESCAPED.sub(r"\1", item["name"]) if item["section"].lower() == "submodule" else None
+        elif kind == "section":
+            name = None
+    normalized = {name: _normalized(value) for name, value in declared.items()}
+    refused = [
+        diagnostic("unsafe-submodule-path", path, f"submodule {name!r}: path {declared[name]!r} is unsafe")
+        for name, clean in sorted(normalized.items())
+        if clean is None
+    ]
+    return sorted({clean for clean in normalized.values() if clean is not None}), refused
+
+
+def _unquoted(value: str) -> str:
+    """A value without its quotes, escapes, continued lines and the unquoted blanks at its ends."""
+    if '"' not in value and "\\" not in value:
+        return value.strip()
+    joined = _ESCAPED.sub(lambda escape: "" if escape[1] == "\n" else escape[0], value)
+    trimmed = re.sub(r'\A(?:\s|"")+', "", joined).rstrip()
+    return re.sub(r'\\(.)|"', lambda mark: _ESCAPES.get(mark[1], mark[1]) if mark[1] else "", trimmed)
 
 
 def _normalized(path: str) -> str | None:
@@ -200,98 +226,3 @@ def _normalized(path: str) -> str | None:
     if not parts or any(part == ".." or part.lower() == ".git" for part in parts):
         return None
     return "/".join(parts)
-
-
-def _declared_paths(text: str) -> dict[str, str]:
-    """Submodule name -> path; the last of several wins, as in git."""
-    found: dict[str, str] = {}
-    name: str | None = None
-    at = 0
-    text = text.replace("\r\n", "\n")
-    while at < len(text):
-        simple = _SIMPLE.match(text, at)
-        if simple:
-            named, key, value = simple.groups()
-            if named is not None:
-                name = named
-            elif name is not None and key.lower() == "path":
-                found[name] = value.strip()
-            at = simple.end()
-            continue
-        char = text[at]
-        blanks = _BLANKS.match(text, at)
-        if blanks:
-            at = blanks.end()
-        elif char in "#;":
-            at = _line_end(text, at)
-        elif char == "[":
-            match = _SECTION.match(text, at)
-            if match is None:
-                raise _InvalidLine(_bad_line(text, at))
-            name = _subsection(match)
-            at = match.end()
-        else:
-            key, value, at = _variable(text, at)
-            if name is not None and key == "path" and value is not None:
-                found[name] = value
-    return found
-
-
-def _subsection(match: re.Match[str]) -> str | None:
-    """The submodule name; None for other sections."""
-    section, quoted = match.group(1), match.group(2)
-    if section.lower() != "submodule" or quoted is None:
-        return None
-    return re.sub(r"\\(.)", r"\1", quoted)
-
-
-def _variable(text: str, at: int) -> tuple[str, str | None, int]:
-    match = _KEY.match(text, at)
-    if match is None:
-        raise _InvalidLine(_bad_line(text, at))
-    key, after = match.group(1).lower(), match.end()
-    if after >= len(text) or text[after] == "\n":
-        return key, None, _line_end(text, after)
-    if text[after] != "=":
-        raise _InvalidLine(_bad_line(text, at))
-    value, end = _value(text, after + 1)
-    return key, value, end
-
-
-def _value(text: str, at: int) -> tuple[str, int]:
-    """Parse one value with quotes, escapes, comments and continued lines; unquoted blanks at the ends are dropped."""
-    out: list[str] = []
-    kept = 0  # characters before this index are not trimmed
-    quoted = False
-    start = at
-    while at < len(text) and (quoted or text[at] not in "\n#;"):
-        char = text[at]
-        if char == "\n":
-            raise _InvalidLine(_bad_line(text, start))
-        if char == '"':
-            quoted = not quoted
-            kept = len(out)
-        elif char == "\\":
-            at += 1
-            follower = text[at : at + 1]
-            if follower != "\n":
-                if follower not in _ESCAPES or not follower:
-                    raise _InvalidLine(_bad_line(text, start))
-                out.append(_ESCAPES[follower])
-                kept = len(out)
-        elif not char.isspace() or quoted or out:
-            out.append(char)
-            kept = len(out) if quoted or not char.isspace() else kept
-        at += 1
-    if quoted:
-        raise _InvalidLine(_bad_line(text, start))
-    return "".join(out[:kept]), _line_end(text, at)
-
-
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end + 1
-
-
-def _bad_line(text: str, at: int) -> str:
-    return f"line {text.count(chr(10), 0, at) + 1} is not git configuration"
